@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""Train neural networks on ggml.
+
+Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.optim`, text in
+`pyggml.data`, files in `pyggml.io`, models in `pyggml.models`, the trainer in `pyggml.train`.
+"""
+
+from . import ops
+from ._lib import ffi, ggml_version, lib, patch_count
+from .device import (
+    Device,
+    default_device,
+    device,
+    devices,
+    get_threads,
+    set_default_device,
+    set_threads,
+)
+from .dtypes import DType, as_dtype
+from .errors import BackendError, DTypeError, FormatError, GradientError, ShapeError
+from .graph import Compiled, Graph, compile
+from .random import random_generator, seed
+from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "Compiled",
+    "DType",
+    "DTypeError",
+    "Device",
+    "FormatError",
+    "GradientError",
+    "Graph",
+    "ShapeError",
+    "Tensor",
+    "as_dtype",
+    "compile",
+    "default_device",
+    "device",
+    "devices",
+    "empty",
+    "ffi",
+    "full",
+    "get_threads",
+    "ggml_version",
+    "lib",
+    "ones",
+    "ops",
+    "patch_count",
+    "random_generator",
+    "seed",
+    "set_default_device",
+    "set_threads",
+    "tensor",
+    "zeros",
+    "zeros_group",
+]

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: MIT
+"""Devices, their memory, and the number of threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from ._lib import ffi, lib
+from .errors import BackendError
+
+__all__ = [
+    "COMPUTE_LOCK",
+    "Buffer",
+    "Device",
+    "default_device",
+    "device",
+    "devices",
+    "get_threads",
+    "set_default_device",
+    "set_threads",
+]
+
+# A ggml backend keeps scratch memory between calls and is not re-entrant; graphs of one process
+# therefore run one after the other. Within a graph all threads of the backend work.
+COMPUTE_LOCK = threading.RLock()
+
+_KINDS = {
+    lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_GPU: "gpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_IGPU: "gpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_ACCEL: "accel",
+}
+
+
+class Device:
+    """A place where tensors live and graphs run.
+
+    Attributes:
+        name: "cpu", "cuda:0", "metal", …
+        description: the hardware's own name.
+        kind: "cpu", "gpu" or "accel".
+    """
+
+    def __init__(self, name: str, kind: str, handle: Any):
+        self.name = name
+        self.kind = kind
+        self._handle = handle
+        self._backend: Any = None
+        self.description = ffi.string(lib.ggml_backend_dev_description(handle)).decode(
+            errors="replace"
+        )
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r}, {self.description!r})"
+
+    def _memory(self) -> tuple[int, int]:
+        free, total = ffi.new("size_t *"), ffi.new("size_t *")
+        lib.ggml_backend_dev_memory(self._handle, free, total)
+        return free[0], total[0]
+
+    @property
+    def memory_free(self) -> int:
+        """Free memory in bytes, as the backend reports it."""
+        return self._memory()[0]
+
+    @property
+    def memory_total(self) -> int:
+        """Total memory in bytes."""
+        return self._memory()[1]
+
+    @property
+    def backend(self) -> Any:
+        """The device's `ggml_backend_t`, made on first use and kept for the process."""
+        if self._backend is None:
+            with COMPUTE_LOCK:
+                if self._backend is None:
+                    backend = lib.ggml_backend_dev_init(self._handle, ffi.NULL)
+                    if backend == ffi.NULL:
+                        raise BackendError(
+                            f"device: {self.name} ({self.description}) could not be started;"
+                            ' see the log of "pyggml.ggml", or use device="cpu"'
+                        )
+                    self._backend = backend
+                    _apply_threads(self)
+        return self._backend
+
+    @property
+    def buffer_type(self) -> Any:
+        """The `ggml_backend_buffer_type_t` of tensors on this device."""
+        return lib.ggml_backend_dev_buffer_type(self._handle)
+
+    def supports(self, node: Any) -> bool:
+        """Whether the device computes this `ggml_tensor *`."""
+        return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
+
+
+class Buffer:
+    """A block of a device's memory that holds tensors; freed with its last user.
+
+    Raises:
+        BackendError: the device has not that much memory.
+    """
+
+    __slots__ = ("_ptr", "device", "size_bytes")
+
+    def __init__(self, where: Device, size_bytes: int):
+        ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
+        if ptr == ffi.NULL:
+            raise BackendError(
+                f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
+                f" ({where.memory_free:,} free); use a smaller model or batch"
+            )
+        self.device = where
+        self.size_bytes = size_bytes
+        self._ptr = ffi.gc(ptr, lib.ggml_backend_buffer_free, size_bytes)
+
+    @property
+    def ptr(self) -> Any:
+        """The `ggml_backend_buffer_t`."""
+        return self._ptr
+
+    def clear(self) -> None:
+        """Set every byte, and so every number of every tensor in it, to zero."""
+        with COMPUTE_LOCK:
+            lib.ggml_backend_buffer_clear(self._ptr, 0)
+
+
+def _scan() -> dict[str, Device]:
+    lib.ggml_backend_load_all()
+    found: dict[str, Device] = {}
+    for i in range(lib.ggml_backend_dev_count()):
+        handle = lib.ggml_backend_dev_get(i)
+        kind = _KINDS.get(lib.ggml_backend_dev_type(handle), "gpu")
+        own = ffi.string(lib.ggml_backend_dev_name(handle)).decode(errors="replace").lower()
+        family = own.rstrip("0123456789").rstrip(":") or own
+        number = own[len(own.rstrip("0123456789")) :]
+        if kind == "cpu" or family in ("metal", "mtl"):
+            name = "cpu" if kind == "cpu" else "metal"
+        else:
+            name = f"{family}:{number}" if number else family
+        found.setdefault(name, Device(name, kind, handle))
+    return found
+
+
+_found: dict[str, Device] | None = None
+_default: Device | None = None
+_threads: int | None = None
+
+
+def _all() -> dict[str, Device]:
+    global _found
+    with COMPUTE_LOCK:
+        if _found is None:
+            _found = _scan()
+    return _found
+
+
+def devices() -> list[Device]:
+    """List the devices of this machine, the best one first.
+
+    Example:
+        >>> "cpu" in [d.name for d in devices()]
+        True
+    """
+    order = {"gpu": 0, "cpu": 1, "accel": 2}
+    return sorted(_all().values(), key=lambda d: order[d.kind])
+
+
+def device(name: Device | str | None = None) -> Device:
+    """Find a device by name.
+
+    Args:
+        name: "auto" for the best one, "cpu", "cuda" or "cuda:1", "metal"; None for the default.
+
+    Raises:
+        BackendError: there is no such device; the message lists those that there are.
+
+    Example:
+        >>> device("cpu").name
+        'cpu'
+    """
+    if isinstance(name, Device):
+        return name
+    if name is None:
+        return default_device()
+    if not isinstance(name, str):
+        raise BackendError(f"device: expected a name such as 'cpu'; got {name!r}")
+    wanted = name.lower()
+    if wanted == "auto":
+        return devices()[0]
+    found = _all()
+    for candidate in (wanted, f"{wanted}:0"):
+        if candidate in found:
+            return found[candidate]
+    raise BackendError(f"device: no {name!r} here; there are {', '.join(['auto', *found])}")
+
+
+def default_device() -> Device:
+    """The device of tensors that name none; the CPU until `set_default_device` is called."""
+    return _default if _default is not None else _all()["cpu"]
+
+
+def set_default_device(name: Device | str) -> None:
+    """Choose the device of tensors that name none.
+
+    Raises:
+        BackendError: there is no such device.
+    """
+    global _default
+    _default = device(name)
+
+
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def get_threads() -> int:
+    """Number of CPU threads that a graph uses; by default all cores open to the process."""
+    return _threads if _threads is not None else _available_cores()
+
+
+def set_threads(n: int) -> None:
+    """Set the number of CPU threads.
+
+    Args:
+        n: from 1 to 512 (ggml's GGML_MAX_N_THREADS).
+
+    Raises:
+        ValueError: `n` is out of range.
+    """
+    global _threads
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 512:
+        raise ValueError(f"set_threads: n must be from 1 to 512; got {n!r}")
+    _threads = n
+    for each in _all().values():
+        _apply_threads(each)
+
+
+def _apply_threads(where: Device) -> None:
+    if where._backend is None:
+        return
+    registry = lib.ggml_backend_dev_backend_reg(where._handle)
+    setter = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
+    if setter != ffi.NULL:
+        with COMPUTE_LOCK:
+            ffi.cast("void (*)(ggml_backend_t, int)", setter)(where._backend, get_threads())

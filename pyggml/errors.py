@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""The exceptions that pyggml raises; each is also the built-in kind one would expect."""
+
+from __future__ import annotations
+
+__all__ = ["BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"]
+
+
+class ShapeError(ValueError):
+    """A shape does not fit the operation.
+
+    Example:
+        >>> raise ShapeError("add: shapes must broadcast; got (2, 3) and (4,)")
+        Traceback (most recent call last):
+            ...
+        pyggml.errors.ShapeError: add: shapes must broadcast; got (2, 3) and (4,)
+    """
+
+
+class DTypeError(TypeError):
+    """A number type does not fit the operation.
+
+    Example:
+        >>> issubclass(DTypeError, TypeError)
+        True
+    """
+
+
+class BackendError(RuntimeError):
+    """A device is missing, lacks an operation or memory, or failed while computing.
+
+    Example:
+        >>> issubclass(BackendError, RuntimeError)
+        True
+    """
+
+
+class FormatError(ValueError):
+    """A file is not what it should be; the message names file, field and cause.
+
+    Example:
+        >>> issubclass(FormatError, ValueError)
+        True
+    """
+
+
+class GradientError(RuntimeError):
+    """No gradient can be computed: an operation has none, or nothing asks for one.
+
+    Example:
+        >>> issubclass(GradientError, RuntimeError)
+        True
+    """

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: MIT
+"""Ops on each element by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .._lib import lib
+from ..errors import DTypeError, ShapeError
+from ..tensor import Tensor, record
+from ._check import as_tensor, broadcast, contiguous, is_scalar, need_float, need_tensor
+from .shape import broadcast_to
+
+__all__ = [
+    "abs",
+    "add",
+    "clamp",
+    "cos",
+    "div",
+    "exp",
+    "gelu",
+    "gelu_erf",
+    "log",
+    "mul",
+    "neg",
+    "pow",
+    "relu",
+    "scale",
+    "sgn",
+    "sigmoid",
+    "silu",
+    "sin",
+    "sqr",
+    "sqrt",
+    "step",
+    "sub",
+    "swiglu",
+    "tanh",
+]
+
+
+def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Tensor:
+    like = a if isinstance(a, Tensor) else need_tensor(who, "one operand", b)
+    a, b = as_tensor(who, a, like), as_tensor(who, b, like)
+    if a.dtype != b.dtype or not a.dtype.is_float:
+        raise DTypeError(
+            f"{who}: operands must both be f32 (or both f16 or bf16);"
+            f" got {a.dtype.name} and {b.dtype.name}; convert with .astype"
+        )
+    shape = broadcast(who, a.shape, b.shape)
+    if swaps and a.shape != shape and b.shape == shape:
+        a, b = b, a
+    # ggml stretches the second operand only
+    a = contiguous(broadcast_to(a, shape))
+    return record(fn, [a, contiguous(b)], shape)
+
+
+def add(a: Any, b: Any) -> Tensor:
+    """a + b with NumPy's broadcasting.
+
+    Args:
+        a, b: tensors of one float dtype, or numbers; one of them a tensor.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+        DTypeError: the dtypes differ or are not floats.
+
+    Source: ggml_add, ggml_scale_bias.
+
+    Example:
+        >>> add(ones((2, 3)), ones((3,))).shape
+        (2, 3)
+    """
+    if isinstance(a, Tensor) and is_scalar(b):
+        return scale(a, 1.0, float(b))
+    if isinstance(b, Tensor) and is_scalar(a):
+        return scale(b, 1.0, float(a))
+    return _binary("add", lib.ggml_add, a, b, True)
+
+
+def sub(a: Any, b: Any) -> Tensor:
+    """a - b with NumPy's broadcasting; see `add`. Source: ggml_sub."""
+    if isinstance(a, Tensor) and is_scalar(b):
+        return scale(a, 1.0, -float(b))
+    if isinstance(b, Tensor) and is_scalar(a):
+        return scale(b, -1.0, float(a))
+    return _binary("sub", lib.ggml_sub, a, b, False)
+
+
+def mul(a: Any, b: Any) -> Tensor:
+    """a * b, element by element, with NumPy's broadcasting; see `add`. Source: ggml_mul."""
+    if isinstance(a, Tensor) and is_scalar(b):
+        return scale(a, float(b))
+    if isinstance(b, Tensor) and is_scalar(a):
+        return scale(b, float(a))
+    return _binary("mul", lib.ggml_mul, a, b, True)
+
+
+def div(a: Any, b: Any) -> Tensor:
+    """a / b with NumPy's broadcasting; see `add`. Source: ggml_div."""
+    if isinstance(a, Tensor) and is_scalar(b) and b != 0 and math.isfinite(1.0 / float(b)):
+        return scale(a, 1.0 / float(b))
+    return _binary("div", lib.ggml_div, a, b, False)
+
+
+def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
+    """x * s + b.
+
+    Args:
+        x: f32 tensor.
+        s: factor.
+        b: shift.
+
+    Raises:
+        DTypeError: x is not f32.
+
+    Source: ggml_scale_bias.
+    """
+    need_float("scale", "x", x)
+    if not (is_scalar(s) and is_scalar(b)):
+        raise TypeError(f"scale: s and b must be numbers; got {type(s).__name__}, {type(b).__name__}")
+    return record(lib.ggml_scale_bias, [contiguous(x), float(s), float(b)], x.shape)
+
+
+def pow(x: Tensor, exponent: float) -> Tensor:
+    """x to a constant power; negative x only with whole exponents, as in NumPy.
+
+    Raises:
+        TypeError: the exponent is not a number.
+    """
+    need_float("pow", "x", x)
+    if not is_scalar(exponent):
+        raise TypeError(f"pow: the exponent must be a number; got {type(exponent).__name__}")
+    n = float(exponent)
+    if n == 0.5:
+        return sqrt(x)
+    if not n.is_integer() or math.fabs(n) > 64:
+        return exp(scale(log(x), n))
+    if n < 0:
+        return div(1.0, pow(x, -n))
+    if n == 0:
+        return scale(x, 0.0, 1.0)
+    result, square, k = None, x, int(n)
+    while k:
+        if k & 1:
+            result = square if result is None else mul(result, square)
+        k >>= 1
+        square = sqr(square) if k else square
+    return result  # type: ignore[return-value]
+
+
+def _unary(who: str, fn: Callable[..., Any], x: Tensor) -> Tensor:
+    return record(fn, [contiguous(need_float(who, "x", x))], x.shape)
+
+
+def neg(x: Tensor) -> Tensor:
+    """-x. Source: ggml_neg."""
+    return _unary("neg", lib.ggml_neg, x)
+
+
+def abs(x: Tensor) -> Tensor:
+    """Absolute value; its gradient at 0 is 0. Source: ggml_abs."""
+    return _unary("abs", lib.ggml_abs, x)
+
+
+def sgn(x: Tensor) -> Tensor:
+    """-1, 0 or 1; no gradient flows. Source: ggml_sgn."""
+    return _unary("sgn", lib.ggml_sgn, x)
+
+
+def step(x: Tensor) -> Tensor:
+    """1 where x > 0, else 0; no gradient flows. Source: ggml_step."""
+    return _unary("step", lib.ggml_step, x)
+
+
+def sqr(x: Tensor) -> Tensor:
+    """x². Source: ggml_sqr."""
+    return _unary("sqr", lib.ggml_sqr, x)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    """Square root; NaN below 0. Source: ggml_sqrt."""
+    return _unary("sqrt", lib.ggml_sqrt, x)
+
+
+def exp(x: Tensor) -> Tensor:
+    """e to the x. Source: ggml_exp."""
+    return _unary("exp", lib.ggml_exp, x)
+
+
+def log(x: Tensor) -> Tensor:
+    """Natural logarithm. Source: ggml_log."""
+    return _unary("log", lib.ggml_log, x)
+
+
+def sin(x: Tensor) -> Tensor:
+    """Sine of radians. Source: ggml_sin."""
+    return _unary("sin", lib.ggml_sin, x)
+
+
+def cos(x: Tensor) -> Tensor:
+    """Cosine of radians. Source: ggml_cos."""
+    return _unary("cos", lib.ggml_cos, x)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0). Source: ggml_relu."""
+    return _unary("relu", lib.ggml_relu, x)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU by its tanh formula, as GPT-2 has it.
+
+    0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³)))
+
+    Source: ggml_gelu; Hendrycks and Gimpel 2016, arXiv:1606.08415.
+    """
+    return _unary("gelu", lib.ggml_gelu, x)
+
+
+def gelu_erf(x: Tensor) -> Tensor:
+    """GELU by the error function, x Φ(x). Source: ggml_gelu_erf; arXiv:1606.08415."""
+    return _unary("gelu_erf", lib.ggml_gelu_erf, x)
+
+
+def silu(x: Tensor) -> Tensor:
+    """x · sigmoid(x). Source: ggml_silu; Elfwing et al. 2017, arXiv:1702.03118."""
+    return _unary("silu", lib.ggml_silu, x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent. Source: ggml_tanh."""
+    return _unary("tanh", lib.ggml_tanh, x)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x)). Source: ggml_sigmoid."""
+    return _unary("sigmoid", lib.ggml_sigmoid, x)
+
+
+def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
+    """x held between `lo` and `hi`.
+
+    Raises:
+        ValueError: lo > hi.
+
+    Source: ggml_clamp.
+    """
+    need_float("clamp", "x", x)
+    if not lo <= hi:
+        raise ValueError(f"clamp: lo must not exceed hi; got lo={lo}, hi={hi}")
+    return record(lib.ggml_clamp, [contiguous(x), float(lo), float(hi)], x.shape)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) · up, the gated unit of Llama.
+
+    Shape:
+        gate (..., C), up (..., C) -> (..., C)
+
+    Raises:
+        ShapeError: the shapes differ.
+
+    Source: ggml_swiglu_split; Shazeer 2020, arXiv:2002.05202.
+    """
+    need_float("swiglu", "gate", gate)
+    need_float("swiglu", "up", up)
+    if gate.shape != up.shape:
+        raise ShapeError(
+            f"swiglu: gate and up must have one shape; got {gate.shape} and {up.shape}"
+        )
+    return record(lib.ggml_swiglu_split, [contiguous(gate), contiguous(up)], gate.shape)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Cross-entropy over class numbers."""
+
+from __future__ import annotations
+
+import math
+
+from .._lib import lib
+from ..errors import ShapeError
+from ..tensor import Tensor, record
+from ._check import contiguous, need_dtype, need_float, need_tensor
+from .elementwise import abs as absolute
+from .elementwise import clamp, div, scale, step
+from .reductions import sum as total
+from .shape import cast, reshape
+
+__all__ = ["cross_entropy", "cross_entropy_rows"]
+
+
+def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
+    """-log softmax(logits)[target] of each row; 0 where the target is `ignore_index`.
+
+    Only the logits get a gradient. No one-hot matrix is made. A target that is neither a class
+    nor `ignore_index` makes its row NaN.
+
+    Args:
+        logits: f32.
+        targets: i32 class numbers.
+        ignore_index: the target of rows that do not count.
+
+    Shape:
+        logits (N, V), targets (N,) -> (N,)
+
+    Raises:
+        ShapeError: the extents do not fit.
+        DTypeError: logits are not f32 or targets not i32.
+
+    Source: ggml_cross_entropy_rows (an op of this project's patches).
+    """
+    need_float("cross_entropy_rows", "logits", logits)
+    need_tensor("cross_entropy_rows", "targets", targets)
+    need_dtype("cross_entropy_rows", "targets", targets, "i32")
+    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+        raise ShapeError(
+            "cross_entropy_rows: needs logits (N, V) and targets (N,);"
+            f" got logits.shape={logits.shape}, targets.shape={targets.shape}"
+        )
+    if isinstance(ignore_index, bool) or not -(2**31) <= ignore_index < 2**31:
+        raise ValueError(f"cross_entropy: ignore_index must fit i32; got {ignore_index!r}")
+    args = [contiguous(logits), contiguous(targets), int(ignore_index)]
+    return record(lib.ggml_cross_entropy_rows, args, targets.shape)
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """Cross-entropy of logits against class numbers.
+
+    Args:
+        logits: f32.
+        targets: i32 class numbers.
+        ignore_index: the target of positions that do not count, neither in sum nor in mean.
+        reduction: "mean" over the positions that count (0 when none does), "sum", or "none".
+
+    Shape:
+        logits (..., V), targets (...) -> (), or (...) for "none"
+
+    Raises:
+        ShapeError: the extents do not fit.
+        ValueError: an unknown reduction.
+
+    Example:
+        >>> loss = cross_entropy(zeros((2, 4)), tensor([0, 3]))
+        >>> round(loss.item(), 4)
+        1.3863
+    """
+    need_float("cross_entropy", "logits", logits)
+    need_tensor("cross_entropy", "targets", targets)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"cross_entropy: reduction must be mean, sum or none; got {reduction!r}")
+    if logits.ndim < 1 or targets.shape != logits.shape[:-1]:
+        raise ShapeError(
+            "cross_entropy: targets must have the shape of logits less its last axis;"
+            f" got logits.shape={logits.shape}, targets.shape={targets.shape}"
+        )
+    n = math.prod(targets.shape)
+    flat = contiguous(reshape(targets, (n,)))
+    rows = cross_entropy_rows(reshape(logits, (n, logits.shape[-1])), flat, ignore_index)
+    if reduction == "none":
+        return reshape(rows, targets.shape)
+    if reduction == "sum":
+        return total(rows)
+    distance = absolute(scale(cast(flat, "f32"), 1.0, -float(ignore_index)))
+    counted = total(step(scale(distance, 1.0, -0.5)))
+    return div(total(rows), clamp(counted, 1.0, float(n)))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""Optimizer steps as ops: they change stored parameters in place when the graph runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._lib import lib
+from ..errors import ShapeError
+from ..tensor import Tensor, record
+from ._check import contiguous, need_float
+
+__all__ = ["opt_step_adamw", "opt_step_sgd"]
+
+
+def _step(who: str, fn: Callable[..., Any], n_hyper: int, *tensors: Tensor) -> Tensor:
+    param, *rest, hyper = tensors
+    for i, x in enumerate(tensors):
+        need_float(who, f"argument {i}", x)
+    if not param.is_stored:
+        raise ValueError(f"{who}: param must be a stored tensor; got a recorded op")
+    for x in rest:
+        if x.shape != param.shape:
+            raise ShapeError(f"{who}: all must have param's shape {param.shape}; got {x.shape}")
+    if hyper.shape != (n_hyper,):
+        raise ShapeError(f"{who}: hyper must be ({n_hyper},); got {hyper.shape}")
+    flags = param.ptr.flags
+    param.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM  # ggml asserts it
+    try:
+        return record(fn, [param, *map(contiguous, rest), contiguous(hyper)], param.shape, False)
+    finally:
+        param.ptr.flags = flags
+
+
+def opt_step_adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, hyper: Tensor) -> Tensor:
+    """One step of AdamW on a stored parameter and its moments.
+
+    m ← β1 m + (1 - β1) g;  v ← β2 v + (1 - β2) g²
+    w ← w (1 - lr·wd) - lr · m̂ / (sqrt(v̂) + eps)
+
+    Args:
+        param: stored f32 parameter.
+        grad: its gradient.
+        m, v: stored moments.
+        hyper: [lr, β1, β2, eps, wd, 1/(1 - β1^t), 1/(1 - β2^t)], t from 1.
+
+    Shape:
+        param, grad, m, v (...), hyper (7,) -> as param
+
+    Raises:
+        ShapeError: a shape differs.
+
+    Source: ggml_opt_step_adamw; Loshchilov and Hutter 2017, arXiv:1711.05101.
+    """
+    return _step("opt_step_adamw", lib.ggml_opt_step_adamw, 7, param, grad, m, v, hyper)
+
+
+def opt_step_sgd(param: Tensor, grad: Tensor, hyper: Tensor) -> Tensor:
+    """One step of gradient descent: w ← w (1 - lr·wd) - lr · g.
+
+    Args:
+        param: stored f32 parameter.
+        grad: its gradient.
+        hyper: [lr, wd].
+
+    Shape:
+        param, grad (...), hyper (2,) -> as param
+
+    Raises:
+        ShapeError: a shape differs.
+
+    Source: ggml_opt_step_sgd.
+    """
+    return _step("opt_step_sgd", lib.ggml_opt_step_sgd, 2, param, grad, hyper)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Ops that make many elements one."""
+
+from __future__ import annotations
+
+from .._lib import lib
+from ..tensor import Tensor, record
+from ._check import axis_of, contiguous, need_float, need_ndim
+from .elementwise import scale
+from .shape import reshape, transpose
+
+__all__ = ["argmax", "mean", "sum", "sum_rows"]
+
+
+def sum_rows(x: Tensor) -> Tensor:
+    """Sum over the last axis, which stays with extent one.
+
+    Shape:
+        x (..., C) -> (..., 1)
+
+    Source: ggml_sum_rows.
+    """
+    need_float("sum_rows", "x", x)
+    need_ndim("sum_rows", "x", x, 1, 2, 3, 4)
+    return record(lib.ggml_sum_rows, [contiguous(x)], (*x.shape[:-1], 1))
+
+
+def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Sum over one axis, or over all elements.
+
+    Args:
+        x: f32 tensor.
+        axis: None for all.
+        keepdims: leave the axis with extent one.
+
+    Raises:
+        ShapeError: x has no such axis.
+
+    Source: ggml_sum, ggml_sum_rows.
+
+    Example:
+        >>> sum(ones((2, 3)), axis=0).numpy().tolist()
+        [2.0, 2.0, 2.0]
+    """
+    need_float("sum", "x", x)
+    if axis is None:
+        total = record(lib.ggml_sum, [contiguous(x)], ())
+        return reshape(total, (1,) * x.ndim) if keepdims else total
+    n = axis_of("sum", axis, x.ndim)
+    rows = x if n == x.ndim - 1 else transpose(x, n, -1)
+    result = sum_rows(rows)
+    if n != x.ndim - 1:
+        result = transpose(result, n, -1)
+    return result if keepdims else reshape(result, x.shape[:n] + x.shape[n + 1 :])
+
+
+def mean(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Mean over one axis, or over all elements; see `sum`."""
+    need_float("mean", "x", x)
+    n = x.size if axis is None else x.shape[axis_of("mean", axis, x.ndim)]
+    return scale(sum(x, axis, keepdims), 1.0 / n)
+
+
+def argmax(x: Tensor) -> Tensor:
+    """Index of the largest element of each row; the first among equals; no gradient flows.
+
+    Shape:
+        x (N, C) or (C,) -> (N,) or () i32
+
+    Source: ggml_argmax.
+    """
+    need_float("argmax", "x", x)
+    need_ndim("argmax", "x", x, 1, 2)
+    result = record(lib.ggml_argmax, [contiguous(x)], (x.shape[0] if x.ndim == 2 else 1,), False)
+    result.node.limit = x.shape[-1]
+    return result if x.ndim == 2 else reshape(result, ())

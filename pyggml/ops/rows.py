@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""Reading and writing rows by number, and copying into stored tensors."""
+
+from __future__ import annotations
+
+from .._lib import lib
+from ..errors import DTypeError, ShapeError
+from ..tensor import Node, Tensor, record
+from ._check import contiguous, need_dtype, need_ndim, need_tensor
+from .shape import reshape
+
+__all__ = ["cpy", "get_rows", "set_rows"]
+
+_VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
+
+
+def _bound(who: str, rows: Tensor, limit: int) -> None:
+    """See to it that row numbers stay below `limit`, now and whenever they are written."""
+    node: Node = rows.node
+    while node.buffer is None and node.ptr.op in _VIEWS:
+        node = node.srcs[0]
+    if node.buffer is not None:
+        node.check_rows(who, Tensor(node).numpy(), limit)
+        node.limit = limit if node.limit is None else min(limit, node.limit)
+    elif node.limit is None or node.limit > limit:
+        raise ShapeError(
+            f"{who}: row numbers must be stored, or come from argmax over at most {limit} columns"
+        )
+
+
+def get_rows(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table by number: an embedding.
+
+    Args:
+        table: f32, f16, bf16 or quantised.
+        ids: i32 row numbers. A stored `ids` refuses other numbers from here on.
+
+    Shape:
+        table (V, C), ids (...) -> (..., C), ids with up to three axes
+
+    Raises:
+        ShapeError: the table is not 2-d, or a number is not one of its rows.
+        DTypeError: ids are not i32.
+
+    Source: ggml_get_rows.
+
+    Example:
+        >>> get_rows(ones((10, 4)), tensor([[1, 2, 3]])).shape
+        (1, 3, 4)
+    """
+    need_tensor("get_rows", "table", table)
+    need_tensor("get_rows", "ids", ids)
+    need_ndim("get_rows", "table", table, 2)
+    need_ndim("get_rows", "ids", ids, 0, 1, 2, 3)
+    need_dtype("get_rows", "ids", ids, "i32")
+    if not (table.dtype.is_float or table.dtype.quantized):
+        raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
+    _bound("get_rows", ids, table.shape[0])
+    flat = contiguous(reshape(ids, (ids.size,)))
+    rows = record(lib.ggml_get_rows, [contiguous(table), flat], (ids.size, table.shape[1]))
+    return reshape(rows, (*ids.shape, table.shape[1]))
+
+
+def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
+    """Write rows into a stored tensor, in place, when the graph runs.
+
+    Args:
+        dst: stored tensor of f32, f16 or bf16.
+        src: f32 rows to write.
+        rows: where to write each, i32 or i64.
+
+    Shape:
+        dst (N, C), src (M, C), rows (M,) -> (N, C)
+
+    Returns:
+        dst as it is after the write. Read from it, not from dst, to see the new rows.
+
+    Raises:
+        ShapeError: the extents do not fit, or a number is not a row of dst.
+
+    Source: ggml_set_rows.
+    """
+    for name, x in (("dst", dst), ("src", src), ("rows", rows)):
+        need_tensor("set_rows", name, x)
+    need_ndim("set_rows", "dst", dst, 2)
+    need_dtype("set_rows", "src", src, "f32")
+    need_dtype("set_rows", "dst", dst, "f32", "f16", "bf16")
+    need_dtype("set_rows", "rows", rows, "i64", "i32")
+    if src.shape != (*rows.shape, dst.shape[1]) or rows.ndim != 1:
+        raise ShapeError(
+            "set_rows: needs dst (N, C), src (M, C), rows (M,);"
+            f" got {dst.shape}, {src.shape}, {rows.shape}"
+        )
+    _bound("set_rows", rows, dst.shape[0])
+    return record(lib.ggml_set_rows, [dst, contiguous(src), contiguous(rows)], dst.shape, False)
+
+
+def cpy(src: Tensor, dst: Tensor) -> Tensor:
+    """Copy into a stored tensor or a view of one, in place, when the graph runs.
+
+    Args:
+        src: what to write.
+        dst: stored tensor or view of one.
+
+    Shape:
+        src as dst -> as dst
+
+    Returns:
+        dst as it is after the copy.
+
+    Raises:
+        ShapeError: the shapes differ.
+        DTypeError: ggml does not convert between the dtypes.
+
+    Source: ggml_cpy.
+    """
+    need_tensor("cpy", "src", src)
+    need_tensor("cpy", "dst", dst)
+    if src.shape != dst.shape:
+        raise ShapeError(f"cpy: shapes must be equal; got {src.shape} and {dst.shape}")
+    plain = ("f32", "f16", "bf16")
+    if src.dtype != dst.dtype and not (src.dtype.name in plain and dst.dtype.name in plain):
+        raise DTypeError(f"cpy: ggml does not convert {src.dtype.name} to {dst.dtype.name}")
+    if src.dtype.quantized:
+        raise DTypeError("cpy: quantised tensors cannot be copied element by element")
+    if dst.requires_grad:
+        raise ValueError("cpy: dst must not require a gradient; copy into dst.detach()")
+    return record(lib.ggml_cpy, [src, dst], dst.shape, False)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT
+"""Ops that move elements and change no number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._lib import lib
+from ..dtypes import DType, as_dtype
+from ..errors import DTypeError, ShapeError
+from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
+from ._check import axis_of, broadcast, contiguous, need_tensor
+
+__all__ = [
+    "broadcast_to",
+    "cast",
+    "concat",
+    "cont",
+    "getitem",
+    "permute",
+    "repeat",
+    "reshape",
+    "transpose",
+]
+
+
+def cont(x: Tensor) -> Tensor:
+    """The same tensor with its elements in order in memory. Source: ggml_cont."""
+    return contiguous(need_tensor("cont", "x", x))
+
+
+def reshape(x: Tensor, shape: Any) -> Tensor:
+    """The same elements in another shape, copied only when they are out of order.
+
+    Args:
+        x: tensor.
+        shape: new extents; one of them may be -1.
+
+    Raises:
+        ShapeError: the number of elements would change.
+
+    Source: ggml_reshape_4d.
+
+    Example:
+        >>> reshape(ones((2, 6)), (3, -1)).shape
+        (3, 4)
+    """
+    need_tensor("reshape", "x", x)
+    wanted = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
+    if wanted.count(-1) == 1:
+        rest = math.prod(n for n in wanted if n != -1)
+        if rest < 1 or x.size % rest:
+            raise ShapeError(f"reshape: {x.size} elements do not fill shape {tuple(wanted)}")
+        wanted[wanted.index(-1)] = x.size // rest
+    new = check_shape("reshape", wanted)
+    if math.prod(new) != x.size:
+        raise ShapeError(
+            f"reshape: the number of elements must stay {x.size} (shape {x.shape}); got {new}"
+        )
+    if new == x.shape:
+        return x
+    if x.dtype.quantized and (not new or new[-1] % x.dtype.block_size):
+        raise ShapeError(f"reshape: rows of {x.dtype.name} must stay whole blocks; got {new}")
+    return record(lib.ggml_reshape_4d, [contiguous(x), *ne_of(new)], new)
+
+
+def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Reorder the axes without a copy: axis i of the result is axis axes[i] of x.
+
+    Raises:
+        ShapeError: `axes` is not a permutation of x's axes.
+        DTypeError: the last axis of a quantised tensor would move.
+
+    Source: ggml_permute.
+
+    Example:
+        >>> permute(ones((2, 3, 4)), (0, 2, 1)).shape
+        (2, 4, 3)
+    """
+    need_tensor("permute", "x", x)
+    n = x.ndim
+    order = [axis_of("permute", a, n) for a in axes]
+    if sorted(order) != list(range(n)):
+        raise ShapeError(f"permute: axes must name each of {n} axes once; got {tuple(axes)}")
+    if order == list(range(n)):
+        return x
+    if x.dtype.quantized and order[-1] != n - 1:
+        raise DTypeError(f"permute: the last axis of {x.dtype.name} cannot move; cast to f32 first")
+    target = list(range(MAX_DIMS))
+    for i, axis in enumerate(order):
+        target[n - 1 - axis] = n - 1 - i
+    return record(lib.ggml_permute, [x, *target], tuple(x.shape[a] for a in order))
+
+
+def transpose(x: Tensor, a: int = -1, b: int = -2) -> Tensor:
+    """Swap two axes without a copy.
+
+    Raises:
+        ShapeError: x has no such axes.
+    """
+    need_tensor("transpose", "x", x)
+    order = list(range(x.ndim))
+    i, j = axis_of("transpose", a, x.ndim), axis_of("transpose", b, x.ndim)
+    order[i], order[j] = order[j], order[i]
+    return permute(x, order)
+
+
+def broadcast_to(x: Tensor, shape: Any) -> Tensor:
+    """Stretch extents of one to `shape`, as NumPy's broadcast_to, copying.
+
+    Raises:
+        ShapeError: x does not broadcast to `shape`.
+
+    Source: ggml_repeat_4d.
+    """
+    need_tensor("broadcast_to", "x", x)
+    new = check_shape("broadcast_to", shape)
+    if broadcast("broadcast_to", x.shape, new) != new:
+        raise ShapeError(f"broadcast_to: x.shape={x.shape} does not stretch to {new}")
+    return _repeat_to("broadcast_to", x, new)
+
+
+def repeat(x: Tensor, shape: Any) -> Tensor:
+    """Tile x until it has `shape`; each extent must be a multiple of x's.
+
+    Raises:
+        ShapeError: an extent is not a multiple.
+
+    Source: ggml_repeat_4d.
+
+    Example:
+        >>> repeat(ones((2, 3)), (4, 3)).shape
+        (4, 3)
+    """
+    need_tensor("repeat", "x", x)
+    new = check_shape("repeat", shape)
+    if any(n % m for n, m in zip(ne_of(new), ne_of(x.shape), strict=True)) or len(new) < x.ndim:
+        raise ShapeError(f"repeat: {new} must be a multiple of x.shape={x.shape} in every extent")
+    return _repeat_to("repeat", x, new)
+
+
+def _repeat_to(who: str, x: Tensor, new: tuple[int, ...]) -> Tensor:
+    if new == x.shape:
+        return x
+    if math.prod(new) == x.size:
+        return reshape(x, new)
+    if x.dtype.name not in ("f32", "f16", "bf16", "i32"):
+        raise DTypeError(f"{who}: x must be f32, f16, bf16 or i32; got {x.dtype.name}")
+    return record(lib.ggml_repeat_4d, [contiguous(x), *ne_of(new)], new)
+
+
+def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Join tensors along an axis.
+
+    Args:
+        tensors: at least one; equal shapes but for `axis`, equal dtypes.
+        axis: where to join.
+
+    Raises:
+        ShapeError: other extents differ.
+        DTypeError: the dtypes differ.
+
+    Source: ggml_concat.
+    """
+    if not tensors:
+        raise ShapeError("concat: needs at least one tensor; got none")
+    result = need_tensor("concat", "tensors[0]", tensors[0])
+    n = axis_of("concat", axis, result.ndim)
+    for i, other in enumerate(tensors[1:], 1):
+        need_tensor("concat", f"tensors[{i}]", other)
+        rest = [s[:n] + s[n + 1 :] for s in (result.shape, other.shape)]
+        if other.ndim != result.ndim or rest[0] != rest[1]:
+            raise ShapeError(
+                f"concat: shapes must agree but for axis {n}; got {result.shape}, {other.shape}"
+            )
+        if other.dtype != result.dtype or result.dtype.quantized:
+            raise DTypeError(
+                f"concat: dtypes must be equal and plain; got {result.dtype.name},"
+                f" {other.dtype.name}"
+            )
+        joined = (*result.shape[:n], result.shape[n] + other.shape[n], *result.shape[n + 1 :])
+        args = [contiguous(result), contiguous(other), result.ndim - 1 - n]
+        result = record(lib.ggml_concat, args, joined)
+    return result
+
+
+def cast(x: Tensor, dtype: DType | str) -> Tensor:
+    """The numbers in another dtype.
+
+    Raises:
+        DTypeError: ggml does not convert between the two.
+
+    Source: ggml_cast.
+    """
+    need_tensor("cast", "x", x)
+    to = as_dtype(dtype)
+    if to == x.dtype:
+        return x
+    plain = ("f32", "f16", "bf16")
+    known = (
+        (x.dtype.name in plain and to.name in plain)
+        or (x.dtype.quantized and to.name == "f32")
+        or {x.dtype.name, to.name} == {"f32", "i32"}
+    )
+    if not known:
+        raise DTypeError(f"cast: ggml does not convert {x.dtype.name} to {to.name}; go through f32")
+    return record(lib.ggml_cast, [contiguous(x), to.ggml_type], x.shape)
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """A part of a tensor by integers and slices of step one, as NumPy; a view where it can be.
+
+    Raises:
+        IndexError: an index is out of range or of another kind.
+        ShapeError: the part would be empty.
+
+    Source: ggml_view_4d.
+
+    Example:
+        >>> ones((4, 5, 6))[1:3, 0].shape
+        (2, 6)
+    """
+    parts = _spread(index, x)
+    starts, extents, kept = [], [], []
+    for axis, (part, n) in enumerate(zip(parts, x.shape, strict=True)):
+        if isinstance(part, slice):
+            first, stop, stride = part.indices(n)
+            if stride != 1:
+                raise IndexError(f"slice: only steps of 1; got {part} on axis {axis}")
+            if stop <= first:
+                raise ShapeError(f"slice: {part} of axis {axis} with extent {n} is empty")
+            starts.append(first)
+            extents.append(stop - first)
+            kept.append(axis)
+        else:
+            if not -n <= part < n:
+                raise IndexError(f"slice: index {part} is out of range for axis {axis} of {n}")
+            starts.append(int(part) % n)
+            extents.append(1)
+    if extents == list(x.shape) and len(kept) == x.ndim:
+        return x
+    if x.dtype.quantized and x.ndim and extents[-1] != x.shape[-1]:
+        raise DTypeError(f"slice: the last axis of {x.dtype.name} cannot be cut; cast to f32 first")
+    # The gradient of a view is written with the view's strides: they must be those of x in order.
+    x = contiguous(x)
+    nb = [int(b) for b in x.ptr.nb]
+    offset = sum(s * nb[x.ndim - 1 - a] for a, s in enumerate(starts))
+    shape = tuple(extents[a] for a in kept)
+    # The innermost axis of a view has no stride of its own; keep the last axis in, drop it after.
+    axes = kept if kept and kept[-1] == x.ndim - 1 else [*kept, x.ndim - 1]
+    viewed = tuple(extents[a] for a in axes)
+    strides = [nb[x.ndim - 1 - a] for a in reversed(axes)]
+    while len(strides) < MAX_DIMS:
+        strides.append(strides[-1] * ne_of(viewed)[len(strides) - 1])
+    view = record(lib.ggml_view_4d, [x, *ne_of(viewed), *strides[1:], offset], viewed)
+    return view if viewed == shape else reshape(view, shape)
+
+
+def _spread(index: Any, x: Tensor) -> list[Any]:
+    parts = list(index) if isinstance(index, tuple) else [index]
+    for part in parts:
+        integer = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+        if not (integer or isinstance(part, slice) or part is Ellipsis):
+            raise IndexError(
+                f"slice: expected integers, slices and ...; got {part!r}; use ops.get_rows for lists"
+            )
+    dots = sum(p is Ellipsis for p in parts)
+    if dots > 1:
+        raise IndexError("slice: at most one ... is allowed")
+    if len(parts) - dots > x.ndim:
+        raise IndexError(f"slice: {len(parts) - dots} indices for shape {x.shape}")
+    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+    fill = [slice(None)] * (x.ndim - (len(parts) - dots))
+    return [*parts[:at], *fill, *parts[at + dots :]]

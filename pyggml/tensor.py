@@ -1,0 +1,604 @@
+# SPDX-License-Identifier: MIT
+"""`Tensor`: stored numbers, or a recorded ggml op that will produce them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from ._lib import ffi, lib
+from .device import COMPUTE_LOCK, Buffer, Device
+from .device import device as find_device
+from .dtypes import DType, as_dtype
+from .errors import BackendError, DTypeError, ShapeError
+
+__all__ = [
+    "MAX_DIMS",
+    "Arena",
+    "Node",
+    "Tensor",
+    "check_shape",
+    "empty",
+    "full",
+    "ne_of",
+    "ones",
+    "record",
+    "register",
+    "tensor",
+    "zeros",
+    "zeros_group",
+]
+
+MAX_DIMS = 4
+_ARENA_TENSORS = 256
+# No builder that `record` calls makes more headers than this.
+_HEADERS_PER_OP = 8
+
+
+class Arena:
+    """A ggml context that holds tensor headers and no data; freed with its last node."""
+
+    __slots__ = ("ctx", "left")
+
+    def __init__(self, n_tensors: int, extra_bytes: int = 0):
+        size = n_tensors * lib.ggml_tensor_overhead() + extra_bytes
+        params = ffi.new("struct ggml_init_params *")
+        params.mem_size, params.mem_buffer, params.no_alloc = size, ffi.NULL, True
+        ctx = lib.ggml_init(params[0])
+        if ctx == ffi.NULL:
+            raise BackendError(f"arena: cannot allocate {size:,} bytes for tensor headers")
+        self.ctx = ffi.gc(ctx, lib.ggml_free, size)
+        self.left = n_tensors
+
+
+class Node:
+    """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory."""
+
+    __slots__ = (
+        "arena",
+        "buffer",
+        "device",
+        "grad",
+        "limit",
+        "ptr",
+        "requires_grad",
+        "shape",
+        "srcs",
+    )
+
+    def __init__(
+        self,
+        ptr: Any,
+        arena: Arena,
+        where: Device,
+        shape: tuple[int, ...],
+        srcs: tuple[Node, ...] = (),
+        buffer: Buffer | None = None,
+        requires_grad: bool = False,
+    ):
+        self.ptr = ptr
+        self.arena = arena
+        self.device = where
+        self.shape = shape
+        self.srcs = srcs
+        self.buffer = buffer
+        self.requires_grad = requires_grad
+        self.grad: Tensor | None = None
+        # Row numbers kept here must be below this: ggml's row ops abort on others.
+        self.limit: int | None = None
+
+    def check_rows(self, who: str, rows: np.ndarray, limit: int) -> None:
+        """Refuse row numbers that are not in a table of `limit` rows."""
+        if rows.size and (rows.min() < 0 or rows.max() >= limit):
+            raise ShapeError(
+                f"{who}: row numbers must be from 0 to {limit - 1};"
+                f" got {rows.min()} to {rows.max()}"
+            )
+
+
+_OPS: dict[str, Callable[..., Any]] = {}
+
+
+def register(name: str, fn: Callable[..., Any]) -> None:
+    """Give `Tensor`'s operators and methods their op; called by the layer above."""
+    _OPS[name] = fn
+
+
+class _Recorder(threading.local):
+    """The arena that this thread records into."""
+
+    arena: Arena | None = None
+
+    def room(self) -> Arena:
+        if self.arena is None or self.arena.left < _HEADERS_PER_OP:
+            self.arena = Arena(_ARENA_TENSORS)
+        self.arena.left -= _HEADERS_PER_OP
+        return self.arena
+
+
+_recorder = _Recorder()
+
+
+def check_shape(who: str, shape: Any) -> tuple[int, ...]:
+    """Turn `shape` into a tuple that ggml can hold.
+
+    Raises:
+        ShapeError: more than four axes, an extent below one, or too many elements.
+    """
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    try:
+        result = tuple(int(n) for n in shape)
+    except (TypeError, ValueError):
+        raise ShapeError(f"{who}: shape must be integers; got {shape!r}") from None
+    if len(result) > MAX_DIMS:
+        raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got shape {result}")
+    if any(n < 1 for n in result):
+        raise ShapeError(f"{who}: every extent must be at least 1; got shape {result}")
+    if math.prod(result) >= 2**60:
+        raise ShapeError(f"{who}: too many elements: shape {result}")
+    return result
+
+
+def ne_of(shape: Sequence[int]) -> list[int]:
+    """ggml's extents of a Python shape: reversed, filled up with ones."""
+    return [*reversed(shape), *([1] * (MAX_DIMS - len(shape)))]
+
+
+class Tensor:
+    """An n-dimensional array on a device, with up to four axes.
+
+    A tensor is either stored (it has memory: made by `tensor`, `zeros`, …) or recorded (an op on
+    other tensors, computed when its numbers are asked for). Shapes are in Python order.
+
+    Attributes:
+        shape: extents, outermost first; () is a scalar.
+        dtype: element type.
+
+    Example:
+        >>> a = tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> (a @ a.T).numpy().tolist()
+        [[5.0, 11.0], [11.0, 25.0]]
+    """
+
+    __slots__ = ("__weakref__", "_node", "_value", "dtype", "shape")
+    __array_ufunc__ = None  # ndarray + Tensor asks Tensor
+
+    def __init__(self, node: Node):
+        self._node = node
+        self._value: np.ndarray | None = None
+        self.shape = node.shape
+        self.dtype = as_dtype(int(node.ptr.type))
+
+    @property
+    def node(self) -> Node:
+        """The recorded ggml tensor."""
+        return self._node
+
+    @property
+    def ptr(self) -> Any:
+        """The `ggml_tensor *`."""
+        return self._node.ptr
+
+    @property
+    def device(self) -> Device:
+        """Where it lives or will be computed."""
+        return self._node.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return self.dtype.row_bytes(self.size)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the tensor has memory of its own."""
+        return self._node.buffer is not None
+
+    @property
+    def buffer(self) -> Buffer:
+        """The memory of a stored tensor, shared by the tensors of a group."""
+        if self._node.buffer is None:
+            raise BackendError("buffer: only stored tensors have one; this one is a recorded op")
+        return self._node.buffer
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients flow to or through it; settable on stored f32 tensors."""
+        return self._node.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if not self.is_stored:
+            raise ValueError("requires_grad: only stored tensors can be set; use t.detach()")
+        if value and self.dtype.name != "f32":
+            raise DTypeError(f"requires_grad: parameters must be f32; got {self.dtype.name}")
+        self._node.requires_grad = bool(value)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The stored tensor into which gradients of this one are added, if any."""
+        return self._node.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None and (value.shape != self.shape or not value.is_stored):
+            raise ShapeError(
+                f"grad: must be stored and of shape {self.shape}; got {value.shape}"
+            )
+        self._node.grad = value
+
+    # Reading and writing
+
+    def numpy(self) -> np.ndarray:
+        """Copy the numbers out, computing what is needed first; bf16 comes as float32."""
+        if self._value is not None:
+            return self._value.copy()
+        if self.is_stored:
+            return self._read()
+        value: np.ndarray = _OPS["evaluate"](self)
+        if self.requires_grad:
+            self._value = value  # the recorded op is still needed for backward()
+            return value.copy()
+        self._node = _store(value, self.dtype, self.device, self.shape)
+        return value
+
+    def _read(self) -> np.ndarray:
+        raw = np.empty(self.nbytes, np.uint8)
+        with COMPUTE_LOCK:
+            lib.ggml_backend_tensor_get(self.ptr, ffi.from_buffer(raw), 0, self.nbytes)
+        return dtypes.decode(raw, self.dtype, self.shape)
+
+    def item(self) -> float | int:
+        """The number of a one-element tensor.
+
+        Raises:
+            ShapeError: it has more than one.
+        """
+        if self.size != 1:
+            raise ShapeError(f"item: the tensor must have one element; got shape {self.shape}")
+        result: float | int = self.numpy().reshape(()).item()
+        return result
+
+    def tolist(self) -> Any:
+        """The numbers as nested lists."""
+        return self.numpy().tolist()
+
+    def copy_(self, values: Any) -> Tensor:
+        """Overwrite a stored tensor.
+
+        Args:
+            values: array or tensor of the same shape.
+
+        Raises:
+            ShapeError: the shapes differ.
+            DTypeError: the values do not fit the dtype.
+            BackendError: the tensor is a recorded op and has no memory.
+        """
+        if isinstance(values, Tensor):
+            values = values.numpy()
+        array = np.asarray(values)
+        if not self.is_stored:
+            raise BackendError("copy_: only stored tensors can be written; this is a recorded op")
+        if array.shape != self.shape:
+            raise ShapeError(f"copy_: shape must be {self.shape}; got {array.shape}")
+        if self._node.limit is not None:
+            self._node.check_rows("copy_", array, self._node.limit)
+        data = dtypes.encode(array, self.dtype, "copy_")
+        with COMPUTE_LOCK:
+            lib.ggml_backend_tensor_set(self.ptr, ffi.from_buffer(data), 0, self.nbytes)
+        return self
+
+    def zero_(self) -> Tensor:
+        """Set a stored tensor to zero."""
+        if not self.is_stored:
+            raise BackendError("zero_: only stored tensors can be written; this is a recorded op")
+        with COMPUTE_LOCK:
+            lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
+        return self
+
+    def detach(self) -> Tensor:
+        """The same numbers without a way back for gradients (computed now if recorded)."""
+        if self.is_stored and not self.requires_grad:
+            return self
+        return tensor(self.numpy(), self.dtype, self.device)
+
+    def backward(self) -> None:
+        """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.
+
+        Raises:
+            ShapeError: self is not a scalar.
+            GradientError: nothing requires a gradient, or an op has none.
+        """
+        _OPS["backward"](self)
+
+    # Operators; the ops themselves live one layer up
+
+    def __add__(self, other: Any) -> Tensor:
+        return _OPS["add"](self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _OPS["add"](other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _OPS["sub"](self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _OPS["sub"](other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _OPS["mul"](self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _OPS["mul"](other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _OPS["div"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _OPS["div"](other, self)
+
+    def __pow__(self, exponent: float) -> Tensor:
+        return _OPS["pow"](self, exponent)
+
+    def __neg__(self) -> Tensor:
+        return _OPS["neg"](self)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return _OPS["matmul"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _OPS["matmul"](other, self)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return _OPS["getitem"](self, index)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape; one extent may be -1."""
+        return _OPS["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def permute(self, *axes: int) -> Tensor:
+        """Reorder the axes, as NumPy's transpose."""
+        return _OPS["permute"](self, axes)
+
+    def transpose(self, a: int, b: int) -> Tensor:
+        """Swap two axes."""
+        return _OPS["transpose"](self, a, b)
+
+    @property
+    def T(self) -> Tensor:
+        """The last two axes swapped."""
+        return _OPS["transpose"](self, -1, -2)
+
+    def contiguous(self) -> Tensor:
+        """The same tensor with its elements in order in memory."""
+        return _OPS["cont"](self)
+
+    def sum(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Sum over one axis, or over all."""
+        return _OPS["sum"](self, axis, keepdims)
+
+    def mean(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Mean over one axis, or over all."""
+        return _OPS["mean"](self, axis, keepdims)
+
+    def astype(self, dtype: DType | str) -> Tensor:
+        """The numbers in another dtype."""
+        return _OPS["cast"](self, dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("array: a tensor's numbers are always copied out")
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len: a scalar has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        state = "stored" if self.is_stored else "recorded"
+        grad = ", requires_grad" if self.requires_grad else ""
+        return (
+            f"Tensor(shape={self.shape}, dtype={self.dtype.name},"
+            f" device={self.device.name!r}, {state}{grad})"
+        )
+
+
+def record(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    shape: tuple[int, ...],
+    differentiable: bool = True,
+) -> Tensor:
+    """Record one ggml op.
+
+    Args:
+        fn: builder of ggml that takes a context and then `args`.
+        args: tensors, passed as `ggml_tensor *`, and plain C values.
+        shape: Python shape of the result.
+        differentiable: False when no gradient can come back through it.
+
+    Raises:
+        BackendError: the tensors are on different devices.
+    """
+    sources = [a for a in args if isinstance(a, Tensor)]
+    where = sources[0].device
+    for source in sources:
+        if source.device is not where:
+            names = ", ".join(s.device.name for s in sources)
+            raise BackendError(f"{fn.__name__}: tensors must be on one device; got {names}")
+    arena = _recorder.room()
+    ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
+    node = Node(
+        ptr,
+        arena,
+        where,
+        shape,
+        tuple(s.node for s in sources),
+        requires_grad=differentiable and any(s.requires_grad for s in sources),
+    )
+    return Tensor(node)
+
+
+def _allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> list[Node]:
+    """Make stored nodes of these shapes and dtypes in one buffer; the memory is not cleared."""
+    arena = Arena(len(specs))
+    headers, offsets, total = [], [], 0
+    align = lib.ggml_backend_buft_get_alignment(where.buffer_type)
+    for shape, dtype in specs:
+        columns = shape[-1] if shape else 1
+        if columns % dtype.block_size:
+            raise ShapeError(
+                f"tensor: rows of {dtype.name} must be multiples of {dtype.block_size};"
+                f" got shape {shape}"
+            )
+        ne = ffi.new("int64_t[]", ne_of(shape))
+        header = lib.ggml_new_tensor(arena.ctx, dtype.ggml_type, MAX_DIMS, ne)
+        headers.append(header)
+        offsets.append(total)
+        size = lib.ggml_backend_buft_get_alloc_size(where.buffer_type, header)
+        total += -(-size // align) * align
+    buffer = Buffer(where, total)
+    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr))
+    for header, offset in zip(headers, offsets, strict=True):
+        status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base + offset)
+        if status != lib.GGML_STATUS_SUCCESS:
+            raise BackendError(f"tensor: {where.name} could not place a tensor (status {status})")
+    return [
+        Node(header, arena, where, shape, buffer=buffer)
+        for header, (shape, _) in zip(headers, specs, strict=True)
+    ]
+
+
+def _store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...]) -> Node:
+    data = dtypes.encode(values, dtype, "tensor")
+    (node,) = _allocate([(shape, dtype)], where)
+    with COMPUTE_LOCK:
+        lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
+    return node
+
+
+def _natural_dtype(array: np.ndarray) -> DType:
+    if array.dtype.kind == "f":
+        return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
+    if array.dtype.kind in "iu":
+        return dtypes.i32
+    raise DTypeError(
+        f"tensor: expected integers or floats; got {array.dtype}; convert with .astype(np.float32)"
+    )
+
+
+def tensor(
+    values: Any,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Store numbers on a device.
+
+    Args:
+        values: array, nested lists, number or tensor; they are copied.
+        dtype: None takes f32 for floats and i32 for integers.
+        device: None takes the default device.
+        requires_grad: whether gradients are wanted for it.
+
+    Raises:
+        ShapeError: more than four axes, or an empty array.
+        DTypeError: not numbers, or numbers that do not fit the dtype.
+
+    Example:
+        >>> tensor([[1, 2, 3]]).shape
+        (1, 3)
+    """
+    if isinstance(values, Tensor):
+        dtype = dtype if dtype is not None else values.dtype
+        device = device if device is not None else values.device
+        values = values.numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(f"tensor: the lists are ragged ({error})") from None
+    shape = check_shape("tensor", array.shape)
+    kind = as_dtype(dtype) if dtype is not None else _natural_dtype(array)
+    result = Tensor(_store(array, kind, find_device(device), shape))
+    if requires_grad:
+        result.requires_grad = True
+    return result
+
+
+def zeros_group(
+    specs: Sequence[tuple[Sequence[int], DType | str]], device: Device | str | None = None
+) -> list[Tensor]:
+    """Make zero tensors that share one buffer, so that one call clears them all.
+
+    Args:
+        specs: shape and dtype of each.
+        device: None takes the default device.
+
+    Example:
+        >>> a, b = zeros_group([((2, 3), "f32"), ((4,), "f32")])
+        >>> a.buffer is b.buffer
+        True
+    """
+    checked = [(check_shape("zeros", shape), as_dtype(dtype)) for shape, dtype in specs]
+    if not checked:
+        return []
+    nodes = _allocate(checked, find_device(device))
+    if nodes[0].buffer is not None:
+        nodes[0].buffer.clear()
+    return [Tensor(node) for node in nodes]
+
+
+def zeros(
+    shape: Any, dtype: DType | str = "f32", device: Device | str | None = None
+) -> Tensor:
+    """A stored tensor of zeros.
+
+    Example:
+        >>> zeros((2, 3)).numpy().sum()
+        np.float32(0.0)
+    """
+    return zeros_group([(check_shape("zeros", shape), dtype)], device)[0]
+
+
+def full(
+    shape: Any, value: float, dtype: DType | str = "f32", device: Device | str | None = None
+) -> Tensor:
+    """A stored tensor with one value everywhere."""
+    return tensor(np.full(check_shape("full", shape), value), dtype, device)
+
+
+def ones(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """A stored tensor of ones."""
+    return full(check_shape("ones", shape), 1, dtype, device)
+
+
+def empty(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """A stored tensor whose numbers are to be written; they start at zero."""
+    return zeros(shape, dtype, device)
