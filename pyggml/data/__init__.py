@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""Text, tokens and batches."""
+
+from .loader import Loader
+from .stream import StreamDecoder
+from .text import TEXT_SUFFIXES, embedded_text, read_text
+from .tokenizer import END_OF_TEXT, Tokenizer
+from .tokens import IGNORE_INDEX, Dataset, RandomWindows, TokenDataset, split_tokens
+
+__all__ = [
+    "END_OF_TEXT",
+    "IGNORE_INDEX",
+    "TEXT_SUFFIXES",
+    "Dataset",
+    "Loader",
+    "RandomWindows",
+    "StreamDecoder",
+    "TokenDataset",
+    "Tokenizer",
+    "embedded_text",
+    "read_text",
+    "split_tokens",
+]

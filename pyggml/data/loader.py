@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""Batches from a dataset, in an order that a resumed run continues exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .tokens import IGNORE_INDEX, Dataset
+
+__all__ = ["Loader"]
+
+
+class Loader:
+    """Batches without end, epoch after epoch, each in an order of its own.
+
+    The order follows from `seed` and the epoch's number alone, so `state_dict` is two numbers and
+    a resumed run sees the very next batch.
+
+    Args:
+        dataset: what to read; see `Dataset`.
+        batch_size: items in a batch, B >= 1.
+        shuffle: whether each epoch has a random order.
+        seed: start of the random orders, >= 0.
+        drop_last: whether an incomplete batch at the end of an epoch is left out. Otherwise it
+            comes short, or filled up with `pad_last`.
+        pad_last: whether an incomplete last batch is filled up to B items with input 0 and
+            targets that the loss ignores, so that every batch has one shape. Implies that
+            nothing is dropped.
+
+    Shape:
+        batch: x (B, T), y (B, T), both int32
+
+    Raises:
+        ValueError: the batch is larger than the dataset while incomplete ones are dropped, or a
+            number is out of range.
+
+    Example:
+        >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
+        >>> x, y = next(loader)
+        >>> x.shape, len(loader)
+        ((4, 10), 2)
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = True,
+        pad_last: bool = False,
+    ) -> None:
+        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+                raise ValueError(f"Loader: {name} must be an integer >= {least}; got {value!r}")
+        self.dataset = dataset
+        self.batch_size = int(batch_size)
+        self.shuffle = shuffle
+        self.seed = int(seed)
+        self.drop_last = drop_last and not pad_last
+        self.pad_last = pad_last
+        self.epoch = 0
+        self.position = 0  # batches of this epoch already given out
+        self._order: tuple[int, np.ndarray] | None = None
+        if len(self) == 0:
+            raise ValueError(
+                f"Loader: the dataset must hold at least one batch; got {len(dataset)} items,"
+                f" batch_size={batch_size}; use a smaller batch, shorter sequences or more text"
+            )
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        items = len(self.dataset)
+        return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return self
+
+    def __next__(self) -> tuple[np.ndarray, np.ndarray]:
+        batch = self._batch(self._epoch_order(self.epoch), self.position)
+        self.position += 1
+        if self.position == len(self):
+            self.epoch += 1
+            self.position = 0
+        return batch
+
+    def once(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Go through one epoch, the first, without moving the loader; for evaluation."""
+        order = self._make_order(0)
+        for position in range(len(self)):
+            yield self._batch(order, position)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loader stands: what `load_state_dict` needs to go on from here."""
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "items": len(self.dataset),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where `state_dict` was taken.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: the state is incomplete or out of range, or belongs to another dataset,
+                seed or batch size; the loader is then as it was.
+        """
+        own = self.state_dict()
+        for key in own:
+            value = state.get(key)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(
+                    f"Loader.load_state_dict: {key} must be an integer >= 0; got {value!r}"
+                )
+            if key not in ("epoch", "position") and value != own[key]:
+                raise ValueError(
+                    f"Loader.load_state_dict: {key} must be as when the state was saved; got"
+                    f" {own[key]} here, {value} in the state; use the same data and options"
+                )
+        if state["position"] >= len(self):
+            raise ValueError(
+                f"Loader.load_state_dict: position must be below {len(self)} batches;"
+                f" got {state['position']}"
+            )
+        self.epoch, self.position = state["epoch"], state["position"]
+
+    def _make_order(self, epoch: int) -> np.ndarray:
+        if not self.shuffle:
+            return self.dataset.order(None)
+        # Philox is counter-based: neighbouring seeds and epochs give unrelated streams.
+        bits = np.random.Philox(np.random.SeedSequence([self.seed, epoch]))
+        return self.dataset.order(np.random.Generator(bits))
+
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, self._make_order(epoch))
+        return self._order[1]
+
+    def _batch(self, order: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
+        start = position * self.batch_size
+        x, y = self.dataset.batch(order[start : start + self.batch_size])
+        missing = self.batch_size - len(x)
+        if missing and self.pad_last:
+            x = np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)])
+            y = np.concatenate([y, np.full((missing, *y.shape[1:]), IGNORE_INDEX, y.dtype)])
+        return x, y

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""Text to train on: files, folders, and the manual that comes with Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import FormatError
+
+__all__ = ["TEXT_SUFFIXES", "embedded_text", "read_text"]
+
+# What a folder is searched for; a file named directly may have any name.
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
+_BOM = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+
+
+def _files(path: Path) -> list[Path]:
+    """The text files of a folder in sorted order, hidden ones left out; or the file itself."""
+    if not path.is_dir():
+        return [path]
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            if name.lower().endswith(TEXT_SUFFIXES) and not name.startswith("."):
+                found.append(Path(folder, name))
+    if not found:
+        raise FormatError(
+            f"read_text: {path}: the folder holds no text file ({', '.join(TEXT_SUFFIXES)});"
+            " name the files themselves if they end otherwise"
+        )
+    return sorted(found)
+
+
+def _decode(path: Path, data: bytes) -> str:
+    for bom, name in _BOM.items():
+        if data.startswith(bom):
+            raise FormatError(
+                f"read_text: {path}: text must be UTF-8; got {name}; convert it first"
+            )
+    nul = data.find(0)
+    if nul >= 0:
+        raise FormatError(
+            f"read_text: {path}: must be text; got a NUL byte at offset {nul}; it is a binary file"
+        )
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"read_text: {path}: text must be UTF-8; got byte 0x{data[error.start]:02x} at offset"
+            f" {error.start} ({error.reason}); convert the file to UTF-8 first"
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        if not path.exists():
+            raise FormatError(f"read_text: {path}: no such file or folder")
+        if not path.is_file():
+            raise FormatError(f"read_text: {path}: is neither a regular file nor a folder")
+        return _decode(path, path.read_bytes())
+    except OSError as error:
+        raise FormatError(f"read_text: {path}: cannot be read: {error.strerror}") from error
+
+
+def read_text(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Read documents from files and folders.
+
+    A folder gives its text files (`TEXT_SUFFIXES`) in sorted order, folders below it included,
+    hidden ones left out. A file reached twice is read once. Line ends stay as they are; a
+    UTF-8 byte-order mark is dropped.
+
+    Args:
+        paths: one file or folder, or several.
+
+    Returns:
+        One string per non-empty file, in the order given.
+
+    Raises:
+        FormatError: a path is missing, empty, binary, or not UTF-8, or a folder holds no text; the
+            message names the file, and the byte offset where there is one.
+
+    Example:
+        >>> documents = read_text(["poems/", "letter.txt"])
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    documents: dict[str, str] = {}
+    for path in map(Path, paths):
+        files = _files(path)
+        texts = {os.path.realpath(file): _read(file) for file in files}
+        if not any(text.strip() for text in texts.values()):
+            what = "the file is" if files == [path] else "all text files in it are"
+            raise FormatError(f"read_text: {path}: must hold text; {what} empty")
+        for key, text in texts.items():
+            if text.strip():
+                documents.setdefault(key, text)
+    if not documents:
+        raise FormatError("read_text: needs at least one file or folder; got none")
+    return list(documents.values())
+
+
+def embedded_text() -> list[str]:
+    """Get English text that every Python has: the topics of its manual, about 460 kB.
+
+    Returns:
+        One document per topic, in the order of the topics' names. The text differs a little
+        from one Python version to the next.
+
+    Raises:
+        FormatError: this Python was installed without `pydoc_data`.
+
+    Source: pydoc_data.topics, the Python Software Foundation; see Python's licence.
+
+    Example:
+        >>> any('The "with" statement' in document for document in embedded_text())
+        True
+    """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise FormatError(
+            "embedded_text: this Python has no pydoc_data.topics; name text files instead"
+        ) from error
+    return [topics[name] for name in sorted(topics) if topics[name].strip()]

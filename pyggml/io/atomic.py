@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: MIT
+"""Files and directories that appear whole or not at all.
+
+What is written goes to a hidden sibling first, is flushed to the disk, and then renamed. A process
+that is killed on the way leaves the sibling behind; the next write into the same directory
+removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["atomic_dir", "atomic_path", "atomic_write", "clean_stale", "fsync_tree"]
+
+# A leftover of another host, whose processes cannot be asked, is stale after a day.
+STALE_SECONDS = 24 * 3600.0
+_LEFTOVER = re.compile(
+    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.(?P<kind>tmp|old)$"
+)
+
+
+def _host() -> str:
+    """A short tag of this machine, so that process ids are compared on one machine only."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _sibling(path: Path, kind: str) -> Path:
+    """A free hidden name beside `path`."""
+    tag = f".pyggml-{_host()}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
+    name = path.name
+    if kind == "tmp":
+        # File systems allow 255 bytes a name, and the tag takes 45; only "old" is read back.
+        name = name.encode()[:180].decode(errors="ignore")
+    return path.with_name(f".{name}{tag}")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _is_stale(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
+    if os.name == "posix" and match["host"] == _host():
+        return not _is_alive(int(match["pid"]))
+    with contextlib.suppress(OSError):
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
+    return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a tree; what cannot be removed stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def clean_stale(directory: str | os.PathLike[str]) -> list[Path]:
+    """Remove what killed processes left behind in a directory.
+
+    Only names made by this module are touched, and only when their process is gone. A directory
+    that was being replaced is put back under its own name if the new one never arrived.
+
+    Args:
+        directory: where atomic writes took place; a missing one is an empty one.
+
+    Returns:
+        The paths that were removed or put back.
+    """
+    done: list[Path] = []
+    try:
+        entries = list(os.scandir(directory))
+    except OSError:
+        return done
+    for entry in entries:
+        match = _LEFTOVER.match(entry.name)
+        if match is None or not _is_stale(entry, match):
+            continue
+        path = Path(entry.path)
+        target = path.with_name(match["name"])
+        if match["kind"] == "old" and not os.path.lexists(target):
+            with contextlib.suppress(OSError):
+                path.rename(target)
+        else:
+            _remove(path)
+        done.append(path)
+    return done
+
+
+def _fsync(path: Path) -> None:
+    """Flush one file or directory to the disk."""
+    if path.is_dir() and os.name != "posix":
+        return  # only POSIX opens directories
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_tree(path: str | os.PathLike[str]) -> None:
+    """Flush a directory, all files and all directories below it to the disk.
+
+    Args:
+        path: a directory.
+    """
+    for folder, _, names in os.walk(path, topdown=False):
+        for name in names:
+            file = Path(folder, name)
+            if file.is_file() and not file.is_symlink():
+                _fsync(file)
+        _fsync(Path(folder))
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path to write to, and move it to `path` when the block succeeds.
+
+    Args:
+        path: the file to create or replace; a symbolic link stays and its target is replaced.
+
+    Yields:
+        A path in the same directory, for code that insists on opening the file itself.
+
+    Raises:
+        OSError: the file cannot be written; `path` is then as it was before.
+
+    Example:
+        >>> with atomic_path("weights.bin") as temporary:
+        ...     _ = temporary.write_bytes(b"whole")
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"atomic_path: {target} is a directory; name a file")
+    clean_stale(target.parent)
+    temporary = _sibling(target, "tmp")
+    try:
+        yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
+        _fsync(temporary)
+        os.replace(temporary, target)
+    except BaseException:
+        _remove(temporary)
+        raise
+    _fsync(target.parent)
+
+
+@contextlib.contextmanager
+def atomic_write(
+    path: str | os.PathLike[str], mode: str = "wb", **options: Any
+) -> Iterator[IO[Any]]:
+    """Open a file whose content replaces `path` only when the block succeeds.
+
+    Args:
+        path: the file to create or replace.
+        mode: "wb" or "w"; text is UTF-8 unless `options` say otherwise.
+        options: passed to `open`.
+
+    Raises:
+        ValueError: the mode does not write from the start.
+        OSError: the file cannot be written, for instance because the disk is full; `path` is then
+            as it was before, and the temporary file is gone.
+
+    Example:
+        >>> with atomic_write("notes.txt", "w") as file:
+        ...     _ = file.write("all or nothing")
+    """
+    if mode not in ("w", "wb"):
+        raise ValueError(f'atomic_write: mode must be "w" or "wb"; got {mode!r}')
+    if mode == "w":
+        options.setdefault("encoding", "utf-8")
+    with atomic_path(path) as temporary, open(temporary, mode, **options) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[Path]:
+    """Build a directory beside `path` and move it there when the block succeeds.
+
+    Args:
+        path: the directory to create.
+        replace: whether an existing directory may be replaced. There is an instant without
+            `path` then; a process killed in it leaves the old one, which `clean_stale` puts back.
+
+    Yields:
+        The temporary directory to fill.
+
+    Raises:
+        FileExistsError: `path` exists and `replace` is false, or it is not a directory.
+        OSError: something cannot be written; `path` is then as it was before.
+
+    Example:
+        >>> with atomic_dir("step-000100") as folder:
+        ...     _ = (folder / "state.json").write_text("{}")
+    """
+    target = Path(os.path.realpath(path))
+    clean_stale(target.parent)
+    if target.exists() and not (replace and target.is_dir()):
+        cure = "choose another name" if target.is_dir() else "it is a file; remove it"
+        raise FileExistsError(f"atomic_dir: {target} exists; {cure}")
+    temporary = _sibling(target, "tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        fsync_tree(temporary)
+        if target.exists():
+            _exchange(temporary, target)
+        else:
+            temporary.rename(target)
+    except BaseException:
+        _remove(temporary)
+        raise
+    _fsync(target.parent)
+
+
+def _exchange(new: Path, target: Path) -> None:
+    """Put `new` in the place of the directory `target`, and remove the latter."""
+    old = _sibling(target, "old")
+    target.rename(old)
+    try:
+        new.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    _fsync(target.parent)
+    _remove(old)
