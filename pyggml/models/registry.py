@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Models by name and from files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FormatError
+from ..io import read_gguf
+from .base import LanguageModel
+from .config import ModelConfig
+from .gpt2 import GPT2
+from .llama import Llama
+
+if TYPE_CHECKING:
+    from ..data import Tokenizer
+
+__all__ = ["MODELS", "build", "load"]
+
+MODELS: dict[str, type[LanguageModel]] = {model.arch: model for model in (GPT2, Llama)}
+
+
+def build(
+    arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any
+) -> LanguageModel:
+    """Build a model with fresh weights.
+
+    Args:
+        arch: a key of `MODELS`.
+        config: a configuration, a dict of its fields, or the name of a preset.
+        overrides: fields that replace the preset's or dict's; None leaves them.
+
+    Raises:
+        ValueError: arch or preset is unknown, or a size is out of range.
+        TypeError: the configuration is another architecture's.
+
+    Example:
+        >>> build("llama", "tiny", vocab_size=65).config.n_layer
+        4
+    """
+    if arch not in MODELS:
+        raise ValueError(f"build: arch must be one of {', '.join(MODELS)}; got {arch!r}")
+    model = MODELS[arch]
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if isinstance(config, str):
+        config = model.config_class.preset(config, **given)
+    elif isinstance(config, Mapping):
+        config = model.config_class.from_dict({**config, **given})
+    elif given:
+        config = model.config_class.from_dict({**config.to_dict(), **given})
+    if not isinstance(config, model.config_class):
+        raise TypeError(
+            f"build: config must be a {model.config_class.__name__}; got {type(config).__name__}"
+        )
+    return model(config)
+
+
+def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]:
+    """Read a model, and its tokenizer if it has one.
+
+    Args:
+        path: a GGUF file, or a folder that holds `model.gguf`.
+
+    Raises:
+        FileNotFoundError: there is no such file, or the folder holds no model.gguf.
+        FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
+    """
+    path = Path(path)
+    file_path = path / "model.gguf" if path.is_dir() else path
+    if not file_path.exists():
+        where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
+        raise FileNotFoundError(
+            f"load: path must be a GGUF file or a folder with model.gguf; {where}"
+        )
+    with read_gguf(file_path) as file:
+        arch = file.metadata.get("general.architecture")
+        if arch not in MODELS:
+            raise FormatError(
+                f"{file_path}: general.architecture must be one of {', '.join(MODELS)}; "
+                f"got {arch!r}"
+            )
+        model = MODELS[arch].from_gguf(file)
+        tokenizer = None
+        if "tokenizer.ggml.model" in file.metadata:
+            from ..data import Tokenizer
+
+            tokenizer = Tokenizer.from_gguf_metadata(file.metadata)
+    return model, tokenizer

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""Causal self-attention: rotary positions, grouped heads, key-value cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from .. import ops
+from ..device import Device
+from ..errors import ShapeError
+from ..tensor import Tensor, tensor
+from . import functional, init
+from .cache import LayerCache
+from .layers import Linear, check_sizes
+from .module import Module
+
+__all__ = ["CausalSelfAttention", "Rope", "causal_mask", "position_ids"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embedding: how attention rotates queries and keys.
+
+    Args:
+        base: wavelength base theta.
+        mode: "neox" pairs element i with i + D / 2 (Hugging Face's layout), "normal" pairs
+            neighbours.
+        scale: factor on the positions.
+
+    Raises:
+        ValueError: base or scale is not positive, or the mode is unknown.
+
+    Source: ggml_rope_ext; Su et al. 2021, arXiv:2104.09864.
+    """
+
+    base: float = 10000.0
+    mode: str = "neox"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.base > 0 and self.scale > 0):
+            raise ValueError(
+                f"Rope: base and scale must be > 0; got base={self.base}, scale={self.scale}"
+            )
+        if self.mode not in ("neox", "normal"):
+            raise ValueError(f'Rope: mode must be "neox" or "normal"; got {self.mode!r}')
+
+
+@lru_cache(maxsize=32)
+def causal_mask(length: int, device: Device | None = None) -> Tensor:
+    """Return the constant that hides the future: 0 up to the diagonal, -inf beyond.
+
+    Args:
+        length: T; one mask per length and device is made and shared.
+        device: where it lives; None is the default device.
+
+    Shape:
+        -> (T, T) f32
+
+    Example:
+        >>> causal_mask(2).tolist()
+        [[0.0, -inf], [0.0, 0.0]]
+    """
+    hidden = np.triu(np.full((length, length), -np.inf, np.float32), k=1)
+    return tensor(hidden, device=device)
+
+
+@lru_cache(maxsize=32)
+def position_ids(length: int, device: Device | None = None) -> Tensor:
+    """Return the constant (T,) i32 tensor 0, 1, ... T - 1, shared like `causal_mask`."""
+    return tensor(np.arange(length, dtype=np.int32), device=device)
+
+
+class CausalSelfAttention(Module):
+    """Attention of every token to itself and those before it.
+
+    The projections carry Hugging Face's names: `q_proj`, `k_proj`, `v_proj`, `o_proj` apart
+    as in Llama, or `c_attn`, `c_proj` with q, k and v fused as in GPT-2.
+
+    Args:
+        dim: width of the stream.
+        n_head: query heads; must divide dim.
+        n_kv_head: key-value heads; must divide n_head; None is n_head.
+        bias: learn shifts.
+        fused: one matrix for q, k and v.
+        rope: rotary positions; None when the model learns its positions.
+        init_weight: initialiser of the q, k and v projections; None is Linear's.
+        init_out: initialiser of the output projection; None is init_weight.
+
+    Shape:
+        x (B, T, dim) -> (B, T, dim)
+
+    Raises:
+        ValueError: heads do not divide the width or each other; rope with an odd head size.
+
+    Example:
+        >>> CausalSelfAttention(8, 2)(ones((1, 3, 8))).shape
+        (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_head: int,
+        n_kv_head: int | None = None,
+        *,
+        bias: bool = True,
+        fused: bool = False,
+        rope: Rope | None = None,
+        init_weight: init.Initializer | None = None,
+        init_out: init.Initializer | None = None,
+    ) -> None:
+        n_kv_head = n_head if n_kv_head is None else n_kv_head
+        check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None)
+        self.n_head = n_head
+        self.n_kv_head = n_kv_head
+        self.head_dim = dim // n_head
+        self.rope = rope
+        self.fused = fused
+        kv_dim = n_kv_head * self.head_dim
+        if fused:
+            self.c_attn = Linear(dim, dim + 2 * kv_dim, bias, init_weight)
+            self.c_proj = Linear(dim, dim, bias, init_out or init_weight)
+        else:
+            self.q_proj = Linear(dim, dim, bias, init_weight)
+            self.k_proj = Linear(dim, kv_dim, bias, init_weight)
+            self.v_proj = Linear(dim, kv_dim, bias, init_weight)
+            self.o_proj = Linear(dim, dim, bias, init_out or init_weight)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """Attend; with a cache, also to what it holds.
+
+        Args:
+            x: the stream.
+            positions: of the tokens; None is 0 to T - 1.
+            mask: scores' addend; None is causal.
+            cache: keys and values of this layer; needs positions and mask, whose S columns
+                say how many cached rows are read.
+
+        Shape:
+            x (B, T, dim), positions (T,) i32, mask (T, S) f32 -> (B, T, dim)
+
+        Raises:
+            ShapeError: x is not (B, T, dim), or a shape does not fit it.
+            ValueError: a cache without positions or mask.
+        """
+        if x.ndim != 3:
+            raise ShapeError(f"CausalSelfAttention: x must be (B, T, dim); got {x.shape}")
+        batch, length, _ = x.shape
+        q, k, v = self._project(x, batch, length)
+        if cache is not None and (positions is None or mask is None):
+            raise ValueError(
+                "CausalSelfAttention: a cache needs positions and mask; got "
+                f"positions={'given' if positions is not None else None}, "
+                f"mask={'given' if mask is not None else None}"
+            )
+        if positions is None:
+            positions = position_ids(length, x.device)
+        if mask is None:
+            mask = causal_mask(length, x.device)
+        if self.rope is not None:
+            q, k = (
+                ops.rope(
+                    t, positions, mode=self.rope.mode, base=self.rope.base, scale=self.rope.scale
+                )
+                for t in (q, k)
+            )
+        if cache is not None:
+            k, v = cache.update(k, v, positions, mask.shape[-1])
+        project = self.c_proj if self.fused else self.o_proj
+        y: Tensor = project(functional.attention(q, k, v, mask))
+        return y
+
+    def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q (B, T, H, D), k and v (B, T, G, D)."""
+        heads, groups, width = self.n_head, self.n_kv_head, self.head_dim
+        if self.fused:
+            qkv = self.c_attn(x).reshape(batch, length, heads + 2 * groups, width)
+            return (
+                qkv[:, :, :heads],
+                qkv[:, :, heads : heads + groups],
+                qkv[:, :, heads + groups :],
+            )
+        return (
+            self.q_proj(x).reshape(batch, length, heads, width),
+            self.k_proj(x).reshape(batch, length, groups, width),
+            self.v_proj(x).reshape(batch, length, groups, width),
+        )
+
+
+def check_heads(where: str, dim: int, n_head: int, n_kv_head: int, rope: bool) -> None:
+    """Raise a ValueError unless the heads divide the width and each other."""
+    check_sizes(where, n_embd=dim, n_head=n_head, n_kv_head=n_kv_head)
+    if dim % n_head:
+        raise ValueError(f"{where}: n_head must divide n_embd; got n_embd={dim}, n_head={n_head}")
+    if n_head % n_kv_head:
+        raise ValueError(
+            f"{where}: n_kv_head must divide n_head; got n_head={n_head}, n_kv_head={n_kv_head}"
+        )
+    if rope and (dim // n_head) % 2:
+        raise ValueError(
+            f"{where}: rotary positions need an even head size n_embd / n_head; "
+            f"got {dim} / {n_head} = {dim // n_head}"
+        )

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""The layers' arithmetic as functions of tensors."""
+
+from __future__ import annotations
+
+import math
+
+from .. import ops
+from ..errors import ShapeError
+from ..ops import cross_entropy
+from ..tensor import Tensor
+
+__all__ = ["attention", "cross_entropy", "layer_norm", "linear", "rms_norm"]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Multiply `x` by the transposed weight and add the bias.
+
+    y = x @ weight.T + bias
+
+    Args:
+        x: activations.
+        weight: one row per output feature.
+        bias: shift; None skips it.
+
+    Shape:
+        x (..., I), weight (O, I), bias (O,) -> (..., O)
+
+    Raises:
+        ShapeError: the widths differ, or bias is not (O,).
+
+    Source: ggml_mul_mat.
+
+    Example:
+        >>> linear(ones((2, 5, 4)), ones((3, 4))).shape
+        (2, 5, 3)
+    """
+    if weight.ndim != 2:
+        raise ShapeError(
+            f"linear: weight must be (out_features, in_features); got weight.shape={weight.shape}"
+        )
+    out_features, in_features = weight.shape
+    if x.ndim < 1 or x.shape[-1] != in_features:
+        raise ShapeError(
+            "linear: x.shape[-1] must equal in_features; "
+            f"got x.shape={x.shape}, in_features={in_features}"
+        )
+    if bias is not None and bias.shape != (out_features,):
+        raise ShapeError(
+            f"linear: bias.shape must be (out_features,) = ({out_features},); got {bias.shape}"
+        )
+    y = ops.mul_mat(weight, x)
+    return y if bias is None else ops.add(y, bias)
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise `x` over its last axis, then scale and shift.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias
+
+    Args:
+        x: activations.
+        weight: gain; None skips it.
+        bias: shift; None skips it.
+        eps: added to the variance, > 0.
+
+    Shape:
+        x (..., C), weight (C,), bias (C,) -> (..., C)
+
+    Raises:
+        ShapeError: weight or bias is not (C,).
+
+    Source: ggml_norm; Ba et al. 2016, arXiv:1607.06450.
+
+    Example:
+        >>> layer_norm(ones((2, 4)), ones((4,))).shape
+        (2, 4)
+    """
+    y = ops.norm(x, eps)
+    if weight is not None:
+        y = ops.mul(y, _vector("layer_norm", "weight", weight, x))
+    if bias is not None:
+        y = ops.add(y, _vector("layer_norm", "bias", bias, x))
+    return y
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """Divide `x` by the root of its mean square over the last axis, then scale.
+
+    y = x / sqrt(mean(x^2) + eps) * weight
+
+    Args:
+        x: activations.
+        weight: gain; None skips it.
+        eps: added to the mean square, > 0.
+
+    Shape:
+        x (..., C), weight (C,) -> (..., C)
+
+    Raises:
+        ShapeError: weight is not (C,).
+
+    Source: ggml_rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467.
+
+    Example:
+        >>> rms_norm(ones((2, 4)), ones((4,))).shape
+        (2, 4)
+    """
+    y = ops.rms_norm(x, eps)
+    if weight is not None:
+        y = ops.mul(y, _vector("rms_norm", "weight", weight, x))
+    return y
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """Let every query gather the values whose keys it resembles.
+
+    y = softmax(q @ k.T * scale + mask) @ v, for each head
+
+    Args:
+        q: queries.
+        k: keys; a key-value head serves the H / G query heads beside each other.
+        v: values.
+        mask: added to the scores, f32: 0 where seen, -inf where hidden.
+        scale: None is 1 / sqrt(D).
+
+    Shape:
+        q (B, T, H, D), k (B, S, G, D), v (B, S, G, D), mask (T, S), H a multiple of G
+        -> (B, T, H * D)
+
+    Raises:
+        ShapeError: the shapes do not belong together.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762; grouped heads: arXiv:2305.13245.
+
+    Example:
+        >>> attention(ones((1, 3, 4, 8)), ones((1, 3, 2, 8)), ones((1, 3, 2, 8))).shape
+        (1, 3, 32)
+    """
+    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
+        raise ShapeError(
+            "attention: q must be (B, T, H, D), k and v one shape (B, S, G, D); "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    batch, length, heads, width = q.shape
+    if k.shape[0] != batch or k.shape[3] != width or heads % k.shape[2]:
+        raise ShapeError(
+            "attention: q and k must share B and D, and q's heads be a multiple of k's; "
+            f"got q {q.shape}, k {k.shape}"
+        )
+    if mask is not None and mask.shape[-2:] != (length, k.shape[1]):
+        raise ShapeError(
+            f"attention: mask must end in (T, S) = ({length}, {k.shape[1]}); got {mask.shape}"
+        )
+    # mul_mat reads q and k through their strides; only v, whose time must come last, is copied.
+    scores = ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3))  # (B, H, T, S)
+    weights = ops.soft_max(scores, mask, 1.0 / math.sqrt(width) if scale is None else scale)
+    gathered = ops.mul_mat(v.permute(0, 2, 3, 1).contiguous(), weights)  # (B, H, T, D)
+    return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
+    """Check that an affine parameter is as long as the last axis of `x`."""
+    if x.ndim < 1 or value.shape != (x.shape[-1],):
+        raise ShapeError(
+            f"{where}: {name}.shape must be (x.shape[-1],); "
+            f"got {name}.shape={value.shape}, x.shape={x.shape}"
+        )
+    return value

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""Module: a tree of parameters with a forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..device import Device
+from ..errors import ShapeError
+from ..tensor import Tensor, tensor
+
+__all__ = ["Module", "Parameter"]
+
+
+def Parameter(
+    array: ArrayLike, dtype: str | None = None, device: Device | str | None = None
+) -> Tensor:
+    """Store `array` as a tensor that is trained.
+
+    Args:
+        array: initial values; float64 becomes f32.
+        dtype: element type; None keeps the array's.
+        device: where it lives; None is the default device.
+
+    Shape:
+        any, up to 4-d
+
+    Raises:
+        DTypeError: the values are not floats.
+
+    Example:
+        >>> Parameter([[1.0, 2.0]]).requires_grad
+        True
+    """
+    return tensor(array, dtype=dtype, device=device, requires_grad=True)
+
+
+class Module:
+    """A part of a model: its attributes are its parameters, buffers and children.
+
+    An attribute holding a stored tensor that requires a gradient is a parameter (and stays
+    one when frozen), any other stored tensor is a buffer, a Module or a list, tuple or dict
+    of Modules is a child. A name that begins with an underscore is private: neither saved
+    nor trained. Calling a module calls its `forward`.
+
+    Example:
+        >>> class Scale(Module):
+        ...     def __init__(self):
+        ...         self.gain = Parameter([2.0])
+        ...     def forward(self, x):
+        ...         return x * self.gain
+        >>> [name for name, _ in Scale().named_parameters()]
+        ['gain']
+    """
+
+    training: bool = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        names: dict[str, None] = self.__dict__.setdefault("_parameter_names", {})
+        if isinstance(value, Tensor) and value.is_stored and value.requires_grad:
+            names[name] = None
+        else:
+            names.pop(name, None)
+        object.__setattr__(self, name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return `forward` of the arguments."""
+        forward = getattr(self, "forward", None)
+        if forward is None:
+            raise TypeError(
+                f"{type(self).__name__}: a module that is called must define forward(); got none"
+            )
+        return forward(*args, **kwargs)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Yield (attribute path, child) of the modules directly below, in definition order."""
+        for name, value in vars(self).items():
+            if not name.startswith("_"):
+                yield from _modules_in(name, value)
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """Yield (dotted path, module) of this module and all below it, parents first."""
+        yield prefix, self
+        for name, child in self.named_children():
+            yield from child.named_modules(_join(prefix, name))
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Yield (dotted path, tensor) in definition order; a shared tensor only once."""
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix):
+            for name, value in _tensors_of(module):
+                if name in module.__dict__["_parameter_names"] and id(value) not in seen:
+                    seen.add(id(value))
+                    yield _join(path, name), value
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Yield (dotted path, tensor) of what is saved but not trained."""
+        for path, module in self.named_modules(prefix):
+            for name, value in _tensors_of(module):
+                if name not in module.__dict__["_parameter_names"]:
+                    yield _join(path, name), value
+
+    def parameters(self) -> list[Tensor]:
+        """Return the parameters, frozen ones included, in definition order."""
+        return [parameter for _, parameter in self.named_parameters()]
+
+    def num_parameters(self, trainable_only: bool = False) -> int:
+        """Count the parameters' elements; shared tensors count once."""
+        return sum(p.size for p in self.parameters() if p.requires_grad or not trainable_only)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy parameters and buffers into NumPy arrays, keyed by dotted path."""
+        return {name: value.numpy() for name, value in self._named_state()}
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
+        """Overwrite parameters and buffers; nothing changes when anything does not fit.
+
+        Args:
+            state: arrays by dotted path, as `state_dict` gives them.
+            strict: refuse missing and unexpected names; False takes what fits by name.
+
+        Raises:
+            KeyError: names are missing or unexpected.
+            ShapeError: an array has another shape than its tensor.
+
+        Example:
+            >>> a, b = Linear(2, 3), Linear(2, 3)
+            >>> b.load_state_dict(a.state_dict())
+        """
+        own = dict(self._named_state())
+        if strict:
+            check_names(f"{type(self).__name__}.load_state_dict", own, state)
+        arrays = {name: np.asarray(state[name]) for name in own if name in state}
+        for name, array in arrays.items():
+            if array.shape != own[name].shape:
+                raise ShapeError(
+                    f"{type(self).__name__}.load_state_dict: {name} must have the shape "
+                    f"{own[name].shape}; got {array.shape}: the file is of another configuration"
+                )
+        for name, array in arrays.items():
+            own[name].copy_(array)
+
+    def train(self, mode: bool = True) -> Module:
+        """Set `training` here and below."""
+        for _, module in self.named_modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Module:
+        """Leave training mode."""
+        return self.train(False)
+
+    def freeze(self) -> Module:
+        """Stop training every parameter here and below."""
+        for parameter in self.parameters():
+            parameter.requires_grad = False
+        return self
+
+    def unfreeze(self) -> Module:
+        """Train every parameter here and below again."""
+        for parameter in self.parameters():
+            parameter.requires_grad = True
+        return self
+
+    def zero_grad(self) -> None:
+        """Set every gradient that exists to zero."""
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {child!r}" for name, child in self.named_children()]
+        if not lines:
+            shapes = ", ".join(f"{name}={value.shape}" for name, value in _tensors_of(self))
+            return f"{type(self).__name__}({shapes})"
+        body = "\n".join(lines).replace("\n", "\n  ")
+        return f"{type(self).__name__}(\n  {body}\n)"
+
+    def _named_state(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield what state_dict holds: parameters, then buffers."""
+        yield from self.named_parameters()
+        yield from self.named_buffers()
+
+
+def check_names(where: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise a KeyError that lists the names missing from and unexpected in `given`."""
+    missing = [name for name in own if name not in given]
+    unexpected = [name for name in given if name not in own]
+    if missing or unexpected:
+        raise KeyError(
+            f"{where}: the names must be the model's own; missing {_some(missing)}, "
+            f"unexpected {_some(unexpected)}; strict=False takes what fits"
+        )
+
+
+def _some(names: list[str]) -> str:
+    """Show a list of names, shortened."""
+    if not names:
+        return "none"
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _tensors_of(module: Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the stored tensors among a module's public attributes."""
+    for name, value in vars(module).items():
+        if not name.startswith("_") and isinstance(value, Tensor) and value.is_stored:
+            yield name, value
+
+
+def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+    """Yield the modules in one attribute, through lists, tuples and dicts."""
+    if isinstance(value, Module):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _modules_in(f"{name}.{i}", item)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _modules_in(f"{name}.{key}", item)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""The gradients' global norm, and the factor that clips it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .. import ops
+from ..graph import Graph
+from ..tensor import Tensor
+
+__all__ = ["GradNorm", "clip_factor"]
+
+# torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; runs stay comparable with it.
+_NORM_EPS = 1e-6
+
+
+class GradNorm:
+    """The Euclidean norm of several tensors together, as a graph recorded once.
+
+    Args:
+        tensors: f32 tensors on one device.
+
+    Example:
+        >>> GradNorm([tensor([3.0]), tensor([0.0, 4.0])])()
+        5.0
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        total = ops.sum(ops.sqr(tensors[0]))
+        for value in tensors[1:]:
+            total = ops.add(total, ops.sum(ops.sqr(value)))
+        self._total = total
+        self._graph = Graph([total], device=tensors[0].device)
+
+    def __call__(self) -> float:
+        """Compute the norm of what the tensors now hold."""
+        self._graph.run()
+        return math.sqrt(float(self._graph.read(self._total).reshape(())))
+
+
+def clip_factor(norm: float, clip: float) -> float:
+    """Return min(1, clip / (norm + 1e-6)), by which the gradients are multiplied.
+
+    Args:
+        norm: the gradients' norm, finite.
+        clip: longest norm allowed, > 0.
+
+    Source: torch.nn.utils.clip_grad_norm_; Pascanu et al. 2013, arXiv:1211.5063.
+
+    Example:
+        >>> clip_factor(0.5, 1.0)
+        1.0
+    """
+    return min(1.0, clip / (norm + _NORM_EPS))

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: MIT
+"""Optimizer: gradients, state and the recorded update of a set of parameters."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import ops
+from ..errors import BackendError, ShapeError
+from ..graph import Graph
+from ..tensor import Tensor, tensor, zeros_group
+from .clip import GradNorm, clip_factor
+
+__all__ = ["Group", "Optimizer", "ParamGroups"]
+
+ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]]
+
+
+class Group:
+    """Parameters that share hyper-parameters.
+
+    Attributes:
+        params: the tensors.
+        names: what their state is saved under.
+        weight_decay: decoupled decay of these parameters.
+        lr_scale: factor on the optimizer's learning rate.
+        hyper: the input tensor that the update graph reads.
+    """
+
+    def __init__(
+        self, params: list[Tensor], names: list[str], weight_decay: float, lr_scale: float
+    ) -> None:
+        self.params = params
+        self.names = names
+        self.weight_decay = weight_decay
+        self.lr_scale = lr_scale
+        self.hyper: Tensor
+
+    def __repr__(self) -> str:
+        return (
+            f"Group({len(self.params)} parameters, weight_decay={self.weight_decay}, "
+            f"lr_scale={self.lr_scale})"
+        )
+
+
+class Optimizer(ABC):
+    """What all optimizers share; a subclass says its state, its hyper-parameters and its op.
+
+    The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
+    `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
+
+    Args:
+        params: tensors, or groups: dicts with "params" and, if wished, "names",
+            "weight_decay" and "lr_scale". Frozen parameters are left out.
+        lr: learning rate, >= 0.
+        weight_decay: of groups that name none, >= 0.
+
+    Attributes:
+        grads: gradient tensor of each parameter, for `Graph(grads=...)`.
+        groups: the parameter groups.
+        lr: learning rate of the next step.
+        steps: updates done.
+
+    Raises:
+        ValueError: no trainable parameter, one given twice, an unknown group key, a bad number.
+        BackendError: the parameters are on several devices.
+    """
+
+    state_names: tuple[str, ...] = ()
+
+    def __init__(self, params: ParamGroups, lr: float, weight_decay: float) -> None:
+        self._who = type(self).__name__
+        self.lr = check_number(self._who, "lr", lr)
+        self.groups = _read_groups(self._who, params, weight_decay)
+        self.params = [p for group in self.groups for p in group.params]
+        self.names = [name for group in self.groups for name in group.names]
+        _check_params(self._who, self.params, self.names)
+        self.steps = 0
+        self.device = self.params[0].device
+        shapes: list[tuple[Sequence[int], Any]] = [(p.shape, "f32") for p in self.params]
+        grads = zeros_group(shapes, self.device)
+        self._grad_buffer = grads[0].buffer
+        self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
+        for parameter, grad in self.grads.items():
+            parameter.grad = grad
+        state = zeros_group(shapes * len(self.state_names), self.device)
+        self.state: dict[str, list[Tensor]] = {
+            name: state[i * len(shapes) : (i + 1) * len(shapes)]
+            for i, name in enumerate(self.state_names)
+        }
+        self._norm = GradNorm(grads)
+        self._factor = tensor(np.ones((1,), np.float32), device=self.device)
+        for group in self.groups:
+            group.hyper = tensor(np.zeros_like(self._hyper(group, 0.0)), device=self.device)
+        self._updates: dict[bool, Graph] = {}
+
+    @abstractmethod
+    def _hyper(self, group: Group, lr: float) -> np.ndarray:
+        """Return the op's hyper-parameters for update number `self.steps`."""
+
+    @abstractmethod
+    def _record(self, param: Tensor, grad: Tensor, state: list[Tensor], hyper: Tensor) -> Tensor:
+        """Record the op that updates `param` and `state` in place."""
+
+    def grad_norm(self) -> float:
+        """Return the Euclidean norm of all gradients together."""
+        return self._norm()
+
+    def step(self, lr: float | None = None, clip: float | None = None) -> float:
+        """Update every parameter by its gradient; the gradients stay until `zero_grad()`.
+
+        Args:
+            lr: learning rate from now on; None keeps it.
+            clip: longest gradient: a norm above it is scaled down to it; None does not clip.
+
+        Returns:
+            The norm of the gradients before clipping.
+
+        Raises:
+            FloatingPointError: a gradient is NaN or infinite; nothing has changed.
+            ValueError: lr is negative, or clip is not positive.
+
+        Example:
+            >>> w = Parameter([1.0])
+            >>> opt = SGD([w], lr=0.5)
+            >>> (w * 2.0).sum().backward()
+            >>> opt.step(), w.tolist()
+            (2.0, [0.0])
+        """
+        new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
+        if clip is not None and not clip > 0:
+            raise ValueError(f"{self._who}.step: clip must be > 0 or None; got {clip}")
+        norm = self._norm()
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
+                f"{self.steps + 1}, no parameter was changed; lower the learning rate or clip"
+            )
+        self.lr = new_lr
+        self.steps += 1
+        for group in self.groups:
+            group.hyper.copy_(self._hyper(group, new_lr * group.lr_scale))
+        # Without clipping the update reads the gradients themselves: no multiplied copy.
+        factor = 1.0 if clip is None else clip_factor(norm, clip)
+        if factor != 1.0:
+            self._factor.copy_(np.full((1,), factor, np.float32))
+        self._update(clipped=factor != 1.0).run()
+        return norm
+
+    def zero_grad(self) -> None:
+        """Set every gradient to zero: one call for the whole buffer."""
+        self._grad_buffer.clear()
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
+        saved: dict[str, np.ndarray] = {
+            "steps": np.asarray(self.steps, np.int64),
+            "lr": np.asarray(self.lr, np.float64),
+        }
+        for kind, tensors in self.state.items():
+            for name, value in zip(self.names, tensors, strict=True):
+                saved[f"{name}.{kind}"] = value.numpy()
+        return saved
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
+        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+
+        Raises:
+            KeyError: entries are missing or unexpected.
+            ShapeError: an entry is of another shape than its parameter.
+            ValueError: steps or lr is out of range.
+        """
+        own = {
+            f"{name}.{kind}": value
+            for kind, tensors in self.state.items()
+            for name, value in zip(self.names, tensors, strict=True)
+        }
+        expected = {"steps", "lr", *own}
+        missing, unexpected = expected - set(state), set(state) - expected
+        if missing or unexpected:
+            raise KeyError(
+                f"{self._who}.load_state_dict: the entries must be this optimizer's own; missing "
+                f"{sorted(missing)[:8]}, unexpected {sorted(unexpected)[:8]}"
+            )
+        arrays = {key: np.asarray(state[key]) for key in expected}
+        for key, value in own.items():
+            if arrays[key].shape != value.shape:
+                raise ShapeError(
+                    f"{self._who}.load_state_dict: {key} must have the shape {value.shape}; "
+                    f"got {arrays[key].shape}"
+                )
+        steps = int(arrays["steps"].reshape(()))
+        if steps < 0:
+            raise ValueError(f"{self._who}.load_state_dict: steps must be >= 0; got {steps}")
+        self.lr = check_number(self._who, "lr", float(arrays["lr"].reshape(())))
+        self.steps = steps
+        for key, value in own.items():
+            value.copy_(arrays[key])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state, gradients not counted."""
+        return sum(value.nbytes for tensors in self.state.values() for value in tensors)
+
+    def __repr__(self) -> str:
+        return f"{self._who}(lr={self.lr}, steps={self.steps}, groups={self.groups})"
+
+    def _update(self, clipped: bool) -> Graph:
+        """Return the update graph, recorded at its first use."""
+        if clipped not in self._updates:
+            effects, start = [], 0
+            for group in self.groups:
+                for i, param in enumerate(group.params, start):
+                    grad = self.grads[param]
+                    if clipped:
+                        grad = ops.mul(grad, self._factor)
+                    state = [self.state[name][i] for name in self.state_names]
+                    effects.append(self._record(param, grad, state, group.hyper))
+                start += len(group.params)
+            self._updates[clipped] = Graph([], effects=effects, device=self.device)
+        return self._updates[clipped]
+
+
+def check_number(where: str, name: str, value: float, below: float = math.inf) -> float:
+    """Return `value`, a finite number of at least zero and below `below`."""
+    if isinstance(value, bool) or not (math.isfinite(value) and 0 <= value < below):
+        bound = "" if below == math.inf else f" and < {below}"
+        raise ValueError(f"{where}: {name} must be finite and >= 0{bound}; got {value}")
+    return float(value)
+
+
+def _read_groups(where: str, params: ParamGroups, weight_decay: float) -> list[Group]:
+    """Turn tensors or dicts into groups of trainable parameters."""
+    given: list[Any] = list(params)
+    dicts: list[Mapping[str, Any]] = [{"params": given}]
+    if given and all(isinstance(item, Mapping) for item in given):
+        dicts = given
+    groups, count = [], 0
+    for item in dicts:
+        unknown = set(item) - {"params", "names", "weight_decay", "lr_scale"}
+        if unknown or "params" not in item:
+            raise ValueError(
+                f"{where}: a group must have params and may have names, weight_decay and "
+                f"lr_scale; got the keys {sorted(item)}"
+            )
+        tensors = list(item["params"])
+        for value in tensors:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{where}: params must be Tensors; got {type(value).__name__}")
+        names = list(item.get("names") or (str(count + i) for i in range(len(tensors))))
+        if len(names) != len(tensors):
+            raise ValueError(
+                f"{where}: a group's names must be as many as its params; "
+                f"got {len(names)} names, {len(tensors)} params"
+            )
+        count += len(tensors)
+        kept = [i for i, value in enumerate(tensors) if value.requires_grad]
+        groups.append(
+            Group(
+                [tensors[i] for i in kept],
+                [names[i] for i in kept],
+                check_number(where, "weight_decay", item.get("weight_decay", weight_decay)),
+                check_number(where, "lr_scale", item.get("lr_scale", 1.0)),
+            )
+        )
+    return [group for group in groups if group.params]
+
+
+def _check_params(where: str, params: list[Tensor], names: list[str]) -> None:
+    """Raise unless there are parameters, each once, on one device."""
+    if not params:
+        raise ValueError(f"{where}: params must hold a tensor that requires a gradient; got none")
+    if len({id(p) for p in params}) != len(params):
+        raise ValueError(f"{where}: every parameter must be given once; one is given twice")
+    if len(set(names)) != len(names):
+        raise ValueError(f"{where}: names must differ; got one twice")
+    devices = {p.device.name for p in params}
+    if len(devices) > 1:
+        raise BackendError(f"{where}: parameters must be on one device; got {sorted(devices)}")
