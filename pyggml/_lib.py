@@ -105,11 +105,12 @@ def pyggml_abort(message: Any) -> None:
     """ggml's abort callback: the process ends when it returns."""
     text = ffi.string(message).decode("utf-8", "replace").rstrip()
     here = sys._getframe()
+    stacks = ""
     if here.f_back is not None:
         stacks = f"Python stack, most recent call last:\n{_stack(here.f_back)}"
-    else:
-        # A worker thread of ggml's; one of the Python threads waits for it.
-        stacks = "".join(
+    if threading.get_ident() not in {thread.ident for thread in threading.enumerate()}:
+        # A worker thread of ggml's: one of the Python threads waits for it.
+        stacks += "".join(
             f"Python stack of thread {ident:#x}, most recent call last:\n{_stack(frame)}"
             for ident, frame in sys._current_frames().items()
             if frame is not here

@@ -83,10 +83,10 @@ def _struct(match: re.Match[str], indent: str = "") -> str:
     lines = []
     for field in split(match[2]):
         if nested := STRUCT.fullmatch(field):
-            field = _struct(nested, inner)
+            text = _struct(nested, inner)
         else:
-            field = re.sub(r"\[(?!\d+\])[^\]]+\]", "[...]", field)
-        lines.append(f"{inner}{field};\n")
+            text = re.sub(r"\[(?!\d+\])[^\]]+\]", "[...]", field)
+        lines.append(f"{inner}{text};\n")
     return f"{match[1]}{{\n{''.join(lines)}{indent}}}{match[3] or ''}"
 
 

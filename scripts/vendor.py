@@ -30,7 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from vendor_fetch import VendorError, archive  # noqa: E402
+from vendor_fetch import VendorError, archive
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -135,7 +135,7 @@ def extract(pin: dict[str, Any], source: Path, target: Path) -> None:
                     )
                 out.parent.mkdir(parents=True, exist_ok=True)
                 out.write_bytes(file.read())
-                count += 1
+                count += path.is_relative_to(subtree)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise VendorError(f"{source} cannot be unpacked: {error}") from error
     missing = [str(path) for path in extra] + ([] if count else [str(subtree)])
