@@ -231,8 +231,8 @@ def to_gguf(vocabulary: Vocabulary, vocab_size: int | None = None) -> dict[str, 
     }
     unknown = content["model"].get("unk_token")
     if unknown is not None and unknown in taken:
-        number = vocabulary.backend.token_to_id(unknown)
-        metadata["tokenizer.ggml.unknown_token_id"] = np.uint32(number)
+        unknown_id = vocabulary.backend.token_to_id(unknown)
+        metadata["tokenizer.ggml.unknown_token_id"] = np.uint32(unknown_id)
     return metadata
 
 

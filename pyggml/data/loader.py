@@ -48,6 +48,7 @@ class Loader:
         self,
         dataset: Dataset,
         batch_size: int,
+        *,
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = True,

@@ -32,9 +32,8 @@ def _library() -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise ImportError(
-            'Tokenizer: needs the package tokenizers; pip install "pyggml[cli]"'
-        ) from (error)
+        cure = 'pip install "pyggml[cli]"'
+        raise ImportError(f"Tokenizer: needs the package tokenizers; {cure}") from error
     return tokenizers
 
 
@@ -72,6 +71,8 @@ class Tokenizer:
         if not vocab:
             raise FormatError("Tokenizer: the vocabulary is empty")
         self.vocab_size = max(vocab.values()) + 1
+        self.bos_id: int | None
+        self.eos_id: int | None
         if vocabulary is not None:
             self.bos_id, self.eos_id = vocabulary.bos_id, vocabulary.eos_id
             self.add_bos, self.add_eos = vocabulary.add_bos, vocabulary.add_eos
@@ -86,22 +87,23 @@ class Tokenizer:
         for role, token in (("bos", bos), ("eos", eos)):
             if token is not None and token not in vocab:
                 raise ValueError(f"Tokenizer: {role} must be in the vocabulary; got {token!r}")
-        around = self._backend.encode("", add_special_tokens=True).ids
-        first = around[0] if around else None
-        last = around[-1] if len(around) > 1 else None
+        head, tail = self._template()
         known_eos = [vocab[name] for name in _EOS_NAMES if name in vocab]
         known_bos = [vocab[name] for name in _BOS_NAMES if name in vocab]
-        self.eos_id = (
-            vocab[eos] if eos else last if last is not None else next(iter(known_eos), None)
-        )
-        if bos is not None:
-            self.bos_id: int | None = vocab[bos]
-        elif first is not None and not (len(around) == 1 and first == self.eos_id):
-            self.bos_id = first
-        else:
-            self.bos_id = next(iter(known_bos), self.eos_id)
-        self.add_bos = first is not None and first == self.bos_id
-        self.add_eos = bool(around) and around[-1] == self.eos_id and len(around) > self.add_bos
+        self.eos_id = vocab[eos] if eos else next(iter([*tail[-1:], *known_eos]), None)
+        self.bos_id = vocab[bos] if bos else next(iter([*head[:1], *known_bos]), self.eos_id)
+        self.add_bos = bool(head) and head == [self.bos_id]
+        self.add_eos = bool(tail) and tail == [self.eos_id]
+
+    def _template(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer's post-processor puts before and after a text."""
+        for text in ("a", "0", " ", "\u4e00"):
+            plain = self._backend.encode(text, add_special_tokens=False).ids
+            whole = self._backend.encode(text, add_special_tokens=True).ids
+            for start in range(len(whole) - len(plain) + 1 if plain else 0):
+                if whole[start : start + len(plain)] == plain:
+                    return whole[:start], whole[start + len(plain) :]
+        return [], []
 
     @classmethod
     def train_bpe(cls, texts: Iterable[str], vocab_size: int) -> Tokenizer:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,15 +27,14 @@ class Dataset(Protocol):
         """Inputs and targets of the numbered items, stacked along a new first axis."""
 
 
-def _checked_ids(ids: np.ndarray, who: str) -> np.ndarray:
-    if not isinstance(ids, np.ndarray):
-        ids = np.asarray(ids)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+def _checked_ids(ids: Any, who: str) -> np.ndarray:
+    array: np.ndarray = np.asanyarray(ids)  # a memmap stays one
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(
-            f"{who}: ids must be a one-dimensional integer array; got shape {ids.shape},"
-            f" dtype {ids.dtype}; concatenate the documents' tokens first"
+            f"{who}: ids must be a one-dimensional integer array; got shape {array.shape},"
+            f" dtype {array.dtype}; concatenate the documents' tokens first"
         )
-    return ids
+    return array
 
 
 def _positive(value: int, name: str, who: str) -> int:

@@ -47,11 +47,11 @@ def _open(path: Path) -> Any:
 def _bfloat16(path: Path, header: dict[str, Any], name: str) -> np.ndarray:
     """Read a bf16 tensor as f32; the library hands NumPy no bf16."""
     start, end = header[name]["data_offsets"]
-    data = np.memmap(
-        path, np.uint8, mode="r", offset=header["__start__"] + start, shape=end - start
-    )
-    wide = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
-    return wide.view(np.float32).reshape(header[name]["shape"])
+    place = header["__start__"] + start
+    data = np.memmap(path, np.uint8, mode="r", offset=place, shape=end - start)
+    wide: np.ndarray = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
+    narrow: np.ndarray = wide.view(np.float32).reshape(header[name]["shape"])
+    return narrow
 
 
 def _header(path: Path) -> dict[str, Any]:
