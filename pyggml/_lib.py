@@ -24,7 +24,7 @@ if sys.platform == "win32":
     os.add_dll_directory(str(Path(__file__).parent / "lib"))
 
 try:
-    from . import _ggml
+    from ._ggml import ffi, lib
 except ImportError as error:
     raise ImportError(
         f"pyggml: the compiled module cannot be imported ({error}). In a source checkout run "
@@ -32,9 +32,6 @@ except ImportError as error:
     ) from error
 
 __all__ = ["capture_log", "ffi", "ggml_version", "lib", "patch_count"]
-
-ffi: Any = _ggml.ffi
-lib: Any = _ggml.lib
 
 _logger = logging.getLogger("pyggml.ggml")
 
