@@ -18,7 +18,10 @@ __all__ = ["linear", "matmul", "mul_mat", "out_prod"]
 def _rows_in_order(x: Tensor) -> Tensor:
     """ggml's product strides freely over all axes but the last."""
     nb = x.ptr.nb
-    return x if nb[0] == x.dtype.type_size and nb[1] >= nb[0] else contiguous(x)
+    if nb[0] == x.dtype.type_size and nb[1] >= nb[0]:
+        return x
+    # Not contiguous(): ggml calls a permuted tensor ordered when the moved extents are ones.
+    return record(lib.ggml_cont, [x], x.shape)
 
 
 def mul_mat(w: Tensor, x: Tensor) -> Tensor:
