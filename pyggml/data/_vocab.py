@@ -232,7 +232,7 @@ def to_gguf(vocabulary: Vocabulary, vocab_size: int | None = None) -> dict[str, 
     unknown = content["model"].get("unk_token")
     if unknown is not None and unknown in taken:
         unknown_id = vocabulary.backend.token_to_id(unknown)
-        metadata["tokenizer.ggml.unknown_token_id"] = np.uint32(unknown_id)
+        metadata["tokenizer.ggml.unknown_token_id"] = np.uint32(unknown_id or 0)
     return metadata
 
 
