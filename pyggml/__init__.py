@@ -7,6 +7,7 @@ Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.o
 
 from . import ops
 from ._lib import ffi, ggml_version, lib, patch_count
+from .compiled import Compiled, compile
 from .device import (
     Device,
     default_device,
@@ -18,7 +19,7 @@ from .device import (
 )
 from .dtypes import DType, as_dtype
 from .errors import BackendError, DTypeError, FormatError, GradientError, ShapeError
-from .graph import Compiled, Graph, compile
+from .graph import Graph
 from .random import random_generator, seed
 from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
 

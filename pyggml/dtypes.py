@@ -126,7 +126,9 @@ def encode(array: np.ndarray, dtype: DType, who: str = "encode") -> np.ndarray:
     """
     array = np.asarray(array)
     if array.dtype.kind not in "fiu":
-        raise DTypeError(f"{who}: expected real numbers; got {array.dtype}; convert the array first")
+        raise DTypeError(
+            f"{who}: expected real numbers; got {array.dtype}; convert the array first"
+        )
     if dtype.numpy is not None and dtype.numpy.kind == "i":
         return _to_integers(array, dtype, who)
     if dtype.numpy is not None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,21 +11,13 @@ import numpy as np
 from ._lib import ffi, lib
 from .device import COMPUTE_LOCK, Device
 from .device import device as find_device
-from .errors import BackendError, DTypeError, GradientError, ShapeError
-from .tensor import Arena, Node, Tensor, full, record, register, tensor, zeros_group
+from .differentiable import check_path, check_request, op_name, walk
+from .errors import BackendError
+from .node import Arena, Node
+from .tensor import Tensor, full, record, tensor, zeros_group
 
-__all__ = ["Compiled", "Graph", "backward", "compile", "evaluate"]
+__all__ = ["Graph", "tensor_like"]
 
-# Ops whose gradient ggml_compute_backward builds; the rest would abort there.
-_DIFFERENTIABLE = frozenset(
-    "DUP ADD ADD1 ACC SUB MUL DIV SQR SQRT LOG SIN COS SUM SUM_ROWS MEAN REPEAT REPEAT_BACK NORM"
-    " RMS_NORM MUL_MAT SCALE SET CPY CONT RESHAPE VIEW PERMUTE TRANSPOSE GET_ROWS DIAG_MASK_INF"
-    " DIAG_MASK_ZERO SOFT_MAX ROPE IM2COL POOL_2D CROSS_ENTROPY_LOSS CROSS_ENTROPY_ROWS".split()
-)
-_DIFFERENTIABLE_UNARY = frozenset(
-    "ABS SGN NEG STEP RELU SILU EXP EXPM1 SOFTPLUS GELU GELU_ERF".split()
-)
-_DIFFERENTIABLE_GLU = frozenset(["SWIGLU"])
 _MOVES = (
     lib.GGML_OP_NONE,
     lib.GGML_OP_RESHAPE,
@@ -40,26 +32,6 @@ _HEADERS_SPARE = 256
 
 def _address(ptr: Any) -> int:
     return int(ffi.cast("uintptr_t", ptr))
-
-
-def _op_name(ptr: Any) -> str:
-    return ffi.string(lib.ggml_op_desc(ptr)).decode()  # type: ignore[no-any-return]
-
-
-def _walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
-    """Nodes below `roots` that are not in `done`, sources first; without recursion."""
-    order: list[Node] = []
-    for root in roots:
-        stack = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-            elif id(node) not in done:
-                done.add(id(node))
-                stack.append((node, True))
-                stack.extend((s, False) for s in reversed(node.srcs) if id(s) not in done)
-    return order
 
 
 class Graph:
@@ -108,7 +80,7 @@ class Graph:
         if not roots:
             raise ValueError("graph: needs at least one output or effect; got none")
         self.device = find_device(device) if device is not None else roots[0].device
-        self._accumulate = _check_gradients(loss, grads or {}, loss_grad)
+        self._accumulate = check_request(loss, grads or {}, loss_grad)
         # Non-contiguous results are read through an ordered copy.
         readable = {id(t.node): t if t.is_stored else _ordered(t) for t in outputs}
         self._readers: dict[int, tuple[Node, Tensor]] = {
@@ -116,10 +88,10 @@ class Graph:
         }
         seen: set[int] = set()
         heads = [t.node for t in readable.values()]
-        forward = _walk([*heads, *([loss.node] if loss is not None else [])], seen)
-        after = _walk([t.node for t in effects], seen)
+        forward = walk([*heads, *([loss.node] if loss is not None else [])], seen)
+        after = walk([t.node for t in effects], seen)
         if loss is not None:
-            _check_differentiable(forward, loss.node, {id(p.node) for p in grads or {}})
+            check_path(forward, loss.node, {id(p.node) for p in grads or {}})
         self._leaves = [n for n in (*forward, *after) if n.buffer is not None]
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
@@ -195,7 +167,7 @@ class Graph:
                 if node.src[k] != ffi.NULL
             ]
             raise BackendError(
-                f"graph: {self.device.name} cannot compute {_op_name(node)} of {', '.join(types)};"
+                f"graph: {self.device.name} cannot compute {op_name(node)} of {', '.join(types)};"
                 " cast the operands to f32"
             )
 
@@ -273,137 +245,3 @@ def _ordered(t: Tensor) -> Tensor:
     if t.ptr.view_src == ffi.NULL:
         return t
     return record(lib.ggml_cont, [t], t.shape)
-
-
-def _check_gradients(
-    loss: Tensor | None, grads: Mapping[Tensor, Tensor], seed: Tensor | None
-) -> dict[int, tuple[Node, Tensor]]:
-    if loss is None:
-        if grads:
-            raise ValueError("graph: grads need a loss; pass loss=")
-        return {}
-    if loss.size != 1 or loss.dtype.name != "f32" or loss.is_stored:
-        raise ShapeError(
-            "backward: the loss must be a recorded f32 tensor of one element;"
-            f" got {loss!r}; reduce it with .sum() or .mean()"
-        )
-    if not grads:
-        raise GradientError("backward: no parameter given; set requires_grad=True on one")
-    if seed is not None and (seed.size != 1 or not seed.is_stored or seed.dtype.name != "f32"):
-        raise ShapeError(f"backward: loss_grad must be a stored f32 scalar; got {seed!r}")
-    for param, grad in grads.items():
-        if not param.is_stored or param.dtype.name != "f32":
-            raise DTypeError(f"backward: parameters must be stored f32 tensors; got {param!r}")
-        if not grad.is_stored or grad.dtype.name != "f32" or grad.shape != param.shape:
-            raise ShapeError(
-                f"backward: the gradient of {param!r} must be stored, f32 and of its shape;"
-                f" got {grad!r}"
-            )
-    return {id(p.node): (p.node, g) for p, g in grads.items()}
-
-
-def _differentiable(ptr: Any) -> bool:
-    if ptr.op == lib.GGML_OP_UNARY:
-        name = ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode()
-        return name in _DIFFERENTIABLE_UNARY
-    if ptr.op == lib.GGML_OP_GLU:
-        return ffi.string(lib.ggml_glu_op_name(lib.ggml_get_glu_op(ptr))).decode() in (
-            _DIFFERENTIABLE_GLU
-        )
-    return ffi.string(lib.ggml_op_name(ptr.op)).decode() in _DIFFERENTIABLE
-
-
-def _check_differentiable(forward: list[Node], loss: Node, params: set[int]) -> None:
-    """Refuse what ggml_build_backward_expand would abort on."""
-    needed: set[int] = set()
-    for node in forward:
-        if id(node) in params or any(id(s) in needed for s in node.srcs):
-            if node.ptr.type != lib.GGML_TYPE_I32:
-                needed.add(id(node))
-    if id(loss) not in needed:
-        raise GradientError("backward: no parameter leads to the loss")
-    for node in _walk([loss], set()):
-        if id(node) not in needed or node.buffer is not None:
-            continue
-        if not _differentiable(node.ptr):
-            raise GradientError(
-                f"backward: {_op_name(node.ptr)} of shape {node.shape} has no gradient;"
-                " detach its input, or compute the loss another way"
-            )
-        if node.ptr.type != lib.GGML_TYPE_F32:
-            name = ffi.string(lib.ggml_type_name(node.ptr.type)).decode()
-            raise GradientError(
-                f"backward: gradients flow through f32 only; {_op_name(node.ptr)} makes {name}"
-            )
-
-
-def evaluate(t: Tensor) -> np.ndarray:
-    """Compute a recorded tensor now."""
-    graph = Graph([t])
-    graph.run()
-    return graph.read(t)
-
-
-def backward(loss: Tensor) -> None:
-    """Add d(loss)/d(p) into `p.grad` of each stored tensor p that requires it; see `Tensor`."""
-    leaves = [n for n in _walk([loss.node], set()) if n.buffer is not None and n.requires_grad]
-    grads = {}
-    for node in leaves:
-        param = Tensor(node)
-        if param.grad is None:
-            param.grad = tensor_like(param)
-        grads[param] = param.grad
-    graph = Graph([loss], loss=loss, grads=grads)
-    graph.run()
-    loss._value = graph.read(loss)
-
-
-class Compiled:
-    """A function recorded once for each shape of its inputs; see `compile`."""
-
-    def __init__(self, fn: Callable[..., Any]):
-        self._fn = fn
-        self._plans: dict[Any, tuple[list[Tensor], Any, Graph]] = {}
-
-    def __call__(self, *args: Any) -> Any:
-        given = [a if isinstance(a, Tensor) else tensor(a) for a in args]
-        key = tuple((t.shape, t.dtype, t.device.name, t.requires_grad) for t in given)
-        if key not in self._plans:
-            inputs = [tensor(t) for t in given]
-            for own, t in zip(inputs, given, strict=True):
-                own.requires_grad = t.requires_grad
-            outputs = self._fn(*inputs)
-            flat = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-            if not all(isinstance(t, Tensor) for t in flat):
-                raise TypeError("compile: the function must return a Tensor or a list of them")
-            self._plans[key] = inputs, outputs, Graph(flat)
-        inputs, outputs, graph = self._plans[key]
-        for own, t in zip(inputs, given, strict=True):
-            own.copy_(t)
-        graph.run()
-        if isinstance(outputs, Tensor):
-            return graph.fetch(outputs)
-        return type(outputs)(graph.fetch(t) for t in outputs)
-
-
-def compile(fn: Callable[..., Any]) -> Compiled:
-    """Record a function once per shape of its inputs; later calls only copy and compute.
-
-    Args:
-        fn: takes tensors, returns a tensor or a list or tuple of them. What it reads besides its
-            arguments (parameters) is read anew at each call; Python code in it runs only when
-            recording.
-
-    Returns:
-        A callable that takes tensors or arrays and returns stored tensors.
-
-    Example:
-        >>> double = compile(lambda x: x * 2)
-        >>> double([1.0, 2.0]).tolist()
-        [2.0, 4.0]
-    """
-    return Compiled(fn)
-
-
-register("evaluate", evaluate)
-register("backward", backward)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,11 +15,10 @@ from .device import COMPUTE_LOCK, Buffer, Device
 from .device import device as find_device
 from .dtypes import DType, as_dtype
 from .errors import BackendError, DTypeError, ShapeError
+from .node import Arena, Node, recorder
 
 __all__ = [
     "MAX_DIMS",
-    "Arena",
-    "Node",
     "Tensor",
     "check_shape",
     "empty",
@@ -29,99 +27,27 @@ __all__ = [
     "ones",
     "record",
     "register",
+    "register_hook",
     "tensor",
     "zeros",
     "zeros_group",
 ]
 
 MAX_DIMS = 4
-_ARENA_TENSORS = 256
-# No builder that `record` calls makes more headers than this.
-_HEADERS_PER_OP = 8
 
 
-class Arena:
-    """A ggml context that holds tensor headers and no data; freed with its last node."""
-
-    __slots__ = ("ctx", "left")
-
-    def __init__(self, n_tensors: int, extra_bytes: int = 0):
-        size = n_tensors * lib.ggml_tensor_overhead() + extra_bytes
-        params = ffi.new("struct ggml_init_params *")
-        params.mem_size, params.mem_buffer, params.no_alloc = size, ffi.NULL, True
-        ctx = lib.ggml_init(params[0])
-        if ctx == ffi.NULL:
-            raise BackendError(f"arena: cannot allocate {size:,} bytes for tensor headers")
-        self.ctx = ffi.gc(ctx, lib.ggml_free, size)
-        self.left = n_tensors
+_OPS: dict[str, Callable[..., Tensor]] = {}
+_HOOKS: dict[str, Callable[[Tensor], Any]] = {}
 
 
-class Node:
-    """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory."""
-
-    __slots__ = (
-        "arena",
-        "buffer",
-        "device",
-        "grad",
-        "limit",
-        "ptr",
-        "requires_grad",
-        "shape",
-        "srcs",
-    )
-
-    def __init__(
-        self,
-        ptr: Any,
-        arena: Arena,
-        where: Device,
-        shape: tuple[int, ...],
-        srcs: tuple[Node, ...] = (),
-        buffer: Buffer | None = None,
-        requires_grad: bool = False,
-    ):
-        self.ptr = ptr
-        self.arena = arena
-        self.device = where
-        self.shape = shape
-        self.srcs = srcs
-        self.buffer = buffer
-        self.requires_grad = requires_grad
-        self.grad: Tensor | None = None
-        # Row numbers kept here must be below this: ggml's row ops abort on others.
-        self.limit: int | None = None
-
-    def check_rows(self, who: str, rows: np.ndarray, limit: int) -> None:
-        """Refuse row numbers that are not in a table of `limit` rows."""
-        if rows.size and (rows.min() < 0 or rows.max() >= limit):
-            raise ShapeError(
-                f"{who}: row numbers must be from 0 to {limit - 1};"
-                f" got {rows.min()} to {rows.max()}"
-            )
-
-
-_OPS: dict[str, Callable[..., Any]] = {}
-
-
-def register(name: str, fn: Callable[..., Any]) -> None:
+def register(name: str, fn: Callable[..., Tensor]) -> None:
     """Give `Tensor`'s operators and methods their op; called by the layer above."""
     _OPS[name] = fn
 
 
-class _Recorder(threading.local):
-    """The arena that this thread records into."""
-
-    arena: Arena | None = None
-
-    def room(self) -> Arena:
-        if self.arena is None or self.arena.left < _HEADERS_PER_OP:
-            self.arena = Arena(_ARENA_TENSORS)
-        self.arena.left -= _HEADERS_PER_OP
-        return self.arena
-
-
-_recorder = _Recorder()
+def register_hook(name: str, fn: Callable[[Tensor], Any]) -> None:
+    """Give `Tensor` its way to `evaluate` and `backward`; called by the layer above."""
+    _HOOKS[name] = fn
 
 
 def check_shape(who: str, shape: Any) -> tuple[int, ...]:
@@ -238,9 +164,7 @@ class Tensor:
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None and (value.shape != self.shape or not value.is_stored):
-            raise ShapeError(
-                f"grad: must be stored and of shape {self.shape}; got {value.shape}"
-            )
+            raise ShapeError(f"grad: must be stored and of shape {self.shape}; got {value.shape}")
         self._node.grad = value
 
     # Reading and writing
@@ -248,13 +172,13 @@ class Tensor:
     def numpy(self) -> np.ndarray:
         """Copy the numbers out, computing what is needed first; bf16 comes as float32."""
         if self._value is not None:
-            return self._value.copy()
+            return np.array(self._value)
         if self.is_stored:
             return self._read()
-        value: np.ndarray = _OPS["evaluate"](self)
+        value: np.ndarray = _HOOKS["evaluate"](self)
         if self.requires_grad:
             self._value = value  # the recorded op is still needed for backward()
-            return value.copy()
+            return np.array(value)
         self._node = _store(value, self.dtype, self.device, self.shape)
         return value
 
@@ -325,7 +249,7 @@ class Tensor:
             ShapeError: self is not a scalar.
             GradientError: nothing requires a gradient, or an op has none.
         """
-        _OPS["backward"](self)
+        _HOOKS["backward"](self)
 
     # Operators; the ops themselves live one layer up
 
@@ -453,7 +377,7 @@ def record(
         if source.device is not where:
             names = ", ".join(s.device.name for s in sources)
             raise BackendError(f"{fn.__name__}: tensors must be on one device; got {names}")
-    arena = _recorder.room()
+    arena = recorder.room()
     ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
     node = Node(
         ptr,
@@ -575,9 +499,7 @@ def zeros_group(
     return [Tensor(node) for node in nodes]
 
 
-def zeros(
-    shape: Any, dtype: DType | str = "f32", device: Device | str | None = None
-) -> Tensor:
+def zeros(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
     """A stored tensor of zeros.
 
     Example:

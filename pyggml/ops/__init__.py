@@ -32,9 +32,9 @@ from .elementwise import (
     tanh,
 )
 from .loss import cross_entropy, cross_entropy_rows
-from .products import linear, matmul, mul_mat, out_prod
 from .norms import norm, rms_norm
 from .optimizer import opt_step_adamw, opt_step_sgd
+from .products import linear, matmul, mul_mat, out_prod
 from .reductions import argmax, mean, sum, sum_rows
 from .rows import cpy, get_rows, set_rows
 from .shape import (
@@ -104,7 +104,6 @@ __all__ = [
     "transpose",
 ]
 
-for _name in (
-    "add sub mul div pow neg matmul getitem reshape permute transpose cont sum mean cast".split()
-):
-    register(_name, globals()[_name])
+_METHODS = (add, sub, mul, div, pow, neg, matmul, getitem, reshape, permute, transpose, cont, sum)
+for _fn in (*_METHODS, mean, cast):
+    register(_fn.__name__, _fn)

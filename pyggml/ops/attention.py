@@ -102,9 +102,7 @@ def rope(
         )
     dims = x.shape[-1] if n_dims is None else n_dims
     if dims % 2 or not 2 <= dims <= x.shape[-1]:
-        raise ShapeError(
-            f"rope: n_dims must be even and at most D={x.shape[-1]}; got {dims}"
-        )
+        raise ShapeError(f"rope: n_dims must be even and at most D={x.shape[-1]}; got {dims}")
     if not (is_scalar(base) and is_scalar(scale) and base > 0):
         raise ValueError(f"rope: base must be positive; got base={base!r}, scale={scale!r}")
     factors = ffi.NULL
@@ -113,9 +111,7 @@ def rope(
         if freq_factors.dtype.name != "f32":
             raise DTypeError(f"rope: freq_factors must be f32; got {freq_factors.dtype.name}")
         if freq_factors.shape != (dims // 2,):
-            raise ShapeError(
-                f"rope: freq_factors must be ({dims // 2},); got {freq_factors.shape}"
-            )
+            raise ShapeError(f"rope: freq_factors must be ({dims // 2},); got {freq_factors.shape}")
         if freq_factors.requires_grad:
             raise ValueError("rope: freq_factors cannot require a gradient")
         factors = contiguous(freq_factors)

@@ -120,7 +120,9 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
     """
     need_float("scale", "x", x)
     if not (is_scalar(s) and is_scalar(b)):
-        raise TypeError(f"scale: s and b must be numbers; got {type(s).__name__}, {type(b).__name__}")
+        raise TypeError(
+            f"scale: s and b must be numbers; got {type(s).__name__}, {type(b).__name__}"
+        )
     return record(lib.ggml_scale_bias, [contiguous(x), float(s), float(b)], x.shape)
 
 

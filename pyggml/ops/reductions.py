@@ -7,7 +7,7 @@ from .._lib import lib
 from ..tensor import Tensor, record
 from ._check import axis_of, contiguous, need_float, need_ndim
 from .elementwise import scale
-from .shape import reshape, transpose
+from .shape import permute, reshape
 
 __all__ = ["argmax", "mean", "sum", "sum_rows"]
 
@@ -47,11 +47,10 @@ def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
         total = record(lib.ggml_sum, [contiguous(x)], ())
         return reshape(total, (1,) * x.ndim) if keepdims else total
     n = axis_of("sum", axis, x.ndim)
-    rows = x if n == x.ndim - 1 else transpose(x, n, -1)
-    result = sum_rows(rows)
-    if n != x.ndim - 1:
-        result = transpose(result, n, -1)
-    return result if keepdims else reshape(result, x.shape[:n] + x.shape[n + 1 :])
+    others = [a for a in range(x.ndim) if a != n]
+    rows = sum_rows(permute(x, [*others, n]))
+    kept = tuple(1 if a == n else extent for a, extent in enumerate(x.shape))
+    return reshape(rows, kept if keepdims else [x.shape[a] for a in others])
 
 
 def mean(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from .._lib import lib
 from ..errors import DTypeError, ShapeError
-from ..tensor import Node, Tensor, record
+from ..node import Node
+from ..tensor import Tensor, record
 from ._check import contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 

@@ -266,7 +266,7 @@ def _spread(index: Any, x: Tensor) -> list[Any]:
         integer = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
         if not (integer or isinstance(part, slice) or part is Ellipsis):
             raise IndexError(
-                f"slice: expected integers, slices and ...; got {part!r}; use ops.get_rows for lists"
+                f"slice: expected integers, slices and ...; got {part!r}; lists take ops.get_rows"
             )
     dots = sum(p is Ellipsis for p in parts)
     if dots > 1:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""Recorded ggml tensors and the contexts that hold their headers."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._lib import ffi, lib
+from .device import Buffer, Device
+from .errors import BackendError, ShapeError
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+__all__ = ["Arena", "Node", "recorder"]
+
+_ARENA_TENSORS = 256
+# No builder that `record` calls makes more headers than this.
+_HEADERS_PER_OP = 8
+
+
+class Arena:
+    """A ggml context that holds tensor headers and no data; freed with its last node."""
+
+    __slots__ = ("ctx", "left")
+
+    def __init__(self, n_tensors: int, extra_bytes: int = 0):
+        size = n_tensors * lib.ggml_tensor_overhead() + extra_bytes
+        params = ffi.new("struct ggml_init_params *")
+        params.mem_size, params.mem_buffer, params.no_alloc = size, ffi.NULL, True
+        ctx = lib.ggml_init(params[0])
+        if ctx == ffi.NULL:
+            raise BackendError(f"arena: cannot allocate {size:,} bytes for tensor headers")
+        self.ctx = ffi.gc(ctx, lib.ggml_free, size)
+        self.left = n_tensors
+
+
+class Node:
+    """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory."""
+
+    __slots__ = (
+        "arena",
+        "buffer",
+        "device",
+        "grad",
+        "limit",
+        "ptr",
+        "requires_grad",
+        "shape",
+        "srcs",
+    )
+
+    def __init__(
+        self,
+        ptr: Any,
+        arena: Arena,
+        where: Device,
+        shape: tuple[int, ...],
+        srcs: tuple[Node, ...] = (),
+        buffer: Buffer | None = None,
+        requires_grad: bool = False,
+    ):
+        self.ptr = ptr
+        self.arena = arena
+        self.device = where
+        self.shape = shape
+        self.srcs = srcs
+        self.buffer = buffer
+        self.requires_grad = requires_grad
+        self.grad: Tensor | None = None
+        # Row numbers kept here must be below this: ggml's row ops abort on others.
+        self.limit: int | None = None
+
+    def check_rows(self, who: str, rows: np.ndarray, limit: int) -> None:
+        """Refuse row numbers that are not in a table of `limit` rows."""
+        if rows.size and (rows.min() < 0 or rows.max() >= limit):
+            raise ShapeError(
+                f"{who}: row numbers must be from 0 to {limit - 1};"
+                f" got {rows.min()} to {rows.max()}"
+            )
+
+
+class Recorder(threading.local):
+    """The arena that this thread records into."""
+
+    arena: Arena | None = None
+
+    def room(self) -> Arena:
+        """An arena with headers left for one op."""
+        if self.arena is None or self.arena.left < _HEADERS_PER_OP:
+            self.arena = Arena(_ARENA_TENSORS)
+        self.arena.left -= _HEADERS_PER_OP
+        return self.arena
+
+
+recorder = Recorder()
