@@ -165,6 +165,7 @@ enum ggml_op {
     GGML_OP_SILU_BACK,
     GGML_OP_GELU_BACK,
     GGML_OP_NORM,
+    GGML_OP_NORM_BACK,
     GGML_OP_RMS_NORM,
     GGML_OP_RMS_NORM_BACK,
     GGML_OP_GROUP_NORM,
@@ -238,6 +239,8 @@ enum ggml_op {
     GGML_OP_CUSTOM,
     GGML_OP_CROSS_ENTROPY_LOSS,
     GGML_OP_CROSS_ENTROPY_LOSS_BACK,
+    GGML_OP_CROSS_ENTROPY_ROWS,
+    GGML_OP_CROSS_ENTROPY_ROWS_BACK,
     GGML_OP_OPT_STEP_ADAMW,
     GGML_OP_OPT_STEP_SGD,
     GGML_OP_GLU,
@@ -523,6 +526,7 @@ struct ggml_tensor * ggml_swiglu_oai(struct ggml_context * ctx, struct ggml_tens
 struct ggml_tensor * ggml_swiglu_clamp(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float limit);
 struct ggml_tensor * ggml_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
+struct ggml_tensor * ggml_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
 struct ggml_tensor * ggml_rms_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_rms_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_group_norm(struct ggml_context * ctx, struct ggml_tensor * a, int n_groups, float eps);
@@ -694,6 +698,8 @@ struct ggml_tensor * ggml_custom_4d(struct ggml_context * ctx, enum ggml_type ty
 struct ggml_tensor * ggml_custom_inplace(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor ** args, int n_args, ggml_custom_op_t fun, int n_tasks, void * userdata);
 struct ggml_tensor * ggml_cross_entropy_loss(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_cross_entropy_loss_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
+struct ggml_tensor * ggml_cross_entropy_rows(struct ggml_context * ctx, struct ggml_tensor * logits, struct ggml_tensor * labels, int32_t ignore_index);
+struct ggml_tensor * ggml_cross_entropy_rows_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * logits, struct ggml_tensor * labels, int32_t ignore_index);
 struct ggml_tensor * ggml_opt_step_adamw(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * grad, struct ggml_tensor * m, struct ggml_tensor * v, struct ggml_tensor * adamw_params);
 struct ggml_tensor * ggml_opt_step_sgd(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * grad, struct ggml_tensor * sgd_params);
 struct ggml_tensor * ggml_build_forward_select(struct ggml_cgraph * cgraph, struct ggml_tensor ** tensors, int n_tensors, int idx);
