@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,13 +86,11 @@ def as_dtype(dtype: DType | str | int | Any) -> DType:
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     if not isinstance(dtype, (int, type(None))):
-        try:
+        with contextlib.suppress(TypeError):
             wanted = np.dtype(dtype)
-        except TypeError:
-            wanted = None
-        for known in DTYPES.values():
-            if known.numpy is not None and known.numpy == wanted:
-                return known
+            for known in DTYPES.values():
+                if known.numpy is not None and known.numpy == wanted:
+                    return known
     raise DTypeError(f"dtype: no ggml type {dtype!r}; known are {', '.join(DTYPES)}")
 
 

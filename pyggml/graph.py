@@ -82,12 +82,9 @@ class Graph:
         self.device = find_device(device) if device is not None else roots[0].device
         self._accumulate = check_request(loss, grads or {}, loss_grad)
         # Non-contiguous results are read through an ordered copy.
-        readable = {id(t.node): t if t.is_stored else _ordered(t) for t in outputs}
-        self._readers: dict[int, tuple[Node, Tensor]] = {
-            id(t.node): (t.node, readable[id(t.node)]) for t in outputs
-        }
+        self._sources = {t: _ordered(t).node for t in outputs}
         seen: set[int] = set()
-        heads = [t.node for t in readable.values()]
+        heads = list(self._sources.values())
         forward = walk([*heads, *([loss.node] if loss is not None else [])], seen)
         after = walk([t.node for t in effects], seen)
         if loss is not None:
@@ -101,7 +98,7 @@ class Graph:
         self, forward: list[Node], after: list[Node], loss: Tensor | None, seed: Tensor | None
     ) -> None:
         count = len(forward) + len(after)
-        n = count + _HEADERS_SPARE + (_HEADERS_PER_GRADIENT * len(forward) if loss else 0)
+        n = count + _HEADERS_SPARE + (0 if loss is None else _HEADERS_PER_GRADIENT * len(forward))
         with_grads = loss is not None
         self._arena = Arena(n, lib.ggml_graph_overhead_custom(n, with_grads))
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, n, with_grads)
@@ -121,7 +118,7 @@ class Graph:
 
     def _expand(self, nodes: list[Node]) -> None:
         """Copy the recorded headers into this graph, so that a tensor can be part of several."""
-        readable = {id(t.node) for _, t in self._readers.values()}
+        readable = {id(node) for node in self._sources.values()}
         for node in nodes:
             ptr = node.ptr if node.buffer is not None else self._clone(node)
             if id(node) in readable and node.buffer is None:
@@ -216,14 +213,13 @@ class Graph:
         Raises:
             KeyError: `t` is not an output of this graph.
         """
-        if id(t.node) not in self._readers:
+        source = self._sources.get(t)
+        if source is None:
             raise KeyError("read: the tensor is not among the graph's outputs; name it there")
-        source = self._readers[id(t.node)][1]
-        if source.is_stored:
-            return source.numpy()
-        stored = tensor_like(source)
-        with COMPUTE_LOCK:
-            lib.ggml_backend_tensor_copy(self._clones[_address(source.ptr)], stored.ptr)
+        stored = Tensor(source) if source.buffer is not None else tensor_like(t)
+        if source.buffer is None:
+            with COMPUTE_LOCK:
+                lib.ggml_backend_tensor_copy(self._clones[_address(source.ptr)], stored.ptr)
         return stored.numpy()
 
     def fetch(self, t: Tensor) -> Tensor:
@@ -241,7 +237,7 @@ def tensor_like(t: Tensor) -> Tensor:
 
 
 def _ordered(t: Tensor) -> Tensor:
-    """`t` as a tensor with memory of its own in the graph: views and permutations are copied."""
-    if t.ptr.view_src == ffi.NULL:
+    """`t` as a tensor with memory of its own: views and permutations are copied."""
+    if t.is_stored or t.ptr.view_src == ffi.NULL:
         return t
     return record(lib.ggml_cont, [t], t.shape)

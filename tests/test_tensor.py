@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""Tensors: storing, reading, views, operators, and what they refuse."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import BackendError, DTypeError, ShapeError
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3), (1, 1, 4), (2, 3, 4, 5), (1, 1, 1, 1)])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "i32", "i64"])
+def test_what_is_stored_is_read_back(shape, dtype) -> None:
+    values = np.random.default_rng(0).integers(-100, 100, shape)
+    t = pg.tensor(values, dtype)
+    assert t.shape == shape
+    assert t.dtype.name == dtype
+    assert t.is_stored
+    np.testing.assert_array_equal(t.numpy(), values)
+
+
+def test_natural_dtypes() -> None:
+    assert pg.tensor([1, 2]).dtype.name == "i32"
+    assert pg.tensor([1.0, 2]).dtype.name == "f32"
+    assert pg.tensor(np.float16([1])).dtype.name == "f16"
+    assert pg.tensor(np.arange(3)).dtype.name == "i32"
+
+
+def test_quantised_storage_is_close() -> None:
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype(np.float32)
+    assert np.abs(pg.tensor(x, "q8_0").numpy() - x).max() < 0.02
+    with pytest.raises(ShapeError, match="multiples of 32"):
+        pg.tensor(np.ones((2, 33)), "q8_0")
+    with pytest.raises(DTypeError, match="finite"):
+        pg.tensor(np.full((1, 32), np.nan), "q8_0")
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "words"),
+    [
+        (np.zeros((1, 1, 1, 1, 1)), ShapeError, "at most 4 axes"),
+        (np.zeros((2, 0)), ShapeError, "at least 1"),
+        ([[1, 2], [3]], ShapeError, "ragged"),
+        (["a"], DTypeError, "integers or floats"),
+        ([True], DTypeError, "integers or floats"),
+        ([1j], DTypeError, "integers or floats"),
+        (np.array([2**40]), DTypeError, "must fit i32"),
+    ],
+)
+def test_what_tensor_refuses(values, error, words) -> None:
+    with pytest.raises(error, match=words):
+        pg.tensor(values)
+
+
+def test_floats_are_not_rounded_in_silence() -> None:
+    with pytest.raises(DTypeError, match="needs integers"):
+        pg.tensor([1.5], "i32")
+    with pytest.raises(DTypeError, match="no ggml type"):
+        pg.tensor([1.5], "float8")
+
+
+def test_copy_checks_shape_and_state() -> None:
+    t = pg.zeros((2, 3))
+    t.copy_(np.arange(6).reshape(2, 3))
+    assert t.tolist() == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ShapeError, match=r"\(2, 3\); got \(3, 2\)"):
+        t.copy_(np.zeros((3, 2)))
+    with pytest.raises(BackendError, match="recorded op"):
+        (t + 1).copy_(np.zeros((2, 3)))
+    assert t.zero_().numpy().sum() == 0
+
+
+def test_a_group_shares_one_buffer() -> None:
+    a, b = pg.zeros_group([((2, 3), "f32"), ((5,), "i32")])
+    a.copy_(np.ones((2, 3)))
+    b.copy_(np.arange(5))
+    assert a.buffer is b.buffer
+    assert b.tolist() == [0, 1, 2, 3, 4]
+    a.buffer.clear()
+    assert a.numpy().sum() == 0
+    assert b.numpy().sum() == 0
+
+
+def test_results_outlive_their_operands() -> None:
+    def chain() -> pg.Tensor:
+        x = pg.tensor(np.arange(6.0).reshape(2, 3))
+        return ((x * 2).reshape(3, 2).T + 1).contiguous()
+
+    results = [chain() for _ in range(300)]
+    gc.collect()
+    for r in results:
+        np.testing.assert_array_equal(r.numpy(), (np.arange(6.0) * 2).reshape(3, 2).T + 1)
+
+
+def test_long_chains_do_not_recurse() -> None:
+    t = pg.tensor([0.0])
+    for _ in range(20_000):
+        t = t + 1.0
+    assert t.item() == 20_000
+    del t
+    gc.collect()
+
+
+def test_evaluating_keeps_the_way_back() -> None:
+    w = pg.tensor([2.0], requires_grad=True)
+    loss = (w * w).sum()
+    assert loss.item() == 4
+    loss.backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [4]
+    (w * 3.0).sum().backward()
+    assert w.grad.tolist() == [7]  # gradients add up until cleared
+
+
+def test_numbers_and_arrays_mix_with_tensors() -> None:
+    t = pg.tensor([[1.0, 2.0]])
+    assert (1 - t).tolist() == [[0, -1]]
+    assert (2 / t).tolist() == [[2, 1]]
+    assert (np.array([[10.0, 20.0]]) + t).tolist() == [[11, 22]]
+    assert (t**2).tolist() == [[1, 4]]
+    assert (t @ [[1.0], [1.0]]).tolist() == [[3]]
+    assert np.asarray(t).tolist() == [[1, 2]]
+    assert float(t.sum()) == 3
+    assert len(t) == 1
+    assert bool(pg.tensor([1.0]))
+
+
+def test_iteration_ends() -> None:
+    assert [row.tolist() for row in pg.tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda t: t + pg.ones((2, 3)), ShapeError, r"broadcast.*got \(4, 5\) and \(2, 3\)"),
+        (lambda t: t @ pg.ones((4, 5)), ShapeError, "matmul: a.shape"),
+        (lambda t: t.reshape(3, 7), ShapeError, "must stay 20"),
+        (lambda t: t.reshape(-1, 3), ShapeError, "do not fill"),
+        (lambda t: t.permute(0, 0), ShapeError, "each of 2 axes once"),
+        (lambda t: t[4], IndexError, "out of range"),
+        (lambda t: t[0, 0, 0], IndexError, "3 indices"),
+        (lambda t: t[::2], IndexError, "steps of 1"),
+        (lambda t: t[2:2], ShapeError, "empty"),
+        (lambda t: t[[0, 1]], IndexError, "expected integers"),
+        (lambda t: t.sum(2), ShapeError, "axis must be from"),
+        (lambda t: t.item(), ShapeError, "one element"),
+        (lambda t: t + "x", TypeError, "expected a Tensor"),
+        (lambda t: t + pg.ones((4, 5), "f16"), DTypeError, "f32 and f16"),
+        (lambda t: pg.ops.gelu(t.astype("f16")), DTypeError, "must be f32; got f16"),
+        (lambda t: t.astype("q8_0"), DTypeError, "does not convert"),
+        (lambda t: pg.ops.soft_max(t, pg.ones((3, 5))), ShapeError, "mask"),
+        (lambda t: pg.ops.rope(t, pg.tensor([0])), ShapeError, "3 or 4 axes"),
+        (lambda t: pg.ops.get_rows(t, pg.tensor([4])), ShapeError, "from 0 to 3"),
+        (lambda t: pg.ops.get_rows(t, pg.tensor([-1])), ShapeError, "from 0 to 3"),
+        (lambda t: pg.ops.concat([t, pg.ones((4, 4))]), ShapeError, "agree but for axis 0"),
+        (lambda t: pg.ops.norm(t, -1.0), ValueError, "eps must be"),
+        (lambda t: pg.ops.clamp(t, 1, 0), ValueError, "must not exceed"),
+        (lambda t: pg.ops.mul_mat(t, pg.ones((2, 4))), ShapeError, "must share K"),
+        (lambda t: pg.ops.linear(pg.ones((2, 4)), t), ShapeError, "linear: x.shape"),
+        (lambda t: pg.ops.cross_entropy(t, pg.tensor([1])), ShapeError, "targets must have"),
+        (lambda t: pg.ops.swiglu(t, pg.ones((4, 4))), ShapeError, "one shape"),
+        (lambda t: pg.ops.broadcast_to(t, (4, 6)), ShapeError, "broadcast"),
+        (lambda t: pg.ops.repeat(t, (6, 5)), ShapeError, "multiple"),
+        (lambda t: pg.ops.cpy(t, pg.ones((4, 4))), ShapeError, "must be equal"),
+    ],
+)
+def test_mistakes_are_python_errors(call, error, words) -> None:
+    with pytest.raises(error, match=words):
+        call(pg.ones((4, 5)))
+
+
+def test_ids_written_later_are_checked_too() -> None:
+    ids = pg.tensor([0, 1])
+    rows = pg.ops.get_rows(pg.ones((3, 2)), ids)
+    with pytest.raises(ShapeError, match="from 0 to 2; got 1 to 3"):
+        ids.copy_([1, 3])
+    assert rows.shape == (2, 2)
+
+
+def test_threads_record_and_compute_at_once() -> None:
+    errors = []
+
+    def work(k: float) -> None:
+        try:
+            for _ in range(50):
+                t = pg.tensor(np.full((8, 8), k))
+                if not np.allclose(((t @ t) + k).numpy(), 8 * k * k + k):
+                    errors.append(k)
+        except Exception as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (1.0, 2.0, 3.0, 4.0)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert errors == []
