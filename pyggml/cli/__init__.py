@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT
+"""The command line: `pyggml train-llm`, `generate`, `eval`, `devices`."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; the entry point of the script `pyggml`.
+
+    Raises:
+        SystemExit: always, with the exit code.
+    """
+    try:
+        from .app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        print(
+            f'error: the command line needs {error.name}: pip install "pyggml[cli]"',
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    app()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""`pyggml eval`: how well a model predicts a text."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from .errors import friendly_errors
+from .generate import load_model
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: Annotated[
+        str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
+    ],
+    text: Annotated[
+        list[str], typer.Option("--text", help="UTF-8 text file or folder; may be repeated.")
+    ],
+    seq_len: Annotated[
+        int | None,
+        typer.Option("--seq-len", help="Tokens per sequence.", show_default="the context"),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Sequences computed together.")
+    ] = 8,
+    threads: Annotated[
+        int | None, typer.Option("--threads", help="CPU threads.", show_default="all cores")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="See pyggml devices.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Loss (nats per token) and perplexity of a model on text.
+
+    The text is cut into sequences of --seq-len tokens; each token is predicted from those before
+    it in its sequence.
+    """
+    with friendly_errors():
+        from ..data import read_text
+        from ..train import ConfigError, eval_batches
+        from ..train import evaluate as measure
+
+        for name, value in (("seq-len", seq_len), ("batch-size", batch_size)):
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name} must be at least 1; got {value}: give 1 or more")
+        documents = read_text(text)
+        language_model, tokenizer = load_model(model, device, threads)
+        context = language_model.config.context
+        if seq_len is not None and seq_len > context:
+            raise ConfigError(
+                f"--seq-len must not exceed the model's context {context}; got {seq_len}: "
+                f"give {context} or less"
+            )
+        ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
+        length = seq_len or min(context, max(1, ids.size - 1))
+        if ids.size < length + 1:
+            raise ConfigError(
+                f"--text must hold more than one sequence of --seq-len {length} tokens; "
+                f"got {ids.size} tokens: give more text or a smaller --seq-len"
+            )
+        metrics = measure(language_model, eval_batches(ids, length, batch_size))
+        assert metrics is not None
+        if as_json:
+            values = {
+                "loss": metrics.loss,
+                "perplexity": metrics.perplexity,
+                "tokens": metrics.tokens,
+                "seq_len": length,
+            }
+            print(json.dumps(values))
+        else:
+            print(f"loss        {metrics.loss:.4f}")
+            print(f"perplexity  {metrics.perplexity:.2f}")
+            print(f"tokens      {metrics.tokens:,}")

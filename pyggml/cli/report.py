@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""What `train-llm` shows: a live bar on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..train import Callback, EvalMetrics, FitResult, StepMetrics, Trainer, format_bytes
+
+__all__ = ["PlainReporter", "RichReporter", "format_seconds", "make_reporter"]
+
+_LINES_PER_RUN = 20
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people.
+
+    Args:
+        seconds: how long.
+
+    Example:
+        >>> format_seconds(3723)
+        '1:02:03'
+    """
+    whole = max(0, round(seconds))
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def _time_left(trainer: Trainer, metrics: StepMetrics) -> str:
+    """Time until the last step at the present speed."""
+    tokens_per_step = metrics.tokens / metrics.step
+    left = (trainer.total_steps - metrics.step) * tokens_per_step
+    return format_seconds(left / max(metrics.tokens_per_s, 1e-9))
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return path.stat().st_size
+
+
+class PlainReporter(Callback):
+    """Plain lines, as pipes and log files want them."""
+
+    def note(self, text: str) -> None:
+        """Say something."""
+        print(text, flush=True)
+
+    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Show what is about to be trained."""
+        width = max(len(name) for name, _ in rows)
+        for name, value in rows:
+            self.note(f"{name:<{width}}  {value}")
+
+    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        """A line now and then."""
+        every = max(1, trainer.total_steps // _LINES_PER_RUN)
+        if metrics.step % every and metrics.step not in (1, trainer.total_steps):
+            return
+        self.note(
+            f"step {metrics.step}/{trainer.total_steps}  loss {metrics.loss:.4f}  "
+            f"lr {metrics.lr:.2e}  norm {metrics.grad_norm:.2f}  "
+            f"{metrics.tokens_per_s:,.0f} tokens/s  {_time_left(trainer, metrics)} left"
+        )
+
+    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        """A line per evaluation."""
+        self.note(
+            f"step {metrics.step}/{trainer.total_steps}  validation loss {metrics.loss:.4f}  "
+            f"perplexity {metrics.perplexity:.2f}"
+        )
+
+    def on_interrupt(self, trainer: Trainer, signum: int) -> None:
+        """Answer at once, while the step is still running."""
+        again = "; once more stops at once" if signum == signal.SIGINT else ""
+        text = f"\nstopping after this step and writing a checkpoint{again}\n"
+        # Not print: a signal may arrive in the middle of another print.
+        os.write(sys.stderr.fileno(), text.encode())
+
+    def finished(self, result: FitResult) -> None:
+        """The last line of the training."""
+        scores = []
+        if result.loss is not None:
+            scores.append(f"training loss {result.loss:.4f}")
+        if result.validation is not None:
+            scores.append(f"validation loss {result.validation.loss:.4f}")
+            scores.append(f"perplexity {result.validation.perplexity:.2f}")
+        time = format_seconds(result.elapsed_s)
+        self.note(f"finished {result.step} steps in {time}: " + ", ".join(scores or ["saved"]))
+
+    def sample(self, text: str) -> None:
+        """What the model wrote."""
+        self.note(f"\nsample:\n{text}\n")
+
+    def written(self, paths: Sequence[Path]) -> None:
+        """The files of the run."""
+        self.note("written:")
+        for path in paths:
+            slash = "/" if path.is_dir() else ""
+            self.note(f"  {path}{slash}  {format_bytes(_size(path))}")
+
+
+class RichReporter(PlainReporter):
+    """A live progress bar, with everything else printed above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False)
+        self._progress: Any = None
+        self._task: Any = None
+
+    def note(self, text: str) -> None:
+        """Say something."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def describe(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Show what is about to be trained."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(style="bold cyan", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in rows:
+            table.add_row(Text(name), Text(value))
+        self._console.print(table)
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Show the bar."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._progress = Progress(
+            TextColumn("[bold]step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            console=self._console,
+            refresh_per_second=5,
+        )
+        self._task = self._progress.add_task(
+            "recording", total=trainer.total_steps, completed=trainer.step
+        )
+        self._progress.start()
+
+    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        """Move the bar."""
+        self._progress.update(
+            self._task,
+            completed=metrics.step,
+            description=(
+                f"loss [bold]{metrics.loss:.3f}[/]  lr {metrics.lr:.1e}  "
+                f"{metrics.tokens_per_s:,.0f} tokens/s  {_time_left(trainer, metrics)} left"
+            ),
+        )
+
+    def on_evaluation_start(self, trainer: Trainer) -> None:
+        """Say why the bar stands still."""
+        self._progress.update(self._task, description="evaluating")
+
+    def on_end(self, trainer: Trainer) -> None:
+        """Leave the bar as it is."""
+        self._progress.stop()
+
+    def sample(self, text: str) -> None:
+        """What the model wrote."""
+        from rich.panel import Panel
+        from rich.text import Text
+
+        self._console.print(Panel(Text(text), title="sample", title_align="left"))
+
+
+def make_reporter() -> PlainReporter:
+    """The reporter that suits where stdout goes."""
+    return RichReporter() if sys.stdout.isatty() else PlainReporter()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""`pyggml train-llm`: from text to a model that llama.cpp runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .errors import friendly_errors
+
+__all__ = ["train_llm"]
+
+_DATA, _MODEL, _RUN, _FILES = "Data", "Model", "Training", "Results"
+
+
+def _option(name: str, text: str, panel: str, default: str | None = None) -> Any:
+    """An option that is None when it is not given; `default` is what the help shows."""
+    return typer.Option(
+        f"--{name}", help=text, rich_help_panel=panel, show_default=default or False
+    )
+
+
+def train_llm(
+    text: Annotated[
+        list[str] | None,
+        _option("text", "UTF-8 text file or folder; may be repeated.", _DATA, "Python's manual"),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        _option("tokenizer", "chars, bpe:SIZE, or a tokenizers JSON file.", _DATA, "bpe:2048"),
+    ] = None,
+    val_fraction: Annotated[
+        float | None,
+        _option("val-fraction", "Share of the tokens held back for validation.", _DATA, "0.1"),
+    ] = None,
+    seq_len: Annotated[
+        int | None, _option("seq-len", "Tokens per training sequence.", _DATA, "128")
+    ] = None,
+    stride: Annotated[
+        int | None,
+        _option(
+            "stride",
+            "Tokens between the starts of sequences.",
+            _DATA,
+            "random starts; with --epochs: --seq-len",
+        ),
+    ] = None,
+    arch: Annotated[
+        str | None, _option("arch", "Architecture: llama or gpt2.", _MODEL, "llama")
+    ] = None,
+    preset: Annotated[
+        str | None,
+        _option("preset", "Named sizes: tiny, small, gpt2-124m, … Sizes given win.", _MODEL),
+    ] = None,
+    layers: Annotated[int | None, _option("layers", "Blocks.", _MODEL, "4")] = None,
+    heads: Annotated[int | None, _option("heads", "Query heads.", _MODEL, "4")] = None,
+    kv_heads: Annotated[
+        int | None, _option("kv-heads", "Key and value heads (llama).", _MODEL, "--heads")
+    ] = None,
+    embd: Annotated[int | None, _option("embd", "Width of the model.", _MODEL, "256")] = None,
+    ffn: Annotated[
+        int | None, _option("ffn", "Width inside the MLP.", _MODEL, "chosen by --arch")
+    ] = None,
+    context: Annotated[
+        int | None, _option("context", "Longest sequence the model reads.", _MODEL, "256")
+    ] = None,
+    batch_size: Annotated[
+        int | None, _option("batch-size", "Sequences computed together.", _RUN, "16")
+    ] = None,
+    accumulate: Annotated[
+        int | None, _option("accumulate", "Batches per optimizer step.", _RUN, "1")
+    ] = None,
+    epochs: Annotated[
+        int | None, _option("epochs", "Passes over the text; instead of --steps.", _RUN)
+    ] = None,
+    steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "400")] = None,
+    lr: Annotated[float | None, _option("lr", "Highest learning rate.", _RUN, "0.002")] = None,
+    min_lr: Annotated[
+        float | None, _option("min-lr", "Learning rate at the end.", _RUN, "--lr / 10")
+    ] = None,
+    warmup: Annotated[
+        int | None, _option("warmup", "Steps of linear warm-up.", _RUN, "--steps / 20, at most 100")
+    ] = None,
+    weight_decay: Annotated[
+        float | None, _option("weight-decay", "Decoupled decay of the matrices.", _RUN, "0.1")
+    ] = None,
+    beta2: Annotated[
+        float | None, _option("beta2", "Decay of AdamW's second moment.", _RUN, "0.99")
+    ] = None,
+    clip: Annotated[
+        float | None, _option("clip", "Largest gradient norm; 0: off.", _RUN, "1.0")
+    ] = None,
+    seed: Annotated[int | None, _option("seed", "Seed of weights and order.", _RUN, "0")] = None,
+    threads: Annotated[int | None, _option("threads", "CPU threads.", _RUN, "all cores")] = None,
+    device: Annotated[
+        str | None, _option("device", "auto, cpu, cuda:0, metal; see pyggml devices.", _RUN, "auto")
+    ] = None,
+    artifact_dir: Annotated[
+        str | None, _option("artifact-dir", "Folder for all results.", _FILES, "artifacts/llm")
+    ] = None,
+    eval_every: Annotated[
+        int | None,
+        _option("eval-every", "Steps between evaluations; 0: at the end.", _FILES, "--steps / 10"),
+    ] = None,
+    eval_batches: Annotated[
+        int | None, _option("eval-batches", "Batches per evaluation.", _FILES, "all")
+    ] = None,
+    save_every: Annotated[
+        int | None,
+        _option("save-every", "Steps between checkpoints; 0: at the end.", _FILES, "--steps / 5"),
+    ] = None,
+    keep: Annotated[int | None, _option("keep", "Newest checkpoints kept.", _FILES, "2")] = None,
+    prompt: Annotated[
+        str | None, _option("prompt", "Start of the sample at the end.", _FILES, "The")
+    ] = None,
+    sample_tokens: Annotated[
+        int | None, _option("sample-tokens", "Tokens of that sample; 0: none.", _FILES, "120")
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue the run in --artifact-dir.", rich_help_panel=_FILES
+        ),
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace the run in --artifact-dir.", rich_help_panel=_FILES
+        ),
+    ] = False,
+) -> None:
+    """Train a language model on text.
+
+    Without options: a small Llama on the manual that comes with Python, in a few minutes. The
+    folder of results holds model.gguf (which llama.cpp runs), tokenizer.json, config.json,
+    metrics.jsonl, loss.png and checkpoints. Ctrl-C writes a checkpoint; --resume goes on from it
+    with the options of the run.
+    """
+    given = {
+        name: value
+        for name, value in locals().items()
+        if value is not None and name not in ("resume", "overwrite")
+    }
+    with friendly_errors():
+        _run(given, resume, overwrite)
+
+
+def _run(given: dict[str, Any], resume: bool, overwrite: bool) -> None:
+    """Prepare, describe, train, export, and say what was written."""
+    from ..train import ConfigError, LLMRun, TrainConfig, TrainingInterrupted
+    from .report import make_reporter
+
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite exclude each other: give one of them")
+    if "text" in given:
+        given["text"] = tuple(given["text"])
+    reporter = make_reporter()
+    if resume:
+        folder = given.pop("artifact_dir", TrainConfig.artifact_dir)
+        run = LLMRun.resume(folder, given, callbacks=[reporter], note=reporter.note)
+    else:
+        run = LLMRun.prepare(
+            TrainConfig(**given), overwrite=overwrite, callbacks=[reporter], note=reporter.note
+        )
+    reporter.describe(run.describe())
+    try:
+        result = run.train()
+    except TrainingInterrupted:
+        reporter.written(run.artifact.files())
+        raise
+    reporter.finished(result)
+    sample = run.sample()
+    if sample:
+        reporter.sample(sample)
+    reporter.written(run.artifact.files())

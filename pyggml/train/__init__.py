@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Training: steps, evaluation, checkpoints, metrics, and whole runs."""
+
+from .artifact import ArtifactDir
+from .callbacks import Callback, MetricsWriter
+from .checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    TrainState,
+    latest_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
+from .config import ConfigError, TrainConfig
+from .evaluate import eval_batches, evaluate
+from .interrupt import InterruptGuard, TrainingInterrupted
+from .metrics import EvalMetrics, MetricsFile, StepMetrics, perplexity, read_metrics
+from .plan import MemoryPlan, OutOfMemoryError, format_bytes
+from .plot import plot_loss
+from .recipes import LLMRun
+from .step import NonFiniteError, StepResult, TrainStep
+from .trainer import FitResult, Trainer, TrainingError
+
+__all__ = [
+    "ArtifactDir",
+    "Callback",
+    "Checkpoint",
+    "CheckpointError",
+    "ConfigError",
+    "EvalMetrics",
+    "FitResult",
+    "InterruptGuard",
+    "LLMRun",
+    "MemoryPlan",
+    "MetricsFile",
+    "MetricsWriter",
+    "NonFiniteError",
+    "OutOfMemoryError",
+    "StepMetrics",
+    "StepResult",
+    "TrainConfig",
+    "TrainState",
+    "TrainStep",
+    "Trainer",
+    "TrainingError",
+    "TrainingInterrupted",
+    "eval_batches",
+    "evaluate",
+    "format_bytes",
+    "latest_checkpoint",
+    "list_checkpoints",
+    "load_checkpoint",
+    "perplexity",
+    "plot_loss",
+    "read_metrics",
+    "save_checkpoint",
+]

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: MIT
+"""Everything a training run can be told, with its checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ConfigError", "TrainConfig", "option_name"]
+
+# A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
+_BPE_SIZE_MIN = 257
+_SEED_MAX = 2**63 - 1
+
+# Changing one of these would train another model, or the same one on other data, so a resumed
+# run must keep them.
+RUN_FIELDS = (
+    "text",
+    "tokenizer",
+    "arch",
+    "preset",
+    "layers",
+    "heads",
+    "kv_heads",
+    "embd",
+    "ffn",
+    "context",
+    "seq_len",
+    "stride",
+    "batch_size",
+    "accumulate",
+    "seed",
+    "val_fraction",
+)
+# Changing one of these is legitimate, but the rest of the run differs from what it would have been.
+COURSE_FIELDS = (
+    "epochs",
+    "steps",
+    "lr",
+    "min_lr",
+    "warmup",
+    "weight_decay",
+    "beta2",
+    "clip",
+    "threads",
+    "device",
+)
+
+
+class ConfigError(ValueError):
+    """An option, or two options together, that cannot be used."""
+
+
+def option_name(field: str) -> str:
+    """The command-line spelling of a field of `TrainConfig`.
+
+    Args:
+        field: name of the field.
+
+    Example:
+        >>> option_name("kv_heads")
+        '--kv-heads'
+    """
+    return "--" + field.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What to train, on what, for how long, and where the results go.
+
+    `None` means "chosen for you": sizes come from `preset` (or the default model), `steps` from
+    the default length of a run, and the intervals from the number of steps.
+
+    Args:
+        text: files and folders of UTF-8 text; empty trains on the text that comes with Python.
+        tokenizer: `chars`, `bpe:SIZE` or the path of a `tokenizers` JSON file.
+        artifact_dir: folder for everything the run leaves.
+        arch: architecture, `llama` or `gpt2`; by default the one that has the preset, or `llama`.
+        preset: named set of sizes; single sizes given beside it win.
+        layers: number of blocks.
+        heads: query heads.
+        kv_heads: key and value heads (llama), a divisor of `heads`.
+        embd: width of the model, a multiple of `heads`.
+        ffn: width of the hidden layer of the MLP.
+        context: longest sequence that the model can read.
+        seq_len: tokens per training sequence, at most `context`.
+        stride: tokens between the starts of neighbouring sequences. By default `seq_len` when the
+            run is measured in epochs; otherwise sequences start at random places.
+        batch_size: sequences computed together.
+        accumulate: batches per optimizer step.
+        epochs: passes over the training sequences; excludes `steps`.
+        steps: optimizer steps.
+        lr: highest learning rate.
+        min_lr: learning rate at the end of the cosine; a tenth of `lr` by default.
+        warmup: steps of linear warm-up; a twentieth of the run, at most 100, by default.
+        weight_decay: decoupled decay of the weight matrices.
+        beta2: decay of AdamW's second moment.
+        clip: largest global gradient norm; 0 switches clipping off.
+        seed: seeds initial weights and shuffling.
+        threads: CPU threads; by default what the device chooses.
+        device: `auto`, `cpu`, `cuda:0`, `metal`.
+        eval_every: steps between evaluations; 0 evaluates at the end only.
+        eval_batches: batches per evaluation; None reads the whole validation split.
+        save_every: steps between checkpoints; 0 saves at the end only.
+        keep: newest checkpoints kept.
+        val_fraction: share of the tokens held back for validation; 0 holds back none.
+        sample_tokens: tokens of the sample written at the end; 0 writes none.
+        prompt: start of that sample.
+
+    Raises:
+        ConfigError: a value or a combination that cannot be used; names the option and the cure.
+
+    Example:
+        >>> TrainConfig(steps=200, lr=1e-3).steps
+        200
+    """
+
+    text: tuple[str, ...] = ()
+    tokenizer: str = "bpe:2048"
+    artifact_dir: str = "artifacts/llm"
+    arch: str | None = None
+    preset: str | None = None
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    embd: int | None = None
+    ffn: int | None = None
+    context: int | None = None
+    seq_len: int | None = None
+    stride: int | None = None
+    batch_size: int = 16
+    accumulate: int = 1
+    epochs: int | None = None
+    steps: int | None = None
+    lr: float = 2e-3
+    min_lr: float | None = None
+    warmup: int | None = None
+    weight_decay: float = 0.1
+    beta2: float = 0.99
+    clip: float = 1.0
+    seed: int = 0
+    threads: int | None = None
+    device: str = "auto"
+    eval_every: int | None = None
+    eval_batches: int | None = None
+    save_every: int | None = None
+    keep: int = 2
+    val_fraction: float = 0.1
+    sample_tokens: int = 120
+    prompt: str = "The"
+
+    def __post_init__(self) -> None:
+        text: Any = self.text
+        paths = (text,) if isinstance(text, (str, Path)) else text
+        object.__setattr__(self, "text", tuple(str(path) for path in paths))
+        object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
+        object.__setattr__(self, "tokenizer", str(self.tokenizer))
+        self._check_counts()
+        self._check_numbers()
+        self._check_tokenizer()
+        self._check_together()
+
+    def _check_counts(self) -> None:
+        """Whole numbers and their smallest values."""
+        required = ("batch_size", "accumulate", "keep")
+        sizes = ("layers", "heads", "kv_heads", "embd", "ffn", "context", "seq_len", "stride")
+        optional = (*sizes, "epochs", "steps", "threads", "eval_batches")
+        for name in (*required, *optional):
+            if name in optional and getattr(self, name) is None:
+                continue
+            self._check_int(name, 1)
+        for name in ("warmup", "eval_every", "save_every", "sample_tokens", "seed"):
+            if name not in ("sample_tokens", "seed") and getattr(self, name) is None:
+                continue
+            self._check_int(name, 0)
+        if self.seed > _SEED_MAX:
+            raise ConfigError(f"--seed must be at most {_SEED_MAX}; got {self.seed}: choose less")
+
+    def _check_int(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(
+                f"{option_name(name)} must be a whole number; got {value!r}: give {least} or more"
+            )
+        if value < least:
+            raise ConfigError(
+                f"{option_name(name)} must be at least {least}; got {value}: give {least} or more"
+            )
+
+    def _check_float(self, name: str) -> float:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ConfigError(
+                f"{option_name(name)} must be a number; got {value!r}: give a decimal number"
+            )
+        if not math.isfinite(value):
+            raise ConfigError(
+                f"{option_name(name)} must be finite; got {value}: give a decimal number"
+            )
+        return float(value)
+
+    def _check_numbers(self) -> None:
+        """Decimal numbers and their ranges."""
+        if self._check_float("lr") <= 0:
+            raise ConfigError(f"--lr must be above 0; got {self.lr}: try --lr 0.001")
+        if self.min_lr is not None and not 0 <= self._check_float("min_lr") <= self.lr:
+            raise ConfigError(
+                f"--min-lr must lie between 0 and --lr {self.lr}; got {self.min_lr}: "
+                f"try --min-lr {self.lr / 10:g}"
+            )
+        if self._check_float("weight_decay") < 0:
+            raise ConfigError(
+                f"--weight-decay must not be negative; got {self.weight_decay}: "
+                "use 0 to switch it off"
+            )
+        if not 0 < self._check_float("beta2") < 1:
+            raise ConfigError(
+                f"--beta2 must lie between 0 and 1; got {self.beta2}: try --beta2 0.99"
+            )
+        if self._check_float("clip") < 0:
+            raise ConfigError(
+                f"--clip must not be negative; got {self.clip}: use 0 to switch clipping off"
+            )
+        if not 0 <= self._check_float("val_fraction") < 1:
+            raise ConfigError(
+                f"--val-fraction must be at least 0 and below 1; got {self.val_fraction}: "
+                "try --val-fraction 0.1"
+            )
+
+    def _check_tokenizer(self) -> None:
+        spec = self.tokenizer
+        if not spec:
+            raise ConfigError(
+                "--tokenizer must not be empty: give chars, bpe:SIZE or the path of a JSON file"
+            )
+        if not spec.startswith("bpe:"):
+            return
+        size = spec[len("bpe:") :]
+        if not size.isascii() or not size.isdigit() or int(size) < _BPE_SIZE_MIN:
+            raise ConfigError(
+                f"--tokenizer bpe:SIZE needs a whole number of at least {_BPE_SIZE_MIN} "
+                f"(the 256 bytes and the end-of-text mark); got {spec!r}: try bpe:2048"
+            )
+
+    def _check_together(self) -> None:
+        """Options that must agree with one another."""
+        if self.epochs is not None and self.steps is not None:
+            raise ConfigError(
+                f"--epochs and --steps exclude each other; got --epochs {self.epochs} and "
+                f"--steps {self.steps}: give one of them"
+            )
+        if self.heads is not None and self.embd is not None and self.embd % self.heads:
+            raise ConfigError(
+                f"--heads must divide --embd; got --heads {self.heads} and --embd {self.embd}: "
+                f"try --embd {_round_up(self.embd, self.heads)}"
+            )
+        if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ConfigError(
+                f"--kv-heads must divide --heads; got --kv-heads {self.kv_heads} and --heads "
+                f"{self.heads}: try --kv-heads {math.gcd(self.heads, self.kv_heads)}"
+            )
+        if self.context is not None and self.seq_len is not None and self.seq_len > self.context:
+            raise ConfigError(
+                f"--seq-len must not exceed --context; got --seq-len {self.seq_len} and "
+                f"--context {self.context}: lower the one or raise the other"
+            )
+        if self.steps is not None and self.warmup is not None and self.warmup > self.steps:
+            raise ConfigError(
+                f"--warmup must not exceed --steps; got --warmup {self.warmup} and "
+                f"--steps {self.steps}: lower the one or raise the other"
+            )
+
+    def replace(self, **changes: Any) -> TrainConfig:
+        """A copy with some fields changed, checked again.
+
+        Args:
+            changes: new values by field name.
+
+        Raises:
+            ConfigError: a new value cannot be used.
+        """
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON-ready values."""
+        values = dataclasses.asdict(self)
+        values["text"] = list(self.text)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
+        """The configuration that `to_dict` wrote.
+
+        Args:
+            values: field values by name; missing fields take their defaults.
+
+        Raises:
+            ConfigError: an unknown field, or a value that cannot be used.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ConfigError(
+                f"TrainConfig.from_dict: every field must be known; got {unknown}: "
+                "was this written by a newer pyggml?"
+            )
+        text = values.get("text", ())
+        if not isinstance(text, (list, tuple)) or not all(isinstance(t, str) for t in text):
+            raise ConfigError(f"--text must be a list of paths; got {text!r}: give file names")
+        return cls(**{**values, "text": tuple(text)})
+
+    def total_steps(self, batches_per_epoch: int, default_steps: int) -> int:
+        """Optimizer steps of the whole run.
+
+        Args:
+            batches_per_epoch: batches in one pass over the training sequences.
+            default_steps: used when neither epochs nor steps are set.
+        """
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is None:
+            return default_steps
+        return max(1, self.epochs * batches_per_epoch // self.accumulate)
+
+
+def _round_up(value: int, multiple: int) -> int:
+    """The next multiple of `multiple` that is not below `value`."""
+    return -(-value // multiple) * multiple

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""What is measured while training, and the file it is written to."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..io import atomic_write
+
+__all__ = ["EvalMetrics", "MetricsFile", "StepMetrics", "perplexity", "read_metrics"]
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), the number of equally likely choices that a loss in nats amounts to.
+
+    Args:
+        loss: mean cross-entropy per token in nats.
+
+    Returns:
+        The perplexity; infinity where it exceeds a double.
+
+    Example:
+        >>> perplexity(0.0)
+        1.0
+    """
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """One optimizer step.
+
+    Args:
+        step: steps done, this one included.
+        loss: mean loss per token of this step, in nats.
+        lr: learning rate of this step.
+        grad_norm: global gradient norm before clipping.
+        tokens: tokens trained on since the run began.
+        tokens_per_s: tokens per second of the latest steps.
+        elapsed_s: seconds of training since the run began.
+    """
+
+    step: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens: int
+    tokens_per_s: float
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class EvalMetrics:
+    """One evaluation.
+
+    Args:
+        step: steps done when it took place.
+        loss: mean loss per token, in nats.
+        perplexity: exp(loss).
+        tokens: tokens evaluated.
+    """
+
+    step: int
+    loss: float
+    perplexity: float
+    tokens: int
+
+
+class MetricsFile:
+    """A file of JSON lines, one per step and one per evaluation.
+
+    Every line carries `kind` ("train" or "validation"), `step` and the fields of the metrics.
+    Lines are flushed as they come, so that the file can be followed while training.
+
+    Args:
+        path: the file; made when missing, continued when present.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._written: set[tuple[str, int]] = set()
+
+    def truncate_after(self, step: int) -> None:
+        """Drop the lines of later steps, and a last line that a kill cut short.
+
+        Args:
+            step: last step that stays.
+        """
+        lines = [line for line in read_metrics(self.path) if line["step"] <= step]
+        self._written = {(str(line.get("kind")), line["step"]) for line in lines}
+        if not self.path.exists():
+            return
+        with atomic_write(self.path, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+    def write(self, metrics: StepMetrics | EvalMetrics) -> None:
+        """Append one line; a step or evaluation that the file already has is left as it is.
+
+        Args:
+            metrics: what was measured.
+        """
+        kind = "train" if isinstance(metrics, StepMetrics) else "validation"
+        if (kind, metrics.step) in self._written:
+            return
+        self._written.add((kind, metrics.step))
+        values = {name: _finite(value) for name, value in asdict(metrics).items()}
+        line = json.dumps({"kind": kind, **values}) + "\n"
+        # Opened per line: nothing is held open across a crash, and one write is one line.
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(fd, line.encode())
+        finally:
+            os.close(fd)
+
+
+def _finite(value: Any) -> Any:
+    """None for what JSON cannot express."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file; incomplete ones are left out.
+
+    Args:
+        path: a `metrics.jsonl`; a missing one is an empty one.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    found = []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            found.append(line)
+    return found

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""How much memory a training takes, known before its first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import BackendError
+
+__all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes"]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+class OutOfMemoryError(BackendError):
+    """A training would not fit into the device's memory."""
+
+
+def format_bytes(size_bytes: int) -> str:
+    """A size for people.
+
+    Args:
+        size_bytes: number of bytes.
+
+    Example:
+        >>> format_bytes(12_345_678)
+        '12.3 MB'
+    """
+    value = float(size_bytes)
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes by kind.
+
+    Args:
+        parameters: weights.
+        gradients: one per trained weight.
+        optimizer: the optimizer's state.
+        activations: the planned buffers of the training and evaluation graphs.
+        device: name of the device.
+        device_free: what the device had free before the run took any; None when unknown.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    device: str
+    device_free: int | None = None
+
+    @property
+    def total(self) -> int:
+        """All kinds together."""
+        return self.parameters + self.gradients + self.optimizer + self.activations
+
+    def rows(self) -> list[tuple[str, int]]:
+        """Kinds and their bytes, the total last."""
+        return [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimizer state", self.optimizer),
+            ("activations", self.activations),
+            ("total", self.total),
+        ]
+
+    def check(self) -> None:
+        """Refuse what does not fit.
+
+        Raises:
+            OutOfMemoryError: names the numbers and the ways out.
+        """
+        if not self.device_free or self.total <= self.device_free:
+            return
+        kinds = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.rows()[:-1])
+        raise OutOfMemoryError(
+            f"train: the run needs {format_bytes(self.total)} ({kinds}), but {self.device} has "
+            f"{format_bytes(self.device_free)} free: use a smaller --batch-size with --accumulate, "
+            "a shorter --seq-len, or a smaller model"
+        )

@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: MIT
+"""A whole run: from text to a folder with a trained model."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..data import Loader, RandomWindows, TokenDataset, Tokenizer, embedded_text, read_text
+from ..device import Device, get_threads, set_default_device, set_threads
+from ..device import device as find_device
+from ..errors import FormatError
+from ..models import build, generate
+from ..optim import AdamW, decay_groups
+from ..random import seed as set_seed
+from .artifact import ArtifactDir
+from .callbacks import Callback, MetricsWriter
+from .config import COURSE_FIELDS, RUN_FIELDS, ConfigError, TrainConfig, option_name
+from .interrupt import TrainingInterrupted
+from .metrics import read_metrics
+from .plan import OutOfMemoryError, format_bytes
+from .plot import plot_loss
+from .sizes import default_seq_len, estimate_parameters, model_config
+from .trainer import FitResult, Trainer
+
+__all__ = ["LLMRun"]
+
+_log = logging.getLogger("pyggml.train")
+# Weights, gradients and AdamW's two moments, four bytes each.
+_BYTES_PER_PARAMETER = 16
+_SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.7, 40
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
+
+
+class LLMRun:
+    """A language-model training with everything it needs, made by `prepare` or `resume`.
+
+    Attributes:
+        config: what the run was told.
+        artifact: its folder.
+        tokenizer: text to tokens and back.
+        model: the model.
+        trainer: trains it.
+
+    Example:
+        >>> run = LLMRun.prepare(TrainConfig(steps=100, artifact_dir="run"))
+        >>> run.train().validation.perplexity
+        95.1
+        >>> run.sample("The")
+        'The value of the expression is …'
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        artifact: ArtifactDir,
+        tokenizer: Tokenizer,
+        documents: list[str],
+        callbacks: Iterable[Callback],
+        note: Callable[[str], None],
+    ):
+        self.config = config
+        self.artifact = artifact
+        self.tokenizer = tokenizer
+        self.note = note
+        self._documents = len(documents)
+        self._characters = sum(map(len, documents))
+        self.arch, sizes = model_config(config, tokenizer.vocab_size)
+        # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
+        tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
+        where = _choose_device(config)
+        _check_estimate(estimate_parameters(self.arch, sizes), where)
+        ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
+        self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
+        self.seq_len = default_seq_len(config, sizes.context)
+        loader, validation = _split(ids, config, self.seq_len)
+        set_seed(config.seed)
+        self.model = build(self.arch, sizes)
+        optimizer = AdamW(
+            decay_groups(self.model, config.weight_decay),
+            lr=config.lr,
+            betas=(0.9, config.beta2),
+        )
+        self.trainer = Trainer(
+            self.model,
+            optimizer,
+            loader,
+            validation,
+            config,
+            checkpoint_dir=artifact.checkpoints,
+            callbacks=[MetricsWriter(artifact.metrics), *callbacks],
+            data=self.data,
+        )
+        self._val_tokens = 0 if validation is None else int(validation.size)
+        self._train_tokens = int(ids.size) - self._val_tokens
+        self._plan = self.trainer.plan()
+        self._plan.check()
+
+    @classmethod
+    def prepare(
+        cls,
+        config: TrainConfig,
+        overwrite: bool = False,
+        callbacks: Iterable[Callback] = (),
+        note: Callable[[str], None] = _silent,
+    ) -> LLMRun:
+        """Set up a new run: read the text, make tokenizer, model and folder.
+
+        Args:
+            config: what to do.
+            overwrite: whether a run that is in the folder may be replaced. Nothing of it is
+                touched before everything else of the new run is known to work.
+            callbacks: what looks on.
+            note: told what is going on.
+
+        Raises:
+            ConfigError: an option cannot be used, or the folder cannot.
+            FormatError: the text or the tokenizer file cannot be read.
+            OutOfMemoryError: the run does not fit into the device's memory.
+        """
+        artifact = ArtifactDir(config.artifact_dir)
+        artifact.check_new(overwrite)
+        model_config(config, vocab_size=257)
+        _choose_device(config)
+        documents = _read(config)
+        note(f"making the tokenizer {config.tokenizer}")
+        tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
+        run = cls(config, artifact, tokenizer, documents, callbacks, note)
+        artifact.create(run._record())
+        tokenizer.save(artifact.tokenizer)
+        return run
+
+    @classmethod
+    def resume(
+        cls,
+        artifact_dir: str,
+        changes: dict[str, Any] | None = None,
+        callbacks: Iterable[Callback] = (),
+        note: Callable[[str], None] = _silent,
+    ) -> LLMRun:
+        """Set up the rest of a run that was interrupted, or more steps of a finished one.
+
+        Args:
+            artifact_dir: the run's folder.
+            changes: options that shall differ from the run's. Those that make it another run are
+                refused; those that change its course are noted.
+            callbacks: what looks on.
+            note: told what is going on.
+
+        Raises:
+            ConfigError: there is no run, or an option cannot be changed.
+            FormatError: the text has changed, or a file of the run is damaged.
+        """
+        artifact = ArtifactDir(artifact_dir)
+        artifact.check_resume()
+        record = artifact.read_config()
+        try:
+            before = TrainConfig.from_dict({**record["train"], "artifact_dir": str(artifact_dir)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"{artifact.config}: field train is not the configuration of a run: {error}"
+            ) from error
+        config = _merge(before, changes or {}, note)
+        documents = _read(config)
+        tokenizer = Tokenizer.from_file(artifact.tokenizer)
+        run = cls(config, artifact, tokenizer, documents, callbacks, note)
+        run._check_data(record)
+        step = run.trainer.resume()
+        if step == 0:
+            note("no checkpoint yet: starting at the first step")
+        elif step == run.trainer.total_steps:
+            note(f"the run is finished (step {step}); --steps with a larger number extends it")
+        else:
+            note(f"continuing after step {step}")
+        artifact.write_config(run._record())
+        return run
+
+    def _check_data(self, record: dict[str, Any]) -> None:
+        """The tokens must be those that the run began with."""
+        if record.get("data") != self.data:
+            raise FormatError(
+                f"{self.artifact.config}: data must be that of the run, {record.get('data')}; "
+                f"got {self.data}: the text has changed since; give the old one with --text, or "
+                "start anew with --overwrite"
+            )
+
+    def _record(self) -> dict[str, Any]:
+        """What `config.json` says."""
+        return {
+            "pyggml": __version__,
+            "arch": self.arch,
+            "model": self.model.config.to_dict(),
+            "parameters": self.model.num_parameters(),
+            "total_steps": self.trainer.total_steps,
+            "data": self.data,
+            "train": self.config.to_dict(),
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """What is about to be trained, as (name, text)."""
+        config, sizes, trainer = self.config, self.model.config, self.trainer
+        source = ", ".join(config.text) if config.text else "the manual that comes with Python"
+        kv_heads = getattr(sizes, "n_kv_head", sizes.n_head)
+        groups = f" ({kv_heads} for keys and values)" if kv_heads != sizes.n_head else ""
+        loader = trainer.loader
+        per_step = loader.batch_size * self.seq_len * config.accumulate
+        times = f" × {config.accumulate}" if config.accumulate > 1 else ""
+        epochs = trainer.total_steps * per_step / max(1, self._train_tokens)
+        schedule = trainer.schedule
+        rates = [schedule(step) for step in range(0, trainer.total_steps)] or [config.lr]
+        device = self._plan.device
+        threads = f", {get_threads()} threads" if device == "cpu" else ""
+        memory = "; ".join(f"{name} {format_bytes(size)}" for name, size in self._plan.rows())
+        return [
+            ("text", f"{source}: {self._documents:,} documents, {self._characters:,} characters"),
+            (
+                "tokens",
+                f"{self._train_tokens:,} for training, {self._val_tokens:,} for validation; "
+                f"vocabulary {self.tokenizer.vocab_size:,} ({config.tokenizer})",
+            ),
+            (
+                "model",
+                f"{self.arch}: {sizes.n_layer} layers, {sizes.n_head} heads{groups}, width "
+                f"{sizes.n_embd}, MLP {sizes.n_ffn}, context {sizes.context}; "
+                f"{self.model.num_parameters():,} parameters",
+            ),
+            (
+                "training",
+                f"{trainer.total_steps:,} steps of {loader.batch_size}{times} × {self.seq_len} = "
+                f"{per_step:,} tokens ({epochs:.1f} times the text); AdamW, learning rate "
+                f"{max(rates):.2g} to {rates[-1]:.2g}, clip {config.clip:g}, seed {config.seed}",
+            ),
+            ("device", f"{device}{threads}"),
+            ("memory", memory),
+            ("results", str(self.artifact.path)),
+        ]
+
+    def train(self) -> FitResult:
+        """Train to the end, then write the model and the picture of the loss.
+
+        Raises:
+            TrainingInterrupted: a signal asked for the end; checkpoint, model and picture are
+                written.
+            TrainingError: a loss or gradient is not finite.
+            CheckpointError: a checkpoint could not be written.
+        """
+        with self.artifact.lock():
+            try:
+                result = self.trainer.fit()
+            except TrainingInterrupted:
+                self.export()
+                raise
+            self.export()
+        return result
+
+    def export(self) -> None:
+        """Write the model for llama.cpp, and the picture of the loss.
+
+        Raises:
+            OSError: a file cannot be written; an earlier one is then whole.
+        """
+        name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
+        self.model.save_gguf(self.artifact.model, self.tokenizer, name)
+        title = f"{self.arch}, {self.model.num_parameters():,} parameters"
+        plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
+
+    def sample(self, prompt: str | None = None, max_tokens: int | None = None) -> str:
+        """Some text as the model writes it now; the same for the same seed.
+
+        Args:
+            prompt: its beginning; None takes the configuration's.
+            max_tokens: tokens to add; None takes the configuration's.
+        """
+        prompt = self.config.prompt if prompt is None else prompt
+        max_tokens = self.config.sample_tokens if max_tokens is None else max_tokens
+        if max_tokens == 0:
+            return ""
+        ids = np.zeros(0, np.int32)
+        # A vocabulary of another script may not have the letters of the usual prompt.
+        with suppress(ValueError):
+            ids = self.tokenizer.encode(prompt)
+        if not ids.size:
+            start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
+            ids, prompt = np.array([start], np.int32), ""
+        stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
+        added = generate(
+            self.model,
+            ids,
+            max_tokens,
+            temperature=_SAMPLE_TEMPERATURE,
+            top_k=_SAMPLE_TOP_K,
+            seed=self.config.seed,
+            stop_ids=stop,
+        )
+        return prompt + self.tokenizer.decode(added, skip_special=True)
+
+    def summary(self) -> dict[str, Any]:
+        """The run and where it stands, as JSON-ready values."""
+        return {**self._record(), **self.trainer.summary(), "memory": asdict(self._plan)}
+
+
+def _read(config: TrainConfig) -> list[str]:
+    """The documents to train on."""
+    return read_text(config.text) if config.text else embedded_text()
+
+
+def _choose_device(config: TrainConfig) -> Device:
+    """Make the run's device and threads the default ones."""
+    where = find_device(config.device)
+    set_default_device(where)
+    if config.threads is not None:
+        try:
+            set_threads(config.threads)
+        except ValueError as error:
+            raise ConfigError(f"--threads: {error}") from error
+    return where
+
+
+def _check_estimate(parameters: int, where: Device) -> None:
+    """Refuse a model whose weights alone do not fit, before any is made."""
+    needed, free = parameters * _BYTES_PER_PARAMETER, where.memory_free
+    if free and needed > free:
+        raise OutOfMemoryError(
+            f"train: {parameters:,} parameters need {format_bytes(needed)} with gradients and "
+            f"optimizer state, but {where.name} has {format_bytes(free)} free: choose a smaller "
+            "--preset, or fewer --layers or a smaller --embd"
+        )
+
+
+def _split(ids: np.ndarray, config: TrainConfig, seq_len: int) -> tuple[Loader, np.ndarray | None]:
+    """The training batches and the validation tokens."""
+    cut = ids.size - int(ids.size * config.val_fraction)
+    train, validation = ids[:cut], ids[cut:]
+    if train.size < seq_len + 1:
+        raise ConfigError(
+            f"--text must hold more than one sequence of --seq-len {seq_len} tokens for training; "
+            f"got {train.size} tokens of {ids.size}: give more text or a smaller --seq-len"
+        )
+    if config.val_fraction and validation.size < 2:
+        raise ConfigError(
+            f"--val-fraction {config.val_fraction} of {ids.size} tokens leaves "
+            f"{validation.size} for validation: give more text, or --val-fraction 0"
+        )
+    dataset: TokenDataset | RandomWindows
+    if config.stride is not None or config.epochs is not None:
+        dataset = TokenDataset(train, seq_len, config.stride)
+    else:
+        dataset = RandomWindows(train, seq_len)
+    if len(dataset) < config.batch_size:
+        raise ConfigError(
+            f"--batch-size must be at most the number of training sequences; got "
+            f"--batch-size {config.batch_size} and {len(dataset)} sequences of {seq_len} tokens: "
+            f"use --batch-size {len(dataset)}, a smaller --seq-len, or more text"
+        )
+    loader = Loader(dataset, config.batch_size, seed=config.seed)
+    return loader, validation if config.val_fraction else None
+
+
+def _merge(
+    before: TrainConfig, changes: dict[str, Any], note: Callable[[str], None]
+) -> TrainConfig:
+    """The configuration of a resumed run; refuses what would make it another run."""
+    if "steps" in changes:
+        changes = {"epochs": None, **changes}
+    elif "epochs" in changes:
+        changes = {"steps": None, **changes}
+    config = before.replace(**changes)
+    for name in RUN_FIELDS:
+        was, now = getattr(before, name), getattr(config, name)
+        # The text may have moved; whether it is the same is seen by its tokens.
+        if was != now and name != "text":
+            raise ConfigError(
+                f"{option_name(name)} cannot change when a run is resumed; it was {was} and is "
+                f"now {now}: leave the option out, or start another run in another --artifact-dir"
+            )
+    for name in COURSE_FIELDS:
+        was, now = getattr(before, name), getattr(config, name)
+        if was != now:
+            note(
+                f"note: {option_name(name)} was {was} and is now {now}: "
+                "the rest of the run differs from an uninterrupted one"
+            )
+    return config

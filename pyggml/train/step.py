@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: MIT
+"""One optimizer step: gradients over several batches, then one update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph
+from ..tensor import Tensor, tensor, zeros
+
+__all__ = ["IGNORE_INDEX", "Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
+
+IGNORE_INDEX = -100
+Batch = tuple[np.ndarray, np.ndarray]
+LossFunction = Callable[[Any, Tensor, Tensor], Tensor]
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss or gradient was infinite or not a number; no parameter was changed."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step reports.
+
+    Args:
+        loss: mean loss per token over the whole step.
+        tokens: tokens that had a target.
+        grad_norm: global gradient norm before clipping.
+    """
+
+    loss: float
+    tokens: int
+    grad_norm: float
+
+
+def token_loss(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
+    """The sum of the losses of all tokens that have a target.
+
+    Args:
+        model: a language model with `loss(ids, targets, reduction)`.
+        ids: tokens.
+        targets: the token that follows each; `IGNORE_INDEX` where none counts.
+
+    Shape:
+        ids (B, T), targets (B, T) -> ()
+    """
+    loss: Tensor = model.loss(ids, targets, reduction="sum")
+    return loss
+
+
+@dataclass
+class _Recorded:
+    """A graph and the tensors that feed and leave it."""
+
+    ids: Tensor
+    targets: Tensor
+    loss: Tensor
+    graph: Graph
+
+
+class TrainStep:
+    """Computes gradients of summed losses and lets the optimizer use them.
+
+    The loss of a step is the mean over all its tokens, however they are divided into batches:
+    accumulating four batches of eight sequences equals one batch of thirty-two.
+
+    Args:
+        model: the model; its parameters are the optimizer's.
+        optimizer: owns parameters, gradients and state.
+        clip: largest global gradient norm; None or 0 does not clip.
+        loss: gives the summed loss of a batch from (model, ids, targets).
+
+    Example:
+        >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
+        >>> step([(x, y)]).loss
+        4.174
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        clip: float | None = None,
+        loss: LossFunction = token_loss,
+    ):
+        self.model = model
+        self.optimizer = optimizer
+        self.clip = clip or None
+        self._loss = loss
+        self._recorded: dict[tuple[tuple[int, ...], bool], _Recorded] = {}
+        self._device = model.parameters()[0].device
+        self._scale = tensor(np.float32(1.0), device=self._device)
+        self._vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
+
+    def record(self, shape: tuple[int, ...], gradients: bool = True) -> Graph:
+        """The graph for batches of one shape, recorded and planned on first use.
+
+        Args:
+            shape: shape of the inputs and of the targets, (B, T).
+            gradients: whether it computes gradients; without, it evaluates.
+        """
+        return self._get(shape, gradients).graph
+
+    def _get(self, shape: tuple[int, ...], gradients: bool) -> _Recorded:
+        recorded = self._recorded.get((shape, gradients))
+        if recorded is None:
+            ids = zeros(shape, "i32", device=self._device)
+            targets = zeros(shape, "i32", device=self._device)
+            loss = self._loss(self.model, ids, targets)
+            if gradients:
+                graph = Graph([loss], loss=loss, grads=self.optimizer.grads, loss_grad=self._scale)
+            else:
+                graph = Graph([loss])
+            recorded = _Recorded(ids, targets, loss, graph)
+            self._recorded[(shape, gradients)] = recorded
+        return recorded
+
+    def check(self, batch: Batch) -> int:
+        """Check a batch before ggml reads it.
+
+        Args:
+            batch: inputs and targets.
+
+        Returns:
+            The number of targets that count.
+
+        Raises:
+            ValueError: shapes differ, or a token is not in the vocabulary.
+        """
+        x, y = batch
+        if x.shape != y.shape or x.ndim != 2:
+            raise ValueError(
+                "TrainStep: inputs and targets must have one shape (B, T); "
+                f"got {x.shape} and {y.shape}"
+            )
+        counted = y != IGNORE_INDEX
+        if self._vocab_size is not None:
+            for what, ids in (("input", x), ("target", y[counted])):
+                if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < self._vocab_size:
+                    raise ValueError(
+                        f"TrainStep: every {what} must be a token from 0 to "
+                        f"{self._vocab_size - 1}; got {int(ids.min())} to {int(ids.max())}: "
+                        "use the model's own tokenizer"
+                    )
+        return int(np.count_nonzero(counted))
+
+    def _run(self, batch: Batch, gradients: bool) -> float:
+        """The summed loss of a batch; its gradients are added to the optimizer's."""
+        x, y = batch
+        recorded = self._get(x.shape, gradients)
+        recorded.ids.copy_(x)
+        recorded.targets.copy_(y)
+        recorded.graph.run()
+        return float(recorded.graph.read(recorded.loss))
+
+    def loss_sum(self, batch: Batch) -> tuple[float, int]:
+        """The summed loss of a batch and its number of tokens, without gradients.
+
+        Args:
+            batch: inputs and targets.
+        """
+        tokens = self.check(batch)
+        return self._run(batch, gradients=False), tokens
+
+    def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
+        """Do one optimizer step.
+
+        Args:
+            batches: inputs and targets; their gradients are accumulated.
+            lr: learning rate; None keeps the optimizer's.
+
+        Raises:
+            ValueError: no batch, no target, or a token that is not in the vocabulary.
+            NonFiniteError: the loss or a gradient is not finite; no parameter was changed.
+        """
+        tokens = sum(self.check(batch) for batch in batches)
+        if not tokens:
+            raise ValueError("TrainStep: a step needs at least one target that counts; got none")
+        self.optimizer.zero_grad()
+        self._scale.copy_(np.float32(1.0 / tokens))
+        total = 0.0
+        for batch in batches:
+            total += self._run(batch, gradients=True)
+        loss = total / tokens
+        if not math.isfinite(loss):
+            self.optimizer.zero_grad()
+            raise NonFiniteError(f"the loss must be finite; got {loss}")
+        try:
+            norm = self.optimizer.step(lr=lr, clip=self.clip)
+        except ArithmeticError as error:
+            self.optimizer.zero_grad()
+            raise NonFiniteError(str(error)) from error
+        return StepResult(loss, tokens, float(norm))
