@@ -232,6 +232,7 @@ class LanguageModel(nn.Module, ABC):
             )
         try:
             config = cls.config_from_gguf(file)
+            _check_sizes(file, config)
             with nn.init.empty_weights():
                 model = cls(config)
         except ValueError as error:
@@ -250,15 +251,36 @@ class LanguageModel(nn.Module, ABC):
                 f"missing {missing[:8]}, unexpected {unexpected[:8]}"
             )
         for name, (own, parameter) in wanted.items():
-            shape = tuple(file.tensors[name].shape)
-            if shape != parameter.shape:
-                raise FormatError(
-                    f"{file.path}: tensor {name} must have the shape {parameter.shape} by the "
-                    f"file's own metadata; got {shape}"
-                )
-            array = file.array(name, dequantise=True)
-            parameter.copy_(model.gguf_layout(own, np.asarray(array, np.float32), reading=True))
+            check_tensor(file, name, parameter.shape)
+            array = np.asarray(file.array(name, dequantise=True), np.float32)
+            array = array.reshape(parameter.shape)
+            parameter.copy_(model.gguf_layout(own, array, reading=True))
         return model
+
+
+def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
+    """Raise a FormatError unless the file holds a tensor of this shape."""
+    got = tuple(file.tensors[name].shape) if name in file.tensors else ()
+    # GGUF keeps no leading extents of one.
+    if (1,) * (len(shape) - len(got)) + got != shape:
+        raise FormatError(
+            f"{file.path}: tensor {name} must have the shape {shape} by the file's own "
+            f"metadata; got {got or 'no such tensor'}"
+        )
+
+
+def _check_sizes(file: GGUFFile, config: Any) -> None:
+    """Hold the metadata against the tensors, before memory is taken by the metadata's word."""
+    blocks = {name.split(".")[1] for name in file.tensors if name.startswith("blk.")}
+    if len(blocks) != config.n_layer:
+        raise FormatError(
+            f"{file.path}: {file.metadata['general.architecture']}.block_count must be the "
+            f"number of blocks that there are, {len(blocks)}; got {config.n_layer}"
+        )
+    check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
+    check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
+    if "position_embd.weight" in file.tensors:
+        check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
 
 
 def config_is_tied(config: Any) -> bool:
@@ -303,9 +325,9 @@ def read_number(file: GGUFFile, key: str, default: float | None = None) -> float
 def read_vocab_size(file: GGUFFile) -> int:
     """Read the vocabulary's size off the embedding table."""
     table = file.tensors.get("token_embd.weight")
-    if table is None or len(table.shape) != 2:
+    if table is None or len(table.shape) > 2:
         raise FormatError(f"{file.path}: the tensor token_embd.weight must be there and 2-d")
-    return int(table.shape[0])
+    return int(table.shape[0]) if len(table.shape) == 2 else 1
 
 
 def read_tie(file: GGUFFile) -> bool:

@@ -151,7 +151,8 @@ def generate(
     """
     _check_settings(max_tokens, temperature, top_k, top_p)
     tokens = [int(i) for i in _check_tokens("generate", prompt_ids, model.config.vocab_size)]
-    generator = Generator(model)
+    # No more memory than the tokens need; the context of a large model may be far longer.
+    generator = Generator(model, min(model.config.context, len(tokens) + max_tokens))
     rng = np.random.default_rng(seed)
     added: list[int] = []
     pending = tokens[-generator.capacity :]

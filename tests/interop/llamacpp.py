@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""A real llama.cpp, in a process of its own: `ask` starts one, sends requests, reads answers."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import urllib.request
+
+HERE = importlib.util.find_spec("xllamacpp") is not None
+
+
+def ask(model, requests, context=256):
+    """Load a GGUF file and post each (path, body) to the server; return the answers."""
+    job = json.dumps({"model": str(model), "requests": requests, "context": context})
+    done = subprocess.run(
+        [sys.executable, __file__], input=job, capture_output=True, text=True, timeout=120
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("ANSWERS "):
+            return json.loads(line.removeprefix("ANSWERS "))
+    raise AssertionError(
+        f"llama.cpp gave no answer (exit {done.returncode}):\n{done.stderr[-4000:]}"
+    )
+
+
+def tokenize(text):
+    """Return the request that tokenizes a text."""
+    return "/tokenize", {"content": text, "add_special": False, "parse_special": False}
+
+
+def complete(ids, count):
+    """Return the request that continues tokens greedily."""
+    return "/completion", {
+        "prompt": [int(i) for i in ids],
+        "n_predict": count,
+        "temperature": 0,
+        "samplers": ["temperature"],
+        "repeat_penalty": 1.0,
+        "ignore_eos": False,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+
+
+def main():
+    """Answer the job on stdin."""
+    import xllamacpp
+
+    job = json.load(sys.stdin)
+    params = xllamacpp.CommonParams()
+    params.model.path = job["model"]
+    params.n_ctx = job["context"]
+    params.n_parallel = 1
+    params.n_gpu_layers = 0
+    params.warmup = False
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
+    # f32 throughout: half-precision keys and values would move near ties.
+    params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    server = xllamacpp.Server(params)
+    answers = []
+    for path, body in job["requests"]:
+        request = urllib.request.Request(
+            server.listening_address + path,
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answers.append(json.load(answer))
+    print("ANSWERS " + json.dumps(answers), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""GPT-2 and Llama written again in PyTorch: same weights, loss, gradients and training."""
+
+import math
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.models import build
+from pyggml.optim import AdamW, decay_groups
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+BATCH, LENGTH, STEPS = 3, 17, 50
+LR, BETAS, EPS, DECAY, CLIP = 3e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
+# Sizes share no common factor by accident: V, T and the feed-forward width are odd.
+CASES = {
+    "gpt2": ("gpt2", {"n_embd": 48, "n_layer": 2, "n_head": 4}),
+    "gpt2-untied": ("gpt2", {"n_embd": 36, "n_layer": 2, "n_head": 3, "tie": False, "n_ffn": 77}),
+    "llama": ("llama", {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_ffn": 111}),
+    "llama-grouped": ("llama", {"n_embd": 48, "n_layer": 2, "n_head": 6, "n_kv_head": 2}),
+    "llama-untied": (
+        "llama",
+        {"n_embd": 40, "n_layer": 2, "n_head": 4, "n_kv_head": 1, "tie": False},
+    ),
+}
+
+
+def attend(q, k, v):
+    """q (B, T, H, D), k and v (B, T, G, D) -> (B, T, H * D)."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+    return (weights @ v).transpose(1, 2).flatten(2)
+
+
+def gpt2(w, config, ids):
+    """Hugging Face's GPT-2 on its own state dict; Conv1D weights are (in, out)."""
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], config.eps)
+
+    def conv(x, name):
+        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    batch, length = ids.shape
+    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:length]
+    for i in range(config.n_layer):
+        p = f"transformer.h.{i}"
+        qkv = conv(norm(x, f"{p}.ln_1"), f"{p}.attn.c_attn")
+        q, k, v = (t.view(batch, length, config.n_head, -1) for t in qkv.chunk(3, dim=-1))
+        x = x + conv(attend(q, k, v), f"{p}.attn.c_proj")
+        hidden = F.gelu(conv(norm(x, f"{p}.ln_2"), f"{p}.mlp.c_fc"), approximate="tanh")
+        x = x + conv(hidden, f"{p}.mlp.c_proj")
+    head = w.get("lm_head.weight", w["transformer.wte.weight"])
+    return norm(x, "transformer.ln_f") @ head.T
+
+
+def llama(w, config, ids):
+    """Hugging Face's Llama on its own state dict."""
+
+    def norm(x, name):
+        return F.rms_norm(x, x.shape[-1:], w[f"{name}.weight"], config.eps)
+
+    def rotate(x):
+        half = x.shape[-1] // 2
+        frequency = config.rope_theta ** (-torch.arange(half) / half)
+        angle = torch.arange(x.shape[1])[:, None] * frequency
+        cos, sin = (f(torch.cat([angle, angle], -1))[:, None] for f in (torch.cos, torch.sin))
+        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+    batch, length = ids.shape
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(config.n_layer):
+        p = f"model.layers.{i}"
+        seen = norm(x, f"{p}.input_layernorm")
+        q, k, v = (
+            (seen @ w[f"{p}.self_attn.{n}_proj.weight"].T).view(batch, length, heads, -1)
+            for n, heads in (("q", config.n_head), ("k", config.kv_head), ("v", config.kv_head))
+        )
+        x = x + attend(rotate(q), rotate(k), v) @ w[f"{p}.self_attn.o_proj.weight"].T
+        seen = norm(x, f"{p}.post_attention_layernorm")
+        gate = F.silu(seen @ w[f"{p}.mlp.gate_proj.weight"].T)
+        up = seen @ w[f"{p}.mlp.up_proj.weight"].T
+        x = x + (gate * up) @ w[f"{p}.mlp.down_proj.weight"].T
+    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
+    return norm(x, "model.norm") @ head.T
+
+
+FORWARD = {"gpt2": gpt2, "llama": llama}
+
+
+class Pair:
+    """One model here and in PyTorch, with the same weights and the same batch."""
+
+    def __init__(self, name):
+        arch, sizes = CASES[name]
+        pg.seed(2)
+        self.model = build(arch, {"vocab_size": 101, "context": 23, **sizes})
+        rng = np.random.default_rng(3)
+        # Larger than fresh weights: every part then has a gradient that can be told from noise.
+        for _, p in self.model.named_parameters():
+            noise = rng.standard_normal(p.shape) * (0.15 if p.ndim > 1 else 0.3)
+            p.copy_((p.numpy() * (p.ndim == 1) + noise).astype(np.float32))
+        self.weights = {
+            key: torch.nn.Parameter(torch.from_numpy(array))
+            for key, array in self.model.state_dict().items()
+        }
+        self.forward = FORWARD[arch]
+        self.x, self.y = (pg.zeros((BATCH, LENGTH), "i32") for _ in range(2))
+
+    def batch(self, seed, ignore=0.0):
+        rng = np.random.default_rng(seed)
+        data = rng.integers(0, 101, (BATCH, LENGTH + 1)).astype(np.int32)
+        x, y = data[:, :-1].copy(), data[:, 1:].copy()
+        y[rng.random(y.shape) < ignore] = -100
+        self.x.copy_(x)
+        self.y.copy_(y)
+        logits = self.forward(self.weights, self.model.config, torch.from_numpy(x).long())
+        targets = torch.from_numpy(y).long().flatten()
+        return F.cross_entropy(logits.flatten(0, 1), targets, ignore_index=-100)
+
+    def layout(self, key, array):
+        """A parameter's array in Hugging Face's layout: the model's own state dict shows how."""
+        own = dict(self.model.named_parameters())[key]
+        kept = own.numpy()
+        own.copy_(array)
+        turned = self.model.state_dict()[key]
+        own.copy_(kept)
+        return turned
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("ignore", [0.0, 0.3])
+def test_loss_and_every_gradient(name, ignore):
+    pair = Pair(name)
+    want = pair.batch(seed=1, ignore=ignore)
+    want.backward()
+    loss = pair.model.loss(pair.x, pair.y)
+    optimizer = AdamW(decay_groups(pair.model))
+    graph = pg.Graph([loss], loss=loss, grads=optimizer.grads)
+    graph.run()
+    assert graph.read(loss).item() == pytest.approx(want.item(), rel=1e-4)
+    checked = 0
+    for key, parameter in pair.model.named_parameters():
+        theirs = pair.weights[key].grad.numpy()
+        ours = pair.layout(key, optimizer.grads[parameter].numpy())
+        error = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+        assert error < 1e-4, f"{key}: {error}"
+        checked += 1
+    assert checked == len(pair.weights)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-grouped"])
+def test_fifty_steps(name):
+    pair = Pair(name)
+    theirs = torch.optim.AdamW(
+        [
+            {"params": [w for w in pair.weights.values() if w.ndim > 1], "weight_decay": DECAY},
+            {"params": [w for w in pair.weights.values() if w.ndim == 1], "weight_decay": 0.0},
+        ],
+        lr=LR,
+        betas=BETAS,
+        eps=EPS,
+    )
+    ours = AdamW(decay_groups(pair.model, DECAY), lr=LR, betas=BETAS, eps=EPS)
+    loss = pair.model.loss(pair.x, pair.y)
+    graph = pg.Graph([loss], loss=loss, grads=ours.grads)
+    losses, clipped = [], 0
+    for step in range(STEPS):
+        theirs.zero_grad()
+        want = pair.batch(seed=step % 5)
+        want.backward()
+        their_norm = float(torch.nn.utils.clip_grad_norm_(list(pair.weights.values()), CLIP))
+        theirs.step()
+        ours.zero_grad()
+        graph.run()
+        norm = ours.step(clip=CLIP)
+        assert norm == pytest.approx(their_norm, rel=1e-2)
+        clipped += norm > CLIP
+        losses.append((graph.read(loss).item(), want.item()))
+    worst = max(abs(a - b) for a, b in losses)
+    assert worst < 1e-3, f"losses differ by {worst}: {losses}"
+    assert losses[-1][0] < 0.8 * losses[0][0]
+    assert 0 < clipped

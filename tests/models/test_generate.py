@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.models import Generator, build, generate, sample
+
+SIZES = {
+    "gpt2": {"vocab_size": 29, "context": 50, "n_embd": 16, "n_layer": 2, "n_head": 2},
+    "llama": {
+        "vocab_size": 29, "context": 50, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_kv_head": 2,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def model(request):
+    pg.seed(1)
+    model = build(request.param, SIZES[request.param])
+    for p in model.parameters():
+        if p.ndim == 2:
+            p.copy_(p.numpy() * 20)  # far from uniform: greedy choices are clear
+    return model
+
+
+def logits_of(model, ids):
+    return model(pg.tensor(np.asarray([ids], np.int32))).numpy()[0, -1]
+
+
+def greedy(model, ids, count):
+    ids = list(ids)
+    for _ in range(count):
+        ids.append(int(logits_of(model, ids).argmax()))
+    return ids[-count:]
+
+
+def test_cached_greedy_is_full_forward_greedy(model):
+    prompt = [3, 1, 4, 1, 5]
+    assert generate(model, prompt, 45, temperature=0) == greedy(model, prompt, 45)
+
+
+@pytest.mark.parametrize("pieces", [[1] * 12, [12], [1, 5, 1, 4, 1], [11, 1], [33, 1, 16]])
+def test_any_cut_of_the_input_gives_the_same_logits(model, pieces):
+    ids = np.random.default_rng(0).integers(0, 29, sum(pieces))
+    generator, done = Generator(model), 0
+    for count in pieces:
+        got = generator.feed(ids[done : done + count])
+        done += count
+        np.testing.assert_allclose(got, logits_of(model, ids[:done]), rtol=1e-4, atol=1e-4)
+    assert generator.length == done
+
+
+def test_a_full_context_slides(model):
+    prompt = [2, 7, 1, 8]
+    got = generate(model, prompt, 120, temperature=0)
+    assert len(got) == 120
+    # The window fills at 50 tokens; then the newest 25 are read again.
+    ids, start = list(prompt), 0
+    for _ in range(120):
+        if len(ids) - start > 50:
+            start = len(ids) - 25
+        ids.append(int(logits_of(model, ids[start:]).argmax()))
+    assert got == ids[4:]
+
+
+def test_a_long_prompt_keeps_its_end(model):
+    ids = [int(i) for i in np.random.default_rng(3).integers(0, 29, 80)]
+    assert generate(model, ids, 1, temperature=0) == greedy(model, ids[-50:], 1)
+
+
+def test_seeds_repeat_and_differ(model):
+    first = generate(model, [1, 2], 30, seed=5)
+    assert first == generate(model, [1, 2], 30, seed=5)
+    assert first != generate(model, [1, 2], 30, seed=6)
+
+
+def test_stopping(model):
+    free = generate(model, [1, 2, 3], 20, temperature=0)
+    stop = free[7]
+    cut = generate(model, [1, 2, 3], 20, temperature=0, stop_ids={stop})
+    assert cut == free[: free.index(stop)]
+    seen = []
+    assert generate(model, [1], 9, temperature=0, callback=seen.append) == seen
+    got = generate(model, [1, 2, 3], 20, temperature=0, callback=lambda token: False)
+    assert got == free[:1]
+    assert generate(model, [1], 0) == []
+
+
+def test_sampling_follows_the_distribution():
+    rng, logits = np.random.default_rng(0), np.log([0.5, 0.3, 0.15, 0.05])
+
+    def share(**settings):
+        drawn = [sample(logits, rng, **settings) for _ in range(4000)]
+        return np.bincount(drawn, minlength=4) / 4000
+
+    np.testing.assert_allclose(share(), [0.5, 0.3, 0.15, 0.05], atol=0.03)
+    hot = np.array([0.5, 0.3, 0.15, 0.05]) ** 0.5
+    np.testing.assert_allclose(share(temperature=2.0), hot / hot.sum(), atol=0.03)
+    np.testing.assert_allclose(share(top_k=2), [0.625, 0.375, 0, 0], atol=0.03)
+    np.testing.assert_allclose(share(top_p=0.75), [0.625, 0.375, 0, 0], atol=0.03)
+    np.testing.assert_allclose(share(top_p=0.81), np.array([50, 30, 15, 0]) / 95, atol=0.03)
+    assert share(top_p=1e-9)[0] == 1.0
+    assert share(top_k=99)[3] > 0
+    assert share(temperature=1e-30)[0] == 1.0
+    assert sample([1.0, 2.0, 2.0], rng, temperature=0) == 1
+    assert sample([-np.inf, 0.0], rng) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"prompt_ids": []}, "at least one integer"),
+        ({"prompt_ids": [1.5]}, "at least one integer"),
+        ({"prompt_ids": [1, 29]}, "must be from 0 to 28; got 1 to 29"),
+        ({"prompt_ids": [-1]}, "must be from 0 to 28"),
+        ({"max_tokens": -1}, "max_tokens must be >= 0"),
+        ({"temperature": -0.5}, "temperature must be finite and >= 0"),
+        ({"temperature": float("nan")}, "temperature must be finite"),
+        ({"top_k": 0}, "top_k must be >= 1"),
+        ({"top_p": 0.0}, r"top_p must be in \(0, 1\]"),
+        ({"top_p": 1.5}, r"top_p must be in \(0, 1\]"),
+    ],
+)
+def test_bad_settings_are_named(model, arguments, message):
+    given = {"prompt_ids": [1], "max_tokens": 2, **arguments}
+    with pytest.raises(ValueError, match=message):
+        generate(model, **given)
+
+
+def test_bad_capacity_and_overflow_are_named(model):
+    with pytest.raises(ValueError, match="capacity must be from 1 to the context 50"):
+        Generator(model, 51)
+    generator = Generator(model, 4)
+    generator.feed([1, 2, 3])
+    with pytest.raises(ValueError, match="at most 4 tokens are remembered; got 2 after 3"):
+        generator.feed([1, 2])
+    generator.reset()
+    assert generator.feed([1, 2, 3, 4]).shape == (29,)
+
+
+def test_nan_logits_are_an_error():
+    with pytest.raises(FloatingPointError, match="logits must be finite"):
+        sample([0.0, np.nan], np.random.default_rng(0))

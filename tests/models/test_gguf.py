@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.data import Tokenizer
+from pyggml.io import GGUFFile, u32, write_gguf
+from pyggml.models import build, load
+
+SIZES = {
+    "gpt2": {"vocab_size": 40, "context": 9, "n_embd": 32, "n_layer": 2, "n_head": 4},
+    "llama": {
+        "vocab_size": 40, "context": 9, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 2,
+        "rope_theta": 12345.5, "eps": 2e-6,
+    },
+}  # fmt: skip
+IDS = [[1, 2, 3, 39, 0]]
+
+
+@pytest.fixture(params=SIZES)
+def arch(request):
+    return request.param
+
+
+def make(arch, **overrides):
+    pg.seed(6)
+    return build(arch, {**SIZES[arch], **overrides})
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_round_trip(arch, tie, tmp_path):
+    model = make(arch, tie=tie)
+    model.save_gguf(tmp_path / "model.gguf", name="a name")
+    again, tokenizer = load(tmp_path)
+    assert tokenizer is None
+    assert type(again) is type(model)
+    assert again.config == model.config
+    for key, array in again.state_dict().items():
+        np.testing.assert_array_equal(array, model.state_dict()[key])
+    with GGUFFile.open(tmp_path / "model.gguf") as file:
+        assert ("output.weight" in file.tensors) is not tie
+        assert file.metadata["general.name"] == "a name"
+
+
+def test_loading_leaves_the_generator_alone(arch, tmp_path):
+    make(arch).save_gguf(tmp_path / "m.gguf")
+    pg.seed(9)
+    want = pg.random_generator().random()
+    pg.seed(9)
+    load(tmp_path / "m.gguf")
+    assert pg.random_generator().random() == want
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("f16", 1e-4), ("bf16", 1e-3), ("q8_0", 2e-3)])
+def test_smaller_types(arch, dtype, atol, tmp_path):
+    model = make(arch)
+    model.save_gguf(tmp_path / "m.gguf", dtype=dtype)
+    with GGUFFile.open(tmp_path / "m.gguf") as file:
+        assert file.tensors["token_embd.weight"].dtype == dtype
+        assert file.tensors["output_norm.weight"].dtype == "f32"
+    again, _ = load(tmp_path / "m.gguf")
+    for key, array in again.state_dict().items():
+        np.testing.assert_allclose(array, model.state_dict()[key], atol=atol)
+
+
+def test_the_tokenizer_travels(arch, tmp_path):
+    texts = ["hello there, general text", "abc ABC 123"]
+    tokenizer = Tokenizer.chars(texts)
+    model = make(arch)
+    model.save_gguf(tmp_path / "m.gguf", tokenizer)
+    again, found = load(tmp_path / "m.gguf")
+    assert again.config.vocab_size == 40
+    assert found.encode(texts[0]).tolist() == tokenizer.encode(texts[0]).tolist()
+    with pytest.raises(ValueError, match="tokens must be at most the model's vocab_size"):
+        make(arch, vocab_size=5).save_gguf(tmp_path / "m.gguf", tokenizer)
+
+
+def test_llama_rows_are_llama_cpps(tmp_path):
+    """llama.cpp's converter: (H, 2, D / 2) -> (H, D / 2, 2), for q and k alone."""
+    model = make("llama")
+    tensors = model.to_gguf_tensors()
+    state = model.state_dict()
+    for own, name, heads in (("q", "attn_q", 4), ("k", "attn_k", 2)):
+        w = state[f"model.layers.0.self_attn.{own}_proj.weight"]
+        want = w.reshape(heads, 2, 4, 32).swapaxes(1, 2).reshape(w.shape)
+        np.testing.assert_array_equal(tensors[f"blk.0.{name}.weight"], want)
+        assert not np.array_equal(want, w)
+    value = state["model.layers.0.self_attn.v_proj.weight"]
+    np.testing.assert_array_equal(tensors["blk.0.attn_v.weight"], value)
+
+
+def rewrite(arch, path, metadata=None, tensors=None, **overrides):
+    """Write a model's file with some metadata and tensors changed; None removes."""
+    model = make(arch, **overrides)
+    keys = {**model.to_gguf_metadata(), **(metadata or {})}
+    arrays = {**model.to_gguf_tensors(), **(tensors or {})}
+    write_gguf(
+        path,
+        {key: value for key, value in keys.items() if value is not None},
+        {key: value for key, value in arrays.items() if value is not None},
+    )
+
+
+def test_a_copied_head_is_a_tied_head(arch, tmp_path):
+    model = make(arch)
+    table = model.to_gguf_tensors()["token_embd.weight"]
+    rewrite(arch, tmp_path / "m.gguf", tensors={"output.weight": table})
+    again, _ = load(tmp_path / "m.gguf")
+    assert again.config.tie
+    rewrite(arch, tmp_path / "m.gguf", tensors={"output.weight": table + 1})
+    again, _ = load(tmp_path / "m.gguf")
+    assert not again.config.tie
+
+
+@pytest.mark.parametrize(
+    ("arch", "metadata", "tensors", "message"),
+    [
+        ("gpt2", {"general.architecture": "bert"}, {}, "must be one of gpt2, llama; got 'bert'"),
+        ("gpt2", {"gpt2.block_count": None}, {}, "gpt2.block_count must be .*; got None"),
+        ("gpt2", {"gpt2.block_count": u32(0)}, {}, "gpt2.block_count must be .*; got 0"),
+        ("gpt2", {"gpt2.block_count": u32(10**9)}, {}, "block_count must be the number of blocks"),
+        ("gpt2", {"gpt2.block_count": "2"}, {}, "gpt2.block_count must be .*; got '2'"),
+        ("gpt2", {"gpt2.embedding_length": u32(64)}, {}, "token_embd.weight must have the shape"),
+        ("gpt2", {"gpt2.context_length": u32(10)}, {}, "position_embd.weight must have the shape"),
+        ("gpt2", {"gpt2.feed_forward_length": u32(9)}, {}, "blk.0.ffn_up.weight must have the sh"),
+        ("gpt2", {"gpt2.attention.head_count": u32(5)}, {}, "n_head must divide n_embd"),
+        ("gpt2", {"gpt2.attention.layer_norm_epsilon": None}, {}, "must be a number; got None"),
+        ("gpt2", {}, {"token_embd.weight": None}, "token_embd.weight must be there"),
+        ("gpt2", {}, {"blk.1.attn_norm.bias": None}, "missing .'blk.1.attn_norm.bias'"),
+        ("gpt2", {}, {"blk.1.extra": np.ones(3, np.float32)}, "unexpected .'blk.1.extra'"),
+        ("gpt2", {}, {"output_norm.weight": np.ones(31, np.float32)}, "output_norm.weight must"),
+        ("llama", {"llama.rope.scaling.type": "yarn"}, {}, "rope.scaling.type must be 'none'"),
+        ("llama", {"llama.expert_count": u32(8)}, {}, "llama.expert_count must be 0"),
+        ("llama", {"llama.attention.head_count_kv": u32(3)}, {}, "n_kv_head must divide n_head"),
+        ("llama", {}, {"rope_freqs.weight": np.ones(4, np.float32)}, "unexpected .'rope_freqs"),
+    ],
+)
+def test_bad_files_are_named(arch, metadata, tensors, message, tmp_path):
+    path = tmp_path / "broken.gguf"
+    rewrite(arch, path, metadata, tensors)
+    with pytest.raises(pg.FormatError, match=message) as error:
+        load(path)
+    assert "broken.gguf" in str(error.value)
+
+
+def test_missing_and_damaged_files_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no model.gguf"):
+        load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nothing.gguf does not exist"):
+        load(tmp_path / "nothing.gguf")
+    (tmp_path / "text.gguf").write_text("not a model")
+    with pytest.raises(pg.FormatError, match=r"text.gguf"):
+        load(tmp_path / "text.gguf")
+    make("llama").save_gguf(tmp_path / "model.gguf")
+    whole = (tmp_path / "model.gguf").read_bytes()
+    (tmp_path / "model.gguf").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(pg.FormatError, match=r"model.gguf"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="dtype must be one of f32"):
+        make("llama").save_gguf(tmp_path / "model.gguf", dtype="f8")

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn
+
+
+class Tree(nn.Module):
+    def __init__(self):
+        self.first = nn.Linear(3, 4)
+        self.shared = self.first.weight
+        self.many = [nn.Linear(4, 4, bias=False), nn.LayerNorm(4)]
+        self.table = {"a": nn.RMSNorm(4)}
+        self.scale = pg.tensor([2.0])
+        self.none = None
+        self._private = nn.Linear(2, 2)
+
+
+def test_names_follow_definition_order_and_shared_tensors_come_once():
+    tree = Tree()
+    assert [name for name, _ in tree.named_parameters()] == [
+        "shared",
+        "first.bias",
+        "many.0.weight",
+        "many.1.weight",
+        "many.1.bias",
+        "table.a.weight",
+    ]
+    assert [name for name, _ in tree.named_buffers()] == ["scale"]
+    assert tree.num_parameters() == 12 + 4 + 16 + 4 + 4 + 4
+    assert [name for name, _ in tree.named_modules()][:3] == ["", "first", "many.0"]
+
+
+def test_state_dict_round_trip():
+    a, b = Tree(), Tree()
+    b.load_state_dict(a.state_dict())
+    for name, array in b.state_dict().items():
+        np.testing.assert_array_equal(array, a.state_dict()[name])
+
+
+def test_load_refuses_wrong_names_and_shapes_and_changes_nothing():
+    layer = nn.Linear(2, 3)
+    before = layer.state_dict()
+    with pytest.raises(KeyError, match="missing bias, unexpected extra"):
+        layer.load_state_dict({"weight": np.ones((3, 2)), "extra": np.ones(1)})
+    with pytest.raises(pg.ShapeError, match=r"bias must have the shape \(3,\); got \(4,\)"):
+        layer.load_state_dict({"weight": np.ones((3, 2)), "bias": np.ones(4)})
+    np.testing.assert_array_equal(layer.weight.numpy(), before["weight"])
+    layer.load_state_dict({"weight": np.ones((3, 2)), "extra": np.ones(1)}, strict=False)
+    np.testing.assert_array_equal(layer.weight.numpy(), np.ones((3, 2)))
+
+
+def test_freeze_keeps_parameters_and_unfreeze_restores_them():
+    tree = Tree().freeze()
+    assert tree.num_parameters() == 44
+    assert tree.num_parameters(trainable_only=True) == 0
+    assert tree.unfreeze().num_parameters(trainable_only=True) == 44
+
+
+def test_replacing_an_attribute_replaces_its_kind():
+    layer = nn.Linear(2, 2)
+    layer.bias = pg.zeros((2,))
+    assert [name for name, _ in layer.named_parameters()] == ["weight"]
+    assert [name for name, _ in layer.named_buffers()] == ["bias"]
+    layer.bias = nn.Parameter([1.0, 2.0])
+    assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
+
+
+def test_train_and_eval_reach_every_module():
+    tree = Tree()
+    assert tree.training
+    tree.eval()
+    assert not any(module.training for _, module in tree.named_modules())
+    assert tree.train().many[0].training
+
+
+def test_zero_grad_clears_what_backward_left():
+    layer = nn.Linear(2, 2)
+    layer(pg.ones((1, 2))).sum().backward()
+    assert np.abs(layer.weight.grad.numpy()).sum() > 0
+    layer.zero_grad()
+    assert not layer.weight.grad.numpy().any()
+
+
+def test_a_module_without_forward_says_so():
+    with pytest.raises(TypeError, match=r"must define forward\(\)"):
+        nn.Module()()
+
+
+def test_repr_shows_the_tree():
+    assert repr(nn.Sequential(nn.Linear(2, 3), nn.GELU())) == (
+        "Sequential(\n  0: Linear(weight=(3, 2), bias=(3,))\n  1: GELU()\n)"
+    )

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+import inspect
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn, optim
+from pyggml.optim import SGD, AdamW, clip_factor, decay_groups
+
+SHAPES = [(3, 4), (5,), (1, 1), (2, 3, 7)]
+
+
+def adamw(w, g, state, t, lr, wd, betas=(0.8, 0.95), eps=1e-6):
+    m, v = state
+    m[...] = betas[0] * m + (1 - betas[0]) * g
+    v[...] = betas[1] * v + (1 - betas[1]) * g * g
+    root = np.sqrt(v / (1 - betas[1] ** t)) + eps
+    return w * (1 - lr * wd) - lr * (m / (1 - betas[0] ** t)) / root
+
+
+def sgd(w, g, state, t, lr, wd):
+    return w * (1 - lr * wd) - lr * g
+
+
+CASES = {
+    "AdamW": (AdamW, {"betas": (0.8, 0.95), "eps": 1e-6}, adamw, 2),
+    "SGD": (SGD, {}, sgd, 0),
+}
+
+
+def params(shapes=SHAPES, seed=0):
+    rng = np.random.default_rng(seed)
+    return [nn.Parameter(rng.standard_normal(s).astype(np.float32)) for s in shapes]
+
+
+def put(optimizer, grads):
+    for grad, value in zip(optimizer.grads.values(), grads, strict=True):
+        grad.copy_(value)
+
+
+def test_every_optimizer_has_a_case():
+    own = {
+        name
+        for name in optim.__all__
+        if inspect.isclass(getattr(optim, name))
+        and issubclass(getattr(optim, name), optim.Optimizer)
+    }
+    assert own - {"Optimizer"} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("clip", [None, 1.5])
+def test_ten_steps_follow_the_formula(name, clip):
+    kind, extra, formula, n_state = CASES[name]
+    tensors = params()
+    want = [p.numpy().astype(np.float64) for p in tensors]
+    state = [[np.zeros_like(w) for _ in range(n_state)] for w in want]
+    groups = [
+        {"params": tensors[:2], "weight_decay": 0.3},
+        {"params": tensors[2:], "lr_scale": 0.5},
+    ]
+    optimizer = kind(groups, lr=0.1, weight_decay=0.0, **extra)
+    rng = np.random.default_rng(1)
+    for t in range(1, 11):
+        # Small steps in between are not clipped: both update graphs are exercised.
+        size = 1.0 if t % 2 else 0.01
+        grads = [size * rng.standard_normal(p.shape).astype(np.float32) for p in tensors]
+        put(optimizer, grads)
+        lr = 0.1 / t
+        norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads))
+        assert optimizer.step(lr=lr, clip=clip) == pytest.approx(norm, rel=1e-5)
+        factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
+        for i, g in enumerate(grads):
+            step_lr, wd = (lr, 0.3) if i < 2 else (lr * 0.5, 0.0)
+            want[i] = formula(want[i], g * factor, state[i], t, step_lr, wd)
+        for p, w in zip(tensors, want, strict=True):
+            np.testing.assert_allclose(p.numpy(), w, rtol=2e-5, atol=2e-6)
+    assert optimizer.steps == 10
+    assert optimizer.lr == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", CASES)
+def test_non_finite_gradients_change_nothing(name, bad):
+    tensors = params()
+    optimizer = CASES[name][0](tensors, lr=0.1)
+    grads = [np.ones(p.shape, np.float32) for p in tensors]
+    put(optimizer, grads)
+    optimizer.step()
+    grads[1][2] = bad
+    put(optimizer, grads)
+    weights, state = [p.numpy() for p in tensors], optimizer.state_dict()
+    with pytest.raises(FloatingPointError, match="at step 2, no parameter was changed"):
+        optimizer.step(lr=0.5, clip=1.0)
+    for p, w in zip(tensors, weights, strict=True):
+        np.testing.assert_array_equal(p.numpy(), w)
+    for key, value in optimizer.state_dict().items():
+        np.testing.assert_array_equal(value, state[key])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_restored_state_continues_with_the_same_bits(name):
+    kind = CASES[name][0]
+    rng = np.random.default_rng(5)
+    steps = [[rng.standard_normal(s).astype(np.float32) for s in SHAPES] for _ in range(6)]
+    one = params()
+    straight = kind(one, lr=0.1)
+    for grads in steps[:3]:
+        put(straight, grads)
+        straight.step(clip=1.0)
+    two = [nn.Parameter(p.numpy()) for p in one]
+    resumed = kind(two, lr=0.7)
+    resumed.load_state_dict(straight.state_dict())
+    for grads in steps[3:]:
+        for optimizer in (straight, resumed):
+            put(optimizer, grads)
+            optimizer.step(clip=1.0)
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_state_dict_is_checked_before_anything_is_loaded():
+    optimizer = AdamW(params(), lr=0.1)
+    state = optimizer.state_dict()
+    assert set(state) == {"steps", "lr", *(f"{i}.{k}" for i in range(4) for k in "mv")}
+    with pytest.raises(KeyError, match="0.m"):
+        optimizer.load_state_dict({k: v for k, v in state.items() if k != "0.m"})
+    with pytest.raises(pg.ShapeError, match=r"1.v must have the shape \(5,\)"):
+        optimizer.load_state_dict({**state, "1.v": np.zeros(4)})
+    with pytest.raises(ValueError, match="steps must be >= 0"):
+        optimizer.load_state_dict({**state, "steps": np.int64(-1)})
+
+
+def test_backward_accumulates_into_the_optimizers_gradients():
+    layer = nn.Linear(3, 2)
+    optimizer = AdamW(layer.parameters())
+    for _ in range(2):
+        layer(pg.ones((1, 3))).sum().backward()
+    np.testing.assert_allclose(optimizer.grads[layer.weight].numpy(), np.full((2, 3), 2.0))
+    assert optimizer.grad_norm() == pytest.approx(np.sqrt(6 * 4 + 2 * 4))
+    optimizer.zero_grad()
+    assert optimizer.grad_norm() == 0.0
+    assert optimizer.nbytes == 2 * 4 * 8
+
+
+def test_frozen_parameters_are_left_out():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].freeze()
+    optimizer = AdamW(decay_groups(model, 0.1))
+    assert optimizer.names == ["1.weight", "1.bias"]
+    assert [group.weight_decay for group in optimizer.groups] == [0.1, 0.0]
+
+
+def test_decay_groups():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    decayed, plain = decay_groups(model, 0.2)
+    assert decayed["names"] == ["0.weight", "2.weight"]
+    assert plain["names"] == ["1.weight", "1.bias", "2.bias"]
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.2, 0.0)
+    decayed, plain = decay_groups(model, 0.2, decay_embeddings=False)
+    assert decayed["names"] == ["2.weight"]
+
+
+def test_clip_factor_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    for size in (0.01, 0.3, 5.0, 1e4):
+        p = torch.nn.Parameter(torch.zeros(3))
+        p.grad = torch.full((3,), size)
+        before = p.grad.clone()
+        norm = float(torch.nn.utils.clip_grad_norm_([p], 0.7))
+        assert float((p.grad / before)[0]) == pytest.approx(clip_factor(norm, 0.7), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda p: AdamW([]), ValueError, "params must hold a tensor"),
+        (lambda p: AdamW([p, p]), ValueError, "every parameter must be given once"),
+        (lambda p: AdamW([p], lr=-1.0), ValueError, "lr must be finite and >= 0; got -1"),
+        (lambda p: AdamW([p], lr=float("nan")), ValueError, "lr must be finite"),
+        (lambda p: AdamW([p], betas=(0.9, 1.0)), ValueError, r"betas\[1\] .* < 1.0"),
+        (lambda p: AdamW([p], eps=0), ValueError, "eps must be > 0"),
+        (lambda p: SGD([p], weight_decay=-0.1), ValueError, "weight_decay must be"),
+        (lambda p: SGD([{"params": [p], "momentum": 1}]), ValueError, "momentum"),
+        (lambda p: SGD([{"weight_decay": 1.0}]), ValueError, "a group must have params"),
+        (lambda p: SGD([{"params": [p], "names": ["a", "b"]}]), ValueError, "as many"),
+        (lambda p: SGD([p, 3]), TypeError, "params must be Tensors; got int"),
+        (lambda p: SGD([pg.zeros((2,))]), ValueError, "params must hold a tensor"),
+        (lambda p: SGD([p]).step(clip=0.0), ValueError, "clip must be > 0"),
+        (lambda p: SGD([p]).step(lr=-0.1), ValueError, "lr must be"),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make(nn.Parameter([1.0, 2.0]))
