@@ -1,0 +1,51 @@
+# The verbs of daily work; `just --list` tells them. Each is a plain command: see CONTRIBUTING.md.
+set positional-arguments
+
+python := env("PYTHON", "python")
+
+# fetch and patch ggml
+vendor:
+    {{python}} scripts/vendor.py sync
+
+# editable install for development; again after a change of patches, headers or CMake files
+build: vendor
+    {{python}} -m pip install --no-build-isolation -Cbuild-dir=build/dev -e ".[dev]"
+
+# pyggml/_cdef.h from ggml's headers
+cdef: vendor
+    {{python}} scripts/gen_cdef.py
+
+# the fast tests; arguments go to pytest
+test *args:
+    {{python}} -m pytest "$@"
+
+# all tests
+test-all *args:
+    {{python}} -m pytest -m "" "$@"
+
+# formatting, lint, types, spelling
+lint:
+    ruff format --check .
+    ruff check .
+    mypy
+    codespell
+
+# the series applies exactly and exports to the same bytes; the binding follows it
+patches-check: vendor
+    {{python}} scripts/vendor.py check
+    {{python}} scripts/gen_cdef.py --check
+
+# ggml's own op tests on the patched tree; arguments go to test-backend-ops
+ggml-tests *args: vendor
+    cmake -S . -B build/ggml-tests -G Ninja -DCMAKE_BUILD_TYPE=Release \
+        -DPYGGML_BUILD_GGML_TESTS=ON -DPython_EXECUTABLE="$({{python}} -c 'import sys; print(sys.executable)')"
+    cmake --build build/ggml-tests --target ggml-tests
+    build/ggml-tests/bin/test-backend-ops "$@"
+
+# every demo, until one fails
+demos:
+    set -e; for demo in demos/*.py; do echo "== $demo"; {{python}} "$demo"; done
+
+# every benchmark
+bench:
+    set -e; for bench in benchmarks/*.py; do echo "== $bench"; {{python}} "$bench"; done
