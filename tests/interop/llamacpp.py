@@ -13,8 +13,9 @@ HERE = importlib.util.find_spec("xllamacpp") is not None
 def ask(model, requests, context=256):
     """Load a GGUF file and post each (path, body) to the server; return the answers."""
     job = json.dumps({"model": str(model), "requests": requests, "context": context})
+    worker = [sys.executable, __file__]
     done = subprocess.run(
-        [sys.executable, __file__], input=job, capture_output=True, text=True, timeout=120
+        worker, input=job, capture_output=True, text=True, timeout=120, check=False
     )
     for line in done.stdout.splitlines():
         if line.startswith("ANSWERS "):

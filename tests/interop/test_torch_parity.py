@@ -186,4 +186,4 @@ def test_fifty_steps(name):
     worst = max(abs(a - b) for a, b in losses)
     assert worst < 1e-3, f"losses differ by {worst}: {losses}"
     assert losses[-1][0] < 0.8 * losses[0][0]
-    assert 0 < clipped
+    assert clipped > 0

@@ -144,9 +144,9 @@ def test_bad_files_are_named(arch, metadata, tensors, message, tmp_path):
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no model.gguf"):
+    with pytest.raises(FileNotFoundError, match=r"holds no model\.gguf"):
         load(tmp_path)
-    with pytest.raises(FileNotFoundError, match="nothing.gguf does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.gguf does not exist"):
         load(tmp_path / "nothing.gguf")
     (tmp_path / "text.gguf").write_text("not a model")
     with pytest.raises(pg.FormatError, match=r"text.gguf"):

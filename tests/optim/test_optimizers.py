@@ -124,7 +124,7 @@ def test_state_dict_is_checked_before_anything_is_loaded():
     optimizer = AdamW(params(), lr=0.1)
     state = optimizer.state_dict()
     assert set(state) == {"steps", "lr", *(f"{i}.{k}" for i in range(4) for k in "mv")}
-    with pytest.raises(KeyError, match="0.m"):
+    with pytest.raises(KeyError, match=r"0\.m"):
         optimizer.load_state_dict({k: v for k, v in state.items() if k != "0.m"})
     with pytest.raises(pg.ShapeError, match=r"1.v must have the shape \(5,\)"):
         optimizer.load_state_dict({**state, "1.v": np.zeros(4)})
