@@ -275,6 +275,12 @@ class Tokenizer:
 
         Source: llama.cpp, conversion/base.py and src/llama-vocab.cpp.
         """
+        head, tail = self._template()
+        if head != [self.bos_id] * self.add_bos or tail != [self.eos_id] * self.add_eos:
+            raise FormatError(
+                f"Tokenizer.to_gguf_metadata: only one token may lead and one may follow a text;"
+                f" got {head} and {tail}, with bos_id={self.bos_id}, eos_id={self.eos_id}"
+            )
         vocabulary = _vocab.Vocabulary(
             self._backend, self.bos_id, self.eos_id, self.add_bos, self.add_eos
         )

@@ -127,10 +127,10 @@ def _tensor_dtype(name: str, value: Any) -> tuple[DType, np.ndarray]:
             raise DTypeError(f"{what}: must be an array or (dtype, array); got a tuple")
         wanted, value = value
     array = np.asarray(value)
-    lowered = _BY_LOWER_NAME.get(wanted.lower()) if isinstance(wanted, str) else None
-    dtype = lowered or as_dtype(array.dtype if wanted is None else wanted)
     if array.dtype.kind not in "fiu":
         raise DTypeError(f"{what}: must hold real numbers; got {array.dtype}")
+    lowered = _BY_LOWER_NAME.get(wanted.lower()) if isinstance(wanted, str) else None
+    dtype = lowered or as_dtype(array.dtype if wanted is None else wanted)
     if dtype.quantized and lib.ggml_get_type_traits(dtype.ggml_type).to_float == ffi.NULL:
         raise DTypeError(f"{what}: {dtype.name} is for ggml's own use; store q8_0 instead")
     if array.ndim > lib.GGML_MAX_DIMS:

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyggml.data import IGNORE_INDEX, Loader, RandomWindows, TokenDataset
+
+
+def dataset(items: int = 10, seq_len: int = 4) -> TokenDataset:
+    return TokenDataset(np.arange(items * seq_len + 1), seq_len)
+
+
+def firsts(batch: tuple[np.ndarray, np.ndarray]) -> list[int]:
+    """The windows' numbers, by their first tokens."""
+    return (batch[0][:, 0] // 4).tolist()
+
+
+def test_batches_have_one_shape_and_type() -> None:
+    loader = Loader(dataset(), 3)
+    assert len(loader) == 3
+    for _, (x, y) in zip(range(7), loader, strict=False):
+        assert x.shape == y.shape == (3, 4)
+        assert x.dtype == y.dtype == np.int32
+        np.testing.assert_array_equal(y, x + 1)
+
+
+def test_an_epoch_has_each_item_once_and_epochs_differ() -> None:
+    loader = Loader(dataset(), 5, seed=1)
+    first, second = ([n for _ in range(2) for n in firsts(next(loader))] for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+    assert loader.epoch == 2
+
+
+def test_the_order_follows_from_the_seed() -> None:
+    orders = [
+        [firsts(b) for _, b in zip(range(9), Loader(dataset(), 3, seed=s), strict=False)]
+        for s in (0, 0, 1)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_without_shuffling_the_order_is_natural() -> None:
+    loader = Loader(dataset(), 4, shuffle=False, drop_last=False)
+    assert [firsts(next(loader)) for _ in range(4)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+        [0, 1, 2, 3],
+    ]
+
+
+def test_the_last_batch_can_be_filled_up() -> None:
+    loader = Loader(dataset(), 4, shuffle=False, pad_last=True)
+    batches = list(loader.once())
+    assert len(batches) == len(loader) == 3
+    x, y = batches[-1]
+    assert x.shape == y.shape == (4, 4)
+    assert (x[2:] == 0).all()
+    assert (y[2:] == IGNORE_INDEX).all()
+    targets = np.concatenate([y for _, y in batches]).ravel()
+    assert targets[targets != IGNORE_INDEX].tolist() == list(range(1, 41))
+
+
+def test_going_through_once_does_not_move_the_loader() -> None:
+    loader = Loader(dataset(), 2, seed=3)
+    next(loader)
+    state = loader.state_dict()
+    assert [firsts(b) for b in loader.once()] == [firsts(b) for b in loader.once()]
+    assert loader.state_dict() == state
+
+
+@given(st.integers(0, 25), st.booleans(), st.booleans())
+def test_a_resumed_loader_continues_exactly(taken: int, drop: bool, random: bool) -> None:
+    def make() -> Loader:
+        source = RandomWindows(np.arange(41), 4) if random else dataset()
+        return Loader(source, 3, seed=7, drop_last=drop)
+
+    loader = make()
+    for _ in range(taken):
+        next(loader)
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    for _ in range(8):
+        for ours, theirs in zip(next(loader), next(resumed), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"seed": 1}, "seed must be as when"),
+        ({"batch_size": 4}, "batch_size must be as when"),
+        ({"items": 11}, "items must be as when"),
+        ({"epoch": -1}, "epoch must be an integer"),
+        ({"epoch": 1.5}, "epoch must be an integer"),
+        ({"position": None}, "position must be an integer"),
+        ({"position": 3}, "position must be below 3"),
+    ],
+)
+def test_a_foreign_state_is_refused(change: dict, match: str) -> None:
+    loader = Loader(dataset(), 3)
+    next(loader)
+    before = loader.state_dict()
+    with pytest.raises(ValueError, match=match):
+        loader.load_state_dict({**before, **change})
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"batch_size": 11}, r"got 10 items, batch_size=11.*smaller batch"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1"),
+        ({"batch_size": 2.0}, "batch_size"),
+        ({"batch_size": 2, "seed": -1}, "seed must be an integer >= 0"),
+    ],
+)
+def test_bad_arguments(arguments: dict, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        Loader(dataset(), **arguments)
+
+
+def test_a_batch_larger_than_the_dataset_can_be_filled_up() -> None:
+    x, y = next(Loader(dataset(2), 5, pad_last=True))
+    assert x.shape == (5, 4)
+    assert (y == IGNORE_INDEX).all(axis=1).sum() == 3

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+pytest.importorskip("safetensors")
+from pyggml.errors import DTypeError, FormatError
+from pyggml.io import load_safetensors, safetensors_metadata, save_safetensors
+
+RNG = np.random.default_rng(0)
+
+
+def raw_file(path: Path, tensors: dict[str, tuple[str, list[int], bytes]]) -> Path:
+    """A file written by hand, with dtypes that NumPy has not."""
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in tensors.items():
+        place = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": place}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def arrays() -> dict[str, np.ndarray]:
+    return {
+        "b.weight": RNG.standard_normal((3, 5)).astype(np.float32),
+        "a.bias": np.arange(4, dtype=np.int64),
+        "scalar": np.array(2.5),
+        "half": np.ones((2, 1, 3), np.float16),
+        "flag": np.array([True, False]),
+        "none": np.zeros((0, 3), np.float32),
+    }
+
+
+def assert_equal(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> None:
+    assert sorted(first) == sorted(second)
+    for name, array in first.items():
+        assert second[name].dtype == array.dtype
+        assert second[name].shape == array.shape
+        np.testing.assert_array_equal(second[name], array)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    written = arrays()
+    save_safetensors(tmp_path / "m.safetensors", written, {"step": "3"})
+    assert_equal(written, load_safetensors(tmp_path / "m.safetensors"))
+    assert safetensors_metadata(tmp_path / "m.safetensors") == {"format": "pt", "step": "3"}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_views_and_byte_orders_are_laid_out(tmp_path: Path) -> None:
+    base = np.arange(12, dtype=np.float32).reshape(3, 4)
+    written = {"t": base.T, "s": base[::-1, ::2], "big": base.astype(">f4")}
+    save_safetensors(tmp_path / "m.safetensors", written)
+    for name, array in load_safetensors(tmp_path / "m.safetensors").items():
+        np.testing.assert_array_equal(array, written[name])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    array=hnp.arrays(
+        st.sampled_from([np.float32, np.float16, np.int8, np.uint16, np.bool_]),
+        hnp.array_shapes(min_dims=0, max_side=4),
+    )
+)
+def test_any_array_round_trips(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray) -> None:
+    path = tmp_path_factory.mktemp("st") / "m.safetensors"
+    save_safetensors(path, {"x": array})
+    assert_equal({"x": array}, load_safetensors(path))
+
+
+def test_bfloat16_is_widened(tmp_path: Path) -> None:
+    values = np.array([[1.0, -2.5], [0.0, np.inf]], np.float32)
+    bits = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    path = raw_file(
+        tmp_path / "m.safetensors",
+        {"odd": ("U8", [1], b"x"), "b": ("BF16", [2, 2], bits), "e": ("BF16", [0], b"")},
+    )
+    read = load_safetensors(path)
+    assert read["b"].dtype == np.float32
+    np.testing.assert_array_equal(read["b"], values)
+    assert read["e"].shape == (0,)
+
+
+def test_shards_round_trip(tmp_path: Path) -> None:
+    written = arrays()
+    save_safetensors(tmp_path / "model", written, max_shard_bytes=64)
+    names = sorted(p.name for p in (tmp_path / "model").iterdir())
+    assert names[0] == "model-00001-of-00002.safetensors"
+    assert names[-1] == "model.safetensors.index.json"
+    index = json.loads((tmp_path / "model" / names[-1]).read_text())
+    assert index["metadata"]["total_size"] == sum(a.nbytes for a in written.values())
+    assert_equal(written, load_safetensors(tmp_path / "model"))
+    assert_equal(written, load_safetensors(tmp_path / "model" / names[-1]))
+
+
+def test_a_folder_with_a_single_file(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "model.safetensors", {"x": np.ones(2)})
+    assert list(load_safetensors(tmp_path)) == ["x"]
+    assert safetensors_metadata(tmp_path) == {"format": "pt"}
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "empty"),
+        (b"123", "header"),
+        (b"\xff" * 64, "header"),
+        (struct.pack("<Q", 2) + b"{}extra", "header"),
+        (struct.pack("<Q", 3) + b"{,}", "header"),
+        (struct.pack("<Q", 2**62) + b"{}", "header"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, content: bytes, match: str) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=match) as caught:
+        load_safetensors(path)
+    assert str(path) in str(caught.value)
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "m.safetensors", arrays())
+    data = (tmp_path / "m.safetensors").read_bytes()
+    path = tmp_path / "cut.safetensors"
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises(FormatError):
+            load_safetensors(path)
+
+
+def test_missing_files_and_foreign_folders(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="no such file"):
+        load_safetensors(tmp_path / "none")
+    with pytest.raises(FormatError, match="holds neither"):
+        load_safetensors(tmp_path)
+
+
+def test_unsupported_dtypes_are_named(tmp_path: Path) -> None:
+    path = raw_file(tmp_path / "m.safetensors", {"x": ("F8_E4M3", [2], b"ab")})
+    with pytest.raises(FormatError, match=r"'x'.*F8_E4M3"):
+        load_safetensors(path)
+
+
+@pytest.mark.parametrize(
+    ("index", "match"),
+    [
+        ("not json", "not JSON"),
+        ("[]", "weight_map"),
+        ('{"weight_map": {}}', "weight_map"),
+        ('{"weight_map": {"x": "../m.safetensors"}}', "same folder"),
+        ('{"weight_map": {"x": "/etc/passwd"}}', "same folder"),
+        ('{"weight_map": {"x": 3}}', "same folder"),
+        ('{"weight_map": {"x": "none.safetensors"}}', "no such file"),
+        ('{"weight_map": {"y": "m.safetensors"}}', "no such tensor"),
+    ],
+)
+def test_bad_indexes_are_refused(tmp_path: Path, index: str, match: str) -> None:
+    save_safetensors(tmp_path / "m.safetensors", {"x": np.ones(2)})
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(FormatError, match=match):
+        load_safetensors(tmp_path)
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    with pytest.raises(DTypeError, match="x: dtype"):
+        save_safetensors(path, {"x": np.array(["text"])})
+    with pytest.raises(ValueError, match="name"):
+        save_safetensors(path, {"": np.ones(2)})
+    with pytest.raises(ValueError, match="metadata"):
+        save_safetensors(path, {"x": np.ones(2)}, {"step": 3})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="max_shard_bytes"):
+        save_safetensors(path, {"x": np.ones(2)}, max_shard_bytes=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+FULL_DISK = """
+import resource, signal, sys
+import numpy as np
+from pyggml.io import save_safetensors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save_safetensors(sys.argv[1], {"x": np.ones(1_000_000, np.float32)})
+except OSError as error:
+    print("refused", error.errno)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX resource limits")
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_safetensors(path, {"x": np.ones(2)})
+    before = path.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("refused"), done.stderr
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
