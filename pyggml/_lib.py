@@ -35,6 +35,9 @@ __all__ = ["capture_log", "ffi", "ggml_version", "lib", "patch_count"]
 
 _logger = logging.getLogger("pyggml.ggml")
 
+# Where an abort is told; tests whose file descriptor 2 is captured set another.
+_abort_fd = 2
+
 _LEVELS = {
     lib.GGML_LOG_LEVEL_NONE: logging.INFO,
     lib.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
@@ -116,7 +119,9 @@ def pyggml_abort(message: Any) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     # Not sys.stderr: what it buffers or captures would die with the process.
-    os.write(2, f"pyggml: ggml aborted the process: {text}\n{stacks}".encode("utf-8", "replace"))
+    os.write(
+        _abort_fd, f"pyggml: ggml aborted the process: {text}\n{stacks}".encode("utf-8", "replace")
+    )
 
 
 @contextlib.contextmanager

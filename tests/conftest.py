@@ -1,5 +1,20 @@
 # SPDX-License-Identifier: MIT
+import os
+
 import pytest
+
+
+def pytest_configure():
+    """Let ggml's last words reach the terminal: what pytest captured dies with the process."""
+    import pyggml._lib
+
+    pyggml._lib._abort_fd = os.dup(2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def another_folder(tmp_path_factory):
+    """Run elsewhere: Python started here would find pyggml/ without its compiled module."""
+    os.chdir(tmp_path_factory.mktemp("cwd"))
 
 
 @pytest.fixture(scope="session", autouse=True)
