@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-__all__ = ["batches", "check_documents", "describe"]
+__all__ = ["batches", "check_bytes", "check_covered", "check_documents"]
 
 # Longer documents are cut where no token can span, to bound memory and use all cores.
 PIECE_CHARS = 1 << 18
@@ -66,3 +67,41 @@ def _pieces(document: str) -> list[str]:
         pieces.append(document[start : found.start()])
         start = found.start()
     return [*pieces, document[start:]]
+
+
+def check_bytes(text: str, present: bytes | None, added: list[str]) -> None:
+    """Refuse characters that a vocabulary has no bytes for: the library drops them.
+
+    `present` is None where all bytes are there; texts of `added` tokens need no bytes.
+    """
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Tokenizer.encode: text must be valid Unicode; got {describe(text[error.start])}"
+            f" at offset {error.start}"
+        ) from error
+    if present is None or not data.translate(None, present):
+        return
+    spans = re.finditer("|".join(map(re.escape, added)), text) if added else ()
+    parsed = {offset for span in spans for offset in range(*span.span())}
+    for offset, char in enumerate(text):
+        if offset not in parsed and char.encode().translate(None, present):
+            raise ValueError(
+                f"Tokenizer.encode: text must consist of the vocabulary's characters; got"
+                f" {describe(char)} at offset {offset}; make the tokenizer from text that has"
+                " it, or use bpe:SIZE"
+            )
+
+
+def check_covered(text: str, encoding: Any) -> None:
+    """Refuse characters that a tokenizer without bytes and without an unknown token dropped."""
+    position = 0
+    for start, end in [*encoding.offsets, (len(text), len(text))]:
+        for offset in range(position, start):
+            if not text[offset].isspace():
+                raise ValueError(
+                    f"Tokenizer.encode: text must consist of the vocabulary's characters; got"
+                    f" {describe(text[offset])} at offset {offset}"
+                )
+        position = max(position, end)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,8 @@ import numpy as np
 
 from ..errors import FormatError
 from . import _vocab
-from ._pieces import batches, check_documents, describe
+from ._files import read_config, replace_text
+from ._pieces import batches, check_bytes, check_covered, check_documents
 from .stream import StreamDecoder
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Tokenizer:
             self._find_special(vocab, bos, eos)
         alphabet = _vocab.byte_alphabet()
         self._byte_level = _vocab.is_byte_level(self._content)
+        unknown = self._content["model"].get("unk_token")
+        self._drops_silently = not self._byte_level and unknown is None
         present = bytes(byte for char, byte in alphabet.items() if char in vocab)
         self._present = present if self._byte_level and len(present) < 256 else None
 
@@ -207,7 +209,7 @@ class Tokenizer:
             raise FormatError(
                 f"Tokenizer.from_file: {file}: not a file of the tokenizers library: {error}"
             ) from error
-        config = _config(file.with_name("tokenizer_config.json"))
+        config = read_config(file.with_name("tokenizer_config.json"))
         return cls(backend, bos or config.get("bos_token"), eos or config.get("eos_token"))
 
     @classmethod
@@ -304,10 +306,11 @@ class Tokenizer:
             ValueError: the vocabulary has no tokens for a character.
         """
         backend = self._for(parse_special)
-        self._check_text(text, parse_special)
+        added = [t["content"] for t in self._content["added_tokens"] if parse_special]
+        check_bytes(text, self._present, added)
         encoding = backend.encode(text, add_special_tokens=add_special)
-        if not self._byte_level:
-            self._check_covered(text, encoding)
+        if self._drops_silently:
+            check_covered(text, encoding)
         return np.array(encoding.ids, dtype=np.int32)
 
     def encode_documents(self, documents: Sequence[str], eos: bool = True) -> np.ndarray:
@@ -331,11 +334,11 @@ class Tokenizer:
         parts: list[np.ndarray] = []
         for batch in batches(documents, self._can_cut()):
             for text, _ in batch:
-                self._check_text(text, False)
+                check_bytes(text, self._present, [])
             encodings = self._batch_encode([text for text, _ in batch])
             for (text, place), encoding in zip(batch, encodings, strict=True):
-                if not self._byte_level:
-                    self._check_covered(text, encoding)
+                if self._drops_silently:
+                    check_covered(text, encoding)
                 ids = [*(head if place[0] else []), *encoding.ids]
                 ids += [self.eos_id] if eos and place[1] else []
                 parts.append(np.array(ids, dtype=np.int32))
@@ -389,14 +392,14 @@ class Tokenizer:
             OSError: it cannot be written.
         """
         file = Path(path)
-        _replace(file, self._backend.to_str(pretty=True) + "\n")
+        replace_text(file, self._backend.to_str(pretty=True) + "\n")
         again = Tokenizer(_library().Tokenizer.from_str(self._backend.to_str()))
         config_file = file.with_name("tokenizer_config.json")
         if (again.bos_id, again.eos_id) != (self.bos_id, self.eos_id) or config_file.exists():
-            config = _config(config_file) if config_file.exists() else {}
+            config = read_config(config_file) if config_file.exists() else {}
             for role, number in (("bos_token", self.bos_id), ("eos_token", self.eos_id)):
                 config[role] = None if number is None else self.token(number)
-            _replace(config_file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+            replace_text(config_file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, eos_id={self.eos_id})"
@@ -421,69 +424,3 @@ class Tokenizer:
             return _vocab.cuts_at_newline(self._content)
         except FormatError:
             return False
-
-    def _check_text(self, text: str, parse_special: bool) -> None:
-        """Refuse characters that the vocabulary has no bytes for: the library drops them."""
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"Tokenizer.encode: text must be valid Unicode; got {describe(text[error.start])}"
-                f" at offset {error.start}"
-            ) from error
-        if self._present is None or not data.translate(None, self._present):
-            return
-        added = [t["content"] for t in self._content["added_tokens"] if parse_special]
-        spans = re.finditer("|".join(map(re.escape, added)), text) if added else ()
-        parsed = {offset for span in spans for offset in range(*span.span())}
-        for offset, char in enumerate(text):
-            if offset not in parsed and char.encode().translate(None, self._present):
-                raise ValueError(
-                    f"Tokenizer.encode: text must consist of the vocabulary's characters; got"
-                    f" {describe(char)} at offset {offset}; make the tokenizer from text that has"
-                    " it, or use bpe:SIZE"
-                )
-
-    def _check_covered(self, text: str, encoding: Any) -> None:
-        """Refuse characters that a tokenizer without bytes and without an unknown token dropped."""
-        if self._content["model"].get("unk_token") is not None:
-            return
-        position = 0
-        for start, end in [*encoding.offsets, (len(text), len(text))]:
-            for offset in range(position, start):
-                if not text[offset].isspace():
-                    raise ValueError(
-                        f"Tokenizer.encode: text must consist of the vocabulary's characters; got"
-                        f" {describe(text[offset])} at offset {offset}"
-                    )
-            position = max(position, end)
-
-
-def _config(file: Path) -> dict[str, Any]:
-    """The settings beside a tokenizer file; tokens may be spelled as text or as objects."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise FormatError(f"Tokenizer.from_file: {file}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise FormatError(f"Tokenizer.from_file: {file}: must be a JSON object")
-    for role in ("bos_token", "eos_token"):
-        if isinstance(content.get(role), dict):
-            content[role] = content[role].get("content")
-    return content
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write a small file beside and rename it."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
