@@ -374,15 +374,15 @@ def _merge(
         changes = {"epochs": None, **changes}
     elif "epochs" in changes:
         changes = {"steps": None, **changes}
-    config = before.replace(**changes)
     for name in RUN_FIELDS:
-        was, now = getattr(before, name), getattr(config, name)
+        was, now = getattr(before, name), changes.get(name, getattr(before, name))
         # The text may have moved; whether it is the same is seen by its tokens.
         if was != now and name != "text":
             raise ConfigError(
                 f"{option_name(name)} cannot change when a run is resumed; it was {was} and is "
                 f"now {now}: leave the option out, or start another run in another --artifact-dir"
             )
+    config = before.replace(**changes)
     for name in COURSE_FIELDS:
         was, now = getattr(before, name), getattr(config, name)
         if was != now:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import builtins
+import json
+import math
+
+import pytest
+
+from pyggml.train import (
+    EvalMetrics,
+    MemoryPlan,
+    MetricsFile,
+    OutOfMemoryError,
+    StepMetrics,
+    format_bytes,
+    perplexity,
+    plot_loss,
+    read_metrics,
+)
+
+
+def step(n, loss=1.0):
+    return StepMetrics(n, loss, 1e-3, 0.5, n * 10, 100.0, n * 0.1)
+
+
+def test_lines(tmp_path):
+    file = MetricsFile(tmp_path / "m.jsonl")
+    file.write(step(1))
+    file.write(EvalMetrics(1, 2.0, math.inf, 50))
+    lines = [json.loads(line) for line in file.path.read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["train", "validation"]
+    assert lines[0]["grad_norm"] == 0.5
+    assert lines[1]["perplexity"] is None
+    assert read_metrics(file.path) == lines
+
+
+def test_a_resumed_run_drops_later_and_half_lines(tmp_path):
+    path = tmp_path / "m.jsonl"
+    file = MetricsFile(path)
+    for n in range(1, 6):
+        file.write(step(n))
+    with path.open("a") as raw:
+        raw.write('{"kind": "train", "st')
+    again = MetricsFile(path)
+    again.truncate_after(3)
+    again.write(step(3, loss=9.0))
+    again.write(step(4, loss=8.0))
+    lines = read_metrics(path)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert [line["loss"] for line in lines] == [1.0, 1.0, 1.0, 8.0]
+
+
+def test_a_missing_file_is_empty(tmp_path):
+    assert read_metrics(tmp_path / "none") == []
+    MetricsFile(tmp_path / "none").truncate_after(3)
+    assert not (tmp_path / "none").exists()
+
+
+def test_perplexity():
+    assert perplexity(math.log(50)) == pytest.approx(50)
+    assert perplexity(1e6) == math.inf
+
+
+def test_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    file = MetricsFile(tmp_path / "m.jsonl")
+    for n in range(1, 121):
+        file.write(step(n, loss=5 / n))
+        if n % 20 == 0:
+            file.write(EvalMetrics(n, 5 / n, 3.0, 10))
+    assert plot_loss(read_metrics(file.path), tmp_path / "loss.png", "a title")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert plot_loss([], tmp_path / "none.png") is False
+    assert plot_loss([{"kind": "train", "step": 1, "loss": None}], tmp_path / "none.png") is False
+
+
+def test_without_matplotlib_there_is_a_note(tmp_path, monkeypatch, caplog):
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    line = {"kind": "train", "step": 1, "loss": 1.0}
+    assert plot_loss([line], tmp_path / "loss.png") is False
+    assert "matplotlib is not installed" in caplog.text
+
+
+def test_plan_refuses_what_does_not_fit():
+    plan = MemoryPlan(4_000, 4_000, 8_000, 100_000, "cpu", 50_000)
+    assert plan.total == 116_000
+    with pytest.raises(OutOfMemoryError) as caught:
+        plan.check()
+    for word in ("116.0 kB", "50.0 kB", "activations 100.0 kB", "--batch-size", "--accumulate"):
+        assert word in str(caught.value)
+    MemoryPlan(1, 1, 1, 1, "cpu", None).check()
+    MemoryPlan(1, 1, 1, 1, "cpu", 4).check()
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (12_345, "12.3 kB"), (5 * 10**15, "5000.0 TB")]
+)
+def test_sizes_for_people(size, text):
+    assert format_bytes(size) == text

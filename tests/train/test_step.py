@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyggml.optim import SGD, AdamW
+from pyggml.train import NonFiniteError, TrainStep, eval_batches, evaluate
+from pyggml.train.step import IGNORE_INDEX
+
+from .tiny import SEQ_LEN, VOCAB, make_model, same, tokens
+
+
+def batch(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, VOCAB, (rows, SEQ_LEN)).astype(np.int32)
+    y = rng.integers(0, VOCAB, (rows, SEQ_LEN)).astype(np.int32)
+    y[rng.random(y.shape) < 0.2] = IGNORE_INDEX
+    return x, y
+
+
+def gradients(step):
+    return {name: p.grad.numpy() for name, p in step.model.named_parameters()}
+
+
+@pytest.mark.parametrize("arch", ["llama", "gpt2"])
+def test_accumulation_equals_the_large_batch(arch):
+    x, y = batch(8)
+    y[:2] = IGNORE_INDEX  # parts with unequal numbers of targets
+    results = []
+    for parts in (1, 2, 4):
+        model = make_model(arch)
+        step = TrainStep(model, SGD(model.parameters(), lr=0.1))
+        pieces = list(zip(np.split(x, parts), np.split(y, parts), strict=True))
+        result = step(pieces)
+        results.append((result, gradients(step), model.state_dict()))
+    large = results[0]
+    for result, grads, weights in results[1:]:
+        assert result.tokens == large[0].tokens == np.count_nonzero(y != IGNORE_INDEX)
+        assert result.loss == pytest.approx(large[0].loss, rel=1e-6)
+        assert result.grad_norm == pytest.approx(large[0].grad_norm, rel=1e-6)
+        for name, grad in grads.items():
+            scale = np.linalg.norm(large[1][name])
+            assert np.linalg.norm(grad - large[1][name]) <= 1e-6 * max(scale, 1.0), name
+            np.testing.assert_allclose(weights[name], large[2][name], atol=1e-6)
+
+
+def test_gradients_do_not_leak_into_the_next_step():
+    model = make_model()
+    step = TrainStep(model, SGD(model.parameters(), lr=0.0))
+    first = step([batch(4)]).grad_norm
+    step([batch(4, seed=1)])
+    assert step([batch(4)]).grad_norm == first
+
+
+def test_loss_is_that_of_evaluation():
+    model = make_model()
+    step = TrainStep(model, SGD(model.parameters(), lr=0.0))
+    one = batch(4)
+    total, counted = step.loss_sum(one)
+    assert step([one]).loss == pytest.approx(total / counted, rel=1e-6)
+
+
+def test_clipping_bounds_the_update():
+    model = make_model()
+    before = model.state_dict()
+    step = TrainStep(model, SGD(model.parameters(), lr=1.0, weight_decay=0.0), clip=0.01)
+    norm = step([batch(4)]).grad_norm
+    moved = sum(np.sum((v - before[k]) ** 2.0) for k, v in model.state_dict().items()) ** 0.5
+    assert norm > 0.01
+    assert moved == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("where", ["weights", "update"])
+def test_what_is_not_finite_stops_without_a_change(where):
+    model = make_model()
+    optimizer = AdamW(model.parameters(), lr=1e-3)
+    step = TrainStep(model, optimizer)
+    step([batch(4)])
+    if where == "weights":
+        weight = model.parameters()[0]
+        weight.copy_(np.full(weight.shape, np.nan, np.float32))
+    else:
+        model.parameters()[-1].copy_(np.full(model.parameters()[-1].shape, 1e38, np.float32))
+    before, state = model.state_dict(), optimizer.state_dict()
+    with pytest.raises(NonFiniteError, match="finite"):
+        step([batch(4)])
+    assert same(model.state_dict(), before)
+    assert same(optimizer.state_dict(), state)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, y: (x[:, :-1], y), "one shape"),
+        (lambda x, y: (x[0], y[0]), "one shape"),
+        (lambda x, y: (x + VOCAB, y), "input must be a token from 0 to 16"),
+        (lambda x, y: (x - 100, y), "input must be a token"),
+        (lambda x, y: (x, np.full_like(y, VOCAB)), "target must be a token"),
+        (lambda x, y: (x, np.full_like(y, IGNORE_INDEX)), "at least one target"),
+    ],
+)
+def test_bad_batches(change, words):
+    model = make_model()
+    step = TrainStep(model, SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ValueError, match=words):
+        step([change(*batch(4))])
+    with pytest.raises(ValueError, match="at least one target"):
+        step([])
+
+
+def test_eval_batches_predict_every_token_once():
+    ids = np.arange(1, 12, dtype=np.int32)
+    batches = list(eval_batches(ids, 3, 2))
+    assert {x.shape for x, _ in batches} == {(2, 3)}
+    targets = np.concatenate([y.ravel() for _, y in batches])
+    assert targets[targets != IGNORE_INDEX].tolist() == ids[1:].tolist()
+    inputs = np.concatenate([x.ravel() for x, _ in batches])
+    assert inputs[targets != IGNORE_INDEX].tolist() == ids[:-1].tolist()
+    assert len(list(eval_batches(ids, 3, 100))) == 1
+    assert len(list(eval_batches(ids, 1, 1, max_batches=4))) == 4
+    with pytest.raises(ValueError, match="at least 2 tokens"):
+        list(eval_batches(ids[:1], 3, 2))
+
+
+def test_evaluation_is_weighted_by_tokens():
+    """The mean over tokens does not depend on how they are divided into batches."""
+    model = make_model()
+    ids = tokens(100)
+    results = [evaluate(model, eval_batches(ids, SEQ_LEN, size)) for size in (1, 3, 64)]
+    for result in results[1:]:
+        assert result.tokens == 99
+        assert result.loss == pytest.approx(results[0].loss, rel=1e-6)
+        assert result.perplexity == pytest.approx(np.exp(results[0].loss), rel=1e-5)
+    with pytest.raises(ValueError, match="at least one target"):
+        evaluate(model, [])
+
+
+def test_evaluation_changes_nothing():
+    model = make_model()
+    before = model.state_dict()
+    evaluate(model, eval_batches(tokens(50), SEQ_LEN, 2))
+    assert same(model.state_dict(), before)
+    assert model.training
