@@ -154,6 +154,8 @@ def _quantize(source: np.ndarray, dtype: DType, who: str) -> np.ndarray:
         )
     if lib.ggml_quantize_requires_imatrix(dtype.ggml_type):
         raise DTypeError(f"{who}: {dtype.name} needs an importance matrix; use q8_0 or q4_K")
+    if lib.ggml_get_type_traits(dtype.ggml_type).to_float == ffi.NULL:
+        raise DTypeError(f"{who}: {dtype.name} is for ggml's own use; use q8_0")
     if not np.isfinite(source).all():
         raise DTypeError(f"{who}: {dtype.name} holds finite numbers only; got NaN or Inf")
     out = np.empty(dtype.row_bytes(source.size), np.uint8)
@@ -185,7 +187,8 @@ def decode(raw: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     Source: ggml_get_type_traits(type)->to_float.
     """
     if dtype.numpy is not None:
-        return raw.view(dtype.numpy).reshape(shape)
+        plain: np.ndarray = raw.view(dtype.numpy).reshape(shape)
+        return plain
     to_float = lib.ggml_get_type_traits(dtype.ggml_type).to_float
     if to_float == ffi.NULL:
         raise DTypeError(f"decode: ggml cannot convert {dtype.name} to f32")

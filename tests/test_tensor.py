@@ -36,6 +36,9 @@ def test_quantised_storage_is_close() -> None:
     assert np.abs(pg.tensor(x, "q8_0").numpy() - x).max() < 0.02
     with pytest.raises(ShapeError, match="multiples of 32"):
         pg.tensor(np.ones((2, 33)), "q8_0")
+    for internal in ("q8_1", "q8_K"):
+        with pytest.raises(DTypeError, match="own use"):
+            pg.tensor(np.ones((1, 256)), internal)
     with pytest.raises(DTypeError, match="finite"):
         pg.tensor(np.full((1, 32), np.nan), "q8_0")
 
