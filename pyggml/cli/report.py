@@ -115,6 +115,7 @@ class RichReporter(PlainReporter):
         self._console = Console(highlight=False)
         self._progress: Any = None
         self._task: Any = None
+        self._shown = "recording"
 
     def note(self, text: str) -> None:
         """Say something."""
@@ -145,24 +146,26 @@ class RichReporter(PlainReporter):
             refresh_per_second=5,
         )
         self._task = self._progress.add_task(
-            "recording", total=trainer.total_steps, completed=trainer.step
+            self._shown, total=trainer.total_steps, completed=trainer.step
         )
         self._progress.start()
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Move the bar."""
-        self._progress.update(
-            self._task,
-            completed=metrics.step,
-            description=(
-                f"loss [bold]{metrics.loss:.3f}[/]  lr {metrics.lr:.1e}  "
-                f"{metrics.tokens_per_s:,.0f} tokens/s  {_time_left(trainer, metrics)} left"
-            ),
+        self._shown = (
+            f"loss [bold]{metrics.loss:.3f}[/]  lr {metrics.lr:.1e}  "
+            f"{metrics.tokens_per_s:,.0f} tokens/s  {_time_left(trainer, metrics)} left"
         )
+        self._progress.update(self._task, completed=metrics.step, description=self._shown)
 
     def on_evaluation_start(self, trainer: Trainer) -> None:
         """Say why the bar stands still."""
         self._progress.update(self._task, description="evaluating")
+
+    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        """A line above the bar, which then shows the training again."""
+        super().on_evaluation(trainer, metrics)
+        self._progress.update(self._task, description=self._shown)
 
     def on_end(self, trainer: Trainer) -> None:
         """Leave the bar as it is."""

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""Every bad input gets one clear message, an exit code, and no traceback."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import options, pyggml
+
+
+def check(result, code, *words):
+    got, _, err = result
+    assert got == code, err
+    assert err.startswith("error: "), err
+    assert len(err.strip().splitlines()) == 1, err
+    assert "Traceback" not in err
+    for word in words:
+        assert str(word) in err, err
+
+
+def train(cli, tmp_path, *args, **changes):
+    result = cli("train-llm", "--artifact-dir", tmp_path / "run", *options(**changes), *args)
+    assert not (tmp_path / "run").exists()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ["no such file"]),
+        (b"", ["empty"]),
+        (b"  \n ", ["empty"]),
+        (b"abc\0def", ["binary", "offset 3"]),
+        (b"caf\xe9 au lait", ["UTF-8", "offset 3"]),
+        (b"\xff\xfea\0b\0", ["UTF-16"]),
+    ],
+)
+def test_text(cli, tmp_path, content, words):
+    path = tmp_path / "text.txt"
+    if content is not None:
+        path.write_bytes(content)
+    check(train(cli, tmp_path, "--text", path), 1, path, *words)
+
+
+def test_folder_without_text(cli, tmp_path):
+    (tmp_path / "texts").mkdir()
+    check(train(cli, tmp_path, "--text", tmp_path / "texts"), 1, "no text file")
+
+
+def test_text_shorter_than_a_sequence(cli, tmp_path):
+    path = tmp_path / "short.txt"
+    path.write_text("too short")
+    result = train(cli, tmp_path, "--text", path)
+    check(result, 2, "--text", "--seq-len 16", "more text or a smaller --seq-len")
+
+
+def test_batch_larger_than_the_text(cli, tmp_path, text_file):
+    result = train(cli, tmp_path, "--text", text_file, batch_size=100_000)
+    check(result, 2, "--batch-size 100000", "sequences")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"not json", b"\xff\xfe\x00", b"[1, 2]"])
+def test_tokenizer_file_that_is_none(cli, tmp_path, text_file, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    check(train(cli, tmp_path, "--text", text_file, tokenizer=path), 1, path)
+
+
+def test_missing_tokenizer_file(cli, tmp_path, text_file):
+    missing = tmp_path / "none.json"
+    check(train(cli, tmp_path, "--text", text_file, tokenizer=missing), 1, missing, "no such file")
+
+
+@pytest.mark.parametrize("size", ["many", "-5", "0", "100"])
+def test_bpe_size(cli, tmp_path, size):
+    check(train(cli, tmp_path, tokenizer=f"bpe:{size}"), 2, "--tokenizer", f"bpe:{size}", "257")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"heads": 3}, ["--heads must divide --embd", "3", "16"]),
+        ({"heads": 4, "kv_heads": 3}, ["--kv-heads must divide --heads"]),
+        ({"layers": 0}, ["--layers", "got 0"]),
+        ({"embd": -16}, ["--embd", "got -16"]),
+        ({"seq_len": 0}, ["--seq-len"]),
+        ({"seq_len": 32, "context": 16}, ["--seq-len", "--context"]),
+        ({"stride": -1}, ["--stride"]),
+        ({"batch_size": 0}, ["--batch-size"]),
+        ({"accumulate": 0}, ["--accumulate"]),
+        ({"epochs": 2}, ["--epochs", "--steps"]),
+        ({"lr": 0}, ["--lr"]),
+        ({"lr": "nan"}, ["--lr", "finite"]),
+        ({"lr": 0.1, "min_lr": 1}, ["--min-lr"]),
+        ({"beta2": 1}, ["--beta2"]),
+        ({"clip": -1}, ["--clip"]),
+        ({"val_fraction": 1}, ["--val-fraction"]),
+        ({"threads": 100_000}, ["--threads", "512"]),
+        ({"keep": 0}, ["--keep"]),
+        ({"arch": "gpt9"}, ["--arch", "gpt9", "llama"]),
+        ({"preset": "huge"}, ["--preset", "huge", "tiny"]),
+        ({"device": "cuda:7"}, ["cuda:7", "cpu"]),
+        ({"device": ""}, ["device"]),
+    ],
+    ids=str,
+)
+def test_options(cli, tmp_path, text_file, changes, words):
+    code = 1 if "device" in changes else 2
+    check(train(cli, tmp_path, "--text", text_file, **changes), code, *words)
+
+
+def test_a_model_that_does_not_fit(cli, tmp_path, text_file):
+    result = train(cli, tmp_path, "--text", text_file, embd=65536, layers=512, heads=64)
+    check(result, 1, "parameters need", "TB", "--preset")
+
+
+def test_an_option_that_is_no_number(cli, tmp_path):
+    code, _, err = train(cli, tmp_path, layers="many")
+    assert code == 2
+    assert "--layers" in err
+    assert "Traceback" not in err
+
+
+def test_artifact_dir_is_a_file(cli, tmp_path, text_file):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    result = cli("train-llm", "--text", text_file, "--artifact-dir", path, *options())
+    check(result, 2, path, "is a file")
+    assert path.read_text() == "mine"
+
+
+def test_artifact_dir_with_foreign_files(cli, tmp_path, text_file):
+    (tmp_path / "thesis.tex").write_text("mine")
+    for more in ([], ["--overwrite"]):
+        result = cli(
+            "train-llm", "--text", text_file, "--artifact-dir", tmp_path, *more, *options()
+        )
+        check(result, 2, "thesis.tex", "no run of pyggml")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_artifact_dir_that_cannot_be_written(cli, text_file):
+    result = cli("train-llm", "--text", text_file, "--artifact-dir", "/proc/none", *options())
+    check(result, 2, "/proc/none")
+
+
+COMMANDS = {
+    "generate": lambda model: ["generate", "--model", model],
+    "eval": lambda model: ["eval", "--model", model, "--text", __file__],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_model_files(cli, tmp_path, trained, name):
+    data = (trained[0] / "model.gguf").read_bytes()
+    path = tmp_path / "model.gguf"
+    check(cli(*COMMANDS[name](path)), 1, path, "does not exist")
+    check(cli(*COMMANDS[name](tmp_path)), 1, "model.gguf")
+    for content in (b"", b"GGUF", data[:100], data[: len(data) // 2], data[:-40], b"GIF89a" * 50):
+        path.write_bytes(content)
+        check(cli(*COMMANDS[name](path)), 1, path)
+    check(cli(*COMMANDS[name](__file__)), 1, __file__)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--max-tokens", "-1"], ["--max-tokens", "-1"]),
+        (["--temperature", "-0.5"], ["--temperature", "-0.5"]),
+        (["--temperature", "nan"], ["--temperature"]),
+        (["--top-k", "0"], ["--top-k"]),
+        (["--top-p", "0"], ["--top-p"]),
+        (["--top-p", "1.5"], ["--top-p", "1.5"]),
+        (["--seed", "-1"], ["--seed"]),
+        (["--prompt", "日本"], ["--prompt", "日"]),
+        (["--threads", "0"], ["--threads"]),
+    ],
+)
+def test_generate_options(cli, trained, args, words):
+    check(cli("generate", "--model", trained[0], *args), 2, *words)
+
+
+def test_generate_on_a_device_that_is_not_there(cli, trained):
+    check(cli("generate", "--model", trained[0], "--device", "cuda:7"), 1, "cuda:7", "cpu")
+
+
+def test_eval_options(cli, trained, text_file, tmp_path):
+    base = ["eval", "--model", trained[0], "--text"]
+    check(cli(*base, text_file, "--seq-len", "99"), 2, "--seq-len", "16", "99")
+    check(cli(*base, text_file, "--seq-len", "0"), 2, "--seq-len")
+    check(cli(*base, text_file, "--batch-size", "0"), 2, "--batch-size")
+    check(cli(*base, tmp_path / "none.txt"), 1, "none.txt")
+    short = tmp_path / "short.txt"
+    short.write_text("The")
+    check(cli(*base, short, "--seq-len", "16"), 2, "--text", "--seq-len 16")
+    foreign = tmp_path / "foreign.txt"
+    foreign.write_text("日本" * 100)
+    check(cli(*base, foreign), 1, "日")
+
+
+def test_the_traceback_is_there_for_those_who_ask(tmp_path, monkeypatch, cli):
+    monkeypatch.setenv("PYGGML_DEBUG", "1")
+    code, _, err = cli("train-llm", "--layers", "0")
+    assert code == 2
+    assert "Traceback" in err
+    assert "error: --layers" in err
+
+
+def test_without_a_command(tmp_path):
+    done = pyggml()
+    assert "train-llm" in done.stdout + done.stderr
+    assert pyggml("no-such-command").returncode == 2

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import pyggml as pg
+from pyggml.cli.report import format_seconds
+
+from .conftest import command, pyggml
+
+
+def test_version(cli):
+    code, out, _ = cli("--version")
+    assert code == 0
+    assert (
+        out == f"pyggml {pg.__version__} (ggml {pg.ggml_version()}, {pg.patch_count()} patches)\n"
+    )
+
+
+def test_devices(cli):
+    code, out, _ = cli("devices")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].split() == ["name", "free", "total", "description"]
+    assert any(line.startswith("cpu") for line in lines[1:])
+    assert sum("(auto)" in line for line in lines) == 1
+
+
+def test_help_names_every_option(cli):
+    code, out, _ = cli("train-llm", "--help")
+    assert code == 0
+    for name in (
+        "text tokenizer artifact-dir arch preset layers heads kv-heads embd ffn context seq-len "
+        "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip seed "
+        "threads device eval-every save-every keep resume overwrite val-fraction"
+    ).split():
+        assert f"--{name}" in out, name
+
+
+def test_generate_writes_the_text_alone(trained):
+    folder, _ = trained
+    done = pyggml("generate", "--model", folder, "--prompt", "The ", "--max-tokens", 12,
+                  "--temperature", 0, "--threads", 1)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.startswith("The ")
+    assert done.stdout.endswith("\n")
+    assert 4 <= len(done.stdout) - 1 <= 16
+
+
+def test_generate_repeats_itself_with_a_seed(trained, cli):
+    base = ["generate", "--model", trained[0] / "model.gguf", "--prompt", "The", "--max-tokens", 30]
+    texts = [
+        cli(*base, *more)[1]
+        for more in (
+            ["--seed", 1],
+            ["--seed", 1],
+            ["--seed", 2],
+            ["--temperature", 0],
+            ["--top-k", 1],
+            ["--top-p", 1e-9],
+        )
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[3] == texts[4] == texts[5]
+
+
+def test_generate_without_prompt_or_tokens(trained, cli):
+    code, out, err = cli("generate", "--model", trained[0], "--max-tokens", 5, "--seed", 0)
+    assert (code, err) == (0, "")
+    code, out, _ = cli("generate", "--model", trained[0], "--prompt", "The", "--max-tokens", 0)
+    assert (code, out) == (0, "The\n")
+
+
+def test_generate_beyond_the_context(trained, cli):
+    code, out, err = cli(
+        "generate", "--model", trained[0], "--prompt", "The quick brown foxes jump",
+        "--max-tokens", 60, "--seed", 3,
+    )  # fmt: skip
+    assert code == 0, err
+    assert len(out) > 30
+
+
+def test_generate_into_a_closed_pipe(trained):
+    process = subprocess.Popen(
+        command("generate", "--model", trained[0], "--prompt", "The", "--max-tokens", 5000),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+    )
+    process.stdout.read(3)
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(timeout=60) == 141
+    assert err == ""
+
+
+def test_eval(trained, text_file, cli):
+    base = ["eval", "--model", trained[0], "--text", text_file]
+    code, out, err = cli(*base)
+    assert code == 0, err
+    found = dict(line.split() for line in out.splitlines())
+    code, out, _ = cli(*base, "--json", "--batch-size", 3)
+    values = json.loads(out)
+    assert values["seq_len"] == 16
+    assert values["tokens"] == text_file.stat().st_size  # every character, and the end of text
+    assert float(found["loss"]) == pytest.approx(values["loss"], abs=1e-4)
+    assert values["perplexity"] == pytest.approx(math.exp(values["loss"]))
+    code, out, _ = cli(*base, "--json", "--seq-len", 1)
+    assert json.loads(out)["loss"] != values["loss"]
+
+
+def test_eval_agrees_with_the_training(trained, cli, text_file, tmp_path):
+    """The validation loss that the run reported is that of its model on the held-back text."""
+    from pyggml.data import Tokenizer, read_text
+
+    folder, done = trained
+    tokenizer = Tokenizer.from_file(folder / "tokenizer.json")
+    ids = tokenizer.encode_documents(read_text(text_file))
+    cut = ids.size - int(ids.size * 0.1)
+    held_back = tmp_path / "held-back.txt"
+    held_back.write_text(tokenizer.decode(ids[cut:], skip_special=True))
+    _, out, _ = cli("eval", "--model", folder, "--text", held_back, "--json")
+    reported = re.findall(r"validation loss ([\d.]+)", done.stdout)[-1]
+    assert json.loads(out)["loss"] == pytest.approx(float(reported), abs=2e-4)
+
+
+def test_seconds_for_people():
+    assert [format_seconds(s) for s in (0, 59.6, 61, 3723, -5)] == [
+        "0:00",
+        "1:00",
+        "1:01",
+        "1:02:03",
+        "0:00",
+    ]
+
+
+def test_without_typer_there_is_one_line():
+    code = (
+        "import sys; sys.modules['typer'] = None\n"
+        "from pyggml.cli import main\n"
+        "sys.argv = ['pyggml', 'devices']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == 'error: the command line needs typer: pip install "pyggml[cli]"\n'
+
+
+def test_importing_pyggml_is_light():
+    code = (
+        "import sys, pyggml, pyggml.train\n"
+        "heavy = {'typer', 'rich', 'matplotlib', 'tokenizers', 'safetensors'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from pyggml.train import list_checkpoints, read_metrics
+
+from .conftest import command, options, pyggml
+
+
+def test_plain_output(trained):
+    _, done = trained
+    out = done.stdout
+    assert "\x1b" not in out + done.stderr
+    assert "\r" not in out
+    assert done.stderr == ""
+    for words in (
+        "1 documents",
+        "llama: 1 layers, 2 heads, width 16",
+        "parameters",
+        "activations",
+        "6 steps of 4 × 16",
+        "step 6/6  loss ",
+        "tokens/s",
+        "0:00 left",
+        "validation loss ",
+        "perplexity ",
+        "sample:\nThe",
+        "written:",
+        "model.gguf",
+    ):
+        assert words in out, words
+
+
+def test_artifact_content(trained):
+    folder, _ = trained
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "checkpoints",
+        "config.json",
+        "loss.png",
+        "metrics.jsonl",
+        "model.gguf",
+        "tokenizer.json",
+    ]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["arch"] == "llama"
+    assert config["model"]["n_embd"] == 16
+    assert config["total_steps"] == 6
+    assert config["train"]["seed"] == 1
+    assert config["parameters"] > 0
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, 7))
+    assert any(line["kind"] == "validation" for line in lines)
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "model.gguf").read_bytes().startswith(b"GGUF")
+    latest = (folder / "checkpoints" / "latest").read_text().strip()
+    assert (folder / "checkpoints" / latest / "model.safetensors").exists()
+
+
+def test_the_model_file_has_the_weights_of_the_last_checkpoint(trained):
+    from pyggml.models import load
+    from pyggml.train import latest_checkpoint, load_checkpoint
+
+    folder, _ = trained
+    model, tokenizer = load(folder)
+    saved = load_checkpoint(latest_checkpoint(folder / "checkpoints")).model
+    assert tokenizer.vocab_size == model.config.vocab_size
+    for name, array in model.state_dict().items():
+        assert array.tobytes() == saved[name].tobytes(), name
+
+
+def test_gpt2_with_bpe_and_epochs(tmp_path, text_file, cli):
+    code, out, err = cli(
+        "train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", "--arch", "gpt2",
+        *options(tokenizer="bpe:280", steps=None, epochs=1, warmup=None, accumulate=2),
+    )  # fmt: skip
+    assert code == 0, err
+    assert "gpt2: 1 layers" in out
+    assert "4 × 2 × 16" in out
+    assert (tmp_path / "run" / "model.gguf").exists()
+
+
+def test_without_validation(tmp_path, text_file, cli):
+    code, out, err = cli(
+        "train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run",
+        *options(val_fraction=0, sample_tokens=0),
+    )  # fmt: skip
+    assert code == 0, err
+    assert "validation loss" not in out
+    assert "sample" not in out
+
+
+def test_a_vocabulary_without_the_prompt(tmp_path, cli):
+    text = tmp_path / "numbers.txt"
+    text.write_text("0123456789 " * 200)
+    code, out, err = cli(
+        "train-llm", "--text", text, "--artifact-dir", tmp_path / "run", *options()
+    )
+    assert code == 0, err
+    assert "sample:" in out
+
+
+def test_another_run_is_not_overwritten(trained, text_file, cli, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+    before = (folder / "model.gguf").read_bytes()
+    arguments = ["train-llm", "--text", text_file, "--artifact-dir", folder, *options(seed=2)]
+    code, _, err = cli(*arguments)
+    assert code == 2
+    for word in (str(folder), "another run", "--resume", "--overwrite"):
+        assert word in err
+    # A mistake found before the training leaves the old run alone, even when asked to replace it.
+    code, _, err = cli(*arguments, "--overwrite", "--text", tmp_path / "missing.txt")
+    assert code == 1
+    assert (folder / "model.gguf").read_bytes() == before
+    code, _, err = cli(*arguments, "--overwrite")
+    assert code == 0, err
+    assert (folder / "model.gguf").read_bytes() != before
+
+
+def test_resume_extends_a_finished_run(trained, cli, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+    code, out, err = cli("train-llm", "--artifact-dir", folder, "--resume")
+    assert code == 0, err
+    assert "finished (step 6)" in out
+    code, out, err = cli("train-llm", "--artifact-dir", folder, "--resume", "--steps", "8")
+    assert code == 0, err
+    assert "--steps was 6 and is now 8" in out
+    assert "continuing after step 6" in out
+    assert "step 8/8" in out
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] == "train"]
+    assert [line["step"] for line in lines] == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--embd", 32), ("--layers", 2), ("--seq-len", 8), ("--batch-size", 2), ("--seed", 9),
+     ("--tokenizer", "bpe:300"), ("--arch", "gpt2"), ("--val-fraction", 0.3)],
+)  # fmt: skip
+def test_resume_refuses_another_run(trained, cli, option, value):
+    code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", option, value)
+    assert code == 2
+    assert f"{option} cannot change when a run is resumed" in err
+    assert str(value) in err
+
+
+def test_resume_refuses_fewer_steps_and_changed_text(trained, cli, tmp_path):
+    code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", "--steps", "3")
+    assert code == 1
+    assert "--steps 6 or more" in err
+    other = tmp_path / "other.txt"
+    other.write_text("The fox is gone. " * 200)
+    code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", "--text", other)
+    assert code == 1
+    assert "the text has changed" in err
+
+
+def test_resume_needs_a_run(tmp_path, cli):
+    code, _, err = cli("train-llm", "--artifact-dir", tmp_path / "none", "--resume")
+    assert code == 2
+    assert "holds no run" in err
+    code, _, err = cli("train-llm", "--resume", "--overwrite")
+    assert code == 2
+    assert "exclude each other" in err
+
+
+def test_resume_with_damaged_files(trained, cli, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+    newest = list_checkpoints(folder / "checkpoints")[-1]
+    state = newest / "state.json"
+    whole = state.read_text()
+    state.write_text(whole[:50])
+    code, _, err = cli("train-llm", "--artifact-dir", folder, "--resume")
+    assert code == 1
+    assert str(state) in err
+    assert "to continue from step-" in err
+    state.write_text(whole)
+    (folder / "tokenizer.json").write_text("{}")
+    code, _, err = cli("train-llm", "--artifact-dir", folder, "--resume")
+    assert code == 1
+    assert "tokenizer.json" in err
+    (folder / "config.json").write_text('{"kind": "pyggml training run", "format": 1, "train": 3}')
+    code, _, err = cli("train-llm", "--artifact-dir", folder, "--resume")
+    assert code == 1
+    assert "config.json" in err
+
+
+class Running:
+    """A training in a process of its own, read line by line."""
+
+    def __init__(self, *args):
+        self.process = subprocess.Popen(
+            command("train-llm", *args),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+
+    def wait_for(self, pattern):
+        for line in self.process.stdout:
+            if re.search(pattern, line):
+                return
+        raise AssertionError(self.process.stderr.read())
+
+    def finish(self):
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out, err
+
+
+def long_run(folder, text_file, steps=40, **changes):
+    settings = {"steps": steps, "save_every": 5, "eval_every": 10, "sample_tokens": 0, **changes}
+    return ["--text", text_file, "--artifact-dir", folder, *options(**settings)]
+
+
+def weights(folder):
+    newest = list_checkpoints(folder / "checkpoints")[-1]
+    return newest.name, [
+        (newest / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")
+    ]
+
+
+def test_kill_and_resume_equals_an_uninterrupted_run(tmp_path, text_file):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    done = pyggml("train-llm", *long_run(whole, text_file))
+    assert done.returncode == 0, done.stderr
+    running = Running(*long_run(broken, text_file))
+    running.wait_for(r"^step 20/40")
+    time.sleep(random.random() * 0.05)
+    running.process.kill()
+    code, _, _ = running.finish()
+    assert code == -signal.SIGKILL
+    done = pyggml("train-llm", "--artifact-dir", broken, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"continuing after step (15|20|25|30|35)", done.stdout)
+    assert weights(broken) == weights(whole)
+    assert weights(whole)[0] == "step-000040"
+    assert (broken / "model.gguf").read_bytes() == (whole / "model.gguf").read_bytes()
+    pick = ("kind", "step", "loss", "lr", "grad_norm", "tokens", "perplexity")
+    lines = [
+        [{name: line.get(name) for name in pick} for line in read_metrics(f / "metrics.jsonl")]
+        for f in (whole, broken)
+    ]
+    assert lines[0] == lines[1]
+    assert not [p for p in (broken / "checkpoints").iterdir() if p.name.startswith(".")]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_writes_a_checkpoint(tmp_path, text_file, signum):
+    folder = tmp_path / "run"
+    running = Running(*long_run(folder, text_file, steps=100_000, warmup=0))
+    running.wait_for(r"^step 1/")
+    running.process.send_signal(signum)
+    code, _, err = running.finish()
+    assert code == 128 + signum
+    assert "Traceback" not in err
+    assert "interrupted: training stopped after step" in err
+    assert "--resume" in err
+    newest = list_checkpoints(folder / "checkpoints")[-1]
+    assert str(newest) in err
+    assert (folder / "model.gguf").exists()
+    step = int(newest.name.split("-")[1])
+    done = pyggml("train-llm", "--artifact-dir", folder, "--resume", "--steps", str(step + 2))
+    assert done.returncode == 0, done.stderr
+    assert f"continuing after step {step}" in done.stdout
+
+
+def test_ctrl_c_before_the_first_step(tmp_path, text_file):
+    running = Running(*long_run(tmp_path / "run", text_file, tokenizer="bpe:400"))
+    running.wait_for("making the tokenizer")
+    running.process.send_signal(signal.SIGINT)
+    code, _, err = running.finish()
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def limit_file_size():
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (25_000, 25_000))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
+def test_full_disk(tmp_path, text_file):
+    """A limit on the size of files stands in for a full disk: the system refuses the write."""
+    folder = tmp_path / "run"
+    small = pyggml("train-llm", *long_run(folder, text_file, steps=5))
+    assert small.returncode == 0, small.stderr
+    before = weights(folder)
+    done = pyggml(
+        "train-llm", "--artifact-dir", folder, "--resume", "--steps", "10",
+        preexec_fn=limit_file_size,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    for words in ("step-000010 could not be written", "step-000005 is whole", "--resume"):
+        assert words in done.stderr
+    assert weights(folder) == before
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["latest", "step-000005"]
+    again = pyggml("train-llm", "--artifact-dir", folder, "--resume")
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_terminal_sees_a_bar(tmp_path, text_file):
+    pty = pytest.importorskip("pty")
+    main, side = pty.openpty()
+    process = subprocess.Popen(
+        command("train-llm", "--text", text_file, "--artifact-dir", tmp_path / "r", *options()),
+        stdout=side, stderr=side, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )  # fmt: skip
+    os.close(side)
+    shown = b""
+    while True:
+        try:
+            part = os.read(main, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    assert process.wait(timeout=60) == 0
+    os.close(main)
+    text = shown.decode(errors="replace")
+    assert "6/6" in text
+    assert "tokens/s" in text
+    assert "\x1b[" in text
+    assert "validation loss" in text
