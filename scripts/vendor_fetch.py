@@ -52,7 +52,8 @@ def redact(url: str) -> str:
 
 def _pip_config() -> dict[str, str]:
     """pip's settings as `pip config list` prints them; empty where there is no pip."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
+    # -I: in a build pip hides itself, by a PYTHONPATH, from the Python that it starts.
+    command = [sys.executable, "-I", "-m", "pip", "config", "list"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -324,6 +324,23 @@ def test_fetches_from_pips_index_and_keeps_the_file(box: Sandbox, tmp_path: Path
     assert text.count("has no src") == 2
 
 
+def test_pips_configuration_file_counts_in_a_build(box: Sandbox, tmp_path: Path) -> None:
+    pytest.importorskip("pypi_simple")
+    pytest.importorskip("pip")
+    index = local_index(tmp_path / "index", box.archive)
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}\nfind-links =\n")
+    # pip builds in an environment where a PYTHONPATH hides pip.
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "pip.py").write_text("raise ImportError('hidden')\n")
+    for name in ("PYGGML_GGML_SDIST", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        box.monkeypatch.delenv(name, raising=False)
+    box.monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    box.monkeypatch.setenv("PYTHONPATH", str(hidden))
+    code, text = box.run("sync")
+    assert code == 0, text
+
+
 def test_index_with_another_file_under_the_name(box: Sandbox, tmp_path: Path) -> None:
     pytest.importorskip("pypi_simple")
     index = local_index(tmp_path / "index", box.archive)
