@@ -42,8 +42,15 @@ class ArtifactDir:
     def files(self) -> list[Path]:
         """What of the run there is, in the order of its making."""
         known = (
-            self.model, self.tokenizer, self.config, self.metrics, self.plot, self.checkpoints,
-        )  # fmt: skip
+            self.model,
+            self.tokenizer,
+            # Beside tokenizer.json when that alone does not tell which tokens start and end a text.
+            self.path / "tokenizer_config.json",
+            self.config,
+            self.metrics,
+            self.plot,
+            self.checkpoints,
+        )
         return [path for path in known if path.exists()]
 
     @property
@@ -138,14 +145,15 @@ class ArtifactDir:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            clean_stale(self.path)
-            for path in self.files():
-                # The mark goes last: a kill on the way leaves a folder that is still a run's.
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path != self.config:
-                    path.unlink()
-            self.write_config(config)
+            with self.lock():
+                clean_stale(self.path)
+                for path in self.files():
+                    # The mark stays: a kill on the way leaves a folder that is still a run's.
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    elif path != self.config:
+                        path.unlink()
+                self.write_config(config)
         except OSError as error:
             raise ConfigError(
                 f"--artifact-dir {self.path} cannot be written to ({error.strerror}): "

@@ -71,15 +71,12 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
         )
     val_steps, val_losses = _points(lines, "validation")
     if val_steps:
+        last = (
+            f"validation, last {val_losses[-1]:.3f} (perplexity {perplexity(val_losses[-1]):.1f})"
+        )
         axes.plot(
-            val_steps, val_losses, "o-", color=_VALIDATION, linewidth=1.8, markersize=4,
-            label="validation",
-        )  # fmt: skip
-        axes.annotate(
-            f"{val_losses[-1]:.3f}  (perplexity {perplexity(val_losses[-1]):.1f})",
-            (val_steps[-1], val_losses[-1]), xytext=(-6, 10), textcoords="offset points",
-            ha="right", color=_VALIDATION, fontsize=9,
-        )  # fmt: skip
+            val_steps, val_losses, "o-", color=_VALIDATION, linewidth=1.8, markersize=4, label=last
+        )
     axes.set_xlabel("step", color=_TEXT)
     axes.set_ylabel("loss per token (nats)", color=_TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

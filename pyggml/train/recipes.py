@@ -133,7 +133,7 @@ class LLMRun:
         model_config(config, vocab_size=257)
         _choose_device(config)
         documents = _read(config)
-        note(f"making the tokenizer {config.tokenizer}")
+        note(f"tokenizer: {config.tokenizer}")
         tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
         run = cls(config, artifact, tokenizer, documents, callbacks, note)
         artifact.create(run._record())
@@ -172,7 +172,10 @@ class LLMRun:
             ) from error
         config = _merge(before, changes or {}, note)
         documents = _read(config)
-        tokenizer = Tokenizer.from_file(artifact.tokenizer)
+        if artifact.tokenizer.exists():
+            tokenizer = Tokenizer.from_file(artifact.tokenizer)
+        else:  # the run was killed before it was written; the same text gives the same again
+            tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
         run = cls(config, artifact, tokenizer, documents, callbacks, note)
         run._check_data(record)
         step = run.trainer.resume()
@@ -182,7 +185,9 @@ class LLMRun:
             note(f"the run is finished (step {step}); --steps with a larger number extends it")
         else:
             note(f"continuing after step {step}")
-        artifact.write_config(run._record())
+        with artifact.lock():
+            artifact.write_config(run._record())
+            tokenizer.save(artifact.tokenizer)
         return run
 
     def _check_data(self, record: dict[str, Any]) -> None:

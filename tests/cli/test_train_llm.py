@@ -276,7 +276,7 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path, text_file, signum):
 
 def test_ctrl_c_before_the_first_step(tmp_path, text_file):
     running = Running(*long_run(tmp_path / "run", text_file, tokenizer="bpe:400"))
-    running.wait_for("making the tokenizer")
+    running.wait_for("tokenizer: ")
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.finish()
     assert code == 130

@@ -112,5 +112,8 @@ def test_one_process_at_a_time(tmp_path):
         other = ArtifactDir(tmp_path)
         with pytest.raises(ConfigError, match="in use"), other.lock():
             raise AssertionError("must not get here")
+        with pytest.raises(ConfigError, match="in use"):
+            other.create({})
+        assert artifact.model.exists()
     with artifact.lock():
         assert artifact.holds_run
