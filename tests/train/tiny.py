@@ -13,7 +13,7 @@ from pyggml.train import TrainConfig, Trainer
 
 VOCAB, SEQ_LEN = 17, 8
 SIZES = {
-    "llama": {"n_layer": 2, "n_head": 2, "n_kv_head": 2, "n_embd": 16, "context": SEQ_LEN},
+    "llama": {"n_layer": 2, "n_head": 2, "n_kv_head": 1, "n_embd": 16, "context": SEQ_LEN},
     "gpt2": {"n_layer": 2, "n_head": 2, "n_embd": 16, "context": SEQ_LEN},
 }
 
