@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import __version__
 from ..data import Loader, RandomWindows, TokenDataset, Tokenizer, embedded_text, read_text
-from ..device import Device, get_threads, set_default_device, set_threads
+from ..device import Device, set_default_device, set_threads
 from ..device import device as find_device
 from ..errors import FormatError
 from ..models import build, generate
@@ -23,6 +23,7 @@ from ..random import seed as set_seed
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter
 from .config import COURSE_FIELDS, RUN_FIELDS, ConfigError, TrainConfig, option_name
+from .describe import describe
 from .interrupt import TrainingInterrupted
 from .metrics import read_metrics
 from .plan import OutOfMemoryError, format_bytes
@@ -49,8 +50,14 @@ class LLMRun:
         config: what the run was told.
         artifact: its folder.
         tokenizer: text to tokens and back.
+        documents: how many there are.
+        characters: of all documents.
+        train_tokens: tokens to train on.
+        val_tokens: tokens held back.
+        arch: architecture of the model.
         model: the model.
         trainer: trains it.
+        memory: bytes by kind.
 
     Example:
         >>> run = LLMRun.prepare(TrainConfig(steps=100, artifact_dir="run"))
@@ -73,8 +80,8 @@ class LLMRun:
         self.artifact = artifact
         self.tokenizer = tokenizer
         self.note = note
-        self._documents = len(documents)
-        self._characters = sum(map(len, documents))
+        self.documents = len(documents)
+        self.characters = sum(map(len, documents))
         self.arch, sizes = model_config(config, tokenizer.vocab_size)
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
@@ -101,10 +108,10 @@ class LLMRun:
             callbacks=[MetricsWriter(artifact.metrics), *callbacks],
             data=self.data,
         )
-        self._val_tokens = 0 if validation is None else int(validation.size)
-        self._train_tokens = int(ids.size) - self._val_tokens
-        self._plan = self.trainer.plan()
-        self._plan.check()
+        self.val_tokens = 0 if validation is None else int(validation.size)
+        self.train_tokens = int(ids.size) - self.val_tokens
+        self.memory = self.trainer.plan()
+        self.memory.check()
 
     @classmethod
     def prepare(
@@ -213,42 +220,7 @@ class LLMRun:
 
     def describe(self) -> list[tuple[str, str]]:
         """What is about to be trained, as (name, text)."""
-        config, sizes, trainer = self.config, self.model.config, self.trainer
-        source = ", ".join(config.text) if config.text else "the manual that comes with Python"
-        kv_heads = getattr(sizes, "n_kv_head", sizes.n_head)
-        groups = f" ({kv_heads} for keys and values)" if kv_heads != sizes.n_head else ""
-        loader = trainer.loader
-        per_step = loader.batch_size * self.seq_len * config.accumulate
-        times = f" × {config.accumulate}" if config.accumulate > 1 else ""
-        epochs = trainer.total_steps * per_step / max(1, self._train_tokens)
-        schedule = trainer.schedule
-        rates = [schedule(step) for step in range(0, trainer.total_steps)] or [config.lr]
-        device = self._plan.device
-        threads = f", {get_threads()} threads" if device == "cpu" else ""
-        memory = "; ".join(f"{name} {format_bytes(size)}" for name, size in self._plan.rows())
-        return [
-            ("text", f"{source}: {self._documents:,} documents, {self._characters:,} characters"),
-            (
-                "tokens",
-                f"{self._train_tokens:,} for training, {self._val_tokens:,} for validation; "
-                f"vocabulary {self.tokenizer.vocab_size:,} ({config.tokenizer})",
-            ),
-            (
-                "model",
-                f"{self.arch}: {sizes.n_layer} layers, {sizes.n_head} heads{groups}, width "
-                f"{sizes.n_embd}, MLP {sizes.n_ffn}, context {sizes.context}; "
-                f"{self.model.num_parameters():,} parameters",
-            ),
-            (
-                "training",
-                f"{trainer.total_steps:,} steps of {loader.batch_size}{times} × {self.seq_len} = "
-                f"{per_step:,} tokens ({epochs:.1f} times the text); AdamW, learning rate "
-                f"{max(rates):.2g} to {rates[-1]:.2g}, clip {config.clip:g}, seed {config.seed}",
-            ),
-            ("device", f"{device}{threads}"),
-            ("memory", memory),
-            ("results", str(self.artifact.path)),
-        ]
+        return describe(self)
 
     def train(self) -> FitResult:
         """Train to the end, then write the model and the picture of the loss.
@@ -311,7 +283,7 @@ class LLMRun:
 
     def summary(self) -> dict[str, Any]:
         """The run and where it stands, as JSON-ready values."""
-        return {**self._record(), **self.trainer.summary(), "memory": asdict(self._plan)}
+        return {**self._record(), **self.trainer.summary(), "memory": asdict(self.memory)}
 
 
 def _read(config: TrainConfig) -> list[str]:

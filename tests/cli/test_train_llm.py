@@ -24,8 +24,8 @@ def test_plain_output(trained):
     assert "\r" not in out
     assert done.stderr == ""
     for words in (
-        "1 documents",
-        "llama: 1 layers, 2 heads, width 16",
+        "1 document, ",
+        "llama: 1 layer, 2 heads, width 16",
         "parameters",
         "activations",
         "6 steps of 4 × 16",
@@ -84,7 +84,7 @@ def test_gpt2_with_bpe_and_epochs(tmp_path, text_file, cli):
         *options(tokenizer="bpe:280", steps=None, epochs=1, warmup=None, accumulate=2),
     )  # fmt: skip
     assert code == 0, err
-    assert "gpt2: 1 layers" in out
+    assert "gpt2: 1 layer," in out
     assert "4 × 2 × 16" in out
     assert (tmp_path / "run" / "model.gguf").exists()
 

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""A run in words, before it starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..device import get_threads
+from .plan import format_bytes
+
+if TYPE_CHECKING:
+    from .recipes import LLMRun
+
+__all__ = ["describe"]
+
+
+def _count(number: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def describe(run: LLMRun) -> list[tuple[str, str]]:
+    """Text, tokens, model, training, device, memory and folder of a run.
+
+    Args:
+        run: a run that was prepared.
+
+    Returns:
+        (name, text) pairs in the order of reading.
+    """
+    return [
+        ("text", _text(run)),
+        (
+            "tokens",
+            f"{run.train_tokens:,} for training, {run.val_tokens:,} for validation; "
+            f"vocabulary {run.tokenizer.vocab_size:,} ({run.config.tokenizer})",
+        ),
+        ("model", _model(run)),
+        ("training", _training(run)),
+        ("device", _device(run)),
+        (
+            "memory",
+            "; ".join(f"{name} {format_bytes(size)}" for name, size in run.memory.rows()),
+        ),
+        ("results", str(run.artifact.path)),
+    ]
+
+
+def _text(run: LLMRun) -> str:
+    source = ", ".join(run.config.text) or "the manual that comes with Python"
+    return f"{source}: {_count(run.documents, 'document')}, {run.characters:,} characters"
+
+
+def _model(run: LLMRun) -> str:
+    sizes = run.model.config
+    kv_heads = getattr(sizes, "n_kv_head", sizes.n_head)
+    groups = f" ({kv_heads} for keys and values)" if kv_heads != sizes.n_head else ""
+    return (
+        f"{run.arch}: {_count(sizes.n_layer, 'layer')}, {_count(sizes.n_head, 'head')}{groups}, "
+        f"width {sizes.n_embd}, MLP {sizes.n_ffn}, context {sizes.context}; "
+        f"{run.model.num_parameters():,} parameters"
+    )
+
+
+def _training(run: LLMRun) -> str:
+    config, total = run.config, run.trainer.total_steps
+    times = f" × {config.accumulate}" if config.accumulate > 1 else ""
+    per_step = config.batch_size * config.accumulate * run.seq_len
+    rates = [run.trainer.schedule(step) for step in range(total)]
+    return (
+        f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
+        f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
+        f"learning rate {max(rates):.2g} to {rates[-1]:.2g}, clip {config.clip:g}, "
+        f"seed {config.seed}"
+    )
+
+
+def _device(run: LLMRun) -> str:
+    name = run.memory.device
+    return f"{name}, {_count(get_threads(), 'thread')}" if name == "cpu" else name
