@@ -77,7 +77,8 @@ def _differentiable(ptr: Any) -> bool:
         name = ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode()
         return name in _UNARY
     if ptr.op == lib.GGML_OP_GLU:
-        return ffi.string(lib.ggml_glu_op_name(lib.ggml_get_glu_op(ptr))).decode() in (_GLU)
+        name = ffi.string(lib.ggml_glu_op_name(lib.ggml_get_glu_op(ptr))).decode()
+        return name in _GLU and ptr.src[1] != ffi.NULL
     return ffi.string(lib.ggml_op_name(ptr.op)).decode() in _OPS
 
 

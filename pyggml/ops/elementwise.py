@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._lib import lib
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError
 from ..tensor import Tensor, record
 from ._check import as_tensor, broadcast, contiguous, is_scalar, need_float, need_tensor
 from .shape import broadcast_to
@@ -16,28 +16,27 @@ from .shape import broadcast_to
 __all__ = [
     "abs",
     "add",
+    "ceil",
     "clamp",
     "cos",
     "div",
     "exp",
-    "gelu",
-    "gelu_erf",
+    "expm1",
+    "floor",
     "log",
     "mul",
     "neg",
     "pow",
-    "relu",
+    "round",
     "scale",
     "sgn",
-    "sigmoid",
-    "silu",
     "sin",
     "sqr",
     "sqrt",
     "step",
     "sub",
-    "swiglu",
-    "tanh",
+    "trunc",
+    "unary",
 ]
 
 
@@ -153,93 +152,84 @@ def pow(x: Tensor, exponent: float) -> Tensor:
     return result  # type: ignore[return-value]
 
 
-def _unary(who: str, fn: Callable[..., Any], x: Tensor) -> Tensor:
+def unary(who: str, fn: Callable[..., Any], x: Tensor) -> Tensor:
+    """Record an op of one f32 operand."""
     return record(fn, [contiguous(need_float(who, "x", x))], x.shape)
 
 
 def neg(x: Tensor) -> Tensor:
     """-x. Source: ggml_neg."""
-    return _unary("neg", lib.ggml_neg, x)
+    return unary("neg", lib.ggml_neg, x)
 
 
 def abs(x: Tensor) -> Tensor:
     """Absolute value; its gradient at 0 is 0. Source: ggml_abs."""
-    return _unary("abs", lib.ggml_abs, x)
+    return unary("abs", lib.ggml_abs, x)
 
 
 def sgn(x: Tensor) -> Tensor:
     """-1, 0 or 1; no gradient flows. Source: ggml_sgn."""
-    return _unary("sgn", lib.ggml_sgn, x)
+    return unary("sgn", lib.ggml_sgn, x)
 
 
 def step(x: Tensor) -> Tensor:
     """1 where x > 0, else 0; no gradient flows. Source: ggml_step."""
-    return _unary("step", lib.ggml_step, x)
+    return unary("step", lib.ggml_step, x)
 
 
 def sqr(x: Tensor) -> Tensor:
     """x². Source: ggml_sqr."""
-    return _unary("sqr", lib.ggml_sqr, x)
+    return unary("sqr", lib.ggml_sqr, x)
 
 
 def sqrt(x: Tensor) -> Tensor:
     """Square root; NaN below 0. Source: ggml_sqrt."""
-    return _unary("sqrt", lib.ggml_sqrt, x)
+    return unary("sqrt", lib.ggml_sqrt, x)
 
 
 def exp(x: Tensor) -> Tensor:
     """e to the x. Source: ggml_exp."""
-    return _unary("exp", lib.ggml_exp, x)
+    return unary("exp", lib.ggml_exp, x)
+
+
+def expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1, also right near 0. Source: ggml_expm1."""
+    return unary("expm1", lib.ggml_expm1, x)
+
+
+def floor(x: Tensor) -> Tensor:
+    """Largest whole number not above x; its gradient is 0. Source: ggml_floor."""
+    return unary("floor", lib.ggml_floor, x)
+
+
+def ceil(x: Tensor) -> Tensor:
+    """Smallest whole number not below x; its gradient is 0. Source: ggml_ceil."""
+    return unary("ceil", lib.ggml_ceil, x)
+
+
+def round(x: Tensor) -> Tensor:
+    """Nearest whole number, halves away from 0; its gradient is 0. Source: ggml_round."""
+    return unary("round", lib.ggml_round, x)
+
+
+def trunc(x: Tensor) -> Tensor:
+    """x without its fraction; its gradient is 0. Source: ggml_trunc."""
+    return unary("trunc", lib.ggml_trunc, x)
 
 
 def log(x: Tensor) -> Tensor:
     """Natural logarithm. Source: ggml_log."""
-    return _unary("log", lib.ggml_log, x)
+    return unary("log", lib.ggml_log, x)
 
 
 def sin(x: Tensor) -> Tensor:
     """Sine of radians. Source: ggml_sin."""
-    return _unary("sin", lib.ggml_sin, x)
+    return unary("sin", lib.ggml_sin, x)
 
 
 def cos(x: Tensor) -> Tensor:
     """Cosine of radians. Source: ggml_cos."""
-    return _unary("cos", lib.ggml_cos, x)
-
-
-def relu(x: Tensor) -> Tensor:
-    """max(x, 0). Source: ggml_relu."""
-    return _unary("relu", lib.ggml_relu, x)
-
-
-def gelu(x: Tensor) -> Tensor:
-    """GELU by its tanh formula, as GPT-2 has it.
-
-    0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³)))
-
-    Source: ggml_gelu; Hendrycks and Gimpel 2016, arXiv:1606.08415.
-    """
-    return _unary("gelu", lib.ggml_gelu, x)
-
-
-def gelu_erf(x: Tensor) -> Tensor:
-    """GELU by the error function, x Φ(x). Source: ggml_gelu_erf; arXiv:1606.08415."""
-    return _unary("gelu_erf", lib.ggml_gelu_erf, x)
-
-
-def silu(x: Tensor) -> Tensor:
-    """x · sigmoid(x). Source: ggml_silu; Elfwing et al. 2017, arXiv:1702.03118."""
-    return _unary("silu", lib.ggml_silu, x)
-
-
-def tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent. Source: ggml_tanh."""
-    return _unary("tanh", lib.ggml_tanh, x)
-
-
-def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x)). Source: ggml_sigmoid."""
-    return _unary("sigmoid", lib.ggml_sigmoid, x)
+    return unary("cos", lib.ggml_cos, x)
 
 
 def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
@@ -254,23 +244,3 @@ def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
     if not lo <= hi:
         raise ValueError(f"clamp: lo must not exceed hi; got lo={lo}, hi={hi}")
     return record(lib.ggml_clamp, [contiguous(x), float(lo), float(hi)], x.shape)
-
-
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) · up, the gated unit of Llama.
-
-    Shape:
-        gate (..., C), up (..., C) -> (..., C)
-
-    Raises:
-        ShapeError: the shapes differ.
-
-    Source: ggml_swiglu_split; Shazeer 2020, arXiv:2002.05202.
-    """
-    need_float("swiglu", "gate", gate)
-    need_float("swiglu", "up", up)
-    if gate.shape != up.shape:
-        raise ShapeError(
-            f"swiglu: gate and up must have one shape; got {gate.shape} and {up.shape}"
-        )
-    return record(lib.ggml_swiglu_split, [contiguous(gate), contiguous(up)], gate.shape)

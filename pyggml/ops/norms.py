@@ -6,9 +6,9 @@ from __future__ import annotations
 from .._lib import lib
 from ..errors import ShapeError
 from ..tensor import Tensor, record
-from ._check import contiguous, is_scalar, need_float
+from ._check import contiguous, is_scalar, need_float, need_ndim
 
-__all__ = ["norm", "rms_norm"]
+__all__ = ["group_norm", "l2_norm", "norm", "rms_norm"]
 
 
 def _check(who: str, x: Tensor, eps: float) -> None:
@@ -55,3 +55,50 @@ def rms_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
     """
     _check("rms_norm", x, eps)
     return record(lib.ggml_rms_norm, [contiguous(x), float(eps)], x.shape)
+
+
+def l2_norm(x: Tensor, eps: float = 1e-12) -> Tensor:
+    """x / max(‖x‖, eps) of each row.
+
+    Args:
+        x: f32 tensor.
+        eps: least length to divide by.
+
+    Shape:
+        x (..., C) -> (..., C)
+
+    Raises:
+        ValueError: eps is negative.
+
+    Source: ggml_l2_norm; torch.nn.functional.normalize.
+    """
+    _check("l2_norm", x, eps)
+    return record(lib.ggml_l2_norm, [contiguous(x), float(eps)], x.shape)
+
+
+def group_norm(x: Tensor, n_groups: int, eps: float = 1e-5) -> Tensor:
+    """Normalise the channels of an image in groups, each over its channels and pixels.
+
+    Args:
+        x: f32 images.
+        n_groups: number of groups; must divide C.
+        eps: added to the variance.
+
+    Shape:
+        x (N, C, H, W) or (C, H, W) -> as x
+
+    Raises:
+        ShapeError: x is not of that shape, or n_groups does not divide C.
+        ValueError: eps is negative.
+
+    Source: ggml_group_norm; Wu and He 2018, arXiv:1803.08494.
+    """
+    _check("group_norm", x, eps)
+    need_ndim("group_norm", "x", x, 3, 4)
+    if isinstance(n_groups, bool) or not isinstance(n_groups, int) or n_groups < 1:
+        raise ValueError(f"group_norm: n_groups must be a positive integer; got {n_groups!r}")
+    if x.shape[-3] % n_groups:
+        raise ShapeError(
+            f"group_norm: n_groups must divide C; got C={x.shape[-3]}, n_groups={n_groups}"
+        )
+    return record(lib.ggml_group_norm, [contiguous(x), n_groups, float(eps)], x.shape)

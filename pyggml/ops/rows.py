@@ -10,12 +10,12 @@ from ..tensor import Tensor, record
 from ._check import contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
-__all__ = ["cpy", "get_rows", "set_rows"]
+__all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows"]
 
 _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
 
 
-def _bound(who: str, rows: Tensor, limit: int) -> None:
+def check_row_numbers(who: str, rows: Tensor, limit: int) -> None:
     """See to it that row numbers stay below `limit`, now and whenever they are written."""
     node: Node = rows.node
     while node.buffer is None and node.ptr.op in _VIEWS:
@@ -56,7 +56,7 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     need_dtype("get_rows", "ids", ids, "i32")
     if not (table.dtype.is_float or table.dtype.quantized):
         raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
-    _bound("get_rows", ids, table.shape[0])
+    check_row_numbers("get_rows", ids, table.shape[0])
     flat = contiguous(reshape(ids, (ids.size,)))
     rows = record(lib.ggml_get_rows, [contiguous(table), flat], (ids.size, table.shape[1]))
     return reshape(rows, (*ids.shape, table.shape[1]))
@@ -92,7 +92,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
             "set_rows: needs dst (N, C), src (M, C), rows (M,);"
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
-    _bound("set_rows", rows, dst.shape[0])
+    check_row_numbers("set_rows", rows, dst.shape[0])
     return record(lib.ggml_set_rows, [dst, contiguous(src), contiguous(rows)], dst.shape, False)
 
 

@@ -124,6 +124,140 @@ def rope_op(x: pg.Tensor, mode: str, base: float, dims: int) -> pg.Tensor:
     return ops.rope(x, positions, dims, mode, base)
 
 
+KINKS = (-3, 3)
+EXPERTS = np.array([[3, 0], [1, 1], [0, 2]], np.int32)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def hardswish(x: np.ndarray) -> np.ndarray:
+    return x * np.clip((x + 3) / 6, 0, 1)
+
+
+def l2_norm(x: np.ndarray, eps: float) -> np.ndarray:
+    return x / np.maximum(np.sqrt((x**2).sum(-1, keepdims=True)), eps)
+
+
+def group_norm(x: np.ndarray, groups: int, eps: float) -> np.ndarray:
+    g = x.reshape(*x.shape[:-3], groups, -1)
+    return norm(g, eps).reshape(x.shape)
+
+
+def pad(x: np.ndarray, widths: list[tuple[int, int]], mode: str) -> np.ndarray:
+    widths = [(0, 0)] * (x.ndim - len(widths)) + widths
+    return np.pad(x, widths, "constant" if mode == "zeros" else "wrap")
+
+
+def reflect(x: np.ndarray, a: int, b: int) -> np.ndarray:
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(a, b)], "reflect")
+
+
+def roll(x: np.ndarray, shifts: list[int]) -> np.ndarray:
+    return np.roll(x, shifts, tuple(range(x.ndim - len(shifts), x.ndim)))
+
+
+def nearest(x: np.ndarray, factor: int) -> np.ndarray:
+    return x.repeat(factor, -1).repeat(factor, -2)
+
+
+def bilinear(x: np.ndarray, factor: int, mode: str) -> np.ndarray:
+    """Pixel centres half a pixel in, clamped at the edges."""
+    for axis in (-2, -1):
+        n = x.shape[axis]
+        at = (np.arange(n * factor) + 0.5) / factor - 0.5
+        low = np.clip(np.floor(at).astype(int), 0, n - 1)
+        high = np.minimum(low + 1, n - 1)
+        t = np.clip(at - low, 0, 1)
+        t = t[:, None] if axis == -2 else t
+        x = x.take(low, axis) * (1 - t) + x.take(high, axis) * t
+    return x
+
+
+def mul_mat_id(experts: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.einsum("tkmc,tkc->tkm", experts[EXPERTS], np.broadcast_to(x, (3, 2, 6)))
+
+
+def mul_mat_id_op(experts: pg.Tensor, x: pg.Tensor) -> pg.Tensor:
+    return ops.mul_mat_id(experts, x, pg.tensor(EXPERTS))
+
+
+def two(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
+def windows(x: np.ndarray, kernel: Any, stride: Any, dilation: Any = 1) -> np.ndarray:
+    """(N, C, OH, OW, KH, KW) of an image that is padded already."""
+    (kh, kw), (sh, sw), (dh, dw) = two(kernel), two(stride), two(dilation)
+    view = np.lib.stride_tricks.sliding_window_view(
+        x, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (2, 3)
+    )
+    return view[:, :, ::sh, ::sw, ::dh, ::dw]
+
+
+def padded(x: np.ndarray, padding: Any, fill: float = 0.0) -> np.ndarray:
+    ph, pw = two(padding)
+    return np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)], constant_values=fill)
+
+
+def conv_2d(
+    x: np.ndarray, w: np.ndarray, stride: Any = 1, padding: Any = 0, dilation: Any = 1
+) -> np.ndarray:
+    cut = windows(padded(x, padding), w.shape[2:], stride, dilation)
+    return np.einsum("ncijkl,ockl->noij", cut, w)
+
+
+def conv_2d_dw(x: np.ndarray, w: np.ndarray, stride: Any, padding: Any) -> np.ndarray:
+    cut = windows(padded(x, padding), w.shape[2:], stride)
+    return np.einsum("ncijkl,ckl->ncij", cut, w[:, 0])
+
+
+def conv_1d(x: np.ndarray, w: np.ndarray, stride: int, padding: int) -> np.ndarray:
+    return conv_2d(x[:, :, None], w[:, :, None], (1, stride), (0, padding))[:, :, 0]
+
+
+def conv_transpose_2d(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
+    n, _, h, wd = x.shape
+    _, o, kh, kw = w.shape
+    out = np.zeros((n, o, (h - 1) * stride + kh, (wd - 1) * stride + kw))
+    for i in range(h):
+        for j in range(wd):
+            out[:, :, i * stride : i * stride + kh, j * stride : j * stride + kw] += np.einsum(
+                "nc,cokl->nokl", x[:, :, i, j], w
+            )
+    return out
+
+
+def conv_transpose_1d(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
+    out = np.zeros((w.shape[1], (x.shape[1] - 1) * stride + w.shape[2]))
+    for t in range(x.shape[1]):
+        out[:, t * stride : t * stride + w.shape[2]] += np.einsum("c,cok->ok", x[:, t], w)
+    return out
+
+
+def im2col(x: np.ndarray) -> np.ndarray:
+    cut = windows(padded(x, 1), 2, 1).transpose(0, 2, 3, 1, 4, 5)
+    return cut.reshape(*cut.shape[:3], -1)
+
+
+def pool_2d(x: np.ndarray, kernel: Any, stride: Any, padding: Any, kind: str) -> np.ndarray:
+    fill = -np.inf if kind == "max" else 0.0
+    cut = windows(padded(x, padding, fill), kernel, kernel if stride is None else stride)
+    return cut.max((-1, -2)) if kind == "max" else cut.mean((-1, -2))
+
+
+def pool_1d(x: np.ndarray, kernel: int, stride: Any, padding: int, kind: str) -> np.ndarray:
+    edge = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(padding, padding)], constant_values=np.nan)
+    cut = np.lib.stride_tricks.sliding_window_view(edge, kernel, -1)
+    cut = cut[..., :: kernel if stride is None else stride, :]
+    return np.nanmax(cut, -1) if kind == "max" else np.nanmean(cut, -1)
+
+
 IDS = np.array([[4, 0, 4], [2, 1, 4]], np.int32)
 MASK = np.triu(np.full((5, 5), -np.inf), 1)
 TARGETS = np.array([3, 0, -100, 6, 2], np.int32)
@@ -154,6 +288,26 @@ def _binary(name: str, ref: Callable[..., np.ndarray], **more: Any) -> list[Case
     ]
 
 
+def _gated(name: str, act: Callable[..., np.ndarray]) -> list[Case]:
+    fn = getattr(ops, name)
+
+    def fused(x: np.ndarray) -> np.ndarray:
+        a, b = np.split(x, 2, -1)
+        return act(a) * b
+
+    def swapped(x: np.ndarray, up: None, flag: bool) -> np.ndarray:
+        a, b = np.split(x, 2, -1)
+        return a * act(b)
+
+    away = (0,) if name == "reglu" else ()
+    return [
+        Case(name, fn, lambda a, b: act(a) * b, ((3, 5, 8), (3, 5, 8)), away_from=away),
+        Case(name, fn, lambda a, b, s: a * act(b), ((3, 5), (3, 5)), extra=(True,), away_from=away),
+        Case(name, fn, fused, ((3, 5, 70),), away_from=away),
+        Case(name, fn, swapped, ((2, 1, 6),), extra=(None, True), away_from=away),
+    ]
+
+
 positive = {"low": 0.3, "high": 3.0}
 CASES: list[Case] = [
     *_unary("neg", np.negative),
@@ -170,18 +324,39 @@ CASES: list[Case] = [
     *_unary("gelu", gelu, low=-6, high=6),
     *_unary("gelu_erf", lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2))), low=-6, high=6),
     *_unary("silu", silu, low=-6, high=6),
-    *_unary("tanh", np.tanh, grad=()),
-    *_unary("sigmoid", lambda x: 1 / (1 + np.exp(-x)), grad=()),
+    *_unary("gelu_quick", lambda x: x / (1 + np.exp(-1.702 * x)), low=-6, high=6),
+    *_unary("tanh", np.tanh),
+    *_unary("sigmoid", sigmoid),
+    *_unary("softplus", lambda x: np.log1p(np.exp(x)), low=-6, high=6),
+    *_unary("expm1", np.expm1),
+    *_unary("elu", elu, away_from=(0,)),
+    *_unary("leaky_relu", lambda x: np.where(x > 0, x, 0.01 * x), away_from=(0,)),
+    *_unary("hardsigmoid", lambda x: np.clip((x + 3) / 6, 0, 1), low=-5, high=5, away_from=KINKS),
+    *_unary("hardswish", hardswish, low=-5, high=5, away_from=KINKS),
+    *_unary("floor", np.floor, away_from=(-2, -1, 0, 1, 2)),
+    *_unary("ceil", np.ceil, away_from=(-2, -1, 0, 1, 2)),
+    *_unary("round", lambda x: np.trunc(x + np.copysign(0.5, x)), away_from=(-1.5, -0.5, 0.5, 1.5)),
+    *_unary("trunc", np.trunc, away_from=(-2, -1, 0, 1, 2)),
     *_binary("add", np.add),
     *_binary("sub", np.subtract),
     *_binary("mul", np.multiply),
     *_binary("div", np.divide, **positive),
     Case("scale", ops.scale, lambda x, s, b: x * s + b, ((4, 3),), extra=(-1.5, 0.5)),
-    Case("clamp", ops.clamp, np.clip, ((4, 9),), extra=(-1.0, 0.5), grad=()),
+    Case("clamp", ops.clamp, np.clip, ((4, 9),), extra=(-1.0, 0.5), away_from=(-1.0, 0.5)),
     Case("pow", ops.pow, np.power, ((4, 3),), extra=(3,)),
     Case("pow", ops.pow, np.power, ((4, 3),), extra=(-2,), low=0.5),
     Case("pow", ops.pow, np.power, ((4, 3),), extra=(1.7,), low=0.5),
-    Case("swiglu", ops.swiglu, lambda a, b: silu(a) * b, ((3, 5, 8), (3, 5, 8))),
+    *(
+        case
+        for name, act in [
+            ("swiglu", silu),
+            ("reglu", lambda x: np.maximum(x, 0)),
+            ("geglu", gelu),
+            ("geglu_erf", lambda x: 0.5 * x * (1 + erf(x / np.sqrt(2)))),
+            ("geglu_quick", lambda x: x / (1 + np.exp(-1.702 * x))),
+        ]
+        for case in _gated(name, act)
+    ),
     Case("sum", ops.sum, np.sum, ((5, 3, 7, 2),)),
     Case("sum", ops.sum, lambda x, a: x.sum(a), ((5, 3, 7),), extra=(1,)),
     Case("sum", ops.sum, lambda x, a, k: x.sum(a, keepdims=k), ((5, 3, 7),), extra=(0, True)),
@@ -198,8 +373,8 @@ CASES: list[Case] = [
     Case("mul_mat", ops.mul_mat, mul_mat, ((3, 5, 2, 4), (3, 6, 7, 4)), view=(0, 2, 1, 3)),
     Case("mul_mat", ops.mul_mat, mul_mat, ((3, 4, 2, 5), (3, 6, 7, 4)), view=(0, 2, 3, 1)),
     Case("mul_mat", ops.mul_mat, mul_mat, ((1, 1), (1, 1))),
-    Case("out_prod", ops.out_prod, out_prod, ((5, 4), (5, 3)), grad=()),
-    Case("out_prod", ops.out_prod, out_prod, ((2, 5, 4), (6, 5, 3)), grad=()),
+    Case("out_prod", ops.out_prod, out_prod, ((5, 4), (5, 3))),
+    Case("out_prod", ops.out_prod, out_prod, ((2, 5, 4), (6, 5, 3))),
     Case("matmul", ops.matmul, np.matmul, ((3, 4), (4, 5))),
     Case("matmul", ops.matmul, np.matmul, ((2, 1, 3, 4), (6, 4, 5))),
     Case("matmul", ops.matmul, np.matmul, ((4,), (2, 4, 5))),
@@ -210,6 +385,73 @@ CASES: list[Case] = [
     Case("norm", ops.norm, norm, ((4, 5, 3),), extra=(1e-2,), view=(2, 0, 1)),
     Case("rms_norm", ops.rms_norm, rms_norm, ((5, 3, 7, 9),), extra=(1e-6,)),
     Case("rms_norm", ops.rms_norm, rms_norm, ((3, 200),), extra=(1e-3,)),
+    Case("l2_norm", ops.l2_norm, l2_norm, ((5, 3, 7, 9),), extra=(1e-6,)),
+    Case("l2_norm", ops.l2_norm, l2_norm, ((4, 5, 3),), extra=(1e-6,), view=(2, 0, 1)),
+    Case("group_norm", ops.group_norm, group_norm, ((2, 6, 5, 3),), extra=(3, 1e-5)),
+    Case("group_norm", ops.group_norm, group_norm, ((4, 5, 3),), extra=(1, 1e-3)),
+    Case("pad", ops.pad, pad, ((2, 3, 4),), extra=([(1, 0), (2, 3)], "zeros")),
+    Case("pad", ops.pad, pad, ((2, 3, 4, 2),), extra=([(0, 1), (1, 0), (2, 3), (0, 2)], "zeros")),
+    Case("pad", ops.pad, pad, ((2, 3, 4),), extra=([(1, 2), (3, 1)], "circular")),
+    Case("pad_reflect", ops.pad_reflect, reflect, ((2, 3, 6),), extra=(3, 2), grad=()),
+    Case("roll", ops.roll, roll, ((4, 3, 5),), extra=([1, -2],)),
+    Case("roll", ops.roll, roll, ((2, 4, 3, 5),), extra=([1, 3, 0, 7],)),
+    Case("upscale", ops.upscale, nearest, ((2, 3, 4, 5),), extra=(3,)),
+    Case("upscale", ops.upscale, bilinear, ((2, 3, 4, 5),), extra=(2, "bilinear")),
+    Case("diag", ops.diag, np.diag, ((6,),)),
+    Case("diag", ops.diag, lambda x: np.eye(5) * x, ((2, 3, 1, 5),)),
+    *(
+        Case("tri", ops.tri, lambda x, p, f=f, k=k: f(x, k), ((2, 5, 5),), extra=(part,))
+        for part, f, k in [
+            ("lower", np.tril, 0),
+            ("strictly_lower", np.tril, -1),
+            ("upper", np.triu, 0),
+            ("strictly_upper", np.triu, 1),
+        ]
+    ),
+    Case("cumsum", ops.cumsum, lambda x: x.cumsum(-1), ((2, 3, 5, 70),)),
+    Case("cumsum", ops.cumsum, lambda x: x.cumsum(-1), ((4, 5, 3),), view=(2, 0, 1)),
+    Case("mul_mat_id", mul_mat_id_op, mul_mat_id, ((4, 5, 6), (3, 1, 6))),
+    Case("mul_mat_id", mul_mat_id_op, mul_mat_id, ((4, 5, 6), (3, 2, 6))),
+    Case(
+        "add_id",
+        lambda x, b: ops.add_id(x, b, pg.tensor(EXPERTS)),
+        lambda x, b: x + b[EXPERTS],
+        ((3, 2, 6), (4, 6)),
+    ),
+    *(
+        Case(name, getattr(ops, name), ref, shapes, extra=extra)
+        for name, ref in [("conv_2d", conv_2d), ("conv_2d_direct", conv_2d)]
+        for shapes, extra in [
+            (((2, 3, 6, 5), (4, 3, 3, 2)), ()),
+            (((2, 3, 7, 8), (4, 3, 3, 3)), ((2, 1), (1, 2), (1, 2))),
+            (((1, 1, 4, 4), (1, 1, 1, 1)), ()),
+        ]
+    ),
+    Case("conv_2d_dw", ops.conv_2d_dw, conv_2d_dw, ((2, 3, 6, 5), (3, 1, 3, 2)), extra=(2, 1)),
+    Case(
+        "conv_transpose_2d",
+        ops.conv_transpose_2d,
+        conv_transpose_2d,
+        ((2, 3, 4, 5), (3, 2, 3, 2)),
+        extra=(2,),
+    ),
+    Case("conv_1d", ops.conv_1d, conv_1d, ((2, 3, 9), (4, 3, 3)), extra=(2, 1)),
+    Case(
+        "conv_transpose_1d",
+        ops.conv_transpose_1d,
+        conv_transpose_1d,
+        ((3, 5), (3, 2, 4)),
+        extra=(3,),
+    ),
+    Case("im2col", lambda x: ops.im2col(x, 2, 1, 1), im2col, ((2, 3, 4, 5),)),
+    *(
+        Case("pool_2d", ops.pool_2d, pool_2d, ((2, 3, 6, 7),), extra=extra)
+        for extra in [(2, None, 0, "max"), ((3, 2), (1, 2), 1, "max"), ((3, 2), 2, 1, "avg")]
+    ),
+    *(
+        Case("pool_1d", ops.pool_1d, pool_1d, ((2, 3, 9),), extra=extra)
+        for extra in [(2, None, 0, "max"), (3, 2, 1, "max"), (3, 2, 1, "avg")]
+    ),
     Case("soft_max", ops.soft_max, soft_max, ((4, 3, 5, 5),)),
     Case(
         "soft_max",
@@ -248,7 +490,6 @@ CASES: list[Case] = [
         lambda a, b: ops.concat([a, b], 1),
         lambda a, b: np.concatenate([a, b], 1),
         ((2, 3, 4), (2, 5, 4)),
-        grad=(),
     ),
     Case("cont", ops.cont, lambda x: x, ((4, 5, 3),), view=(1, 0, 2)),
     Case("cast", lambda x: ops.cast(x, "f16"), lambda x: x.astype(np.float16), ((4, 5),), grad=()),

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Padding, rolling, resizing, diagonals and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._lib import lib
+from ..errors import ShapeError
+from ..tensor import MAX_DIMS, Tensor, record
+from ._check import contiguous, need_float, need_ndim
+
+__all__ = ["cumsum", "diag", "pad", "pad_reflect", "roll", "tri", "upscale"]
+
+_TRIANGLES = {
+    "lower": lib.GGML_TRI_TYPE_LOWER_DIAG,
+    "strictly_lower": lib.GGML_TRI_TYPE_LOWER,
+    "upper": lib.GGML_TRI_TYPE_UPPER_DIAG,
+    "strictly_upper": lib.GGML_TRI_TYPE_UPPER,
+}
+_SCALE_MODES = {
+    "nearest": lib.GGML_SCALE_MODE_NEAREST,
+    "bilinear": lib.GGML_SCALE_MODE_BILINEAR,
+    "bicubic": lib.GGML_SCALE_MODE_BICUBIC,
+}
+
+
+def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Tensor:
+    """Widen the last axes by zeros, or by what lies at their other end.
+
+    Args:
+        x: f32 tensor.
+        widths: for each of the last axes, elements before and after it.
+        mode: "zeros" or "circular".
+
+    Raises:
+        ShapeError: more widths than axes, a negative width, or one beyond a circular axis.
+        ValueError: an unknown mode.
+
+    Source: ggml_pad_ext, ggml_pad_ext_circular.
+
+    Example:
+        >>> pad(ones((2, 3)), [(0, 0), (1, 2)]).shape
+        (2, 6)
+    """
+    need_float("pad", "x", x)
+    if mode not in ("zeros", "circular"):
+        raise ValueError(f"pad: mode must be zeros or circular; got {mode!r}")
+    pairs = [(int(before), int(after)) for before, after in widths]
+    if len(pairs) > x.ndim or any(n < 0 for pair in pairs for n in pair):
+        raise ShapeError(f"pad: needs at most {x.ndim} pairs of numbers from 0; got {list(widths)}")
+    pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
+    if mode == "circular" and any(max(pair) > n for pair, n in zip(pairs, x.shape, strict=True)):
+        raise ShapeError(f"pad: circular widths must not exceed the axes {x.shape}; got {pairs}")
+    shape = tuple(n + a + b for n, (a, b) in zip(x.shape, pairs, strict=True))
+    flat = [w for pair in reversed(pairs) for w in pair]
+    flat += [0] * (2 * MAX_DIMS - len(flat))
+    fn = lib.ggml_pad_ext if mode == "zeros" else lib.ggml_pad_ext_circular
+    return record(fn, [contiguous(x), *flat], shape)
+
+
+def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
+    """Widen the last axis by its own mirror image, the edge not repeated.
+
+    Shape:
+        x (..., C) -> (..., before + C + after)
+
+    Raises:
+        ShapeError: a width is negative or not below C.
+
+    Source: ggml_pad_reflect_1d.
+    """
+    need_float("pad_reflect", "x", x)
+    need_ndim("pad_reflect", "x", x, 1, 2, 3, 4)
+    n = x.shape[-1]
+    if not (0 <= before < n and 0 <= after < n):
+        raise ShapeError(f"pad_reflect: widths must be from 0 to {n - 1}; got {before} and {after}")
+    shape = (*x.shape[:-1], n + before + after)
+    return record(lib.ggml_pad_reflect_1d, [contiguous(x), int(before), int(after)], shape)
+
+
+def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
+    """Move elements along the last axes; what leaves at one end enters at the other.
+
+    Args:
+        x: f32 tensor.
+        shifts: one for each of the last axes, positive towards its end.
+
+    Raises:
+        ShapeError: more shifts than axes.
+
+    Source: ggml_roll.
+
+    Example:
+        >>> roll(tensor([1.0, 2.0, 3.0]), [1]).tolist()
+        [3.0, 1.0, 2.0]
+    """
+    need_float("roll", "x", x)
+    steps = [int(s) for s in shifts]
+    if len(steps) > x.ndim:
+        raise ShapeError(f"roll: at most {x.ndim} shifts; got {list(shifts)}")
+    extents = x.shape[x.ndim - len(steps) :]
+    steps = [s % n for s, n in zip(steps, extents, strict=True)]
+    args = [*reversed(steps), *([0] * (MAX_DIMS - len(steps)))]
+    return record(lib.ggml_roll, [contiguous(x), *args], x.shape)
+
+
+def upscale(x: Tensor, factor: int, mode: str = "nearest") -> Tensor:
+    """Enlarge images.
+
+    Args:
+        x: f32 images.
+        factor: whole number above 1.
+        mode: "nearest", "bilinear" or "bicubic".
+
+    Shape:
+        x (..., H, W) -> (..., H · factor, W · factor)
+
+    Raises:
+        ShapeError: x has fewer than two axes.
+        ValueError: the factor is below 2, or the mode is unknown.
+
+    Source: ggml_upscale.
+    """
+    need_float("upscale", "x", x)
+    need_ndim("upscale", "x", x, 2, 3, 4)
+    if isinstance(factor, bool) or not isinstance(factor, int) or not 2 <= factor <= 2**15:
+        raise ValueError(f"upscale: factor must be a whole number above 1; got {factor!r}")
+    if mode not in _SCALE_MODES:
+        raise ValueError(f"upscale: mode must be one of {', '.join(_SCALE_MODES)}; got {mode!r}")
+    shape = (*x.shape[:-2], x.shape[-2] * factor, x.shape[-1] * factor)
+    return record(lib.ggml_upscale, [contiguous(x), factor, _SCALE_MODES[mode]], shape)
+
+
+def diag(x: Tensor) -> Tensor:
+    """A square matrix with x on its diagonal.
+
+    Shape:
+        x (C,) -> (C, C); x (..., 1, C) -> (..., C, C)
+
+    Raises:
+        ShapeError: x is of another shape.
+
+    Source: ggml_diag.
+    """
+    need_float("diag", "x", x)
+    if x.ndim == 0 or (x.ndim > 1 and x.shape[-2] != 1):
+        raise ShapeError(f"diag: x must be (C,) or (..., 1, C); got {x.shape}")
+    n = x.shape[-1]
+    return record(lib.ggml_diag, [contiguous(x)], (*x.shape[:-2], n, n))
+
+
+def tri(x: Tensor, part: str = "lower") -> Tensor:
+    """A triangle of square matrices; zeros elsewhere.
+
+    Args:
+        x: f32.
+        part: "lower" and "upper" with the diagonal, "strictly_lower", "strictly_upper" without.
+
+    Shape:
+        x (..., C, C) -> (..., C, C)
+
+    Raises:
+        ShapeError: the matrices are not square.
+        ValueError: an unknown part.
+
+    Source: ggml_tri.
+    """
+    need_float("tri", "x", x)
+    if part not in _TRIANGLES:
+        raise ValueError(f"tri: part must be one of {', '.join(_TRIANGLES)}; got {part!r}")
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"tri: x must hold square matrices; got {x.shape}")
+    return record(lib.ggml_tri, [contiguous(x), _TRIANGLES[part]], x.shape)
+
+
+def cumsum(x: Tensor) -> Tensor:
+    """Running sums along the last axis. Source: ggml_cumsum."""
+    need_float("cumsum", "x", x)
+    need_ndim("cumsum", "x", x, 1, 2, 3, 4)
+    return record(lib.ggml_cumsum, [contiguous(x)], x.shape)
