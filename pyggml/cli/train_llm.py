@@ -35,7 +35,10 @@ def train_llm(
         _option("val-fraction", "Share of the tokens held back for validation.", _DATA, "0.1"),
     ] = None,
     seq_len: Annotated[
-        int | None, _option("seq-len", "Tokens per training sequence.", _DATA, "128")
+        int | None,
+        _option(
+            "seq-len", "Tokens per training sequence; the context of a --preset.", _DATA, "128"
+        ),
     ] = None,
     stride: Annotated[
         int | None,
@@ -63,7 +66,7 @@ def train_llm(
         int | None, _option("ffn", "Width inside the MLP.", _MODEL, "chosen by --arch")
     ] = None,
     context: Annotated[
-        int | None, _option("context", "Longest sequence the model reads.", _MODEL, "256")
+        int | None, _option("context", "Longest sequence the model reads.", _MODEL, "--seq-len")
     ] = None,
     batch_size: Annotated[
         int | None, _option("batch-size", "Sequences computed together.", _RUN, "16")

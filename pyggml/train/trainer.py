@@ -27,7 +27,7 @@ from .step import Batch, NonFiniteError, TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
-_DEFAULT_STEPS = 400
+DEFAULT_STEPS = 400
 _SPEED_STEPS = 20
 
 
@@ -97,7 +97,7 @@ class Trainer:
         self.loader = loader
         self.callbacks = list(callbacks)
         self.checkpoint_dir = None if checkpoint_dir is None else Path(checkpoint_dir)
-        self.total_steps = self.config.total_steps(len(loader), _DEFAULT_STEPS)
+        self.total_steps = self.config.total_steps(len(loader), DEFAULT_STEPS)
         self.schedule = schedule or default_schedule(self.config, self.total_steps)
         self.data = data
         self.step = 0

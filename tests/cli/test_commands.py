@@ -44,6 +44,41 @@ def test_help_names_every_option(cli):
         assert f"--{name}" in out, name
 
 
+def test_help_tells_the_real_defaults():
+    from typing import get_type_hints
+
+    from pyggml.cli.train_llm import train_llm
+    from pyggml.train import TrainConfig
+    from pyggml.train.sizes import model_config
+    from pyggml.train.trainer import DEFAULT_STEPS
+
+    config = TrainConfig()
+    _, sizes = model_config(config, 300)
+    real = {**config.to_dict(), "arch": "llama", "steps": DEFAULT_STEPS, "seq_len": sizes.context}
+    real |= {"layers": sizes.n_layer, "heads": sizes.n_head, "embd": sizes.n_embd}
+    hints = get_type_hints(train_llm, include_extras=True)
+    shown = {
+        name: hint.__metadata__[0].show_default
+        for name, hint in hints.items()
+        if hasattr(hint, "__metadata__")
+    }
+    for name in (
+        "tokenizer val_fraction seq_len arch layers heads embd batch_size accumulate steps lr "
+        "weight_decay beta2 clip seed device artifact_dir keep prompt sample_tokens"
+    ).split():
+        assert shown[name] == str(real[name]), name
+
+
+def test_every_option_is_a_field_and_every_field_an_option():
+    import inspect
+
+    from pyggml.cli.train_llm import train_llm
+    from pyggml.train import TrainConfig
+
+    options = set(inspect.signature(train_llm).parameters) - {"resume", "overwrite"}
+    assert options == set(TrainConfig.__dataclass_fields__)
+
+
 def test_generate_writes_the_text_alone(trained):
     folder, _ = trained
     done = pyggml("generate", "--model", folder, "--prompt", "The ", "--max-tokens", 12,
