@@ -89,6 +89,7 @@ def _message(error: BaseException) -> str:
         return "out of memory: use a smaller --batch-size, a shorter --seq-len or a smaller model"
     if isinstance(error, KeyError):
         return str(error.args[0]) if error.args else "unknown key"
-    if isinstance(error, (ValueError, TypeError, RuntimeError, ArithmeticError, OSError)):
+    said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError, ImportError)
+    if isinstance(error, said):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error} (PYGGML_DEBUG=1 shows where)"

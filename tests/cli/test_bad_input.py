@@ -210,3 +210,25 @@ def test_without_a_command(tmp_path):
     done = pyggml()
     assert "train-llm" in done.stdout + done.stderr
     assert pyggml("no-such-command").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(28, "No space left on device", "a/b"), "a/b: No space left on device; make room"),
+        (PermissionError(13, "Permission denied", "c"), "c: Permission denied"),
+        (MemoryError(), "out of memory: use a smaller --batch-size"),
+        (KeyError("missing names"), "missing names"),
+        (ImportError("needs the package tokenizers"), "needs the package tokenizers"),
+        (ModuleNotFoundError("No module", name="safetensors"), 'pip install "pyggml[cli]"'),
+        (AssertionError("odd"), "AssertionError: odd (PYGGML_DEBUG=1 shows where)"),
+        (KeyboardInterrupt(), "interrupted"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_every_exception_has_a_message(error, words):
+    from pyggml.cli.errors import explain
+
+    message, code = explain(error)
+    assert words in message
+    assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
