@@ -21,6 +21,7 @@ INCLUDES = """
 OURS = """
 extern "Python" void pyggml_log(enum ggml_log_level level, const char * text, void * user_data);
 extern "Python" void pyggml_abort(const char * message);
+extern "Python" bool pyggml_watch(struct ggml_tensor * tensor, bool ask, void * user_data);
 #define PYGGML_PATCH_COUNT ...
 """
 

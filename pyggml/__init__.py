@@ -7,6 +7,7 @@ Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.o
 
 from . import ops
 from ._lib import ffi, ggml_version, lib, patch_count
+from .anomaly import detect_anomaly
 from .compiled import Compiled, compile
 from .device import (
     Device,
@@ -18,7 +19,15 @@ from .device import (
     set_threads,
 )
 from .dtypes import DType, as_dtype
-from .errors import BackendError, DTypeError, FormatError, GradientError, ShapeError
+from .errors import (
+    AnomalyError,
+    BackendError,
+    DTypeError,
+    FormatError,
+    GradientError,
+    ShapeError,
+)
+from .gradients import check_grads, value_and_grad
 from .graph import Graph
 from .random import random_generator, seed
 from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
@@ -26,6 +35,7 @@ from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnomalyError",
     "BackendError",
     "Compiled",
     "DType",
@@ -37,8 +47,10 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "as_dtype",
+    "check_grads",
     "compile",
     "default_device",
+    "detect_anomaly",
     "device",
     "devices",
     "empty",
@@ -55,6 +67,7 @@ __all__ = [
     "set_default_device",
     "set_threads",
     "tensor",
+    "value_and_grad",
     "zeros",
     "zeros_group",
 ]

@@ -124,6 +124,12 @@ def pyggml_abort(message: Any) -> None:
     )
 
 
+@ffi.def_extern(error=False, onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
+def pyggml_watch(tensor: Any, ask: bool, user_data: Any) -> bool:
+    """The scheduler's callback at each node: passes it to the Python callable in `user_data`."""
+    return bool(ffi.from_handle(user_data)(tensor, ask))
+
+
 @contextlib.contextmanager
 def capture_log() -> Iterator[list[str]]:
     """Collect what ggml logs on this thread; the logger does not get these messages.

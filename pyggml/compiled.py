@@ -34,6 +34,8 @@ def backward(loss: Tensor) -> None:
     graph = Graph([loss], loss=loss, grads=grads)
     graph.run()
     loss._value = graph.read(loss)
+    for param in grads:
+        param.run_hooks()
 
 
 class Compiled:

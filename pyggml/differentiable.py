@@ -96,11 +96,12 @@ def check_path(forward: list[Node], loss: Node, params: set[int]) -> None:
             continue
         if not _differentiable(node.ptr):
             raise GradientError(
-                f"backward: {op_name(node.ptr)} of shape {node.shape} has no gradient;"
-                " detach its input, or compute the loss another way"
+                f"backward: {op_name(node.ptr)} of shape {node.shape}, recorded at {node.where},"
+                " has no gradient; detach its input, or compute the loss another way"
             )
         if node.ptr.type != lib.GGML_TYPE_F32:
             name = ffi.string(lib.ggml_type_name(node.ptr.type)).decode()
             raise GradientError(
-                f"backward: gradients flow through f32 only; {op_name(node.ptr)} makes {name}"
+                f"backward: gradients flow through f32 only; {op_name(node.ptr)}, recorded at"
+                f" {node.where}, makes {name}"
             )

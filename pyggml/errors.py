@@ -3,7 +3,14 @@
 
 from __future__ import annotations
 
-__all__ = ["BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"]
+__all__ = [
+    "AnomalyError",
+    "BackendError",
+    "DTypeError",
+    "FormatError",
+    "GradientError",
+    "ShapeError",
+]
 
 
 class ShapeError(ValueError):
@@ -49,5 +56,14 @@ class GradientError(RuntimeError):
 
     Example:
         >>> issubclass(GradientError, RuntimeError)
+        True
+    """
+
+
+class AnomalyError(ArithmeticError):
+    """An op made a NaN or an infinity while `detect_anomaly` was on.
+
+    Example:
+        >>> issubclass(AnomalyError, ArithmeticError)
         True
     """

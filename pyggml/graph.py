@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._lib import ffi, lib
+from .anomaly import Watcher, is_watching
 from .device import COMPUTE_LOCK, Device
 from .device import device as find_device
 from .differentiable import check_path, check_request, op_name, walk
@@ -89,7 +90,6 @@ class Graph:
         after = walk([t.node for t in effects], seen)
         if loss is not None:
             check_path(forward, loss.node, {id(p.node) for p in grads or {}})
-        self._leaves = [n for n in (*forward, *after) if n.buffer is not None]
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
             self._plan()
@@ -103,6 +103,7 @@ class Graph:
         self._arena = Arena(n, lib.ggml_graph_overhead_custom(n, with_grads))
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, n, with_grads)
         self._clones: dict[int, Any] = {}
+        self._recorded: dict[int, Node] = {}
         params = [n for n in forward if id(n) in self._accumulate]
         for node in params:
             node.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM
@@ -124,6 +125,7 @@ class Graph:
             if id(node) in readable and node.buffer is None:
                 lib.ggml_set_output(ptr)
             self._clones[_address(node.ptr)] = ptr
+            self._recorded[_address(ptr)] = node
             lib.ggml_build_forward_expand(self._cgraph, ptr)
 
     def _clone(self, node: Node) -> Any:
@@ -197,15 +199,26 @@ class Graph:
         """Compute everything once; other threads of Python go on meanwhile.
 
         Raises:
-            BackendError: the device failed.
+            AnomalyError: an op made a NaN, and `detect_anomaly` is on.
+        BackendError: the device failed.
         """
         if self._sched is None:
             return
         with COMPUTE_LOCK:
+            watcher = Watcher(self._recorded) if is_watching() else None
+            if watcher is not None:
+                self._watch(lib.pyggml_watch, watcher.handle)
             status = lib.ggml_backend_sched_graph_compute(self._sched, self._cgraph)
+            if watcher is not None:
+                self._watch(ffi.NULL, ffi.NULL)
+        if watcher is not None and watcher.error is not None:
+            raise watcher.error
         if status != lib.GGML_STATUS_SUCCESS:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
             raise BackendError(f"graph: {self.device.name} failed to compute: {reason}")
+
+    def _watch(self, callback: Any, user_data: Any) -> None:
+        lib.ggml_backend_sched_set_eval_callback(self._sched, callback, user_data)
 
     def read(self, t: Tensor) -> np.ndarray:
         """Copy an output's numbers of the last run.

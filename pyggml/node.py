@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Arena", "Node", "recorder"]
 
+_PACKAGE = __name__.partition(".")[0]
 _ARENA_TENSORS = 256
 # No builder that `record` calls makes more headers than this.
 _HEADERS_PER_OP = 8
@@ -38,6 +42,16 @@ class Arena:
         self.left = n_tensors
 
 
+def _caller() -> tuple[str, int]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != _PACKAGE and not name.startswith(f"{_PACKAGE}."):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "<unknown>", 0
+
+
 class Node:
     """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory."""
 
@@ -46,7 +60,9 @@ class Node:
         "buffer",
         "device",
         "grad",
+        "hooks",
         "limit",
+        "origin",
         "ptr",
         "requires_grad",
         "shape",
@@ -71,8 +87,16 @@ class Node:
         self.buffer = buffer
         self.requires_grad = requires_grad
         self.grad: Tensor | None = None
+        self.hooks: list[Callable[[Tensor], Any]] = []
+        # File and line of the caller outside of this package.
+        self.origin = _caller()
         # Row numbers kept here must be below this: ggml's row ops abort on others.
         self.limit: int | None = None
+
+    @property
+    def where(self) -> str:
+        """Where the caller recorded it, for messages."""
+        return f"{self.origin[0]}:{self.origin[1]}"
 
     def check_rows(self, who: str, rows: np.ndarray, limit: int) -> None:
         """Refuse row numbers that are not in a table of `limit` rows."""

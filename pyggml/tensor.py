@@ -167,6 +167,35 @@ class Tensor:
             raise ShapeError(f"grad: must be stored and of shape {self.shape}; got {value.shape}")
         self._node.grad = value
 
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
+        """Call `hook(grad)` whenever this parameter's gradient has been completed.
+
+        That is at the end of `backward()`, and before an optimizer's step. The hook may read the
+        gradient, for logging, or overwrite it with `copy_`.
+
+        Args:
+            hook: takes the gradient; what it returns is not used.
+
+        Returns:
+            A function that removes the hook.
+
+        Raises:
+            ValueError: the tensor is not stored or requires no gradient.
+        """
+        if not self.is_stored or not self.requires_grad:
+            raise ValueError(
+                "register_hook: only stored tensors that require a gradient have hooks"
+            )
+        hooks = self._node.hooks
+        hooks.append(hook)
+        return lambda: hooks.remove(hook) if hook in hooks else None
+
+    def run_hooks(self) -> None:
+        """Give the gradient to the hooks, in the order of their registration."""
+        if self.grad is not None:
+            for hook in list(self._node.hooks):
+                hook(self.grad)
+
     # Reading and writing
 
     def numpy(self) -> np.ndarray:

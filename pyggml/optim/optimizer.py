@@ -136,6 +136,8 @@ class Optimizer(ABC):
         new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
         if clip is not None and not clip > 0:
             raise ValueError(f"{self._who}.step: clip must be > 0 or None; got {clip}")
+        for param in self.params:
+            param.run_hooks()
         norm = self._norm()
         if not math.isfinite(norm):
             raise FloatingPointError(

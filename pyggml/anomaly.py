@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""Finding the op that first makes a NaN or an infinity."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from ._lib import ffi, lib
+from .differentiable import op_name
+from .errors import AnomalyError
+from .node import Node
+
+__all__ = ["Watcher", "detect_anomaly", "is_watching"]
+
+_SILENT = (
+    lib.GGML_OP_NONE,
+    lib.GGML_OP_RESHAPE,
+    lib.GGML_OP_VIEW,
+    lib.GGML_OP_PERMUTE,
+    lib.GGML_OP_TRANSPOSE,
+)
+
+
+class _State(threading.local):
+    depth = 0
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def detect_anomaly() -> Iterator[None]:
+    """Check every op's result while graphs run on this thread; slow, for finding mistakes.
+
+    Raises:
+        AnomalyError: from `run`, `numpy` or `backward`, at the first op whose result holds NaN, or
+            infinities that did not come with a stored tensor (as a mask's -inf does). It names the
+            op and the line that recorded it.
+
+    Source: torch.autograd.detect_anomaly.
+
+    Example:
+        >>> with detect_anomaly():
+        ...     tensor([0.0]).log().numpy()  # doctest: +SKIP
+        Traceback (most recent call last):
+            ...
+        pyggml.errors.AnomalyError: log: LOG made -inf, recorded at script.py:2
+    """
+    _state.depth += 1
+    try:
+        yield
+    finally:
+        _state.depth -= 1
+
+
+def is_watching() -> bool:
+    """Whether `detect_anomaly` is active on this thread."""
+    return _state.depth > 0
+
+
+def _address(ptr: Any) -> int:
+    return int(ffi.cast("uintptr_t", ptr))
+
+
+def _values(ptr: Any) -> np.ndarray | None:
+    """A float tensor's numbers, whatever its strides are; None for other dtypes."""
+    dtype = dtypes.as_dtype(int(ptr.type))
+    if not dtype.is_float:
+        return None
+    raw = np.empty(int(lib.ggml_nbytes(ptr)), np.uint8)
+    lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(raw), 0, raw.size)
+    usable = raw.size // dtype.type_size * dtype.type_size
+    return dtypes.decode(raw[:usable], dtype, (usable // dtype.type_size,))
+
+
+class Watcher:
+    """The scheduler's callback: looks at each node when it has been computed.
+
+    Args:
+        recorded: nodes by the address of their header in the graph.
+    """
+
+    def __init__(self, recorded: Mapping[int, Node]):
+        self._recorded = recorded
+        self._infinite: set[int] = set()
+        self.error: AnomalyError | None = None
+        self.handle = ffi.new_handle(self)
+
+    def __call__(self, ptr: Any, ask: bool) -> bool:
+        """Asked first, ggml wants to know whether to show the node; then it shows it."""
+        if ask:
+            return True
+        if ptr.op in _SILENT:
+            self._inherit(ptr)
+            return True
+        values = _values(ptr)
+        if values is None or np.isfinite(values).all():
+            return True
+        made_nan = bool(np.isnan(values).any())
+        if not made_nan and self._inherit(ptr):
+            return True
+        self.error = AnomalyError(self._describe(ptr, values, made_nan))
+        return False
+
+    def _sources(self, ptr: Any) -> list[Any]:
+        return [ptr.src[i] for i in range(lib.GGML_MAX_SRC) if ptr.src[i] != ffi.NULL]
+
+    def _inherit(self, ptr: Any) -> bool:
+        """Whether a source brought infinities along; the node then may have them, too."""
+        for source in self._sources(ptr):
+            known = _address(source) in self._infinite
+            if not known and source.op == lib.GGML_OP_NONE and source.buffer != ffi.NULL:
+                values = _values(source)
+                known = values is not None and bool(np.isinf(values).any())
+            if known:
+                self._infinite.add(_address(ptr))
+                return True
+        return False
+
+    def _describe(self, ptr: Any, values: np.ndarray, made_nan: bool) -> str:
+        what = "NaN" if made_nan else "infinities"
+        bad = int(np.count_nonzero(~np.isfinite(values)))
+        node = self._recorded.get(_address(ptr))
+        if node is not None:
+            where = f"recorded at {node.where}"
+        else:
+            near = [self._recorded.get(_address(s)) for s in self._sources(ptr)]
+            found = next((n for n in near if n is not None and n.buffer is None), None)
+            where = "in the backward"
+            if found is not None:
+                where += f" of what was recorded at {found.where}"
+        shape = tuple(int(n) for n in reversed(list(ptr.ne)))
+        return f"anomaly: {op_name(ptr)} made {what} ({bad} of {values.size}, {shape}), {where}"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""value_and_grad, check_grads, hooks, and the search for NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import AnomalyError, DTypeError, GradientError, ShapeError, ops
+from pyggml.optim import SGD
+
+
+def test_value_and_grad_of_one_and_of_several() -> None:
+    fn = pg.value_and_grad(lambda x, y: (x * x * y).sum())
+    value, grad = fn([1.0, 2.0], [3.0, 4.0])
+    assert value.item() == 19
+    assert grad.tolist() == [6, 16]
+    _, grads = pg.value_and_grad(lambda x, y: (x * x * y).sum(), (0, 1))([1.0, 2.0], [3.0, 4.0])
+    assert [g.tolist() for g in grads] == [[6, 16], [1, 4]]
+
+
+def test_value_and_grad_does_not_accumulate_and_records_once_per_shape() -> None:
+    calls = []
+
+    def fn(x: pg.Tensor) -> pg.Tensor:
+        calls.append(x.shape)
+        return (x * x).sum()
+
+    both = pg.value_and_grad(fn)
+    for n in (2, 3, 2):
+        _, grad = both(np.ones(n))
+        assert grad.tolist() == [2.0] * n
+    assert calls == [(2,), (3,)]
+
+
+def test_value_and_grad_refuses() -> None:
+    with pytest.raises(ShapeError, match="one element"):
+        pg.value_and_grad(lambda x: x * 2)([1.0, 2.0])
+    with pytest.raises(IndexError, match="no argument 3"):
+        pg.value_and_grad(lambda x: x.sum(), 3)([1.0])
+    with pytest.raises(DTypeError, match="must be f32"):
+        pg.value_and_grad(lambda x: x)([1])
+
+
+def test_check_grads_passes_what_is_right() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(3, 4)), rng.normal(size=(5, 4))
+    assert pg.check_grads(lambda a, b: ops.gelu(ops.linear(a, b)), x, w) < 1e-2
+    ids = np.array([1, 0, 2], np.int32)
+    assert pg.check_grads(lambda a, i: ops.get_rows(a, i) * 2, w, ids) < 1e-2
+
+
+def test_check_grads_names_what_is_wrong() -> None:
+    # At its kink relu's gradient is 0, its differences give 1/2.
+    with pytest.raises(GradientError, match=r"input 0: relative .* at \(1,\) the gradient is"):
+        pg.check_grads(ops.relu, [0.5, 0.0])
+
+
+def test_hooks_see_and_may_change_gradients() -> None:
+    w = pg.tensor([1.0, 2.0], requires_grad=True)
+    seen = []
+    remove = w.register_hook(lambda g: seen.append(g.tolist()))
+    (w * 3.0).sum().backward()
+    assert seen == [[3, 3]]
+    remove()
+    remove()
+    optimizer = SGD([w], lr=1.0)
+    w.register_hook(lambda g: g.copy_(np.zeros(2)))
+    optimizer.grads[w].copy_([5.0, 5.0])
+    assert optimizer.step() == 0
+    assert w.tolist() == [1, 2]
+    assert seen == [[3, 3]]
+    with pytest.raises(ValueError, match="require a gradient"):
+        pg.ones((2,)).register_hook(print)
+
+
+def test_frozen_parameters_get_no_gradient() -> None:
+    w = pg.tensor([1.0], requires_grad=True)
+    b = pg.tensor([1.0], requires_grad=True)
+    b.requires_grad = False
+    (w * 2.0 + b).sum().backward()
+    assert w.grad is not None
+    assert b.grad is None
+
+
+def test_no_gradient_names_op_and_line() -> None:
+    w = pg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with pytest.raises(GradientError, match=r"PAD_REFLECT_1D.*test_gradients\.py:\d+"):
+        ops.pad_reflect(w, 1, 1).sum().backward()
+
+
+def test_anomaly_in_the_forward() -> None:
+    x = pg.tensor([0.0, 1.0])
+    y = ops.log(x)  # the line to be named
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match=r"LOG made inf.*test_gradients"):
+        y.sum().numpy()
+    assert np.isneginf(y.sum().numpy())
+
+
+def test_anomaly_in_the_backward() -> None:
+    w = pg.tensor([0.0], requires_grad=True)
+    root = ops.sqrt(w * 1.0)
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match=r"DIV made inf.*in the backward"):
+        root.sum().backward()
+
+
+def test_a_mask_is_no_anomaly() -> None:
+    mask = pg.tensor([[0.0, -np.inf], [0.0, 0.0]])
+    with pg.detect_anomaly():
+        y = ops.soft_max(pg.ones((2, 2)), mask)
+        np.testing.assert_allclose(y.numpy(), [[1, 0], [0.5, 0.5]])
+        assert np.isneginf((mask * 2.0).numpy()).sum() == 1
+
+
+def test_nan_in_a_parameter_is_found() -> None:
+    w = pg.tensor([np.nan, 1.0], requires_grad=True)
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match="made NaN"):
+        (w * 2.0).sum().backward()
