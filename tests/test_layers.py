@@ -26,7 +26,7 @@ LAYERS = [
     {"anomaly"},
     {"graph"},
     {"compiled", "gradients"},
-    {"nn", "optim", "data", "io"},
+    {"grad0", "nn", "optim", "data", "io"},
     {"models"},
     {"train"},
     {"cli"},

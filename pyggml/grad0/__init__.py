@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: MIT
+"""Every op and every gradient against float64: `python -m pyggml.grad0`."""
+
+from .case import Case
+from .cases import CASES, ELSEWHERE
+from .check import TOLERANCES, Result, run_case
+
+__all__ = ["CASES", "ELSEWHERE", "TOLERANCES", "Case", "Result", "run_case"]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Running a case: the op's numbers and its gradients against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..device import Device
+from ..errors import BackendError, DTypeError, GradientError
+from ..tensor import Tensor, tensor
+from .case import Case
+
+__all__ = ["TOLERANCES", "Result", "run_case"]
+
+Array = np.ndarray[Any, Any]
+
+# Largest relative error (norm of the difference over norm) of results and gradients. f32: ggml's
+# NMSE of 1e-7 is a relative error of 3e-4, and its gradients' 1e-4. f16 and bf16 round each number
+# by up to 2^-11 and 2^-9 of itself, and an op may round its operands, its result or both.
+TOLERANCES = {"f32": (3e-4, 1e-4), "f16": (2e-3, 2e-3), "bf16": (8e-3, 8e-3)}
+_STEP = 1e-5
+# Below this norm a gradient counts as zero, and the difference itself is the error.
+_SMALLEST = 1e-3
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a case went.
+
+    Attributes:
+        case: the row.
+        dtype: of the operands that were cast.
+        forward: relative error of the result, None when unsupported.
+        backward: largest relative error of the gradients, None when there is none to check.
+        reason: why something is unsupported, or "".
+    """
+
+    case: Case
+    dtype: str
+    forward: float | None
+    backward: float | None
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """OK, FAIL or unsupported."""
+        if self.forward is None:
+            return "unsupported"
+        tolerances = TOLERANCES[self.dtype]
+        errors = (self.forward, 0.0 if self.backward is None else self.backward)
+        good = all(e <= limit for e, limit in zip(errors, tolerances, strict=True))
+        if not good:
+            return "FAIL"
+        return "OK" if self.backward is not None or self.case.grad == () else "unsupported"
+
+
+def relative_error(got: Array, want: Array) -> float:
+    """Norm of the difference over the norm of what is wanted; NaN counts as infinite."""
+    error = float(np.linalg.norm((got - want).ravel()))
+    return np.inf if np.isnan(error) else error / max(float(np.linalg.norm(want)), _SMALLEST)
+
+
+def numeric_gradient(fn: Callable[..., Array], operands: list[Array], which: int) -> Array:
+    """Central differences of a scalar function in float64."""
+    grad = np.zeros_like(operands[which])
+    for at in np.ndindex(grad.shape):
+        values = []
+        for sign in (1, -1):
+            moved = operands[which].copy()
+            moved[at] += sign * _STEP
+            values.append(float(fn(*operands[:which], moved, *operands[which + 1 :])))
+        grad[at] = (values[0] - values[1]) / (2 * _STEP)
+    return grad
+
+
+def _cast(arrays: list[Array], dtype: str, where: Device, first: bool, grads: Any) -> list[Tensor]:
+    return [
+        tensor(
+            x,
+            dtype if dtype == "f32" or i == 0 or not first else "f32",
+            where,
+            requires_grad=i in grads and (dtype == "f32" or (first and i > 0)),
+        )
+        for i, x in enumerate(arrays)
+    ]
+
+
+def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
+    """Run one row.
+
+    Args:
+        case: the row.
+        dtype: of the operands; where an op wants one of them f32, the first alone is cast.
+        where: the device.
+        uses: how often the op's result enters the loss; gradients must add up.
+    """
+    arrays = case.operands(1)
+    wanted = range(len(arrays)) if case.grad is None else case.grad
+    reason = ""
+    for first in (False, True):
+        tensors = _cast(arrays, dtype, where, first, wanted)
+        operands = [t.numpy().astype(np.float64) for t in tensors]
+        try:
+            result = case.run(*tensors)
+            got = result.numpy().astype(np.float64)
+            break
+        except (DTypeError, BackendError) as error:
+            reason = str(error)
+    else:
+        return Result(case, dtype, None, None, reason)
+    want = case.reference(*operands)
+    forward = relative_error(got, want) if got.shape == want.shape else np.inf
+    trained = [i for i, t in enumerate(tensors) if t.requires_grad]
+    if not trained:
+        return Result(case, dtype, forward, None, "no f32 operand to differentiate")
+    weight = np.random.default_rng(2).uniform(0.5, 1.5, want.shape)
+    weight = weight.astype(np.float32).astype(np.float64)
+    loss = (result * tensor(weight, device=where)).sum()
+    for _ in range(uses - 1):
+        loss = loss + (case.run(*tensors) * tensor(weight, device=where)).sum()
+    try:
+        loss.backward()
+    except (GradientError, BackendError) as error:
+        return Result(case, dtype, forward, None, str(error))
+
+    def summed(*xs: Array) -> Array:
+        return np.asarray((case.reference(*xs) * weight).sum() * uses)
+
+    backward = 0.0
+    for i in trained:
+        grad = tensors[i].grad
+        got = np.zeros_like(operands[i]) if grad is None else grad.numpy().astype(np.float64)
+        backward = max(backward, relative_error(got, numeric_gradient(summed, operands, i)))
+    return Result(case, dtype, forward, backward)
