@@ -243,7 +243,7 @@ class LanguageModel(nn.Module, ABC):
         missing = [name for name in wanted if name not in file.tensors]
         unexpected = [name for name in file.tensors if name not in wanted]
         if config_is_tied(config) and "output.weight" in unexpected:
-            # Older converters write the tied head a second time; from_gguf has compared them.
+            # Older converters write the tied head a second time; read_tie has compared the two.
             unexpected.remove("output.weight")
         if missing or unexpected:
             raise FormatError(
