@@ -15,8 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-DEFAULT_INDEX = "https://pypi.org/simple"
-
 
 class VendorError(Exception):
     """A message for the person at the terminal; vendor.py prints it and exits 1."""
@@ -74,7 +72,7 @@ def _pip_config() -> dict[str, str]:
 
 
 def pip_sources() -> tuple[list[str], list[str], str | None]:
-    """What pip is configured for: index addresses, find-links, certificate bundle."""
+    """What pip is configured for: index addresses ("" is pip's own), links, certificates."""
     config = _pip_config()
 
     def option(name: str) -> str:
@@ -84,7 +82,7 @@ def pip_sources() -> tuple[list[str], list[str], str | None]:
     links = shlex.split(option("find-links"))
     if option("no-index").lower() in ("1", "true", "yes", "on"):
         return [], links, option("cert") or None
-    indexes = [option("index-url") or DEFAULT_INDEX, *shlex.split(option("extra-index-url"))]
+    indexes = [option("index-url"), *shlex.split(option("extra-index-url"))]
     return indexes, links, option("cert") or None
 
 
@@ -134,7 +132,7 @@ def download(package: str, file: str, sha256: str, target: Path) -> None:
             target.write_bytes((folder / file).read_bytes())
             return
     try:
-        from pypi_simple import NoSuchProjectError, PyPISimple
+        from pypi_simple import PYPI_SIMPLE_ENDPOINT, NoSuchProjectError, PyPISimple
     except ImportError as error:
         raise VendorError(
             f"pypi-simple is needed to fetch {file}; `pip install pypi-simple`, "
@@ -142,9 +140,10 @@ def download(package: str, file: str, sha256: str, target: Path) -> None:
         ) from error
     tried: list[str] = []
     for index in indexes:
-        name = redact(index)
+        endpoint = (index or PYPI_SIMPLE_ENDPOINT).rstrip("/") + "/"
+        name = redact(endpoint)
         try:
-            with PyPISimple(endpoint=index.rstrip("/") + "/", session=_session(cert)) as client:
+            with PyPISimple(endpoint=endpoint, session=_session(cert)) as client:
                 page = client.get_project_page(package, timeout=60)
                 for found in page.packages:
                     if found.filename == file:
