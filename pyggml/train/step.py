@@ -195,5 +195,5 @@ class TrainStep:
             norm = self.optimizer.step(lr=lr, clip=self.clip)
         except ArithmeticError as error:
             self.optimizer.zero_grad()
-            raise NonFiniteError(str(error)) from error
+            raise NonFiniteError("the gradients must be finite; got NaN or infinity") from error
         return StepResult(loss, tokens, float(norm))
