@@ -34,6 +34,7 @@ def _unary(name: str, ref: Callable[..., r.Array], **more: Any) -> list[Case]:
         Case(name, fn, ref, ((5, 3, 7, 2),), **more),
         Case(name, fn, ref, ((1,),), **more),
         Case(name, fn, ref, ((3, 70, 4),), view=(2, 0, 1), **more),
+        Case(name, fn, ref, ((1, 5, 3),), view=(1, 0, 2), **more),
     ]
 
 

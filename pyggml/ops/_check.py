@@ -10,7 +10,7 @@ import numpy as np
 
 from .._lib import lib
 from ..errors import DTypeError, ShapeError
-from ..tensor import MAX_DIMS, Tensor, record, tensor
+from ..tensor import MAX_DIMS, Tensor, ne_of, record, tensor
 
 __all__ = [
     "as_tensor",
@@ -92,6 +92,23 @@ def broadcast(who: str, *shapes: Sequence[int]) -> tuple[int, ...]:
     return shape
 
 
+def _strides_in_order(x: Tensor) -> bool:
+    """Whether every stride is the one of a fresh tensor, those of extents of one included."""
+    nb, ne = list(x.ptr.nb), list(x.ptr.ne)
+    expected = x.dtype.type_size * (ne[0] // x.dtype.block_size)
+    for axis in range(1, len(ne)):
+        if nb[axis] != expected:
+            return False
+        expected *= ne[axis]
+    return int(nb[0]) == x.dtype.type_size
+
+
 def contiguous(x: Tensor) -> Tensor:
     """`x` itself when its elements are in order in memory, else an ordered copy."""
-    return x if lib.ggml_is_contiguous(x.ptr) else record(lib.ggml_cont, [x], x.shape)
+    if _strides_in_order(x):
+        return x
+    if lib.ggml_is_contiguous(x.ptr):
+        # A permuted axis of extent one keeps a stride that does not matter, but that ggml's row
+        # loops use: a reshape to the same shape sets it right, without a copy.
+        return record(lib.ggml_reshape_4d, [x, *ne_of(x.shape)], x.shape)
+    return record(lib.ggml_cont, [x], x.shape)

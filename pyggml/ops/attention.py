@@ -101,8 +101,11 @@ def rope(
             f" got {positions.shape}"
         )
     dims = x.shape[-1] if n_dims is None else n_dims
-    if dims % 2 or not 2 <= dims <= x.shape[-1]:
-        raise ShapeError(f"rope: n_dims must be even and at most D={x.shape[-1]}; got {dims}")
+    # ggml copies the numbers that do not turn in pairs, too.
+    if x.shape[-1] % 2 or dims % 2 or not 2 <= dims <= x.shape[-1]:
+        raise ShapeError(
+            f"rope: D and n_dims must be even, n_dims at most D={x.shape[-1]}; got n_dims={dims}"
+        )
     if not (is_scalar(base) and is_scalar(scale) and base > 0):
         raise ValueError(f"rope: base must be positive; got base={base!r}, scale={scale!r}")
     factors = ffi.NULL
