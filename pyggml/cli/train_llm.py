@@ -61,7 +61,7 @@ def train_llm(
     kv_heads: Annotated[
         int | None, _option("kv-heads", "Key and value heads (llama).", _MODEL, "--heads")
     ] = None,
-    embd: Annotated[int | None, _option("embd", "Width of the model.", _MODEL, "256")] = None,
+    embd: Annotated[int | None, _option("embd", "Width of the model.", _MODEL, "128")] = None,
     ffn: Annotated[
         int | None, _option("ffn", "Width inside the MLP.", _MODEL, "chosen by --arch")
     ] = None,
@@ -69,7 +69,7 @@ def train_llm(
         int | None, _option("context", "Longest sequence the model reads.", _MODEL, "--seq-len")
     ] = None,
     batch_size: Annotated[
-        int | None, _option("batch-size", "Sequences computed together.", _RUN, "16")
+        int | None, _option("batch-size", "Sequences computed together.", _RUN, "8")
     ] = None,
     accumulate: Annotated[
         int | None, _option("accumulate", "Batches per optimizer step.", _RUN, "1")
@@ -77,7 +77,7 @@ def train_llm(
     epochs: Annotated[
         int | None, _option("epochs", "Passes over the text; instead of --steps.", _RUN)
     ] = None,
-    steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "400")] = None,
+    steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "900")] = None,
     lr: Annotated[float | None, _option("lr", "Highest learning rate.", _RUN, "0.002")] = None,
     min_lr: Annotated[
         float | None, _option("min-lr", "Learning rate at the end.", _RUN, "--lr / 10")

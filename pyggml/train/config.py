@@ -131,7 +131,7 @@ class TrainConfig:
     context: int | None = None
     seq_len: int | None = None
     stride: int | None = None
-    batch_size: int = 16
+    batch_size: int = 8
     accumulate: int = 1
     epochs: int | None = None
     steps: int | None = None

@@ -12,9 +12,10 @@ from .config import ConfigError, TrainConfig
 
 __all__ = ["default_seq_len", "estimate_parameters", "model_config"]
 
-# About three million parameters with a vocabulary of 2,048: two cores train it in a few minutes.
+# A million parameters with a vocabulary of 2,048: on two cores a wider or deeper model sees the
+# embedded text too seldom in two minutes to write as well.
 _DEFAULT_ARCH = "llama"
-_DEFAULT_SIZES = {"n_layer": 4, "n_head": 4, "n_embd": 256}
+_DEFAULT_SIZES = {"n_layer": 4, "n_head": 4, "n_embd": 128}
 _DEFAULT_SEQ_LEN = 128
 _FIELDS = {
     "layers": "n_layer",
