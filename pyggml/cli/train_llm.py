@@ -77,7 +77,7 @@ def train_llm(
     epochs: Annotated[
         int | None, _option("epochs", "Passes over the text; instead of --steps.", _RUN)
     ] = None,
-    steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "900")] = None,
+    steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "1000")] = None,
     lr: Annotated[float | None, _option("lr", "Highest learning rate.", _RUN, "0.002")] = None,
     min_lr: Annotated[
         float | None, _option("min-lr", "Learning rate at the end.", _RUN, "--lr / 10")

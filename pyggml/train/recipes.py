@@ -36,7 +36,8 @@ __all__ = ["LLMRun"]
 _log = logging.getLogger("pyggml.train")
 # Weights, gradients and AdamW's two moments, four bytes each.
 _BYTES_PER_PARAMETER = 16
-_SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.7, 40
+# Cool enough that a model of a million parameters keeps to what it knows.
+_SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
 
 
 def _silent(text: str) -> None:

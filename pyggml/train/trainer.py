@@ -27,7 +27,7 @@ from .step import Batch, NonFiniteError, TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
-DEFAULT_STEPS = 900
+DEFAULT_STEPS = 1000
 _SPEED_STEPS = 20
 
 
