@@ -48,7 +48,7 @@ def command(*args):
     return [sys.executable, "-m", "pyggml.cli", *map(str, args)]
 
 
-def pyggml(*args, **kwargs):
+def pyggml(*args, timeout=300, **kwargs):
     """Run the command line in a process of its own."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
     environment.pop("PYGGML_DEBUG", None)
@@ -59,7 +59,7 @@ def pyggml(*args, **kwargs):
         encoding="utf-8",
         env=environment,
         check=False,
-        timeout=300,
+        timeout=timeout,
         **kwargs,
     )
 

@@ -27,7 +27,17 @@ def test_validation_loss(tmp_path, arch):
         "--steps 2000 --lr 1e-3 --min-lr 1e-4 --warmup 100 --beta2 0.99 --weight-decay 0.1 "
         "--clip 1.0 --val-fraction 0.1 --eval-every 1000 --seed 1337"
     ).split()
-    done = pyggml("train-llm", "--text", TEXT, "--arch", arch, "--artifact-dir", folder, *settings)
+    done = pyggml(
+        "train-llm",
+        "--text",
+        TEXT,
+        "--arch",
+        arch,
+        "--artifact-dir",
+        folder,
+        *settings,
+        timeout=3000,
+    )
     assert done.returncode == 0, done.stderr
     last = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] != "train"][-1]
     assert last["step"] == 2000
