@@ -64,6 +64,8 @@ def check_request(
     for param, grad in grads.items():
         if not param.is_stored or param.dtype.name != "f32":
             raise DTypeError(f"backward: parameters must be stored f32 tensors; got {param!r}")
+        if grad.node is param.node:
+            raise ValueError("backward: a parameter cannot be its own gradient")
         if not grad.is_stored or grad.dtype.name != "f32" or grad.shape != param.shape:
             raise ShapeError(
                 f"backward: the gradient of {param!r} must be stored, f32 and of its shape;"

@@ -173,6 +173,7 @@ class Graph:
     def _plan(self) -> None:
         self.n_nodes = int(lib.ggml_graph_n_nodes(self._cgraph))
         self.memory_bytes = 0
+        self._has_run = False
         self._sched: Any = None
         if self.n_nodes == 0:
             return
@@ -200,11 +201,12 @@ class Graph:
 
         Raises:
             AnomalyError: an op made a NaN, and `detect_anomaly` is on.
-        BackendError: the device failed.
+            BackendError: the device failed.
         """
         if self._sched is None:
             return
         with COMPUTE_LOCK:
+            self._has_run = True
             watcher = Watcher(self._recorded) if is_watching() else None
             if watcher is not None:
                 self._watch(lib.pyggml_watch, watcher.handle)
@@ -225,12 +227,15 @@ class Graph:
 
         Raises:
             KeyError: `t` is not an output of this graph.
+            BackendError: the graph has not run yet.
         """
         source = self._sources.get(t)
         if source is None:
             raise KeyError("read: the tensor is not among the graph's outputs; name it there")
         stored = Tensor(source) if source.buffer is not None else tensor_like(t)
         if source.buffer is None:
+            if not self._has_run:
+                raise BackendError("read: the graph has not run yet; call run() first")
             with COMPUTE_LOCK:
                 lib.ggml_backend_tensor_copy(self._clones[_address(source.ptr)], stored.ptr)
         return stored.numpy()

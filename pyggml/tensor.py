@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 MAX_DIMS = 4
+_MAX_ELEMENTS = 2**48
 
 
 _OPS: dict[str, Callable[..., Tensor]] = {}
@@ -58,17 +60,28 @@ def check_shape(who: str, shape: Any) -> tuple[int, ...]:
     """
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
+    if isinstance(shape, str):
+        raise ShapeError(f"{who}: shape must be integers; got {shape!r}")
     try:
-        result = tuple(int(n) for n in shape)
-    except (TypeError, ValueError):
+        result = tuple(operator.index(n) for n in shape)
+    except TypeError:
         raise ShapeError(f"{who}: shape must be integers; got {shape!r}") from None
     if len(result) > MAX_DIMS:
         raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got shape {result}")
     if any(n < 1 for n in result):
         raise ShapeError(f"{who}: every extent must be at least 1; got shape {result}")
-    if math.prod(result) >= 2**60:
-        raise ShapeError(f"{who}: too many elements: shape {result}")
+    check_size(who, result)
     return result
+
+
+def check_size(who: str, shape: Sequence[int]) -> None:
+    """Refuse a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
+
+    Raises:
+        ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
+    """
+    if math.prod(shape) >= _MAX_ELEMENTS:
+        raise ShapeError(f"{who}: too many elements for a tensor: shape {tuple(shape)}")
 
 
 def ne_of(shape: Sequence[int]) -> list[int]:
@@ -163,6 +176,8 @@ class Tensor:
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None and value.node is self.node:
+            raise ValueError("grad: a tensor cannot be its own gradient; give it another one")
         if value is not None and (value.shape != self.shape or not value.is_stored):
             raise ShapeError(f"grad: must be stored and of shape {self.shape}; got {value.shape}")
         self._node.grad = value
@@ -369,6 +384,9 @@ class Tensor:
     def __bool__(self) -> bool:
         return bool(self.item())
 
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len: a scalar has no length")
@@ -400,6 +418,7 @@ def record(
     Raises:
         BackendError: the tensors are on different devices.
     """
+    check_size(fn.__name__.removeprefix("ggml_"), shape)
     sources = [a for a in args if isinstance(a, Tensor)]
     where = sources[0].device
     for source in sources:

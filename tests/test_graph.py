@@ -36,6 +36,13 @@ def test_a_tensor_can_be_part_of_several_graphs() -> None:
         second.read(a)
 
 
+def test_nothing_is_read_before_the_first_run() -> None:
+    y = pg.ones((3,)) * 2.0
+    g = pg.Graph([y])
+    with pytest.raises(pg.BackendError, match="has not run yet"):
+        g.read(y)
+
+
 def test_gradients_accumulate_over_runs_and_scale_with_the_seed() -> None:
     w, dw, seed = pg.tensor([1.0, 2.0]), pg.zeros((2,)), pg.tensor(0.5)
     x = pg.tensor([3.0, 4.0])

@@ -177,6 +177,77 @@ def test_mistakes_are_python_errors(call, error, words) -> None:
         call(pg.ones((4, 5)))
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: pg.ops.pad(pg.ones((2, 2)), [(0, 2**31 - 2), (0, 2**31 - 2)]),
+        lambda: pg.ops.pad(pg.ones((1, 1, 1, 1)), [(0, 2**30)] * 4),
+        lambda: pg.ops.conv_transpose_2d(
+            pg.ones((1, 1, 3000, 3000)), pg.ones((1, 1, 2, 2)), stride=2**20
+        ),
+        lambda: pg.ops.upscale(pg.ops.upscale(pg.ones((2, 2)), 2**15), 2**15),
+        lambda: pg.ops.broadcast_to(pg.ones((1,)), (2**30, 2**30)),
+        lambda: pg.zeros((2**31, 2**31)),
+    ],
+)
+def test_results_beyond_any_memory_are_refused_before_they_are_made(call) -> None:
+    with pytest.raises(ShapeError, match="too many elements"):
+        call()
+
+
+@pytest.mark.parametrize("shape", ["12", (2.7,), [None], 1.5, ((1,),)])
+def test_shapes_are_integers(shape) -> None:
+    with pytest.raises(ShapeError, match="must be integers"):
+        pg.zeros(shape)
+
+
+def test_in_place_ops_write_only_where_they_may() -> None:
+    rows = pg.tensor([0])
+    for dst in (
+        pg.zeros((4, 3)).T,
+        pg.ones((3, 4)) + 1.0,
+        pg.tensor(np.ones((3, 4)), requires_grad=True),
+    ):
+        with pytest.raises(ValueError, match="set_rows: dst must be a stored tensor"):
+            pg.ops.set_rows(dst, pg.ones((1, 4)), rows)
+    ids = pg.tensor([0, 1])
+    with pytest.raises(DTypeError, match="must be f32 or f16"):
+        pg.ops.cpy(pg.tensor([99, 99]), ids)
+    with pytest.raises(ValueError, match="dst must be stored, or a view"):
+        pg.ops.cpy(pg.ones((2,)), pg.ones((2,)) * 2.0)
+
+
+def test_a_scalar_has_no_elements_to_iterate() -> None:
+    with pytest.raises(TypeError, match="a scalar has no length"):
+        list(pg.tensor(1.0))
+
+
+def test_a_parameter_is_not_its_own_gradient() -> None:
+    w = pg.tensor([1.0], requires_grad=True)
+    with pytest.raises(ValueError, match="own gradient"):
+        w.grad = w
+    loss = (w * w).sum()
+    with pytest.raises(ValueError, match="own gradient"):
+        pg.Graph([], loss=loss, grads={w: w})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t: pg.ops.pad(t, [(0.5, 1)]),
+        lambda t: pg.ops.pad(t, [3]),
+        lambda t: pg.ops.roll(t, [1.5]),
+        lambda t: pg.ops.pad_reflect(t, 0.5, 1),
+        lambda t: pg.ops.rope(t, pg.tensor([0, 1]), n_dims="4"),
+        lambda t: pg.ops.rope(pg.ones((2, 3, 7)), pg.tensor([0, 1]), 6),
+        lambda t: pg.ops.cross_entropy(pg.ones((2, 3)), pg.tensor([0, 1]), ignore_index=0.5),
+    ],
+)
+def test_settings_are_not_cut_to_integers(call) -> None:
+    with pytest.raises(ValueError, match=r"integer|i32|even|from 0"):
+        call(pg.ones((2, 3, 4)))
+
+
 def test_ids_written_later_are_checked_too() -> None:
     ids = pg.tensor([0, 1])
     rows = pg.ops.get_rows(pg.ones((3, 2)), ids)

@@ -7,50 +7,10 @@ import math
 
 from .. import ops
 from ..errors import ShapeError
-from ..ops import cross_entropy
+from ..ops import cross_entropy, linear
 from ..tensor import Tensor
 
 __all__ = ["attention", "cross_entropy", "layer_norm", "linear", "rms_norm"]
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Multiply `x` by the transposed weight and add the bias.
-
-    y = x @ weight.T + bias
-
-    Args:
-        x: activations.
-        weight: one row per output feature.
-        bias: shift; None skips it.
-
-    Shape:
-        x (..., I), weight (O, I), bias (O,) -> (..., O)
-
-    Raises:
-        ShapeError: the widths differ, or bias is not (O,).
-
-    Source: ggml_mul_mat.
-
-    Example:
-        >>> linear(ones((2, 5, 4)), ones((3, 4))).shape
-        (2, 5, 3)
-    """
-    if weight.ndim != 2:
-        raise ShapeError(
-            f"linear: weight must be (out_features, in_features); got weight.shape={weight.shape}"
-        )
-    out_features, in_features = weight.shape
-    if x.ndim < 1 or x.shape[-1] != in_features:
-        raise ShapeError(
-            "linear: x.shape[-1] must equal in_features; "
-            f"got x.shape={x.shape}, in_features={in_features}"
-        )
-    if bias is not None and bias.shape != (out_features,):
-        raise ShapeError(
-            f"linear: bias.shape must be (out_features,) = ({out_features},); got {bias.shape}"
-        )
-    y = ops.mul_mat(weight, x)
-    return y if bias is None else ops.add(y, bias)
 
 
 def layer_norm(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..device import Device
+from ..dtypes import encode
 from ..errors import ShapeError
 from ..tensor import Tensor, tensor
 
@@ -126,6 +127,7 @@ class Module:
         Raises:
             KeyError: names are missing or unexpected.
             ShapeError: an array has another shape than its tensor.
+            DTypeError: an array does not hold numbers that its tensor takes.
 
         Example:
             >>> a, b = Linear(2, 3), Linear(2, 3)
@@ -141,8 +143,13 @@ class Module:
                     f"{type(self).__name__}.load_state_dict: {name} must have the shape "
                     f"{own[name].shape}; got {array.shape}: the file is of another configuration"
                 )
+        encoded = {
+            name: encode(array, own[name].dtype, f"{type(self).__name__}.load_state_dict: {name}")
+            for name, array in arrays.items()
+            if own[name].dtype.numpy is not None
+        }
         for name, array in arrays.items():
-            own[name].copy_(array)
+            own[name].copy_(encoded.get(name, array))
 
     def train(self, mode: bool = True) -> Module:
         """Set `training` here and below."""

@@ -101,6 +101,8 @@ def rope(
             f" got {positions.shape}"
         )
     dims = x.shape[-1] if n_dims is None else n_dims
+    if isinstance(dims, bool) or not isinstance(dims, int):
+        raise ShapeError(f"rope: n_dims must be an integer; got {n_dims!r}")
     # ggml copies the numbers that do not turn in pairs, too.
     if x.shape[-1] % 2 or dims % 2 or not 2 <= dims <= x.shape[-1]:
         raise ShapeError(

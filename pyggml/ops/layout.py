@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 from .._lib import lib
 from ..errors import ShapeError
@@ -46,7 +47,10 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Te
     need_float("pad", "x", x)
     if mode not in ("zeros", "circular"):
         raise ValueError(f"pad: mode must be zeros or circular; got {mode!r}")
-    pairs = [(int(before), int(after)) for before, after in widths]
+    try:
+        pairs = [(index(before), index(after)) for before, after in widths]
+    except (TypeError, ValueError):
+        raise ShapeError(f"pad: widths must be pairs of integers; got {widths!r}") from None
     if len(pairs) > x.ndim or any(n < 0 for pair in pairs for n in pair):
         raise ShapeError(f"pad: needs at most {x.ndim} pairs of numbers from 0; got {list(widths)}")
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
@@ -73,7 +77,8 @@ def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
     need_float("pad_reflect", "x", x)
     need_ndim("pad_reflect", "x", x, 1, 2, 3, 4)
     n = x.shape[-1]
-    if not (0 <= before < n and 0 <= after < n):
+    whole = isinstance(before, int) and isinstance(after, int)
+    if not (whole and 0 <= before < n and 0 <= after < n):
         raise ShapeError(f"pad_reflect: widths must be from 0 to {n - 1}; got {before} and {after}")
     shape = (*x.shape[:-1], n + before + after)
     return record(lib.ggml_pad_reflect_1d, [contiguous(x), int(before), int(after)], shape)
@@ -96,7 +101,10 @@ def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
         [3.0, 1.0, 2.0]
     """
     need_float("roll", "x", x)
-    steps = [int(s) for s in shifts]
+    try:
+        steps = [index(s) for s in shifts]
+    except TypeError:
+        raise ShapeError(f"roll: shifts must be integers; got {shifts!r}") from None
     if len(steps) > x.ndim:
         raise ShapeError(f"roll: at most {x.ndim} shifts; got {list(shifts)}")
     extents = x.shape[x.ndim - len(steps) :]

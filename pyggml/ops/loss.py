@@ -45,7 +45,8 @@ def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100
             "cross_entropy_rows: needs logits (N, V) and targets (N,);"
             f" got logits.shape={logits.shape}, targets.shape={targets.shape}"
         )
-    if isinstance(ignore_index, bool) or not -(2**31) <= ignore_index < 2**31:
+    whole = isinstance(ignore_index, int) and not isinstance(ignore_index, bool)
+    if not whole or not -(2**31) <= ignore_index < 2**31:
         raise ValueError(f"cross_entropy: ignore_index must fit i32; got {ignore_index!r}")
     args = [contiguous(logits), contiguous(targets), int(ignore_index)]
     return record(lib.ggml_cross_entropy_rows, args, targets.shape)

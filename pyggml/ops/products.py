@@ -91,7 +91,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     need_tensor("linear", "weight", weight)
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            "linear: x.shape[-1] must equal weight.shape[1] of a 2-d weight;"
+            "linear: x.shape[-1] must equal in_features of weight (out_features, in_features);"
             f" got x.shape={x.shape}, weight.shape={weight.shape}"
         )
     result = mul_mat(weight, x)

@@ -78,6 +78,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
 
     Raises:
         ShapeError: the extents do not fit, or a number is not a row of dst.
+        ValueError: dst is a recorded op, or a parameter.
 
     Source: ggml_set_rows.
     """
@@ -92,6 +93,8 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
             "set_rows: needs dst (N, C), src (M, C), rows (M,);"
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
+    if not dst.is_stored or dst.requires_grad:
+        raise ValueError("set_rows: dst must be a stored tensor that requires no gradient")
     check_row_numbers("set_rows", rows, dst.shape[0])
     return record(lib.ggml_set_rows, [dst, contiguous(src), contiguous(rows)], dst.shape, False)
 
@@ -111,7 +114,8 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
 
     Raises:
         ShapeError: the shapes differ.
-        DTypeError: ggml does not convert between the dtypes.
+        DTypeError: a dtype is not f32, f16 or bf16.
+        ValueError: dst is not stored, nor a view of what is, or it requires a gradient.
 
     Source: ggml_cpy.
     """
@@ -119,11 +123,14 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
     need_tensor("cpy", "dst", dst)
     if src.shape != dst.shape:
         raise ShapeError(f"cpy: shapes must be equal; got {src.shape} and {dst.shape}")
-    plain = ("f32", "f16", "bf16")
-    if src.dtype != dst.dtype and not (src.dtype.name in plain and dst.dtype.name in plain):
-        raise DTypeError(f"cpy: ggml does not convert {src.dtype.name} to {dst.dtype.name}")
-    if src.dtype.quantized:
-        raise DTypeError("cpy: quantised tensors cannot be copied element by element")
+    # Whole numbers may be row numbers, which are checked when `copy_` writes them.
+    for name, x in (("src", src), ("dst", dst)):
+        need_dtype("cpy", name, x, "f32", "f16", "bf16")
     if dst.requires_grad:
         raise ValueError("cpy: dst must not require a gradient; copy into dst.detach()")
+    root = dst.node
+    while root.buffer is None and root.ptr.op in _VIEWS[:3]:
+        root = root.srcs[0]
+    if root.buffer is None:
+        raise ValueError("cpy: dst must be stored, or a view of a stored tensor; use t.copy_")
     return record(lib.ggml_cpy, [src, dst], dst.shape, False)

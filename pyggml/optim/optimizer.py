@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import ops
+from ..dtypes import encode
 from ..errors import BackendError, ShapeError
 from ..graph import Graph
 from ..tensor import Tensor, tensor, zeros_group
@@ -197,11 +198,12 @@ class Optimizer(ABC):
                     f"{self._who}.load_state_dict: {key} must have the shape {value.shape}; "
                     f"got {arrays[key].shape}"
                 )
+            arrays[key] = encode(arrays[key], value.dtype, f"{self._who}.load_state_dict: {key}")
         steps = int(arrays["steps"].reshape(()))
         if steps < 0:
             raise ValueError(f"{self._who}.load_state_dict: steps must be >= 0; got {steps}")
-        self.lr = check_number(self._who, "lr", float(arrays["lr"].reshape(())))
-        self.steps = steps
+        lr = check_number(self._who, "lr", float(arrays["lr"].reshape(())))
+        self.lr, self.steps = lr, steps
         for key, value in own.items():
             value.copy_(arrays[key])
 

@@ -37,9 +37,10 @@ def test_linear(shape, bias):
 
 
 def test_linear_names_the_widths():
-    with pytest.raises(pg.ShapeError, match=r"got x.shape=\(2, 3, 5\), in_features=4"):
+    message = r"equal in_features .* got x.shape=\(2, 3, 5\), weight.shape=\(3, 4\)"
+    with pytest.raises(pg.ShapeError, match=message):
         nn.Linear(4, 3)(pg.ones((2, 3, 5)))
-    with pytest.raises(pg.ShapeError, match=r"bias\.shape must be"):
+    with pytest.raises(pg.ShapeError, match=r"bias must be \(3,\)"):
         nn.functional.linear(pg.ones((2, 4)), pg.ones((3, 4)), pg.ones((4,)))
     with pytest.raises(pg.ShapeError, match="weight must be"):
         nn.functional.linear(pg.ones((2, 4)), pg.ones((4,)))

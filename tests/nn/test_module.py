@@ -92,3 +92,13 @@ def test_repr_shows_the_tree():
     assert repr(nn.Sequential(nn.Linear(2, 3), nn.GELU())) == (
         "Sequential(\n  0: Linear(weight=(3, 2), bias=(3,))\n  1: GELU()\n)"
     )
+
+
+def test_a_state_that_does_not_fit_changes_nothing() -> None:
+    layer = nn.Linear(2, 3)
+    before = layer.state_dict()
+    bad = {"weight": np.full((3, 2), 5.0), "bias": np.array(["a", "b", "c"])}
+    with pytest.raises(pg.DTypeError, match="bias"):
+        layer.load_state_dict(bad)
+    for name, array in before.items():
+        np.testing.assert_array_equal(layer.state_dict()[name], array)

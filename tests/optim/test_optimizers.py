@@ -194,3 +194,11 @@ def test_clip_factor_is_pytorchs():
 def test_bad_arguments_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make(nn.Parameter([1.0, 2.0]))
+
+
+def test_a_state_of_another_kind_changes_nothing() -> None:
+    opt = AdamW([nn.Parameter([1.0, 2.0])], lr=0.5)
+    state = opt.state_dict() | {"steps": np.asarray(7), "0.m": np.array(["a", "b"])}
+    with pytest.raises(TypeError, match=r"0\.m"):
+        opt.load_state_dict(state)
+    assert opt.steps == 0
