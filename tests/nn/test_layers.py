@@ -42,7 +42,7 @@ def test_linear_names_the_widths():
         nn.Linear(4, 3)(pg.ones((2, 3, 5)))
     with pytest.raises(pg.ShapeError, match=r"bias must be \(3,\)"):
         nn.functional.linear(pg.ones((2, 4)), pg.ones((3, 4)), pg.ones((4,)))
-    with pytest.raises(pg.ShapeError, match="weight must be"):
+    with pytest.raises(pg.ShapeError, match="in_features of weight"):
         nn.functional.linear(pg.ones((2, 4)), pg.ones((4,)))
 
 
