@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,16 @@ class ArtifactDir:
 
     Args:
         path: the folder; it need not exist yet.
+
+    Raises:
+        ConfigError: the path is empty.
     """
 
     def __init__(self, path: str | Path):
+        if not str(path):
+            raise ConfigError("--artifact-dir must not be empty: give a folder, or . for this one")
         self.path = Path(path)
+        self._unlock: weakref.finalize[[int], ArtifactDir] | None = None
         self.model = self.path / "model.gguf"
         self.tokenizer = self.path / "tokenizer.json"
         self.config = self.path / "config.json"
@@ -134,31 +141,46 @@ class ArtifactDir:
                 "give another folder or change its permissions"
             )
 
-    def create(self, config: dict[str, Any]) -> None:
+    def create(self, config: dict[str, Any], overwrite: bool = False, hold: bool = False) -> None:
         """Make the folder, remove the files of an earlier run, and write the configuration.
 
         Args:
             config: what `read_config` shall give back.
+            overwrite: whether there may be an earlier run.
+            hold: whether other processes are kept out from then on, until `release`.
 
         Raises:
-            ConfigError: the folder cannot be made or written to.
+            ConfigError: the folder cannot be made or written to, another process trains in it,
+                or `check_new` refuses it.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with self.lock():
-                clean_stale(self.path)
-                for path in self.files():
-                    # The mark stays: a kill on the way leaves a folder that is still a run's.
-                    if path.is_dir():
-                        shutil.rmtree(path)
-                    elif path != self.config:
-                        path.unlink()
+            self.hold()
+            try:
+                # Another run may have come and gone since the caller looked.
+                self.check_new(overwrite)
+                self._clear()
                 self.write_config(config)
+            except BaseException:
+                self.release()
+                raise
+            if not hold:
+                self.release()
         except OSError as error:
             raise ConfigError(
                 f"--artifact-dir {self.path} cannot be written to ({error.strerror}): "
                 "give another folder"
             ) from error
+
+    def _clear(self) -> None:
+        """Remove the files of an earlier run."""
+        clean_stale(self.path)
+        for path in self.files():
+            # The mark stays: a kill on the way leaves a folder that is still a run's.
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path != self.config:
+                path.unlink()
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Replace `config.json`.
@@ -197,9 +219,8 @@ class ArtifactDir:
             )
         return record
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes out of the run while it trains.
+    def hold(self) -> None:
+        """Keep other processes out of the run until `release`; the folder must exist.
 
         Raises:
             ConfigError: another process is training here.
@@ -207,19 +228,42 @@ class ArtifactDir:
         try:
             import fcntl
         except ImportError:  # no such locks outside POSIX
-            yield
+            return
+        if self._unlock is not None:
             return
         fd = os.open(self.path, os.O_RDONLY)
         try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise ConfigError(
+                f"--artifact-dir {self.path} is in use by another process that trains: "
+                "wait for it, or give another folder"
+            ) from None
+        except OSError:
             # Some network file systems refuse locks on folders; they get none.
-            with suppress(OSError):
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise ConfigError(
-                        f"--artifact-dir {self.path} is in use by another process that trains: "
-                        "wait for it, or give another folder"
-                    ) from None
+            os.close(fd)
+            return
+        self._unlock = weakref.finalize(self, os.close, fd)
+
+    def release(self) -> None:
+        """Let other processes in again."""
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of the run for a while; within `hold`, until `release`.
+
+        Raises:
+            ConfigError: another process is training here.
+        """
+        if self._unlock is not None:
+            yield
+            return
+        self.hold()
+        try:
             yield
         finally:
-            os.close(fd)
+            self.release()

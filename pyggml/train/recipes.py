@@ -127,7 +127,8 @@ class LLMRun:
         Args:
             config: what to do.
             overwrite: whether a run that is in the folder may be replaced. Nothing of it is
-                touched before everything else of the new run is known to work.
+                touched before everything else of the new run is known to work. From then to the
+                end of `train`, other processes are kept out of the folder.
             callbacks: what looks on.
             note: told what is going on.
 
@@ -144,8 +145,12 @@ class LLMRun:
         note(f"tokenizer: {config.tokenizer}")
         tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
         run = cls(config, artifact, tokenizer, documents, callbacks, note)
-        artifact.create(run._record())
-        tokenizer.save(artifact.tokenizer)
+        artifact.create(run._record(), overwrite, hold=True)
+        try:
+            tokenizer.save(artifact.tokenizer)
+        except BaseException:
+            artifact.release()
+            raise
         return run
 
     @classmethod
@@ -171,14 +176,30 @@ class LLMRun:
         """
         artifact = ArtifactDir(artifact_dir)
         artifact.check_resume()
+        artifact.hold()
+        try:
+            return cls._resume(artifact, changes or {}, callbacks, note)
+        except BaseException:
+            artifact.release()
+            raise
+
+    @classmethod
+    def _resume(
+        cls,
+        artifact: ArtifactDir,
+        changes: dict[str, Any],
+        callbacks: Iterable[Callback],
+        note: Callable[[str], None],
+    ) -> LLMRun:
+        """`resume` in a folder that is held."""
         record = artifact.read_config()
         try:
-            before = TrainConfig.from_dict({**record["train"], "artifact_dir": str(artifact_dir)})
+            before = TrainConfig.from_dict({**record["train"], "artifact_dir": str(artifact.path)})
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{artifact.config}: field train is not the configuration of a run: {error}"
             ) from error
-        config = _merge(before, changes or {}, note)
+        config = _merge(before, changes, note)
         documents = _read(config)
         if artifact.tokenizer.exists():
             tokenizer = Tokenizer.from_file(artifact.tokenizer)
@@ -193,9 +214,8 @@ class LLMRun:
             note(f"the run is finished (step {step}); --steps with a larger number extends it")
         else:
             note(f"continuing after step {step}")
-        with artifact.lock():
-            artifact.write_config(run._record())
-            tokenizer.save(artifact.tokenizer)
+        artifact.write_config(run._record())
+        tokenizer.save(artifact.tokenizer)
         return run
 
     def _check_data(self, record: dict[str, Any]) -> None:
@@ -232,13 +252,16 @@ class LLMRun:
             TrainingError: a loss or gradient is not finite.
             CheckpointError: a checkpoint could not be written.
         """
-        with self.artifact.lock():
-            try:
-                result = self.trainer.fit()
-            except TrainingInterrupted:
+        try:
+            with self.artifact.lock():
+                try:
+                    result = self.trainer.fit()
+                except TrainingInterrupted:
+                    self.export()
+                    raise
                 self.export()
-                raise
-            self.export()
+        finally:
+            self.artifact.release()
         return result
 
     def export(self) -> None:

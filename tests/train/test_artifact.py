@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
 from pyggml.errors import FormatError
-from pyggml.train import ArtifactDir, ConfigError
+from pyggml.train import ArtifactDir, ConfigError, LLMRun, TrainConfig
 
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -37,7 +39,7 @@ def test_a_run_is_never_replaced_unasked(tmp_path):
 def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
     artifact = make_run(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    artifact.create({"note": 2})
+    artifact.create({"note": 2}, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "notes.txt"]
     assert artifact.read_config()["note"] == 2
 
@@ -117,3 +119,56 @@ def test_one_process_at_a_time(tmp_path):
         assert artifact.model.exists()
     with artifact.lock():
         assert artifact.holds_run
+
+
+def test_creating_looks_again(tmp_path):
+    artifact = make_run(tmp_path)
+    with pytest.raises(ConfigError, match="holds another run"):
+        artifact.create({"note": 2})
+    assert artifact.model.read_bytes() == b"model"
+    with artifact.lock():
+        assert artifact.read_config()["note"] == 1
+
+
+def small(folder, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
+    return TrainConfig(
+        text=(str(text),), tokenizer="chars", artifact_dir=str(folder), layers=1, heads=1, embd=8,
+        seq_len=8, steps=2, warmup=0, threads=1, sample_tokens=0,
+    )  # fmt: skip
+
+
+def test_a_run_that_was_made_meanwhile_stays(tmp_path):
+    """The other run comes while the text is being read, and is finished before that ends."""
+    folder = tmp_path / "run"
+    with pytest.raises(ConfigError, match="holds another run"):
+        LLMRun.prepare(small(folder, tmp_path), note=lambda text: make_run(folder))
+    assert (folder / "model.gguf").read_bytes() == b"model"
+    assert (folder / "checkpoints" / "step-000001").is_dir()
+
+
+def test_nobody_comes_between_preparation_and_training(tmp_path):
+    pytest.importorskip("fcntl")
+    folder = tmp_path / "run"
+    code = (
+        "import sys\nfrom pyggml.train import ArtifactDir, ConfigError\n"
+        "try:\n    ArtifactDir(sys.argv[1]).create({}, overwrite=True)\n"
+        "except ConfigError as error:\n    print(error)\n"
+    )
+
+    def other():
+        return subprocess.run(
+            [sys.executable, "-c", code, str(folder)],
+            capture_output=True, text=True, check=True, cwd=tmp_path,
+        ).stdout  # fmt: skip
+
+    run = LLMRun.prepare(small(folder, tmp_path))
+    assert "in use" in other()
+    run.train()
+    assert run.artifact.model.is_file()
+    again = LLMRun.resume(str(folder))
+    assert "in use" in other()
+    again.train()
+    assert other() == ""
+    assert not run.artifact.model.exists()
