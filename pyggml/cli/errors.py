@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -34,6 +35,10 @@ def friendly_errors() -> Iterator[None]:
     Raises:
         typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C, 1 for other failures.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal without UTF-8 shows a question mark rather than an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     if not logging.getLogger().handlers:
         level = logging.INFO if _debug() else logging.WARNING
         logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)

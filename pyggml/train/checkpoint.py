@@ -128,6 +128,8 @@ def _join(arrays: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
         place = state
         for key in outer:
             place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                raise ValueError(f"{name!r} lies below a value")
         place[last] = value
     return state
 
@@ -262,12 +264,15 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         _check_file(path / name, state_path, record["files"])
     values = _typed(record, "optimizer", dict, state_path)
     known = {f.name for f in fields(TrainState)}
-    return Checkpoint(
-        path,
-        TrainState(**{key: value for key, value in record.items() if key in known}),
-        load_safetensors(path / _MODEL),
-        _join(load_safetensors(path / _OPTIMIZER), values),
-    )
+    state = TrainState(**{key: value for key, value in record.items() if key in known})
+    model, arrays = load_safetensors(path / _MODEL), load_safetensors(path / _OPTIMIZER)
+    try:
+        optimizer = _join(arrays, values)
+    except ValueError as error:
+        raise FormatError(
+            f"{state_path}: field 'optimizer' is inconsistent: {error}; {_instead(path)}"
+        ) from error
+    return Checkpoint(path, state, model, optimizer)
 
 
 def _read_state(path: Path) -> dict[str, Any]:
@@ -312,8 +317,11 @@ def _read_state(path: Path) -> dict[str, Any]:
         )
     for name in ("loader", "rng", "config", "files"):
         _typed(record, name, dict, path)
-    for name in ("best", "data"):
-        _typed(record, name, (dict, type(None)), path)
+    best = _typed(record, "best", (dict, type(None)), path)
+    if best is not None:
+        _typed(best, "step", int, path)
+        _typed(best, "loss", (int, float), path)
+    _typed(record, "data", (dict, type(None)), path)
     return record
 
 

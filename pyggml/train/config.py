@@ -13,6 +13,7 @@ __all__ = ["ConfigError", "TrainConfig", "option_name"]
 
 # A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
 _BPE_SIZE_MIN = 257
+_BPE_SIZE_MAX = 10**6
 _SEED_MAX = 2**63 - 1
 
 # Changing one of these would train another model, or the same one on other data, so a resumed
@@ -158,10 +159,23 @@ class TrainConfig:
         object.__setattr__(self, "text", tuple(str(path) for path in paths))
         object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
         object.__setattr__(self, "tokenizer", str(self.tokenizer))
+        self._check_strings()
         self._check_counts()
         self._check_numbers()
         self._check_tokenizer()
         self._check_together()
+
+    def _check_strings(self) -> None:
+        """Texts, which must be texts."""
+        for name in ("device", "prompt", "arch", "preset"):
+            value = getattr(self, name)
+            if value is None and name in ("arch", "preset"):
+                continue
+            if not isinstance(value, str):
+                raise ConfigError(f"{option_name(name)} must be text; got {value!r}: give a name")
+        for name, paths in (("text", self.text), ("artifact_dir", (self.artifact_dir,))):
+            if "" in paths:
+                raise ConfigError(f"{option_name(name)} must not be empty: give a path")
 
     def _check_counts(self) -> None:
         """Whole numbers and their smallest values."""
@@ -239,10 +253,11 @@ class TrainConfig:
         if not spec.startswith("bpe:"):
             return
         size = spec[len("bpe:") :]
-        if not size.isascii() or not size.isdigit() or int(size) < _BPE_SIZE_MIN:
+        digits = size.isascii() and size.isdigit() and len(size) < len(str(_BPE_SIZE_MAX)) + 1
+        if not digits or not _BPE_SIZE_MIN <= int(size) <= _BPE_SIZE_MAX:
             raise ConfigError(
-                f"--tokenizer bpe:SIZE needs a whole number of at least {_BPE_SIZE_MIN} "
-                f"(the 256 bytes and the end-of-text mark); got {spec!r}: try bpe:2048"
+                f"--tokenizer bpe:SIZE needs a whole number from {_BPE_SIZE_MIN} (the 256 bytes "
+                f"and the end-of-text mark) to {_BPE_SIZE_MAX}; got {spec!r}: try bpe:2048"
             )
 
     def _check_together(self) -> None:

@@ -66,11 +66,11 @@ def _training(run: LLMRun) -> str:
     config, total = run.config, run.trainer.total_steps
     times = f" × {config.accumulate}" if config.accumulate > 1 else ""
     per_step = config.batch_size * config.accumulate * run.seq_len
-    rates = [run.trainer.schedule(step) for step in range(total)]
+    last_lr = run.trainer.schedule(total - 1)
     return (
         f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
-        f"learning rate {max(rates):.2g} to {rates[-1]:.2g}, clip {config.clip:g}, "
+        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}, "
         f"seed {config.seed}"
     )
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..data import Loader, TokenDataset
 from .metrics import EvalMetrics, perplexity
-from .step import IGNORE_INDEX, Batch, TrainStep
+from .step import Batch, TrainStep
 
 __all__ = ["eval_batches", "evaluate"]
 
@@ -32,30 +33,20 @@ def eval_batches(
         ids (N,) -> x (B, T), y (B, T), both int32
 
     Raises:
-        ValueError: fewer than two tokens.
+        ValueError: fewer than two tokens, or a size below one.
 
     Example:
         >>> [y.tolist() for _, y in eval_batches(np.arange(4), 2, 2)]
         [[[1, 2], [3, -100]]]
     """
-    if ids.size < 2:
-        raise ValueError(
-            f"eval_batches: at least 2 tokens are needed; got {ids.size}: use more text"
-        )
-    starts = np.arange(0, ids.size - 1, seq_len)
-    size = min(batch_size, starts.size)
-    n_batches = -(-starts.size // size)
-    chosen = np.arange(n_batches)
-    if max_batches is not None and max_batches < n_batches:
-        chosen = np.linspace(0, n_batches - 1, max_batches).round().astype(int)
-    for number in chosen:
-        x = np.zeros((size, seq_len), np.int32)
-        y = np.full((size, seq_len), IGNORE_INDEX, np.int32)
-        for row, start in enumerate(starts[number * size : (number + 1) * size]):
-            window = ids[start : start + seq_len + 1]
-            x[row, : window.size - 1] = window[:-1]
-            y[row, : window.size - 1] = window[1:]
-        yield x, y
+    dataset = TokenDataset(ids, seq_len, keep_tail=True)
+    size = min(batch_size, len(dataset))
+    loader = Loader(dataset, size, shuffle=False, pad_last=True)
+    chosen: Iterable[int] = range(len(loader))
+    if max_batches is not None and max_batches < len(loader):
+        chosen = np.linspace(0, len(loader) - 1, max_batches).round().astype(int).tolist()
+    wanted = set(chosen)
+    return (batch for number, batch in enumerate(loader.once()) if number in wanted)
 
 
 def evaluate(

@@ -117,6 +117,8 @@ class MetricsFile:
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(fd, line.encode())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         finally:
             os.close(fd)
 

@@ -28,7 +28,11 @@ def _smooth(values: list[float], weight: float) -> list[float]:
 
 def _points(lines: list[dict[str, Any]], kind: str) -> tuple[list[int], list[float]]:
     """Steps and finite losses of one kind of line."""
-    chosen = [line for line in lines if line.get("kind") == kind and line.get("loss") is not None]
+    chosen = [
+        line
+        for line in lines
+        if line.get("kind") == kind and isinstance(line.get("loss"), (int, float))
+    ]
     return [line["step"] for line in chosen], [float(line["loss"]) for line in chosen]
 
 

@@ -28,7 +28,7 @@ from .interrupt import TrainingInterrupted
 from .metrics import read_metrics
 from .plan import OutOfMemoryError, format_bytes
 from .plot import plot_loss
-from .sizes import default_seq_len, estimate_parameters, model_config
+from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
 from .trainer import FitResult, Trainer
 
 __all__ = ["LLMRun"]
@@ -87,7 +87,7 @@ class LLMRun:
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
         where = _choose_device(config)
-        _check_estimate(estimate_parameters(self.arch, sizes), where)
+        _check_estimate(estimate_parameters(self.arch, sizes), cache_bytes(sizes), where)
         ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
         self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
         self.seq_len = default_seq_len(config, sizes.context)
@@ -327,14 +327,19 @@ def _choose_device(config: TrainConfig) -> Device:
     return where
 
 
-def _check_estimate(parameters: int, where: Device) -> None:
-    """Refuse a model whose weights alone do not fit, before any is made."""
+def _check_estimate(parameters: int, cache: int, where: Device) -> None:
+    """Refuse a model whose weights or context alone do not fit, before any is made."""
     needed, free = parameters * _BYTES_PER_PARAMETER, where.memory_free
     if free and needed > free:
         raise OutOfMemoryError(
             f"train: {parameters:,} parameters need {format_bytes(needed)} with gradients and "
             f"optimizer state, but {where.name} has {format_bytes(free)} free: choose a smaller "
             "--preset, or fewer --layers or a smaller --embd"
+        )
+    if free and cache > free:
+        raise OutOfMemoryError(
+            f"train: the keys and values of a whole context need {format_bytes(cache)}, but "
+            f"{where.name} has {format_bytes(free)} free: choose a shorter --context"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..models import MODELS
 from .config import ConfigError, TrainConfig
 
-__all__ = ["default_seq_len", "estimate_parameters", "model_config"]
+__all__ = ["cache_bytes", "default_seq_len", "estimate_parameters", "model_config"]
 
 # A million parameters with a vocabulary of 2,048: on two cores a wider or deeper model sees the
 # embedded text too seldom in two minutes to write as well.
@@ -148,3 +148,14 @@ def estimate_parameters(arch: str, sizes: Any) -> int:
     block = 2 * width * width + 2 * width * kv_width + matrices_in_mlp * width * ffn
     tables = sizes.vocab_size * (1 if sizes.tie else 2) + (sizes.context if arch == "gpt2" else 0)
     return int(sizes.n_layer * block + tables * width)
+
+
+def cache_bytes(sizes: Any) -> int:
+    """Bytes of the keys and values that the sample at the end remembers.
+
+    Args:
+        sizes: the model's configuration.
+    """
+    heads = getattr(sizes, "n_kv_head", sizes.n_head)
+    per_token = 2 * sizes.n_layer * heads * (sizes.n_embd // sizes.n_head)
+    return int(4 * sizes.context * per_token)

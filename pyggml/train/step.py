@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..tensor import Tensor, tensor, zeros
 
-__all__ = ["IGNORE_INDEX", "Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
+__all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
 
-IGNORE_INDEX = -100
 Batch = tuple[np.ndarray, np.ndarray]
 LossFunction = Callable[[Any, Tensor, Tensor], Tensor]
 

@@ -18,7 +18,7 @@ from ..optim.schedules import warmup_cosine
 from ..random import random_generator
 from .callbacks import Callback
 from .checkpoint import Checkpoint, TrainState, latest_checkpoint, load_checkpoint, save_checkpoint
-from .config import TrainConfig
+from .config import ConfigError, TrainConfig
 from .evaluate import eval_batches, evaluate
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .metrics import EvalMetrics, StepMetrics
@@ -327,8 +327,10 @@ class Trainer:
                 raise FormatError(f"{where / what}: does not fit this run: {reason}") from error
         try:
             random_generator().bit_generator.state = state.rng["generator"]
-        except (KeyError, ValueError, TypeError) as error:
-            raise FormatError(f"{where / 'state.json'}: rng is not a state: {error}") from error
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise FormatError(
+                f"{where / 'state.json'}: field 'rng' is not the state of a generator: {error}"
+            ) from error
         self.step, self.tokens, self.elapsed_s = state.step, state.tokens, state.elapsed_s
         self.best = state.best
         self.last_checkpoint = where
@@ -360,10 +362,18 @@ def default_schedule(config: TrainConfig, total_steps: int) -> Callable[[int], f
     Args:
         config: rates, and the length of the warm-up.
         total_steps: steps of the whole run.
+
+    Raises:
+        ConfigError: the warm-up is longer than the run.
     """
+    if config.warmup is not None and config.warmup > total_steps:
+        raise ConfigError(
+            f"--warmup must not exceed the run's {total_steps} steps; got {config.warmup}: "
+            "lower it, or give more --steps"
+        )
     warmup = min(100, total_steps // 20) if config.warmup is None else config.warmup
     min_lr = config.lr / 10 if config.min_lr is None else config.min_lr
-    return warmup_cosine(config.lr, min(warmup, total_steps), total_steps, min_lr)
+    return warmup_cosine(config.lr, warmup, total_steps, min_lr)
 
 
 def _interval(value: int | None, total_steps: int, parts: int) -> int:

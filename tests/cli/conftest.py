@@ -48,9 +48,9 @@ def command(*args):
     return [sys.executable, "-m", "pyggml.cli", *map(str, args)]
 
 
-def pyggml(*args, timeout=300, **kwargs):
+def pyggml(*args, timeout=300, env=None, **kwargs):
     """Run the command line in a process of its own."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **(env or {})}
     environment.pop("PYGGML_DEBUG", None)
     return subprocess.run(
         command(*args),

@@ -114,6 +114,30 @@ def test_a_model_that_does_not_fit(cli, tmp_path, text_file):
     check(result, 1, "parameters need", "TB", "--preset")
 
 
+def test_a_context_that_does_not_fit(cli, tmp_path, text_file):
+    result = train(cli, tmp_path, "--text", text_file, context=10**12)
+    check(result, 1, "keys and values", "--context")
+
+
+def test_very_many_steps_start_at_once(tmp_path, text_file):
+    from pyggml.train import LLMRun, TrainConfig
+
+    config = TrainConfig(
+        text=str(text_file), artifact_dir=tmp_path / "run", steps=10**12, tokenizer="chars",
+        layers=1, heads=2, embd=16, seq_len=16, batch_size=4,
+    )  # fmt: skip
+    assert "1,000,000,000,000 steps" in dict(LLMRun.prepare(config).describe())["training"]
+
+
+def test_a_terminal_without_utf8(tmp_path, text_file):
+    done = pyggml(
+        "train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", *options(),
+        env={"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "6 steps of 4 ? 16" in done.stdout
+
+
 def test_an_option_that_is_no_number(cli, tmp_path):
     code, _, err = train(cli, tmp_path, layers="many")
     assert code == 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyggml.data import IGNORE_INDEX
 from pyggml.optim import SGD, AdamW
 from pyggml.train import NonFiniteError, TrainStep, eval_batches, evaluate
-from pyggml.train.step import IGNORE_INDEX
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same, tokens
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import json
 import signal
 
 import numpy as np
@@ -98,6 +99,31 @@ def test_default_warmup_and_floor():
     assert rate(19) < 0.12
     assert rate(20) == pytest.approx(0.1)
     assert default_schedule(TrainConfig(lr=1.0), 10_000)(99) < 1.0
+
+
+def test_a_warmup_longer_than_the_run_is_refused():
+    from pyggml.train import ConfigError
+
+    with pytest.raises(ConfigError, match="--warmup must not exceed the run's 9 steps; got 50"):
+        make_trainer(steps=None, epochs=1, warmup=50)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"generator": 3},
+        {"generator": {"bit_generator": "x"}},
+        {"generator": {"bit_generator": "PCG64", "state": None}},
+    ],
+)
+def test_a_damaged_generator_state_is_refused(tmp_path, state):
+    trainer = make_trainer(tmp_path, steps=2)
+    path = trainer.save()
+    record = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps({**record, "rng": state}))
+    with pytest.raises(FormatError, match=r"state\.json: field 'rng'"):
+        make_trainer(tmp_path, steps=2).resume()
 
 
 @pytest.mark.parametrize("stop", [1, 5, 7, 11])
