@@ -39,11 +39,10 @@ class StreamDecoder:
         """Take one token and return the text that is certain by now; often empty.
 
         Raises:
-            ValueError: the id is negative.
+            ValueError: the id is negative, or beyond the fillers of a padded embedding.
+            DTypeError: the id is not an integer.
         """
-        token_id = int(token_id)
-        if token_id < 0:
-            raise ValueError(f"StreamDecoder.push: token_id must be >= 0; got {token_id}")
+        token_id = self._tokenizer._number(token_id, "StreamDecoder.push: ids")
         if token_id >= self._tokenizer.vocab_size:
             return ""
         if self._alphabet is None:

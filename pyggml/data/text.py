@@ -93,7 +93,10 @@ def read_text(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     documents: dict[str, str] = {}
-    for path in map(Path, paths):
+    for given in paths:
+        if not os.fspath(given):
+            raise FormatError("read_text: a path must not be empty; name a file, or . for a folder")
+        path = Path(given)
         files = _files(path)
         texts = {os.path.realpath(file): _read(file) for file in files}
         if not any(text.strip() for text in texts.values()):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import FormatError
+from ..errors import DTypeError, FormatError
 from . import _vocab
 from ._files import read_config, replace_text
 from ._pieces import batches, check_bytes, check_covered, check_documents
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["END_OF_TEXT", "Tokenizer"]
 
 END_OF_TEXT = "<|endoftext|>"
+# The library sets memory aside for as many before it looks at the text.
+_BPE_SIZE_MAX = 10**6
+# Embeddings are padded to a multiple of some hundreds or thousands; further up there is a mistake.
+_FILLERS_MAX = 1 << 14
 # Where a tokenizer file does not say which token ends or begins a text; the first known one counts.
 _EOS_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "</s>", "<eos>", "[SEP]")
 _BOS_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "[CLS]", END_OF_TEXT)
@@ -115,11 +120,11 @@ class Tokenizer:
 
         Args:
             texts: documents.
-            vocab_size: tokens wanted, at least 257 (256 bytes and the end of text). A short text
-                gives fewer.
+            vocab_size: tokens wanted, from 257 (256 bytes and the end of text) to 1,000,000. A
+                short text gives fewer.
 
         Raises:
-            ValueError: the size is too small, or there is no text.
+            ValueError: the size is too small or too large, or there is no text.
 
         Source: Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019 (GPT-2).
         """
@@ -127,10 +132,11 @@ class Tokenizer:
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-        if isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 257:
+        whole = isinstance(vocab_size, int) and not isinstance(vocab_size, bool)
+        if not whole or not 257 <= vocab_size <= _BPE_SIZE_MAX:
             raise ValueError(
                 f"Tokenizer.train_bpe: vocab_size must be an integer >= 257 (256 bytes and"
-                f" {END_OF_TEXT}); got {vocab_size!r}"
+                f" {END_OF_TEXT}) and <= {_BPE_SIZE_MAX}; got {vocab_size!r}; try 4096"
             )
         documents = check_documents(texts, "train_bpe")
         backend = Backend(models.BPE())
@@ -227,15 +233,16 @@ class Tokenizer:
         if spec == "chars":
             return cls.chars(texts)
         if isinstance(spec, str) and spec.startswith("bpe:"):
-            if not spec[4:].isascii() or not spec[4:].isdigit():
+            # Python itself refuses to read numbers of thousands of digits.
+            if not spec[4:].isascii() or not spec[4:].isdigit() or len(spec) > 24:
                 raise ValueError(
-                    f"Tokenizer.from_spec: must be bpe:SIZE as in bpe:4096; got {spec!r}"
+                    f"Tokenizer.from_spec: must be bpe:SIZE as in bpe:4096; got {spec!r:.40}"
                 )
             return cls.train_bpe(texts, int(spec[4:]))
-        if not Path(spec).exists():
+        if not os.fspath(spec) or not Path(spec).exists():
             raise FormatError(
-                f"Tokenizer.from_spec: {os.fspath(spec)}: no such file; name a tokenizer JSON file,"
-                " chars, or bpe:SIZE"
+                f"Tokenizer.from_spec: {os.fspath(spec) or repr('')}: no such file; name a"
+                " tokenizer JSON file, chars, or bpe:SIZE"
             )
         return cls.from_file(spec)
 
@@ -353,17 +360,30 @@ class Tokenizer:
         """Turn token ids back into text.
 
         Args:
-            ids: token ids; fillers of a padded embedding, from `vocab_size` on, are empty.
+            ids: token ids; fillers of a padded embedding, the 16,384 ids from `vocab_size` on, are
+                empty.
             skip_special: whether special tokens are left out.
 
         Raises:
-            ValueError: an id is negative.
+            ValueError: an id is negative, or beyond the fillers.
+            DTypeError: an id is not an integer.
         """
-        numbers = [int(number) for number in ids]
-        if any(number < 0 for number in numbers):
-            raise ValueError(f"Tokenizer.decode: ids must be >= 0; got {min(numbers)}")
+        numbers = [self._number(number) for number in ids]
         known = [number for number in numbers if number < self.vocab_size]
         return str(self._backend.decode(known, skip_special_tokens=skip_special))
+
+    def _number(self, token_id: Any, who: str = "Tokenizer.decode: ids") -> int:
+        """A token id, checked."""
+        try:
+            number = operator.index(token_id)
+        except TypeError:
+            raise DTypeError(f"{who} must be integers; got {token_id!r}") from None
+        if not 0 <= number < self.vocab_size + _FILLERS_MAX:
+            raise ValueError(
+                f"{who} must be >= 0 and, fillers included, < {self.vocab_size + _FILLERS_MAX};"
+                f" got {number}: is it of another tokenizer?"
+            )
+        return number
 
     def stream(self, skip_special: bool = True) -> StreamDecoder:
         """Start to decode token by token, never giving out half a character."""

@@ -11,6 +11,7 @@ __all__ = ["IGNORE_INDEX", "Dataset", "RandomWindows", "TokenDataset", "split_to
 
 # A target that cross-entropy leaves out; the value is PyTorch's default.
 IGNORE_INDEX = -100
+_ID_MAX = 2**31 - 1
 
 
 @runtime_checkable
@@ -34,7 +35,18 @@ def _checked_ids(ids: Any, who: str) -> np.ndarray:
             f"{who}: ids must be a one-dimensional integer array; got shape {array.shape},"
             f" dtype {array.dtype}; concatenate the documents' tokens first"
         )
-    return array
+    # A memory map is looked at where it is read, not all at once.
+    return array if isinstance(array, np.memmap) else _in_range(array, who)
+
+
+def _in_range(ids: np.ndarray, who: str) -> np.ndarray:
+    """Refuse ids that are none, or that int32 would turn into others."""
+    if ids.size and (ids.min() < 0 or ids.max() > _ID_MAX):
+        raise ValueError(
+            f"{who}: ids must lie between 0 and {_ID_MAX}; got {ids.min()} to {ids.max()};"
+            " give token ids as a tokenizer makes them"
+        )
+    return ids
 
 
 def _positive(value: int, name: str, who: str) -> int:
@@ -54,7 +66,7 @@ def split_tokens(ids: np.ndarray, validation: float = 0.1) -> tuple[np.ndarray, 
         ids (N,) -> (int(N * (1 - validation)),), (the rest,)
 
     Raises:
-        ValueError: the share is out of range, or ids is not an integer vector.
+        ValueError: the share is out of range, or ids is not a vector of token ids.
 
     Source: the 90 / 10 split of nanoGPT's `prepare.py`.
 
@@ -86,7 +98,8 @@ class _Windows:
 
     def _gather(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read whole windows at the given starts: (B,) -> x (B, T), y (B, T)."""
-        rows = self.ids[starts[:, None] + np.arange(self.seq_len + 1)].astype(np.int32)
+        rows = self.ids[starts[:, None] + np.arange(self.seq_len + 1)]
+        rows = _in_range(rows, type(self).__name__).astype(np.int32)
         return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
 
 
@@ -105,8 +118,9 @@ class TokenDataset(_Windows):
         ids (N,) -> item: x (T,), y (T,), both int32
 
     Raises:
-        ValueError: the text is shorter than one window (two tokens with `keep_tail`), or a size
-            is not positive.
+        ValueError: the text is shorter than one window (two tokens with `keep_tail`), a size is
+            not positive, or an id is negative or does not fit into int32; the ids of a memory map
+            are looked at as they are read.
 
     Example:
         >>> x, y = TokenDataset(np.arange(10), seq_len=4)[1]
@@ -156,7 +170,8 @@ class TokenDataset(_Windows):
         x = np.zeros((items.size, self.seq_len), np.int32)
         y = np.full((items.size, self.seq_len), IGNORE_INDEX, np.int32)
         x[~is_tail], y[~is_tail] = self._gather(items[~is_tail] * self.stride)
-        tail = self.ids[self._tail_start :][: self.seq_len + 1].astype(np.int32)
+        tail = self.ids[self._tail_start :][: self.seq_len + 1]
+        tail = _in_range(tail, "TokenDataset").astype(np.int32)
         x[is_tail, : tail.size - 1] = tail[:-1]
         y[is_tail, : tail.size - 1] = tail[1:]
         return x, y
@@ -199,7 +214,8 @@ class RandomWindows(_Windows):
         ids (N,) -> x (B, T), y (B, T), both int32
 
     Raises:
-        ValueError: the text is shorter than one window.
+        ValueError: the text is shorter than one window, or an id is negative or does not fit into
+            int32; the ids of a memory map are looked at as they are read.
 
     Example:
         >>> len(RandomWindows(np.arange(101), seq_len=10))

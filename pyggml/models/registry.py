@@ -68,6 +68,10 @@ def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
         FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
     """
+    if not os.fspath(path):
+        raise FileNotFoundError(
+            "load: path must be a GGUF file or a folder with model.gguf; got an empty path"
+        )
     path = Path(path)
     file_path = path / "model.gguf" if path.is_dir() else path
     if not file_path.exists():
@@ -87,5 +91,8 @@ def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer
 
-            tokenizer = Tokenizer.from_gguf_metadata(file.metadata)
+            try:
+                tokenizer = Tokenizer.from_gguf_metadata(file.metadata)
+            except FormatError as error:
+                raise FormatError(f"{file_path}: {error}") from error
     return model, tokenizer

@@ -92,3 +92,13 @@ def test_a_python_without_the_embedded_text(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
     with pytest.raises(FormatError, match="pydoc_data"):
         embedded_text()
+
+
+@pytest.mark.parametrize("paths", ["", [""], ["a.txt", ""]])
+def test_an_empty_path_is_not_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: str | list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FormatError, match="must not be empty"):
+        read_text(paths)

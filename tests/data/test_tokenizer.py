@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers")
 from pyggml.data import END_OF_TEXT, Tokenizer, _pieces, embedded_text
-from pyggml.errors import FormatError
+from pyggml.errors import DTypeError, FormatError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TEXT = ["Hello there, it's a test. 123\n\n  Indented é 漢字 🚀🚁!", "The other one."]
@@ -160,6 +161,29 @@ def test_decoding_filler_tokens_gives_nothing() -> None:
     assert BPE.decode([BPE.vocab_size + 3, *BPE.encode("a")]) == "a"
     with pytest.raises(ValueError, match=">= 0"):
         BPE.decode([-1])
+
+
+@pytest.mark.parametrize("decode", [BPE.decode, lambda ids: [BPE.stream().push(i) for i in ids]])
+def test_ids_that_are_none_are_refused(decode: Callable) -> None:
+    with pytest.raises(ValueError, match="got 1000000"):
+        decode([10**6])
+    with pytest.raises(DTypeError, match=r"integers; got 1\.5"):
+        decode([1.5])
+    with pytest.raises(DTypeError, match="integers"):
+        decode(np.array([1.0]))
+
+
+@pytest.mark.parametrize("size", ["99999999999999999999", "9" * 5000, "1000001"])
+def test_sizes_beyond_any_vocabulary_are_refused(size: str) -> None:
+    with pytest.raises(ValueError, match=r"^Tokenizer\.(train_bpe|from_spec): .*(99|1000001)"):
+        Tokenizer.from_spec(f"bpe:{size}", ["a text"])
+    with pytest.raises(ValueError, match=r"Tokenizer\.train_bpe: vocab_size .* <= 1000000"):
+        Tokenizer.train_bpe(["a text"], 10**20)
+
+
+def test_an_empty_path_is_no_tokenizer() -> None:
+    with pytest.raises(FormatError, match=r"''.*no such file"):
+        Tokenizer.from_spec("", ["a text"])
 
 
 @pytest.mark.parametrize("tokenizer", [BPE, CHARS])

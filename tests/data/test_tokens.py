@@ -111,3 +111,19 @@ def test_random_windows_start_anywhere_alike() -> None:
     assert x[:, 0].tolist() == [0, 10]
     assert y[:, -1].tolist() == [10, 20]
     assert dataset.order(None).tolist() == [0, 10]
+
+
+@pytest.mark.parametrize("wrong", [2**40, 2**31, -1])
+@pytest.mark.parametrize("kind", [TokenDataset, RandomWindows])
+def test_ids_that_int32_would_change_are_refused(kind: type, wrong: int, tmp_path: Path) -> None:
+    ids = np.arange(50, dtype=np.int64)
+    ids[-1] = wrong
+    with pytest.raises(ValueError, match=f"{kind.__name__}: ids must lie between 0 .*{wrong}"):
+        kind(ids, 5)
+    mapped = np.memmap(tmp_path / "ids", np.int64, "w+", shape=50)
+    mapped[:] = ids
+    windows = kind(mapped, 5) if kind is RandomWindows else kind(mapped, 5, keep_tail=True)
+    assert windows.batch(np.array([0]))[0].tolist() == [[0, 1, 2, 3, 4]]
+    last = 44 if kind is RandomWindows else len(windows) - 1
+    with pytest.raises(ValueError, match="ids must lie between 0"):
+        windows.batch(np.array([last]))

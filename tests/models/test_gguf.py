@@ -4,6 +4,7 @@ import pytest
 
 import pyggml as pg
 from pyggml.data import Tokenizer
+from pyggml.errors import FormatError
 from pyggml.io import GGUFFile, u32, write_gguf
 from pyggml.models import build, load
 
@@ -158,3 +159,18 @@ def test_missing_and_damaged_files_are_named(tmp_path):
         load(tmp_path)
     with pytest.raises(ValueError, match="dtype must be one of f32"):
         make("llama").save_gguf(tmp_path / "model.gguf", dtype="f8")
+
+
+def test_an_empty_path_is_not_this_folder(tmp_path, monkeypatch):
+    make("llama").save_gguf(tmp_path / "model.gguf")
+    monkeypatch.chdir(tmp_path)
+    load(".")
+    with pytest.raises(FileNotFoundError, match="got an empty path"):
+        load("")
+
+
+def test_a_vocabulary_without_tokens_names_the_file(tmp_path):
+    path = tmp_path / "model.gguf"
+    rewrite("llama", path, {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2"})
+    with pytest.raises(FormatError, match=r"model\.gguf: .*tokenizer\.ggml\.tokens"):
+        load(path)
