@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -40,6 +41,14 @@ else:
 STAMP = ".vendor-stamp.json"
 # Raised when what this script makes of the same pin and patches changes.
 LAYOUT = 1
+PIN_FIELDS = (
+    "source.package",
+    "source.file",
+    "source.sha256",
+    "source.root",
+    "ggml.version",
+    "tree.subtree",
+)
 DATE = "2000-01-01T00:00:00+0000"
 NAME, EMAIL = "The ggml authors", "ggml@localhost"
 
@@ -57,9 +66,23 @@ class Project:
 
     def pin(self) -> dict[str, Any]:
         try:
-            return tomllib.loads(self.pin_file.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
+            pin = tomllib.loads(self.pin_file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise VendorError(f"the pin cannot be read: {self.pin_file}: {error}") from error
+        for place in PIN_FIELDS:
+            table, _, key = place.partition(".")
+            inner = pin.get(table)
+            if not isinstance(inner, dict) or not isinstance(inner.get(key), str):
+                raise VendorError(f"{self.pin_file} must have {place}, a text; add it")
+        if not re.fullmatch("[0-9a-f]{64}", pin["source"]["sha256"]):
+            raise VendorError(
+                f"{self.pin_file}: source.sha256 must be 64 digits of 0-9 and a-f; "
+                f"got {pin['source']['sha256']!r}"
+            )
+        extra = pin["tree"].get("extra", {})
+        if not isinstance(extra, dict) or not all(isinstance(v, str) for v in extra.values()):
+            raise VendorError(f"{self.pin_file}: tree.extra must be a table of texts")
+        return pin
 
     def patches(self) -> list[Path]:
         return sorted(self.patch_dir.glob("[0-9][0-9][0-9][0-9]-*.patch"))
@@ -136,7 +159,7 @@ def extract(pin: dict[str, Any], source: Path, target: Path) -> None:
                 out.parent.mkdir(parents=True, exist_ok=True)
                 out.write_bytes(file.read())
                 count += path.is_relative_to(subtree)
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise VendorError(f"{source} cannot be unpacked: {error}") from error
     missing = [str(path) for path in extra] + ([] if count else [str(subtree)])
     if missing:

@@ -54,3 +54,14 @@ def test_the_tensor_example(capsys: pytest.CaptureFixture[str]) -> None:
     exec(blocks(ENGLISH, "python")[1], {})
     # loss = mean((-1.5)^2, (-2.5)^2); d/dw = x^T (2 (x w) / 2)
     assert capsys.readouterr().out.split(maxsplit=1) == ["4.25", "[[-9.0], [-13.0]]\n"]
+
+
+def test_what_the_first_command_leaves_is_not_kept() -> None:
+    """Neither git nor the source package takes up the default folder of results."""
+    from pyggml.train import TrainConfig
+
+    folder = Path(TrainConfig.artifact_dir).parts[0]
+    assert f"/{folder}/" in (ROOT / ".gitignore").read_text().splitlines()
+    exclude = re.search(r"sdist\.exclude = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.S)
+    assert exclude is not None
+    assert f'"{folder}"' in exclude[1]

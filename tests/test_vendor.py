@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -364,3 +366,51 @@ def test_no_password_in_messages() -> None:
         sys.path.remove(str(SCRIPTS))
     assert vendor_fetch.redact("https://me:word@host/simple") == "https://***@host/simple"
     assert vendor_fetch.redact("https://host/simple") == "https://host/simple"
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["source.package", "source.file", "source.sha256", "source.root", "ggml.version",
+     "tree.subtree"],
+)  # fmt: skip
+def test_a_pin_that_lacks_a_field_names_it(box: Sandbox, place: str) -> None:
+    pin = box.root / "vendor" / "ggml.toml"
+    key = place.partition(".")[2]
+    table = f"[{place.partition('.')[0]}]"
+    head, _, tail = pin.read_text().partition(table)
+    lines = tail.splitlines(keepends=True)
+    lines.remove(next(line for line in lines if line.startswith(f"{key} =")))
+    pin.write_text(head + table + "".join(lines))
+    code, text = box.run("sync")
+    assert code == 1
+    assert "ggml.toml" in text
+    assert place in text
+
+
+@pytest.mark.parametrize("content", ["source = 3", "[source]\nsha256 = 5", "\xff"])
+def test_a_pin_of_other_kinds_is_refused(box: Sandbox, content: str) -> None:
+    (box.root / "vendor" / "ggml.toml").write_bytes(content.encode("latin-1"))
+    code, text = box.run("sync")
+    assert code == 1
+    assert "ggml.toml" in text
+
+
+def test_a_hash_that_is_none_is_refused(box: Sandbox) -> None:
+    box.set_pin("abc")
+    code, text = box.run("sync")
+    assert code == 1
+    assert "source.sha256 must be 64 digits" in text
+
+
+def test_a_damaged_stream_with_the_right_hash_is_refused(box: Sandbox) -> None:
+    write_archive(box.archive, {"src-1/deep/ggml/big.c": "x" * 100_000, **FILES})
+    packer = zlib.compressobj(wbits=31)
+    data = packer.compress(gzip.decompress(box.archive.read_bytes())[:50_000])
+    # Two bits of the seven announce a kind of block that does not exist.
+    data += packer.flush(zlib.Z_FULL_FLUSH) + b"\x07" * 64
+    box.archive.write_bytes(data)
+    box.set_pin(hashlib.sha256(data).hexdigest())
+    code, text = box.run("sync")
+    assert code == 1
+    assert "cannot be unpacked" in text
+    assert not box.tree.exists()
