@@ -15,7 +15,7 @@ from .checkpoint import (
 from .config import ConfigError, TrainConfig
 from .evaluate import eval_batches, evaluate
 from .interrupt import InterruptGuard, TrainingInterrupted
-from .metrics import EvalMetrics, MetricsFile, StepMetrics, perplexity, read_metrics
+from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
@@ -33,6 +33,7 @@ __all__ = [
     "InterruptGuard",
     "LLMRun",
     "MemoryPlan",
+    "MetricsError",
     "MetricsFile",
     "MetricsWriter",
     "NonFiniteError",

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .metrics import EvalMetrics, MetricsFile, StepMetrics
+from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -52,6 +54,10 @@ class MetricsWriter(Callback):
 
     Args:
         path: the file.
+
+    Raises:
+        MetricsError: from the hooks, when the file cannot be written; names it, the last
+            checkpoint and the way on.
     """
 
     def __init__(self, path: str | Path):
@@ -59,12 +65,31 @@ class MetricsWriter(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         """Drop what is later than the run."""
-        self.file.truncate_after(trainer.step)
+        with self._explained(trainer):
+            self.file.truncate_after(trainer.step)
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Append the step."""
-        self.file.write(metrics)
+        with self._explained(trainer):
+            self.file.write(metrics)
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         """Append the evaluation."""
-        self.file.write(metrics)
+        with self._explained(trainer):
+            self.file.write(metrics)
+
+    @contextmanager
+    def _explained(self, trainer: Trainer) -> Iterator[None]:
+        """Say what a failed write means for the run."""
+        try:
+            yield
+        except OSError as error:
+            if trainer.last_checkpoint is not None:
+                where = f"the last checkpoint, {trainer.last_checkpoint}, is whole"
+            else:
+                where = "there is no checkpoint yet"
+            raise MetricsError(
+                f"train: {self.file.path} could not be written at step {trainer.step} "
+                f"({error.strerror or error}); {where}. Make room or repair the folder, then "
+                "continue with --resume"
+            ) from error

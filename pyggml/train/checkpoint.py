@@ -41,10 +41,14 @@ _MODEL, _OPTIMIZER, _STATE, _LATEST = (
     "latest",
 )
 _CHUNK_BYTES = 1 << 20
+_COUNT_MAX = 2**63 - 1
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint could not be written; the earlier ones are as they were."""
+    """A checkpoint, or the mark that it is the latest, could not be written.
+
+    The earlier ones are as they were; the message says whether the new one is whole.
+    """
 
 
 @dataclass
@@ -155,8 +159,9 @@ def save_checkpoint(
 
     Raises:
         ValueError: keep is below 1.
-        CheckpointError: it could not be written, for instance because the disk is full; the
-            earlier checkpoints are whole and nothing is left of the new one.
+        CheckpointError: it could not be written, for instance because the disk is full. The
+            earlier checkpoints are whole; the new one is whole, too, if only `latest` could not
+            be written, and otherwise nothing is left of it. The message says which.
 
     Example:
         >>> save_checkpoint("checkpoints", TrainState(10, 20), model.state_dict(), {}).name
@@ -167,6 +172,7 @@ def save_checkpoint(
     directory = Path(directory)
     path = directory / f"step-{state.step:06d}"
     arrays, values = _split(optimizer)
+    before = list_checkpoints(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with atomic_dir(path, replace=True) as folder:
@@ -189,20 +195,20 @@ def save_checkpoint(
         with atomic_write(directory / _LATEST, "w") as file:
             file.write(path.name + "\n")
     except OSError as error:
-        raise CheckpointError(_not_written(directory, path, error)) from error
+        raise CheckpointError(_not_written(path, before, error)) from error
     _prune(directory, keep)
     return path
 
 
-def _not_written(directory: Path, path: Path, error: OSError) -> str:
-    """The message of a checkpoint that could not be written."""
+def _not_written(path: Path, before: list[Path], error: OSError) -> str:
+    """The message of a checkpoint that could not be written, or not be named the latest."""
     reason = error.strerror or str(error)
-    before = [other for other in list_checkpoints(directory) if other != path]
+    cure = "Make room or repair the folder, then continue with --resume"
+    if path not in before and path in list_checkpoints(path.parent):
+        latest = path.parent / _LATEST
+        return f"checkpoint: {path} is whole, but {latest} could not be written ({reason}). {cure}"
     kept = f"{before[-1]} is whole" if before else "there is no earlier checkpoint"
-    return (
-        f"checkpoint: {path} could not be written ({reason}); {kept}. "
-        "Make room or repair the folder, then continue with --resume"
-    )
+    return f"checkpoint: {path} could not be written ({reason}); {kept}. {cure}"
 
 
 def _prune(directory: Path, keep: int) -> None:
@@ -299,11 +305,10 @@ def _read_state(path: Path) -> dict[str, Any]:
     total = _typed(record, "total_steps", int, path)
     tokens = _typed(record, "tokens", int, path)
     elapsed = _typed(record, "elapsed_s", (int, float), path)
-    for name, value in (("step", step), ("tokens", tokens), ("elapsed_s", elapsed)):
-        if not value >= 0:
-            raise FormatError(
-                f"{path}: {name} must not be negative; got {value}; {_instead(path.parent)}"
-            )
+    for name, value in (
+        ("step", step), ("total_steps", total), ("tokens", tokens), ("elapsed_s", elapsed)
+    ):  # fmt: skip
+        _check_range(value, name, path)
     if total < step:
         raise FormatError(
             f"{path}: total_steps must be at least step; got {total} and {step}; "
@@ -319,22 +324,36 @@ def _read_state(path: Path) -> dict[str, Any]:
         _typed(record, name, dict, path)
     best = _typed(record, "best", (dict, type(None)), path)
     if best is not None:
-        _typed(best, "step", int, path)
-        _typed(best, "loss", (int, float), path)
+        _check_range(_typed(best, "step", int, path, "best."), "best.step", path)
+        loss = _typed(best, "loss", (int, float), path, "best.")
+        if isinstance(loss, int):
+            _check_range(loss, "best.loss", path)
     _typed(record, "data", (dict, type(None)), path)
     return record
 
 
-def _typed(record: Mapping[str, Any], name: str, kind: Any, path: Path) -> Any:
+def _check_range(value: float, name: str, path: Path) -> None:
+    """A count or a time that can be one."""
+    if not value >= 0:
+        raise FormatError(
+            f"{path}: {name} must not be negative; got {value}; {_instead(path.parent)}"
+        )
+    if value > _COUNT_MAX:
+        raise FormatError(
+            f"{path}: {name} must be at most {_COUNT_MAX}; got more; {_instead(path.parent)}"
+        )
+
+
+def _typed(record: Mapping[str, Any], name: str, kind: Any, path: Path, prefix: str = "") -> Any:
     """A field of a record, with its type checked."""
     if name not in record:
-        raise FormatError(f"{path}: field {name!r} is missing; {_instead(path.parent)}")
+        raise FormatError(f"{path}: field {prefix + name!r} is missing; {_instead(path.parent)}")
     value = record[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join(k.__name__ for k in kinds)
         raise FormatError(
-            f"{path}: field {name!r} must be {wanted}; got {type(value).__name__}; "
+            f"{path}: field {prefix + name!r} must be {wanted}; got {type(value).__name__}; "
             f"{_instead(path.parent)}"
         )
     return value

@@ -12,7 +12,14 @@ from typing import Any
 
 from ..io import atomic_write
 
-__all__ = ["EvalMetrics", "MetricsFile", "StepMetrics", "perplexity", "read_metrics"]
+__all__ = [
+    "EvalMetrics",
+    "MetricsError",
+    "MetricsFile",
+    "StepMetrics",
+    "perplexity",
+    "read_metrics",
+]
 
 
 def perplexity(loss: float) -> float:
@@ -74,6 +81,10 @@ class EvalMetrics:
     tokens: int
 
 
+class MetricsError(RuntimeError):
+    """The file of metrics could not be written; the checkpoints are as they were."""
+
+
 class MetricsFile:
     """A file of JSON lines, one per step and one per evaluation.
 
@@ -106,21 +117,38 @@ class MetricsFile:
 
         Args:
             metrics: what was measured.
+
+        Raises:
+            OSError: it cannot be written, for instance because the disk is full; names the file,
+                which is then as it was.
         """
         kind = "train" if isinstance(metrics, StepMetrics) else "validation"
         if (kind, metrics.step) in self._written:
             return
-        self._written.add((kind, metrics.step))
         values = {name: _finite(value) for name, value in asdict(metrics).items()}
         line = json.dumps({"kind": kind, **values}) + "\n"
-        # Opened per line: nothing is held open across a crash, and one write is one line.
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(fd, line.encode())
+            _append(self.path, line.encode())
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
-        finally:
-            os.close(fd)
+        self._written.add((kind, metrics.step))
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Add a line to a file, whole or not at all."""
+    # Opened per line: nothing is held open across a crash, and one write is one line.
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        try:
+            # A disk that fills up takes the beginning, and refuses only what comes after it.
+            while data:
+                data = data[os.write(fd, data) :]
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
+    finally:
+        os.close(fd)
 
 
 def _finite(value: Any) -> Any:

@@ -251,6 +251,7 @@ class LLMRun:
                 written.
             TrainingError: a loss or gradient is not finite.
             CheckpointError: a checkpoint could not be written.
+            MetricsError: the metrics could not be written.
         """
         try:
             with self.artifact.lock():

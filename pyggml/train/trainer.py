@@ -159,6 +159,7 @@ class Trainer:
                 checkpoint written.
             TrainingError: a loss or gradient is not finite; names the last checkpoint.
             CheckpointError: a checkpoint could not be written.
+            MetricsError: the file of a `MetricsWriter` could not be written.
         """
         loss: float | None = None
         recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)

@@ -150,6 +150,22 @@ def test_full_disk_keeps_the_earlier_one(tmp_path, monkeypatch):
     load_checkpoint(tmp_path / "step-000001")
 
 
+def test_full_disk_after_the_rename_says_that_the_new_one_is_whole(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+
+    def latest_fails(path, mode):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("pyggml.train.checkpoint.atomic_write", latest_fails)
+    with pytest.raises(CheckpointError) as caught:
+        save(tmp_path, 2)
+    for word in ("step-000002 is whole", "latest could not be written", "No space", "--resume"):
+        assert word in str(caught.value)
+    assert "step-000001" not in str(caught.value)
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-000002"
+    assert load_checkpoint(tmp_path / "step-000002").state == state(2)
+
+
 def test_file_size_limit_is_a_full_disk(tmp_path):
     """The operating system itself refuses the write here, not a stand-in."""
     code = f"""
@@ -223,8 +239,15 @@ def test_damaged_arrays_are_named(tmp_path, name, harm):
         ({"rng": ...}, "'rng' is missing"),
         ({"config": 1}, "'config'"),
         ({"best": 3}, "'best'"),
-        ({"best": {"step": 1}}, "'loss' is missing"),
-        ({"best": {"step": 1, "loss": "low"}}, "'loss' must be"),
+        ({"best": {"a": 1}}, "'best.step' is missing"),
+        ({"best": {"step": -1, "loss": 1.0}}, "best.step must not be negative"),
+        ({"best": {"step": 1, "loss": 10**400}}, "best.loss must be at most"),
+        ({"tokens": 10**400}, "tokens must be at most"),
+        ({"elapsed_s": 10**400}, "elapsed_s must be at most"),
+        ({"elapsed_s": float("inf")}, "elapsed_s must be at most"),
+        ({"total_steps": 10**400}, "total_steps must be at most"),
+        ({"best": {"step": 1}}, "'best.loss' is missing"),
+        ({"best": {"step": 1, "loss": "low"}}, "'best.loss' must be"),
         ({"optimizer": {"a": 1, "a/b": 2}}, "'optimizer' is inconsistent"),
         ({"files": {}}, "'model.safetensors' is missing"),
         ({"files": {"model.safetensors": 3}}, "'model.safetensors' must be dict"),

@@ -2,15 +2,19 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import math
+import os
 
 import pytest
 
 from pyggml.train import (
     EvalMetrics,
     MemoryPlan,
+    MetricsError,
     MetricsFile,
+    MetricsWriter,
     OutOfMemoryError,
     StepMetrics,
     format_bytes,
@@ -18,6 +22,8 @@ from pyggml.train import (
     plot_loss,
     read_metrics,
 )
+
+from .tiny import make_trainer
 
 
 def step(n, loss=1.0):
@@ -105,3 +111,52 @@ def test_plan_refuses_what_does_not_fit():
 )
 def test_sizes_for_people(size, text):
     assert format_bytes(size) == text
+
+
+def disk_of(monkeypatch, space):
+    """A disk with so many bytes free: it takes what fits, then nothing."""
+    real = os.write
+    left = space
+
+    def write(fd, data):
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        count = real(fd, bytes(data[:left]))
+        left -= count
+        return count
+
+    monkeypatch.setattr(os, "write", write)
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
+    file = MetricsFile(tmp_path / "m.jsonl")
+    file.write(step(1))
+    before = file.path.read_bytes()
+    disk_of(monkeypatch, 20)
+    with pytest.raises(OSError, match=r"m\.jsonl"):
+        file.write(step(2))
+    assert file.path.read_bytes() == before
+    monkeypatch.undo()
+    file.write(step(2))
+    assert [line["step"] for line in read_metrics(file.path)] == [1, 2]
+
+
+def test_a_short_write_is_continued(tmp_path, monkeypatch):
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:7])))
+    file = MetricsFile(tmp_path / "m.jsonl")
+    file.write(step(1))
+    assert [line["step"] for line in read_metrics(file.path)] == [1]
+    assert file.path.read_bytes().endswith(b"}\n")
+
+
+def test_a_full_disk_while_training_says_how_to_go_on(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    trainer = make_trainer(tmp_path, [MetricsWriter(path)], steps=6, save_every=2)
+    disk_of(monkeypatch, 1000)
+    with pytest.raises(MetricsError) as caught:
+        trainer.fit()
+    for word in (str(path), "No space left", str(trainer.last_checkpoint), "is whole", "--resume"):
+        assert word in str(caught.value)
+    assert "step-" in str(trainer.last_checkpoint)
