@@ -213,9 +213,11 @@ enum ggml_op {
     GGML_OP_ARGSORT,
     GGML_OP_TOP_K,
     GGML_OP_LEAKY_RELU,
+    GGML_OP_DROPOUT,
     GGML_OP_TRI,
     GGML_OP_FILL,
     GGML_OP_FLASH_ATTN_EXT,
+    GGML_OP_FLASH_ATTN_EXT_BACK,
     GGML_OP_FLASH_ATTN_BACK,
     GGML_OP_SSM_CONV,
     GGML_OP_SSM_SCAN,
@@ -477,6 +479,7 @@ struct ggml_tensor * ggml_elu(struct ggml_context * ctx, struct ggml_tensor * a)
 struct ggml_tensor * ggml_elu_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_relu(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_leaky_relu(struct ggml_context * ctx, struct ggml_tensor * a, float negative_slope, bool inplace);
+struct ggml_tensor * ggml_dropout(struct ggml_context * ctx, struct ggml_tensor * x, float p, struct ggml_tensor * seed, int32_t index);
 struct ggml_tensor * ggml_relu_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sigmoid(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sigmoid_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
@@ -664,6 +667,7 @@ void ggml_flash_attn_ext_set_prec(struct ggml_tensor * a, enum ggml_prec prec);
 enum ggml_prec ggml_flash_attn_ext_get_prec(const struct ggml_tensor * a);
 void ggml_flash_attn_ext_set_n_kv_max(struct ggml_tensor * a, int32_t n_kv_max);
 void ggml_flash_attn_ext_add_sinks(struct ggml_tensor * a, struct ggml_tensor * sinks);
+struct ggml_tensor * ggml_flash_attn_ext_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v, struct ggml_tensor * mask, struct ggml_tensor * sinks, struct ggml_tensor * out, float scale, float max_bias, float logit_softcap);
 struct ggml_tensor * ggml_flash_attn_back(struct ggml_context * ctx, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v, struct ggml_tensor * d, bool masked);
 struct ggml_tensor * ggml_ssm_conv(struct ggml_context * ctx, struct ggml_tensor * sx, struct ggml_tensor * c);
 struct ggml_tensor * ggml_ssm_scan(struct ggml_context * ctx, struct ggml_tensor * s, struct ggml_tensor * x, struct ggml_tensor * dt, struct ggml_tensor * A, struct ggml_tensor * B, struct ggml_tensor * C, struct ggml_tensor * ids, int64_t K);
