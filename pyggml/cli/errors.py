@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import logging
@@ -21,6 +22,7 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 # What a shell reports of a program that a closed pipe ended (128 + SIGPIPE).
 _EXIT_PIPE = 141
+_PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "“": '"', "”": '"'}
 _EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
 
 
@@ -35,10 +37,7 @@ def friendly_errors() -> Iterator[None]:
     Raises:
         typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C, 1 for other failures.
     """
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal without UTF-8 shows a question mark rather than an error.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    _mend_streams()
     if not logging.getLogger().handlers:
         level = logging.INFO if _debug() else logging.WARNING
         logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
@@ -58,6 +57,26 @@ def friendly_errors() -> Iterator[None]:
         message, code = explain(error)
         print(message, file=sys.stderr)
         raise typer.Exit(code) from None
+
+
+def _mend_streams() -> None:
+    """Open streams that were closed from the start, and make the others take any character."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    codecs.register_error("pyggml-plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal without UTF-8 shows a similar sign or a question mark rather than an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="pyggml-plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Signs for those that a stream cannot encode."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_PLAIN_SIGNS.get(char, "?") for char in text), error.end
 
 
 def explain(error: BaseException) -> tuple[str, int]:

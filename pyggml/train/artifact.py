@@ -219,6 +219,20 @@ class ArtifactDir:
             )
         return record
 
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Let an error of the disk that names no file name the folder.
+
+        Raises:
+            OSError: as it came, with a name.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.filename is not None or not error.errno:
+                raise
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
     def hold(self) -> None:
         """Keep other processes out of the run until `release`; the folder must exist.
 

@@ -14,7 +14,10 @@ __all__ = ["ConfigError", "TrainConfig", "option_name"]
 # A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
 _BPE_SIZE_MIN = 257
 _BPE_SIZE_MAX = 10**6
-_SEED_MAX = 2**63 - 1
+_COUNT_MAX = 2**63 - 1
+# The batches of a step are gathered before it starts.
+_ACCUMULATE_MAX = 65536
+_FLOAT32_MAX = float(2**128 - 2**104)
 
 # Changing one of these would train another model, or the same one on other data, so a resumed
 # run must keep them.
@@ -190,8 +193,11 @@ class TrainConfig:
             if name not in ("sample_tokens", "seed") and getattr(self, name) is None:
                 continue
             self._check_int(name, 0)
-        if self.seed > _SEED_MAX:
-            raise ConfigError(f"--seed must be at most {_SEED_MAX}; got {self.seed}: choose less")
+        if self.accumulate > _ACCUMULATE_MAX:
+            raise ConfigError(
+                f"--accumulate must be at most {_ACCUMULATE_MAX}; got {self.accumulate}: "
+                "choose less, or a larger --batch-size"
+            )
 
     def _check_int(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -203,6 +209,10 @@ class TrainConfig:
             raise ConfigError(
                 f"{option_name(name)} must be at least {least}; got {value}: give {least} or more"
             )
+        if value > _COUNT_MAX:
+            raise ConfigError(
+                f"{option_name(name)} must be at most {_COUNT_MAX}; got more: choose less"
+            )
 
     def _check_float(self, name: str) -> float:
         value = getattr(self, name)
@@ -210,9 +220,10 @@ class TrainConfig:
             raise ConfigError(
                 f"{option_name(name)} must be a number; got {value!r}: give a decimal number"
             )
-        if not math.isfinite(value):
+        if not abs(value) <= _FLOAT32_MAX:
             raise ConfigError(
-                f"{option_name(name)} must be finite; got {value}: give a decimal number"
+                f"{option_name(name)} must be finite in single precision, below "
+                f"{_FLOAT32_MAX:.2g}; got {value!s:.40}: give a smaller number"
             )
         return float(value)
 

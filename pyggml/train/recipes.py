@@ -88,6 +88,11 @@ class LLMRun:
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
         where = _choose_device(config)
         _check_estimate(estimate_parameters(self.arch, sizes), cache_bytes(sizes), where)
+        if sizes.context >= 2**32:
+            raise ConfigError(
+                f"--context must be below {2**32}, as GGUF files have it; got {sizes.context}: "
+                "choose less"
+            )
         ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
         self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
         self.seq_len = default_seq_len(config, sizes.context)
@@ -147,7 +152,8 @@ class LLMRun:
         run = cls(config, artifact, tokenizer, documents, callbacks, note)
         artifact.create(run._record(), overwrite, hold=True)
         try:
-            tokenizer.save(artifact.tokenizer)
+            with artifact.naming():
+                tokenizer.save(artifact.tokenizer)
         except BaseException:
             artifact.release()
             raise
@@ -214,8 +220,9 @@ class LLMRun:
             note(f"the run is finished (step {step}); --steps with a larger number extends it")
         else:
             note(f"continuing after step {step}")
-        artifact.write_config(run._record())
-        tokenizer.save(artifact.tokenizer)
+        with artifact.naming():
+            artifact.write_config(run._record())
+            tokenizer.save(artifact.tokenizer)
         return run
 
     def _check_data(self, record: dict[str, Any]) -> None:
@@ -272,9 +279,10 @@ class LLMRun:
             OSError: a file cannot be written; an earlier one is then whole.
         """
         name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
-        self.model.save_gguf(self.artifact.model, self.tokenizer, name)
         title = f"{self.arch}, {self.model.num_parameters():,} parameters"
-        plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
+        with self.artifact.naming():
+            self.model.save_gguf(self.artifact.model, self.tokenizer, name)
+            plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
 
     def sample(self, prompt: str | None = None, max_tokens: int | None = None) -> str:
         """Some text as the model writes it now; the same for the same seed.
@@ -381,13 +389,17 @@ def _merge(
         changes = {"epochs": None, **changes}
     elif "epochs" in changes:
         changes = {"steps": None, **changes}
+    changes = dict(changes)
     for name in RUN_FIELDS:
-        was, now = getattr(before, name), changes.get(name, getattr(before, name))
         # The text may have moved; whether it is the same is seen by its tokens.
-        if was != now and name != "text":
+        if name == "text" or name not in changes:
+            continue
+        was, now = getattr(before, name), changes.pop(name)
+        if was != now and not _same_run(before, name, now):
             raise ConfigError(
-                f"{option_name(name)} cannot change when a run is resumed; it was {was} and is "
-                f"now {now}: leave the option out, or start another run in another --artifact-dir"
+                f"{option_name(name)} cannot change when a run is resumed; it was "
+                f"{'not given' if was is None else was} and is now {now}: leave the option out, "
+                "or start another run in another --artifact-dir"
             )
     config = before.replace(**changes)
     for name in COURSE_FIELDS:
@@ -398,3 +410,22 @@ def _merge(
                 "the rest of the run differs from an uninterrupted one"
             )
     return config
+
+
+def _same_run(before: TrainConfig, name: str, value: Any) -> bool:
+    """Whether an option says what the run had chosen anyway."""
+    try:
+        return _chosen(before.replace(**{name: value})) == _chosen(before)
+    except ConfigError:
+        return False
+
+
+def _chosen(config: TrainConfig) -> tuple[Any, ...]:
+    """What makes a run, with the choices that were left open made."""
+    arch, sizes = model_config(config, vocab_size=257)
+    seq_len = default_seq_len(config, sizes.context)
+    stride = config.stride
+    if stride is None and config.epochs is not None:
+        stride = seq_len
+    others = (config.tokenizer, config.batch_size, config.accumulate, config.seed)
+    return arch, sizes, seq_len, stride, others, config.val_fraction

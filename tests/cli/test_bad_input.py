@@ -91,6 +91,10 @@ def test_bpe_size(cli, tmp_path, size):
         ({"epochs": 2}, ["--epochs", "--steps"]),
         ({"lr": 0}, ["--lr"]),
         ({"lr": "nan"}, ["--lr", "finite"]),
+        ({"lr": "1e300"}, ["--lr", "finite"]),
+        ({"weight_decay": "1e300"}, ["--weight-decay", "finite"]),
+        ({"accumulate": 10**9}, ["--accumulate", "65536"]),
+        ({"tokenizer": "bpe:99999999999999999999"}, ["--tokenizer", "bpe:2048"]),
         ({"lr": 0.1, "min_lr": 1}, ["--min-lr"]),
         ({"beta2": 1}, ["--beta2"]),
         ({"clip": -1}, ["--clip"]),
@@ -135,7 +139,26 @@ def test_a_terminal_without_utf8(tmp_path, text_file):
         env={"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "6 steps of 4 ? 16" in done.stdout
+    assert "6 steps of 4 x 16" in done.stdout
+
+
+@pytest.mark.parametrize("changes", [{"lr": "3e38"}, {"weight_decay": "3e38"}], ids=str)
+def test_numbers_that_are_just_finite_warn_of_nothing(tmp_path, text_file, changes):
+    folder = tmp_path / "run"
+    done = pyggml("train-llm", "--text", text_file, "--artifact-dir", folder, *options(**changes))
+    check((done.returncode, done.stdout, done.stderr), 1, "must be finite", "--lr")
+
+
+def test_empty_paths(cli, tmp_path, text_file, monkeypatch):
+    """They are refused rather than taken for the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a text " * 200)
+    check(train(cli, tmp_path, "--text", ""), 2, "--text must not be empty")
+    for more in ([], ["--resume"]):
+        result = cli("train-llm", "--text", text_file, "--artifact-dir", "", *options(), *more)
+        check(result, 2, "--artifact-dir must not be empty")
+    check(cli("generate", "--model", ""), 1, "path must be a GGUF file", "empty path")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_an_option_that_is_no_number(cli, tmp_path):

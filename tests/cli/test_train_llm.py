@@ -152,6 +152,34 @@ def test_resume_refuses_another_run(trained, cli, option, value):
     assert str(value) in err
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--arch", "llama"), ("--kv-heads", 2), ("--context", 16), ("--ffn", None), ("--seq-len", 16),
+     ("--batch-size", 4), ("--layers", 1)],
+)  # fmt: skip
+def test_resume_takes_what_the_run_had_chosen_itself(trained, cli, tmp_path, option, value):
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+    before = json.loads((folder / "config.json").read_text())
+    if value is None:
+        value = before["model"]["n_ffn"]
+    code, out, err = cli("train-llm", "--artifact-dir", folder, "--resume", option, value)
+    assert code == 0, err
+    assert "finished (step 6)" in out
+    after = json.loads((folder / "config.json").read_text())
+    del before["train"]["artifact_dir"], after["train"]["artifact_dir"]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--kv-heads", 1), ("--context", 32), ("--stride", 16), ("--ffn", 40)]
+)
+def test_resume_refuses_what_the_run_had_chosen_otherwise(trained, cli, option, value):
+    code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", option, value)
+    assert code == 2
+    assert f"{option} cannot change" in err
+    assert f"not given and is now {value}" in err
+
+
 def test_resume_refuses_fewer_steps_and_changed_text(trained, cli, tmp_path):
     code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", "--steps", "3")
     assert code == 1
@@ -334,3 +362,53 @@ def test_a_terminal_sees_a_bar(tmp_path, text_file):
     assert "tokens/s" in text
     assert "\x1b[" in text
     assert "validation loss" in text
+
+
+def test_a_closed_stdout_is_no_error(tmp_path, text_file):
+    folder = tmp_path / "run"
+    args = command("train-llm", "--text", text_file, "--artifact-dir", folder, *options())
+    for closed in (">&-", ">&- 2>&-"):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", *args, "--overwrite"],
+            capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert (folder / "model.gguf").read_bytes().startswith(b"GGUF")
+        shutil.rmtree(folder)
+
+
+def test_a_full_disk_at_a_line_of_metrics_names_run_and_checkpoint(tmp_path, text_file):
+    folder = tmp_path / "run"
+    small = pyggml("train-llm", *long_run(folder, text_file, steps=5))
+    assert small.returncode == 0, small.stderr
+    with (folder / "metrics.jsonl").open("a") as file:  # so that it is the largest file
+        file.write(json.dumps({"kind": "note", "step": 0, "text": "x" * 300_000}) + "\n")
+    size = (folder / "metrics.jsonl").stat().st_size
+
+    def limit():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 300, size + 300))
+
+    done = pyggml(
+        "train-llm", "--artifact-dir", folder, "--resume", "--steps", "10", preexec_fn=limit
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    for words in (folder / "metrics.jsonl", "step-000005, is whole", "--resume"):
+        assert str(words) in done.stderr
+
+
+def test_a_full_disk_at_the_first_file_names_the_folder(trained, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+
+    def limit():
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    done = pyggml("train-llm", "--artifact-dir", folder, "--resume", preexec_fn=limit)
+    assert done.returncode == 1
+    assert str(folder) in done.stderr
+    assert json.loads((folder / "config.json").read_text())["arch"] == "llama"
