@@ -22,9 +22,10 @@ from ..optim import AdamW, decay_groups
 from ..random import seed as set_seed
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter
-from .config import COURSE_FIELDS, RUN_FIELDS, ConfigError, TrainConfig, option_name
+from .config import ConfigError, TrainConfig
 from .describe import describe
 from .interrupt import TrainingInterrupted
+from .merge import merge
 from .metrics import read_metrics
 from .plan import OutOfMemoryError, format_bytes
 from .plot import plot_loss
@@ -205,7 +206,7 @@ class LLMRun:
             raise FormatError(
                 f"{artifact.config}: field train is not the configuration of a run: {error}"
             ) from error
-        config = _merge(before, changes, note)
+        config = merge(before, changes, note)
         documents = _read(config)
         if artifact.tokenizer.exists():
             tokenizer = Tokenizer.from_file(artifact.tokenizer)
@@ -379,53 +380,3 @@ def _split(ids: np.ndarray, config: TrainConfig, seq_len: int) -> tuple[Loader, 
         )
     loader = Loader(dataset, config.batch_size, seed=config.seed)
     return loader, validation if config.val_fraction else None
-
-
-def _merge(
-    before: TrainConfig, changes: dict[str, Any], note: Callable[[str], None]
-) -> TrainConfig:
-    """The configuration of a resumed run; refuses what would make it another run."""
-    if "steps" in changes:
-        changes = {"epochs": None, **changes}
-    elif "epochs" in changes:
-        changes = {"steps": None, **changes}
-    changes = dict(changes)
-    for name in RUN_FIELDS:
-        # The text may have moved; whether it is the same is seen by its tokens.
-        if name == "text" or name not in changes:
-            continue
-        was, now = getattr(before, name), changes.pop(name)
-        if was != now and not _same_run(before, name, now):
-            raise ConfigError(
-                f"{option_name(name)} cannot change when a run is resumed; it was "
-                f"{'not given' if was is None else was} and is now {now}: leave the option out, "
-                "or start another run in another --artifact-dir"
-            )
-    config = before.replace(**changes)
-    for name in COURSE_FIELDS:
-        was, now = getattr(before, name), getattr(config, name)
-        if was != now:
-            note(
-                f"note: {option_name(name)} was {was} and is now {now}: "
-                "the rest of the run differs from an uninterrupted one"
-            )
-    return config
-
-
-def _same_run(before: TrainConfig, name: str, value: Any) -> bool:
-    """Whether an option says what the run had chosen anyway."""
-    try:
-        return _chosen(before.replace(**{name: value})) == _chosen(before)
-    except ConfigError:
-        return False
-
-
-def _chosen(config: TrainConfig) -> tuple[Any, ...]:
-    """What makes a run, with the choices that were left open made."""
-    arch, sizes = model_config(config, vocab_size=257)
-    seq_len = default_seq_len(config, sizes.context)
-    stride = config.stride
-    if stride is None and config.epochs is not None:
-        stride = seq_len
-    others = (config.tokenizer, config.batch_size, config.accumulate, config.seed)
-    return arch, sizes, seq_len, stride, others, config.val_fraction
