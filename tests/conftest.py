@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: MIT
 import os
 
+import hypothesis
 import pytest
+
+# A busy machine is no failure: examples have no time limit, tests have the runner's.
+hypothesis.settings.register_profile("pyggml", deadline=None)
+hypothesis.settings.load_profile("pyggml")
 
 
 def pytest_configure():
