@@ -39,7 +39,7 @@ def test_threads() -> None:
 
 def test_more_memory_than_there_is() -> None:
     with pytest.raises(pg.BackendError, match="cannot allocate"):
-        pg.zeros((2**20, 2**20, 2**14))
+        pg.zeros((2**20, 2**20, 2**6))
 
 
 def test_seeds() -> None:
