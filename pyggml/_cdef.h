@@ -156,6 +156,7 @@ enum ggml_op {
     GGML_OP_SUM,
     GGML_OP_SUM_ROWS,
     GGML_OP_CUMSUM,
+    GGML_OP_CUMSUM_BACK,
     GGML_OP_MEAN,
     GGML_OP_ARGMAX,
     GGML_OP_COUNT_EQUAL,
@@ -164,14 +165,17 @@ enum ggml_op {
     GGML_OP_CONCAT,
     GGML_OP_SILU_BACK,
     GGML_OP_GELU_BACK,
+    GGML_OP_UNARY_BACK,
     GGML_OP_NORM,
     GGML_OP_NORM_BACK,
     GGML_OP_RMS_NORM,
     GGML_OP_RMS_NORM_BACK,
     GGML_OP_GROUP_NORM,
     GGML_OP_L2_NORM,
+    GGML_OP_L2_NORM_BACK,
     GGML_OP_MUL_MAT,
     GGML_OP_MUL_MAT_ID,
+    GGML_OP_MUL_MAT_ID_BACK,
     GGML_OP_OUT_PROD,
     GGML_OP_SCALE,
     GGML_OP_SET,
@@ -196,15 +200,19 @@ enum ggml_op {
     GGML_OP_IM2COL,
     GGML_OP_IM2COL_BACK,
     GGML_OP_IM2COL_3D,
+    GGML_OP_IM2COL_3D_BACK,
     GGML_OP_COL2IM_1D,
     GGML_OP_CONV_2D,
     GGML_OP_CONV_3D,
     GGML_OP_CONV_2D_DW,
+    GGML_OP_CONV_2D_DW_BACK,
     GGML_OP_CONV_TRANSPOSE_2D,
     GGML_OP_POOL_1D,
+    GGML_OP_POOL_1D_BACK,
     GGML_OP_POOL_2D,
     GGML_OP_POOL_2D_BACK,
     GGML_OP_UPSCALE,
+    GGML_OP_UPSCALE_BACK,
     GGML_OP_PAD,
     GGML_OP_PAD_REFLECT_1D,
     GGML_OP_ROLL,
@@ -246,6 +254,7 @@ enum ggml_op {
     GGML_OP_OPT_STEP_ADAMW,
     GGML_OP_OPT_STEP_SGD,
     GGML_OP_GLU,
+    GGML_OP_GLU_BACK,
     GGML_OP_COUNT,
     ...
 };
@@ -458,6 +467,7 @@ struct ggml_tensor * ggml_cos_inplace(struct ggml_context * ctx, struct ggml_ten
 struct ggml_tensor * ggml_sum(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sum_rows(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_cumsum(struct ggml_context * ctx, struct ggml_tensor * a);
+struct ggml_tensor * ggml_cumsum_back(struct ggml_context * ctx, struct ggml_tensor * grad);
 struct ggml_tensor * ggml_mean(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_argmax(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_count_equal(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
@@ -495,6 +505,10 @@ struct ggml_tensor * ggml_silu_back(struct ggml_context * ctx, struct ggml_tenso
 struct ggml_tensor * ggml_gelu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
 struct ggml_tensor * ggml_gelu_quick_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
 struct ggml_tensor * ggml_gelu_erf_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
+struct ggml_tensor * ggml_unary_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, enum ggml_unary_op op);
+struct ggml_tensor * ggml_leaky_relu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float negative_slope);
+struct ggml_tensor * ggml_clamp_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float min, float max);
+struct ggml_tensor * ggml_xielu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float alpha_n, float alpha_p, float beta, float eps);
 struct ggml_tensor * ggml_hardswish(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_hardsigmoid(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_exp(struct ggml_context * ctx, struct ggml_tensor * a);
@@ -527,6 +541,9 @@ struct ggml_tensor * ggml_geglu_erf_split(struct ggml_context * ctx, struct ggml
 struct ggml_tensor * ggml_geglu_quick_split(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_swiglu_oai(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float alpha, float limit);
 struct ggml_tensor * ggml_swiglu_clamp(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float limit);
+struct ggml_tensor * ggml_glu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, enum ggml_glu_op op, bool swapped);
+struct ggml_tensor * ggml_swiglu_oai_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, float alpha, float limit);
+struct ggml_tensor * ggml_swiglu_clamp_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, float limit);
 struct ggml_tensor * ggml_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
@@ -536,6 +553,7 @@ struct ggml_tensor * ggml_group_norm(struct ggml_context * ctx, struct ggml_tens
 struct ggml_tensor * ggml_group_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, int n_groups, float eps);
 struct ggml_tensor * ggml_l2_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_l2_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
+struct ggml_tensor * ggml_l2_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
 struct ggml_tensor * ggml_rms_norm_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float eps);
 bool ggml_prec_set_acc(struct ggml_tensor * a, enum ggml_prec prec);
 bool ggml_prec_set_src(struct ggml_tensor * a, enum ggml_prec prec, int idx);
@@ -543,6 +561,8 @@ struct ggml_tensor * ggml_mul_mat(struct ggml_context * ctx, struct ggml_tensor 
 void ggml_mul_mat_set_prec(struct ggml_tensor * a, enum ggml_prec prec);
 void ggml_mul_mat_set_hint(struct ggml_tensor * a, enum ggml_op_hint hint);
 struct ggml_tensor * ggml_mul_mat_id(struct ggml_context * ctx, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
+struct ggml_tensor * ggml_mul_mat_id_back_as(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
+struct ggml_tensor * ggml_mul_mat_id_back_b(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
 struct ggml_tensor * ggml_out_prod(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_scale(struct ggml_context * ctx, struct ggml_tensor * a, float s);
 struct ggml_tensor * ggml_scale_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float s);
@@ -611,11 +631,14 @@ struct ggml_tensor * ggml_conv_1d_dw_ph(struct ggml_context * ctx, struct ggml_t
 struct ggml_tensor * ggml_conv_transpose_1d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int p0, int d0);
 struct ggml_tensor * ggml_conv_2d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int p0, int p1, int d0, int d1);
 struct ggml_tensor * ggml_im2col_3d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2, enum ggml_type dst_type);
+struct ggml_tensor * ggml_im2col_3d_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, int64_t * ne, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2);
 struct ggml_tensor * ggml_conv_3d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2 );
 struct ggml_tensor * ggml_conv_2d_sk_p0(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_conv_2d_s1_ph(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_conv_2d_dw(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int p0, int p1, int d0, int d1);
 struct ggml_tensor * ggml_conv_2d_dw_direct(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
+struct ggml_tensor * ggml_conv_2d_dw_back_input(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, int64_t ne0, int64_t ne1, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
+struct ggml_tensor * ggml_conv_2d_dw_back_kernel(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * b, int64_t ne0, int64_t ne1, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
 struct ggml_tensor * ggml_conv_transpose_2d_p0(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int stride);
 struct ggml_tensor * ggml_conv_2d_direct(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int p0, int p1, int d0, int d1);
 struct ggml_tensor * ggml_conv_3d_direct(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2, int n_channels, int n_batch, int n_channels_out);
@@ -627,6 +650,7 @@ enum ggml_op_pool {
 };
 struct ggml_tensor * ggml_pool_1d(struct ggml_context * ctx, struct ggml_tensor * a, enum ggml_op_pool op, int k0, int s0, int p0);
 struct ggml_tensor * ggml_pool_2d(struct ggml_context * ctx, struct ggml_tensor * a, enum ggml_op_pool op, int k0, int k1, int s0, int s1, float p0, float p1);
+struct ggml_tensor * ggml_pool_1d_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, enum ggml_op_pool op, int k0, int s0, int p0);
 struct ggml_tensor * ggml_pool_2d_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * af, enum ggml_op_pool op, int k0, int k1, int s0, int s1, float p0, float p1);
 enum ggml_scale_mode {
     GGML_SCALE_MODE_NEAREST,
@@ -644,6 +668,7 @@ struct ggml_tensor * ggml_upscale(struct ggml_context * ctx, struct ggml_tensor 
 struct ggml_tensor * ggml_upscale_ext(struct ggml_context * ctx, struct ggml_tensor * a, int ne0, int ne1, int ne2, int ne3, enum ggml_scale_mode mode);
 struct ggml_tensor * ggml_interpolate(struct ggml_context * ctx, struct ggml_tensor * a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3, uint32_t mode);
 struct ggml_tensor * ggml_pad(struct ggml_context * ctx, struct ggml_tensor * a, int p0, int p1, int p2, int p3);
+struct ggml_tensor * ggml_upscale_back(struct ggml_context * ctx, struct ggml_tensor * grad, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3, uint32_t mode);
 struct ggml_tensor * ggml_pad_circular(struct ggml_context * ctx, struct ggml_tensor * a, int p0, int p1, int p2, int p3);
 struct ggml_tensor * ggml_pad_ext(struct ggml_context * ctx, struct ggml_tensor * a, int lp0, int rp0, int lp1, int rp1, int lp2, int rp2, int lp3, int rp3 );
 struct ggml_tensor * ggml_pad_ext_circular(struct ggml_context * ctx, struct ggml_tensor * a, int lp0, int rp0, int lp1, int rp1, int lp2, int rp2, int lp3, int rp3);
