@@ -15,12 +15,42 @@ __all__ = ["check_path", "check_request", "op_name", "walk"]
 
 # Ops whose gradient ggml_compute_backward builds; the rest would abort there.
 _OPS = """
-    DUP ADD ADD1 ACC SUB MUL DIV SQR SQRT LOG SIN COS SUM SUM_ROWS MEAN REPEAT REPEAT_BACK NORM
-    RMS_NORM MUL_MAT SCALE SET CPY CONT RESHAPE VIEW PERMUTE TRANSPOSE GET_ROWS DIAG_MASK_INF
-    DIAG_MASK_ZERO SOFT_MAX ROPE IM2COL POOL_2D CROSS_ENTROPY_LOSS CROSS_ENTROPY_ROWS
+    DUP ADD ADD_ID ADD1 ACC SUB MUL DIV SQR SQRT LOG SIN COS SUM SUM_ROWS CUMSUM MEAN REPEAT
+    REPEAT_BACK CONCAT NORM RMS_NORM GROUP_NORM L2_NORM MUL_MAT MUL_MAT_ID OUT_PROD SCALE SET CPY
+    CONT RESHAPE VIEW PERMUTE TRANSPOSE GET_ROWS SET_ROWS DIAG DIAG_MASK_INF DIAG_MASK_ZERO
+    SOFT_MAX ROPE CLAMP CONV_TRANSPOSE_1D IM2COL IM2COL_3D CONV_2D CONV_2D_DW CONV_TRANSPOSE_2D
+    POOL_1D POOL_2D UPSCALE PAD ROLL LEAKY_RELU TRI FILL FLASH_ATTN_EXT WIN_PART WIN_UNPART GLU
+    SOLVE_TRI DROPOUT CROSS_ENTROPY_LOSS CROSS_ENTROPY_ROWS
 """.split()
-_UNARY = "ABS SGN NEG STEP RELU SILU EXP EXPM1 SOFTPLUS GELU GELU_QUICK GELU_ERF".split()
-_GLU = ["SWIGLU"]
+_UNARY = """
+    ABS SGN NEG STEP TANH ELU RELU SIGMOID GELU GELU_QUICK SILU HARDSWISH HARDSIGMOID EXP EXPM1
+    SOFTPLUS GELU_ERF XIELU FLOOR CEIL ROUND TRUNC
+""".split()
+# Piecewise constant: ggml does not look for parameters behind them.
+_FLAT = "SGN STEP FLOOR CEIL ROUND TRUNC".split()
+# Sources that an op reads for their shape or as row numbers: ggml looks for no parameter there.
+_IGNORED = {
+    "IM2COL": 0,
+    "IM2COL_3D": 0,
+    "FILL": 0,
+    "CPY": 1,
+    "GET_ROWS": 1,
+    "ROPE": 1,
+    "CROSS_ENTROPY_ROWS": 1,
+}
+# Sources that would need a gradient which ggml asserts it does not have.
+_CONSTANT = {
+    "SOFT_MAX": (1, "mask"),
+    "FLASH_ATTN_EXT": (3, "mask"),
+    "ROPE": (2, "freq_factors"),
+    "CROSS_ENTROPY_LOSS": (1, "labels"),
+}
+# Ops whose result may be f16 or bf16 on the way to the loss: their gradient is f32 all the same.
+_HALF = "DUP CPY CONT RESHAPE VIEW PERMUTE TRANSPOSE CONCAT REPEAT ADD SUB".split()
+_FLOATS = (lib.GGML_TYPE_F32, lib.GGML_TYPE_F16, lib.GGML_TYPE_BF16)
+# ggml keeps the offset and the strides of a view's gradient in 32-bit integers.
+_VIEW_OFFSET_END = 2**30
+_VIEW_STRIDE_END = 2**31
 
 
 def op_name(ptr: Any) -> str:
@@ -74,36 +104,87 @@ def check_request(
     return {id(p.node): (p.node, g) for p, g in grads.items()}
 
 
+def _name(ptr: Any) -> str:
+    return str(ffi.string(lib.ggml_op_name(ptr.op)).decode())
+
+
+def _unary_name(ptr: Any) -> str:
+    return str(ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode())
+
+
 def _differentiable(ptr: Any) -> bool:
-    if ptr.op == lib.GGML_OP_UNARY:
-        name = ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode()
-        return name in _UNARY
-    if ptr.op == lib.GGML_OP_GLU:
-        name = ffi.string(lib.ggml_glu_op_name(lib.ggml_get_glu_op(ptr))).decode()
-        return name in _GLU and ptr.src[1] != ffi.NULL
-    return ffi.string(lib.ggml_op_name(ptr.op)).decode() in _OPS
+    return _unary_name(ptr) in _UNARY if ptr.op == lib.GGML_OP_UNARY else _name(ptr) in _OPS
+
+
+def _source(node: Node, i: int) -> Node | None:
+    """The recorded node behind src[i] of a header."""
+    src = node.ptr.src[i]
+    return next((s for s in node.srcs if s.ptr == src), None) if src != ffi.NULL else None
+
+
+def _ignored(node: Node) -> Node | None:
+    """The source whose parameters ggml does not look for."""
+    if node.ptr.op == lib.GGML_OP_UNARY:
+        return node.srcs[0] if _unary_name(node.ptr) in _FLAT else None
+    which = _IGNORED.get(_name(node.ptr))
+    return None if which is None else _source(node, which)
+
+
+def _refuse(node: Node, why: str, cure: str) -> GradientError:
+    return GradientError(
+        f"backward: {op_name(node.ptr)} of shape {node.shape}, recorded at {node.where}, {why};"
+        f" {cure}"
+    )
 
 
 def check_path(forward: list[Node], loss: Node, params: set[int]) -> None:
     """Refuse what ggml_build_backward_expand would abort on."""
-    needed: set[int] = set()
+    leads: set[int] = set()  # a parameter is below it
+    needed: set[int] = set()  # and ggml will want its gradient
     for node in forward:
-        leads = id(node) in params or any(id(s) in needed for s in node.srcs)
-        if leads and node.ptr.type != lib.GGML_TYPE_I32:
+        own = id(node) in params
+        if own or any(id(s) in leads for s in node.srcs):
+            leads.add(id(node))
+        if node.ptr.type == lib.GGML_TYPE_I32:
+            continue
+        ignored = _ignored(node) if node.buffer is None else None
+        if own or any(id(s) in needed for s in node.srcs if s is not ignored):
             needed.add(id(node))
-    if id(loss) not in needed:
+    if id(loss) not in leads:
         raise GradientError("backward: no parameter leads to the loss")
     for node in walk([loss], set()):
-        if id(node) not in needed or node.buffer is not None:
-            continue
-        if not _differentiable(node.ptr):
-            raise GradientError(
-                f"backward: {op_name(node.ptr)} of shape {node.shape}, recorded at {node.where},"
-                " has no gradient; detach its input, or compute the loss another way"
-            )
-        if node.ptr.type != lib.GGML_TYPE_F32:
-            name = ffi.string(lib.ggml_type_name(node.ptr.type)).decode()
-            raise GradientError(
-                f"backward: gradients flow through f32 only; {op_name(node.ptr)}, recorded at"
-                f" {node.where}, makes {name}"
-            )
+        if id(node) in needed and node.buffer is None:
+            _check_node(node, needed)
+
+
+def _check_node(node: Node, needed: set[int]) -> None:
+    """Refuse a node whose own case in ggml_compute_backward would abort."""
+    name = _name(node.ptr)
+    if not _differentiable(node.ptr):
+        cure = "detach its input, or compute the loss another way"
+        raise _refuse(node, "has no gradient", cure)
+    if node.ptr.type != lib.GGML_TYPE_F32 and not (name in _HALF and node.ptr.type in _FLOATS):
+        made = ffi.string(lib.ggml_type_name(node.ptr.type)).decode()
+        raise _refuse(node, f"makes {made}, for which it has no gradient", "cast to f32 before it")
+    if name in _CONSTANT:
+        which, what = _CONSTANT[name]
+        source = _source(node, which)
+        if source is not None and id(source) in needed:
+            raise _refuse(node, f"has no gradient for its {what}", f"detach the {what}")
+    if name == "VIEW" and id(node.srcs[0]) in needed:
+        _check_view(node)
+
+
+def _check_view(node: Node) -> None:
+    src, view = node.srcs[0].ptr, node.ptr
+    if not lib.ggml_is_contiguous(src):
+        raise _refuse(node, "views a tensor out of order", "make it contiguous() first")
+    size = lib.ggml_type_size(src.type)
+    offset = int(ffi.cast("size_t *", ffi.addressof(view, "op_params"))[0])
+    widest = max(int(view.nb[i]) for i in (1, 2, 3)) // size * 4
+    if offset // size * 4 >= _VIEW_OFFSET_END or widest >= _VIEW_STRIDE_END:
+        raise _refuse(
+            node,
+            "begins 1 GiB or more into its source, or steps 2 GiB or more in it",
+            "split the tensor before it grows so large",
+        )

@@ -77,16 +77,18 @@ def numeric_gradient(fn: Callable[..., Array], operands: list[Array], which: int
     return grad
 
 
-def _cast(arrays: list[Array], dtype: str, where: Device, first: bool, grads: Any) -> list[Tensor]:
-    return [
-        tensor(
-            x,
-            dtype if dtype == "f32" or i == 0 or not first else "f32",
-            where,
-            requires_grad=i in grads and (dtype == "f32" or (first and i > 0)),
-        )
+def _operands(
+    arrays: list[Array], dtype: str, where: Device, first: bool, grads: Any
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Leaves of f32, those in `grads` with a gradient, and the operands made of them by a cast."""
+    leaves = [
+        tensor(tensor(x, dtype) if dtype != "f32" and (i == 0 or not first) else x, "f32", where)
         for i, x in enumerate(arrays)
     ]
+    for i in grads:
+        leaves[i].requires_grad = True
+    cast = [t.astype(dtype) if i == 0 or not first else t for i, t in enumerate(leaves)]
+    return leaves, cast
 
 
 def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
@@ -94,7 +96,8 @@ def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
 
     Args:
         case: the row.
-        dtype: of the operands; where an op wants one of them f32, the first alone is cast.
+        dtype: of the operands, which are cast from f32 within the graph; where an op wants one of
+            them f32, the first alone is cast.
         where: the device.
         uses: how often the op's result enters the loss; gradients must add up.
     """
@@ -102,8 +105,8 @@ def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
     wanted = range(len(arrays)) if case.grad is None else case.grad
     reason = ""
     for first in (False, True):
-        tensors = _cast(arrays, dtype, where, first, wanted)
-        operands = [t.numpy().astype(np.float64) for t in tensors]
+        leaves, tensors = _operands(arrays, dtype, where, first, wanted)
+        operands = [t.numpy().astype(np.float64) for t in leaves]
         try:
             result = case.run(*tensors)
             got = result.numpy().astype(np.float64)
@@ -114,14 +117,14 @@ def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
         return Result(case, dtype, None, None, reason)
     want = case.reference(*operands)
     forward = relative_error(got, want) if got.shape == want.shape else np.inf
-    trained = [i for i, t in enumerate(tensors) if t.requires_grad]
-    if not trained:
-        return Result(case, dtype, forward, None, "no f32 operand to differentiate")
+    if not wanted:
+        return Result(case, dtype, forward, None, "there is no gradient to check")
     weight = np.random.default_rng(2).uniform(0.5, 1.5, want.shape)
     weight = weight.astype(np.float32).astype(np.float64)
-    loss = (result * tensor(weight, device=where)).sum()
+    weights = tensor(weight, device=where)
+    loss = (result.astype("f32") * weights).sum()
     for _ in range(uses - 1):
-        loss = loss + (case.run(*tensors) * tensor(weight, device=where)).sum()
+        loss = loss + (case.run(*tensors).astype("f32") * weights).sum()
     try:
         loss.backward()
     except (GradientError, BackendError) as error:
@@ -131,8 +134,8 @@ def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
         return np.asarray((case.reference(*xs) * weight).sum() * uses)
 
     backward = 0.0
-    for i in trained:
-        grad = tensors[i].grad
+    for i in wanted:
+        grad = leaves[i].grad
         got = np.zeros_like(operands[i]) if grad is None else grad.numpy().astype(np.float64)
         backward = max(backward, relative_error(got, numeric_gradient(summed, operands, i)))
     return Result(case, dtype, forward, backward)

@@ -21,16 +21,14 @@ def test_forward_and_gradient(case: Case) -> None:
     assert result.forward <= F32[0]
     if case.grad == ():
         return
-    if result.backward is None:
-        pytest.skip(f"{case.name} on cpu: {result.reason}")
+    assert result.backward is not None, result.reason
     assert result.backward <= F32[1]
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.grad is None], ids=lambda c: c.id)
 def test_gradient_of_an_operand_used_twice(case: Case) -> None:
     result = run_case(case, "f32", pg.device("cpu"), uses=2)
-    if result.backward is None:
-        pytest.skip(f"{case.name} on cpu: {result.reason}")
+    assert result.backward is not None, result.reason
     assert result.backward <= F32[1]
 
 
@@ -38,7 +36,7 @@ def test_gradient_of_an_operand_used_twice(case: Case) -> None:
 def test_no_case_fails_in_half_precision(dtype: str) -> None:
     results = [run_case(case, dtype, pg.device("cpu")) for case in CASES]
     assert [(r.case.id, r.forward, r.backward) for r in results if r.verdict == "FAIL"] == []
-    assert sum(r.verdict == "OK" for r in results) >= 10
+    assert sum(r.verdict == "OK" for r in results) >= 30
 
 
 def test_the_table_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""What ggml's backward would abort on is refused before, with op and line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import GradientError, ops
+
+
+def weight(*shape: int) -> pg.Tensor:
+    return pg.tensor(np.random.default_rng(0).normal(size=shape), requires_grad=True)
+
+
+def test_an_op_without_gradient_is_named_with_its_line() -> None:
+    y = ops.pad_reflect(weight(4), 1, 1)
+    with pytest.raises(GradientError, match=r"PAD_REFLECT_1D.*test_differentiable\.py:\d+"):
+        y.sum().backward()
+
+
+def test_half_products_have_no_gradient_but_half_sums_have() -> None:
+    w = weight(3)
+    half = w.astype("f16")
+    with pytest.raises(GradientError, match=r"MUL .*makes f16"):
+        (half * half).astype("f32").sum().backward()
+    (half + half).astype("f32").sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("fn", [ops.floor, ops.ceil, ops.round, ops.trunc, ops.sgn, ops.step])
+def test_a_piecewise_constant_function_has_a_gradient_of_zero(fn: object) -> None:
+    w = weight(5)
+    ops.pad_reflect(fn(w), 1, 1).sum().backward()  # type: ignore[operator]
+    assert w.grad is not None
+    assert w.grad.tolist() == [0] * 5
+
+
+def test_row_numbers_of_a_parameter_carry_no_gradient() -> None:
+    w, table = weight(3, 4), weight(4, 2)
+    ops.get_rows(table, ops.argmax(w)).sum().backward()
+    assert table.grad is not None
+    assert float(table.grad.numpy().sum()) == 6
+
+
+def test_masks_and_factors_get_no_gradient_by_another_way() -> None:
+    mask = pg.ones((3, 3))
+    loss = (ops.soft_max(weight(2, 3, 3), mask) * ops.sqr(weight(2, 3, 3))).sum()
+    with pytest.raises(GradientError, match=r"SOFT_MAX.*no gradient for its mask"):
+        pg.Graph([loss], loss=loss, grads={mask: pg.zeros((3, 3))})
+    factors = pg.ones((2,))
+    rotated = ops.rope(weight(3, 2, 4), pg.tensor([0, 1, 2]), freq_factors=factors)
+    total = rotated.sum()
+    with pytest.raises(GradientError, match=r"ROPE.*no gradient for its freq_factors"):
+        pg.Graph([total], loss=total, grads={factors: pg.zeros((2,))})
+
+
+def test_a_view_far_into_a_large_tensor_is_refused_without_making_it() -> None:
+    w = weight(1, 1)
+    large = ops.broadcast_to(w, (2**15, 2**14))
+    with pytest.raises(GradientError, match=r"VIEW.*1 GiB or more"):
+        large[2**14 :].sum().backward()
