@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
+import warnings
 from typing import Any
 
 from ._lib import ffi, lib
@@ -14,10 +16,12 @@ __all__ = [
     "COMPUTE_LOCK",
     "Buffer",
     "Device",
+    "Freer",
     "default_device",
     "device",
     "devices",
     "get_threads",
+    "has_room",
     "set_default_device",
     "set_threads",
 ]
@@ -25,6 +29,9 @@ __all__ = [
 # A ggml backend keeps scratch memory between calls and is not re-entrant; graphs of one process
 # therefore run one after the other. Within a graph all threads of the backend work.
 COMPUTE_LOCK = threading.RLock()
+
+# Below this a failed allocation of ggml's own bookkeeping is the end of the process anyway.
+_SMALL_BYTES = 2**24
 
 _KINDS = {
     lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
@@ -71,8 +78,26 @@ class Device:
         return self._memory()[1]
 
     @property
+    def is_lost(self) -> bool:
+        """Whether this is a forked process, which has no way to the parent's GPU."""
+        return _forked and self.kind == "gpu"
+
+    def check(self) -> None:
+        """Refuse a device that a forked process cannot use.
+
+        Raises:
+            BackendError: it is a GPU, and this is a forked process.
+        """
+        if self.is_lost:
+            raise BackendError(
+                f"device: a forked process cannot use {self.name}; use the spawn start method"
+                ' (multiprocessing.get_context("spawn")), or device="cpu"'
+            )
+
+    @property
     def backend(self) -> Any:
         """The device's `ggml_backend_t`, made on first use and kept for the process."""
+        self.check()
         if self._backend is None:
             with COMPUTE_LOCK:
                 if self._backend is None:
@@ -89,11 +114,38 @@ class Device:
     @property
     def buffer_type(self) -> Any:
         """The `ggml_backend_buffer_type_t` of tensors on this device."""
+        self.check()
         return lib.ggml_backend_dev_buffer_type(self._handle)
 
     def supports(self, node: Any) -> bool:
         """Whether the device computes this `ggml_tensor *`."""
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
+
+
+class Freer:
+    """Gives memory of a device back, unless a forked process would touch the parent's GPU."""
+
+    __slots__ = ("_free", "_where")
+
+    def __init__(self, where: Device, free: Any):
+        self._where = where
+        self._free = free
+
+    def __call__(self, ptr: Any) -> None:
+        """Free what `ptr` points to."""
+        if not self._where.is_lost:
+            self._free(ptr)
+
+
+def has_room(size_bytes: int) -> bool:
+    """Whether this process may have that much more address space; ggml aborts where it may not."""
+    if size_bytes < _SMALL_BYTES:
+        return True
+    try:
+        mmap.mmap(-1, size_bytes).close()
+    except (OSError, OverflowError, ValueError):
+        return False
+    return True
 
 
 class Buffer:
@@ -114,17 +166,18 @@ class Buffer:
             )
         self.device = where
         self.size_bytes = size_bytes
-        self._ptr = ffi.gc(ptr, lib.ggml_backend_buffer_free, size_bytes)
+        self._ptr = ffi.gc(ptr, Freer(where, lib.ggml_backend_buffer_free), size_bytes)
 
     @property
     def ptr(self) -> Any:
         """The `ggml_backend_buffer_t`."""
+        self.device.check()
         return self._ptr
 
     def clear(self) -> None:
         """Set every byte, and so every number of every tensor in it, to zero."""
         with COMPUTE_LOCK:
-            lib.ggml_backend_buffer_clear(self._ptr, 0)
+            lib.ggml_backend_buffer_clear(self.ptr, 0)
 
 
 def _scan() -> dict[str, Device]:
@@ -147,6 +200,7 @@ def _scan() -> dict[str, Device]:
 _found: dict[str, Device] | None = None
 _default: Device | None = None
 _threads: int | None = None
+_forked = False
 
 
 def _all() -> dict[str, Device]:
@@ -219,32 +273,79 @@ def _available_cores() -> int:
 
 
 def get_threads() -> int:
-    """Number of CPU threads that a graph uses; by default all cores open to the process."""
+    """Number of CPU threads that a graph uses; by default all cores open to the process.
+
+    In a forked process it is 1; see `set_threads`.
+    """
+    if _forked:
+        return 1
     return _threads if _threads is not None else _available_cores()
 
 
 def set_threads(n: int) -> None:
     """Set the number of CPU threads.
 
+    A forked process computes on one thread: those of the parent's OpenMP do not survive a fork,
+    and waiting for them would never end. Use the spawn start method where that is too slow.
+
     Args:
         n: from 1 to 512 (ggml's GGML_MAX_N_THREADS).
 
     Raises:
         ValueError: `n` is out of range.
+
+    Warns:
+        RuntimeWarning: this is a forked process, and `n` is more than one.
     """
     global _threads
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 512:
         raise ValueError(f"set_threads: n must be from 1 to 512; got {n!r}")
+    if _forked and n > 1:
+        warnings.warn(
+            "set_threads: a forked process computes on one thread; use the spawn start method",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     _threads = n
     for each in _all().values():
         _apply_threads(each)
 
 
 def _apply_threads(where: Device) -> None:
-    if where._backend is None:
+    if where._backend is None or where.is_lost:
         return
     registry = lib.ggml_backend_dev_backend_reg(where._handle)
     setter = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
     if setter != ffi.NULL:
         with COMPUTE_LOCK:
             ffi.cast("void (*)(ggml_backend_t, int)", setter)(where._backend, get_threads())
+
+
+class _ForkGuard:
+    """Forks between computations: a child would wait forever for the lock of a lost thread."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    def before(self) -> None:
+        COMPUTE_LOCK.acquire()
+        self._held += 1
+
+    def after(self) -> None:
+        if self._held:  # not where Ctrl-C ended the wait
+            self._held -= 1
+            COMPUTE_LOCK.release()
+
+    def in_child(self) -> None:
+        global _forked
+        _forked = True
+        self.after()
+        for each in (_found or {}).values():
+            _apply_threads(each)
+
+
+_guard = _ForkGuard()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_guard.before, after_in_parent=_guard.after, after_in_child=_guard.in_child
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._lib import ffi, lib
-from .device import Buffer, Device
+from .device import Buffer, Device, has_room
 from .errors import BackendError, ShapeError
 
 if TYPE_CHECKING:
@@ -33,11 +33,16 @@ class Arena:
 
     def __init__(self, n_tensors: int, extra_bytes: int = 0):
         size = n_tensors * lib.ggml_tensor_overhead() + extra_bytes
+        if not has_room(size):
+            raise BackendError(
+                f"arena: cannot allocate {size:,} bytes for {n_tensors:,} tensor headers;"
+                " compute in parts, with .detach() between them"
+            )
         params = ffi.new("struct ggml_init_params *")
         params.mem_size, params.mem_buffer, params.no_alloc = size, ffi.NULL, True
         ctx = lib.ggml_init(params[0])
         if ctx == ffi.NULL:
-            raise BackendError(f"arena: cannot allocate {size:,} bytes for tensor headers")
+            raise BackendError(f"arena: ggml has no context for {size:,} bytes of tensor headers")
         self.ctx = ffi.gc(ctx, lib.ggml_free, size)
         self.left = n_tensors
 
