@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .device import COMPUTE_LOCK
 from .differentiable import walk
 from .graph import Graph, tensor_like
 from .tensor import Tensor, register_hook, tensor
@@ -28,8 +29,9 @@ def backward(loss: Tensor) -> None:
     grads = {}
     for node in leaves:
         param = Tensor(node)
-        if param.grad is None:
-            param.grad = tensor_like(param)
+        with COMPUTE_LOCK:  # of two threads, one makes it
+            if param.grad is None:
+                param.grad = tensor_like(param)
         grads[param] = param.grad
     graph = Graph([loss], loss=loss, grads=grads)
     graph.run()
@@ -59,12 +61,14 @@ class Compiled:
                 raise TypeError("compile: the function must return a Tensor or a list of them")
             self._plans[key] = inputs, outputs, Graph(flat)
         inputs, outputs, graph = self._plans[key]
-        for own, t in zip(inputs, given, strict=True):
-            own.copy_(t)
-        graph.run()
-        if isinstance(outputs, Tensor):
-            return graph.fetch(outputs)
-        return type(outputs)(graph.fetch(t) for t in outputs)
+        arrays = [t.numpy() for t in given]
+        with COMPUTE_LOCK:  # another thread's call must not write between
+            for own, array in zip(inputs, arrays, strict=True):
+                own.copy_(array)
+            graph.run()
+            if isinstance(outputs, Tensor):
+                return graph.fetch(outputs)
+            return type(outputs)(graph.fetch(t) for t in outputs)
 
 
 def compile(fn: Callable[..., Any]) -> Compiled:

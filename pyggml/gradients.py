@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .device import COMPUTE_LOCK
 from .errors import DTypeError, GradientError, ShapeError
 from .graph import Graph, tensor_like
 from .tensor import Tensor, tensor
@@ -38,12 +39,14 @@ class _Plan:
         self.graph = Graph([self.loss], loss=self.loss, grads=pairs)
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        for own, t in zip(self.inputs, given, strict=True):
-            own.copy_(t)
-        for grad in self.grads:
-            grad.zero_()
-        self.graph.run()
-        return self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
+        arrays = [t.numpy() for t in given]
+        with COMPUTE_LOCK:  # another thread's call must not write between
+            for own, array in zip(self.inputs, arrays, strict=True):
+                own.copy_(array)
+            for grad in self.grads:
+                grad.zero_()
+            self.graph.run()
+            return self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
 
 
 def value_and_grad(

@@ -4,19 +4,31 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import dtypes
-from ._lib import ffi, lib
+from ._lib import lib
 from .device import COMPUTE_LOCK, Buffer, Device
 from .device import device as find_device
 from .dtypes import DType, as_dtype
-from .errors import BackendError, DTypeError, ShapeError
-from .node import Arena, Node, recorder
+from .errors import BackendError, DTypeError, FormatError, ShapeError
+from .node import Node, recorder
+from .operators import Operators
+from .storage import (
+    MAX_DIMS,
+    allocate,
+    check_shape,
+    check_size,
+    natural_dtype,
+    ne_of,
+    read,
+    read_bytes,
+    store,
+    write,
+)
 
 __all__ = [
     "MAX_DIMS",
@@ -27,24 +39,13 @@ __all__ = [
     "ne_of",
     "ones",
     "record",
-    "register",
     "register_hook",
     "tensor",
     "zeros",
     "zeros_group",
 ]
 
-MAX_DIMS = 4
-_MAX_ELEMENTS = 2**48
-
-
-_OPS: dict[str, Callable[..., Tensor]] = {}
 _HOOKS: dict[str, Callable[[Tensor], Any]] = {}
-
-
-def register(name: str, fn: Callable[..., Tensor]) -> None:
-    """Give `Tensor`'s operators and methods their op; called by the layer above."""
-    _OPS[name] = fn
 
 
 def register_hook(name: str, fn: Callable[[Tensor], Any]) -> None:
@@ -52,44 +53,7 @@ def register_hook(name: str, fn: Callable[[Tensor], Any]) -> None:
     _HOOKS[name] = fn
 
 
-def check_shape(who: str, shape: Any) -> tuple[int, ...]:
-    """Turn `shape` into a tuple that ggml can hold.
-
-    Raises:
-        ShapeError: more than four axes, an extent below one, or too many elements.
-    """
-    if isinstance(shape, (int, np.integer)):
-        shape = (shape,)
-    if isinstance(shape, str):
-        raise ShapeError(f"{who}: shape must be integers; got {shape!r}")
-    try:
-        result = tuple(operator.index(n) for n in shape)
-    except TypeError:
-        raise ShapeError(f"{who}: shape must be integers; got {shape!r}") from None
-    if len(result) > MAX_DIMS:
-        raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got shape {result}")
-    if any(n < 1 for n in result):
-        raise ShapeError(f"{who}: every extent must be at least 1; got shape {result}")
-    check_size(who, result)
-    return result
-
-
-def check_size(who: str, shape: Sequence[int]) -> None:
-    """Refuse a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
-
-    Raises:
-        ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
-    """
-    if math.prod(shape) >= _MAX_ELEMENTS:
-        raise ShapeError(f"{who}: too many elements for a tensor: shape {tuple(shape)}")
-
-
-def ne_of(shape: Sequence[int]) -> list[int]:
-    """ggml's extents of a Python shape: reversed, filled up with ones."""
-    return [*reversed(shape), *([1] * (MAX_DIMS - len(shape)))]
-
-
-class Tensor:
+class Tensor(Operators):
     """An n-dimensional array on a device, with up to four axes.
 
     A tensor is either stored (it has memory: made by `tensor`, `zeros`, …) or recorded (an op on
@@ -218,19 +182,13 @@ class Tensor:
         if self._value is not None:
             return np.array(self._value)
         if self.is_stored:
-            return self._read()
+            return read(self._node)
         value: np.ndarray = _HOOKS["evaluate"](self)
         if self.requires_grad:
             self._value = value  # the recorded op is still needed for backward()
             return np.array(value)
-        self._node = _store(value, self.dtype, self.device, self.shape)
+        self._node = store(value, self.dtype, self.device, self.shape)
         return value
-
-    def _read(self) -> np.ndarray:
-        raw = np.empty(self.nbytes, np.uint8)
-        with COMPUTE_LOCK:
-            lib.ggml_backend_tensor_get(self.ptr, ffi.from_buffer(raw), 0, self.nbytes)
-        return dtypes.decode(raw, self.dtype, self.shape)
 
     def item(self) -> float | int:
         """The number of a one-element tensor.
@@ -267,15 +225,14 @@ class Tensor:
             raise ShapeError(f"copy_: shape must be {self.shape}; got {array.shape}")
         if self._node.limit is not None:
             self._node.check_rows("copy_", array, self._node.limit)
-        data = dtypes.encode(array, self.dtype, "copy_")
-        with COMPUTE_LOCK:
-            lib.ggml_backend_tensor_set(self.ptr, ffi.from_buffer(data), 0, self.nbytes)
+        write(self._node, dtypes.encode(array, self.dtype, "copy_"))
         return self
 
     def zero_(self) -> Tensor:
         """Set a stored tensor to zero."""
         if not self.is_stored:
             raise BackendError("zero_: only stored tensors can be written; this is a recorded op")
+        self.device.check()
         with COMPUTE_LOCK:
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
@@ -294,80 +251,6 @@ class Tensor:
             GradientError: nothing requires a gradient, or an op has none.
         """
         _HOOKS["backward"](self)
-
-    # Operators; the ops themselves live one layer up
-
-    def __add__(self, other: Any) -> Tensor:
-        return _OPS["add"](self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _OPS["add"](other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _OPS["sub"](self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _OPS["sub"](other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _OPS["mul"](self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _OPS["mul"](other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _OPS["div"](self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _OPS["div"](other, self)
-
-    def __pow__(self, exponent: float) -> Tensor:
-        return _OPS["pow"](self, exponent)
-
-    def __neg__(self) -> Tensor:
-        return _OPS["neg"](self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return _OPS["matmul"](self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _OPS["matmul"](other, self)
-
-    def __getitem__(self, index: Any) -> Tensor:
-        return _OPS["getitem"](self, index)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape; one extent may be -1."""
-        return _OPS["reshape"](self, shape[0] if len(shape) == 1 else shape)
-
-    def permute(self, *axes: int) -> Tensor:
-        """Reorder the axes, as NumPy's transpose."""
-        return _OPS["permute"](self, axes)
-
-    def transpose(self, a: int, b: int) -> Tensor:
-        """Swap two axes."""
-        return _OPS["transpose"](self, a, b)
-
-    @property
-    def T(self) -> Tensor:
-        """The last two axes swapped."""
-        return _OPS["transpose"](self, -1, -2)
-
-    def contiguous(self) -> Tensor:
-        """The same tensor with its elements in order in memory."""
-        return _OPS["cont"](self)
-
-    def sum(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """Sum over one axis, or over all."""
-        return _OPS["sum"](self, axis, keepdims)
-
-    def mean(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
-        """Mean over one axis, or over all."""
-        return _OPS["mean"](self, axis, keepdims)
-
-    def astype(self, dtype: DType | str) -> Tensor:
-        """The numbers in another dtype."""
-        return _OPS["cast"](self, dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -391,6 +274,21 @@ class Tensor:
         if not self.shape:
             raise TypeError("len: a scalar has no length")
         return self.shape[0]
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self._node)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_stored:
+            node, trained = self._node, self.requires_grad
+        elif self.requires_grad:
+            raise TypeError(
+                "pickle: a recorded op that leads to parameters has no copy; use t.detach()"
+            )
+        else:
+            node, trained = self.detach().node, False
+        data = read_bytes(node)
+        return _restore, (data, self.dtype.name, self.shape, self.device.name, trained)
 
     def __repr__(self) -> str:
         state = "stored" if self.is_stored else "recorded"
@@ -438,54 +336,6 @@ def record(
     return Tensor(node)
 
 
-def _allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> list[Node]:
-    """Make stored nodes of these shapes and dtypes in one buffer; the memory is not cleared."""
-    arena = Arena(len(specs))
-    headers, offsets, total = [], [], 0
-    align = lib.ggml_backend_buft_get_alignment(where.buffer_type)
-    for shape, dtype in specs:
-        columns = shape[-1] if shape else 1
-        if columns % dtype.block_size:
-            raise ShapeError(
-                f"tensor: rows of {dtype.name} must be multiples of {dtype.block_size};"
-                f" got shape {shape}"
-            )
-        ne = ffi.new("int64_t[]", ne_of(shape))
-        header = lib.ggml_new_tensor(arena.ctx, dtype.ggml_type, MAX_DIMS, ne)
-        headers.append(header)
-        offsets.append(total)
-        size = lib.ggml_backend_buft_get_alloc_size(where.buffer_type, header)
-        total += -(-size // align) * align
-    buffer = Buffer(where, total)
-    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr))
-    for header, offset in zip(headers, offsets, strict=True):
-        status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base + offset)
-        if status != lib.GGML_STATUS_SUCCESS:
-            raise BackendError(f"tensor: {where.name} could not place a tensor (status {status})")
-    return [
-        Node(header, arena, where, shape, buffer=buffer)
-        for header, (shape, _) in zip(headers, specs, strict=True)
-    ]
-
-
-def _store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...]) -> Node:
-    data = dtypes.encode(values, dtype, "tensor")
-    (node,) = _allocate([(shape, dtype)], where)
-    with COMPUTE_LOCK:
-        lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
-    return node
-
-
-def _natural_dtype(array: np.ndarray) -> DType:
-    if array.dtype.kind == "f":
-        return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
-    if array.dtype.kind in "iu":
-        return dtypes.i32
-    raise DTypeError(
-        f"tensor: expected integers or floats; got {array.dtype}; convert with .astype(np.float32)"
-    )
-
-
 def tensor(
     values: Any,
     dtype: DType | str | None = None,
@@ -517,10 +367,24 @@ def tensor(
     except ValueError as error:
         raise ShapeError(f"tensor: the lists are ragged ({error})") from None
     shape = check_shape("tensor", array.shape)
-    kind = as_dtype(dtype) if dtype is not None else _natural_dtype(array)
-    result = Tensor(_store(array, kind, find_device(device), shape))
+    kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
+    result = Tensor(store(array, kind, find_device(device), shape))
     if requires_grad:
         result.requires_grad = True
+    return result
+
+
+def _restore(
+    data: np.ndarray, dtype: str, shape: tuple[int, ...], device: str, trained: bool
+) -> Tensor:
+    """Unpickle a tensor; its gradient and its hooks stay behind."""
+    result = zeros_group([(shape, dtype)], device)[0]
+    if data.dtype != np.uint8 or data.nbytes != result.nbytes:
+        raise FormatError(
+            f"unpickle: {result!r} needs {result.nbytes} bytes; got {data.nbytes} of {data.dtype}"
+        )
+    write(result.node, data)
+    result.requires_grad = trained
     return result
 
 
@@ -541,7 +405,7 @@ def zeros_group(
     checked = [(check_shape("zeros", shape), as_dtype(dtype)) for shape, dtype in specs]
     if not checked:
         return []
-    nodes = _allocate(checked, find_device(device))
+    nodes = allocate(checked, find_device(device))
     if nodes[0].buffer is not None:
         nodes[0].buffer.clear()
     return [Tensor(node) for node in nodes]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..tensor import register
+from ..operators import register
 from .activations import (
     elu,
     geglu,

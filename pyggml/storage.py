@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Shapes that ggml can hold, and stored nodes: their memory, and their numbers in and out."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from ._lib import ffi, lib
+from .device import COMPUTE_LOCK, Buffer, Device
+from .dtypes import DType, as_dtype
+from .errors import BackendError, DTypeError, ShapeError
+from .node import Arena, Node
+
+__all__ = [
+    "MAX_DIMS",
+    "allocate",
+    "check_shape",
+    "check_size",
+    "natural_dtype",
+    "ne_of",
+    "read",
+    "read_bytes",
+    "store",
+    "write",
+]
+
+MAX_DIMS = 4
+_MAX_ELEMENTS = 2**48
+
+
+def check_shape(who: str, shape: Any) -> tuple[int, ...]:
+    """Turn `shape` into a tuple that ggml can hold.
+
+    Raises:
+        ShapeError: more than four axes, an extent below one, or too many elements.
+    """
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    if isinstance(shape, str):
+        raise ShapeError(f"{who}: shape must be integers; got {shape!r}")
+    try:
+        result = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        raise ShapeError(f"{who}: shape must be integers; got {shape!r}") from None
+    if len(result) > MAX_DIMS:
+        raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got shape {result}")
+    if any(n < 1 for n in result):
+        raise ShapeError(f"{who}: every extent must be at least 1; got shape {result}")
+    check_size(who, result)
+    return result
+
+
+def check_size(who: str, shape: Sequence[int]) -> None:
+    """Refuse a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
+
+    Raises:
+        ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
+    """
+    if math.prod(shape) >= _MAX_ELEMENTS:
+        raise ShapeError(f"{who}: too many elements for a tensor: shape {tuple(shape)}")
+
+
+def ne_of(shape: Sequence[int]) -> list[int]:
+    """ggml's extents of a Python shape: reversed, filled up with ones."""
+    return [*reversed(shape), *([1] * (MAX_DIMS - len(shape)))]
+
+
+def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> list[Node]:
+    """Make stored nodes of these shapes and dtypes in one buffer; the memory is not cleared."""
+    arena = Arena(len(specs))
+    headers, offsets, total = [], [], 0
+    align = lib.ggml_backend_buft_get_alignment(where.buffer_type)
+    for shape, dtype in specs:
+        columns = shape[-1] if shape else 1
+        if columns % dtype.block_size:
+            raise ShapeError(
+                f"tensor: rows of {dtype.name} must be multiples of {dtype.block_size};"
+                f" got shape {shape}"
+            )
+        ne = ffi.new("int64_t[]", ne_of(shape))
+        header = lib.ggml_new_tensor(arena.ctx, dtype.ggml_type, MAX_DIMS, ne)
+        headers.append(header)
+        offsets.append(total)
+        size = lib.ggml_backend_buft_get_alloc_size(where.buffer_type, header)
+        total += -(-size // align) * align
+    buffer = Buffer(where, total)
+    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr))
+    for header, offset in zip(headers, offsets, strict=True):
+        status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base + offset)
+        if status != lib.GGML_STATUS_SUCCESS:
+            raise BackendError(f"tensor: {where.name} could not place a tensor (status {status})")
+    return [
+        Node(header, arena, where, shape, buffer=buffer)
+        for header, (shape, _) in zip(headers, specs, strict=True)
+    ]
+
+
+def read_bytes(node: Node) -> np.ndarray:
+    """Copy a stored node's bytes out."""
+    node.device.check()
+    raw = np.empty(int(lib.ggml_nbytes(node.ptr)), np.uint8)
+    with COMPUTE_LOCK:
+        lib.ggml_backend_tensor_get(node.ptr, ffi.from_buffer(raw), 0, raw.nbytes)
+    return raw
+
+
+def read(node: Node) -> np.ndarray:
+    """Copy a stored node's numbers out."""
+    return dtypes.decode(read_bytes(node), as_dtype(int(node.ptr.type)), node.shape)
+
+
+def write(node: Node, data: np.ndarray) -> None:
+    """Overwrite a stored node with bytes that `dtypes.encode` made."""
+    node.device.check()
+    with COMPUTE_LOCK:
+        lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
+
+
+def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...]) -> Node:
+    """Make a stored node that holds `values`."""
+    data = dtypes.encode(values, dtype, "tensor")
+    (node,) = allocate([(shape, dtype)], where)
+    write(node, data)
+    return node
+
+
+def natural_dtype(array: np.ndarray) -> DType:
+    """The dtype that numbers get when none is named."""
+    if array.dtype.kind == "f":
+        return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
+    if array.dtype.kind in "iu":
+        return dtypes.i32
+    raise DTypeError(
+        f"tensor: expected integers or floats; got {array.dtype}; convert with .astype(np.float32)"
+    )
