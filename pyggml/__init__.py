@@ -29,7 +29,9 @@ from .errors import (
 )
 from .gradients import check_grads, value_and_grad
 from .graph import Graph
+from .profiler import profile
 from .random import random_generator, seed
+from .roofline import measure_peaks
 from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
 
 __version__ = "0.1.0"
@@ -59,9 +61,11 @@ __all__ = [
     "get_threads",
     "ggml_version",
     "lib",
+    "measure_peaks",
     "ones",
     "ops",
     "patch_count",
+    "profile",
     "random_generator",
     "seed",
     "set_default_device",

@@ -10,11 +10,12 @@ import numpy as np
 
 from ._lib import ffi, lib
 from .anomaly import Watcher, is_watching
-from .device import COMPUTE_LOCK, Device
+from .device import COMPUTE_LOCK, Device, Freer, has_room
 from .device import device as find_device
 from .differentiable import check_path, check_request, op_name, walk
 from .errors import BackendError
 from .node import Arena, Node
+from .profiler import Recorder, active_profile
 from .tensor import Tensor, full, record, tensor, zeros_group
 
 __all__ = ["Graph", "tensor_like"]
@@ -29,6 +30,8 @@ _MOVES = (
 # Headers that the gradient of one op may need, and those for outputs and accumulators.
 _HEADERS_PER_GRADIENT = 16
 _HEADERS_SPARE = 256
+# ggml_backend_sched_new: 2 · GGML_SCHED_MAX_SPLIT_INPUTS headers for each tensor of the graph.
+_SCHED_HEADERS = 60
 
 
 def _address(ptr: Any) -> int:
@@ -116,6 +119,11 @@ class Graph:
                 node.ptr.flags &= ~lib.GGML_TENSOR_FLAG_PARAM
         self._expand(after)
         self._check_supported()
+        # Every node and leaf is in this graph's arena, or stored; ggml aborts when told less.
+        made = lib.ggml_used_mem(self._arena.ctx) - lib.ggml_graph_overhead_custom(n, with_grads)
+        stored = sum(node.buffer is not None for node in (*forward, *after))
+        self._n_tensors = int(made) // int(lib.ggml_tensor_overhead()) + stored
+        self._n_tensors += len(self._accumulate) + _HEADERS_SPARE
 
     def _expand(self, nodes: list[Node]) -> None:
         """Copy the recorded headers into this graph, so that a tensor can be part of several."""
@@ -181,9 +189,15 @@ class Graph:
         if self.device.kind != "cpu":
             backends.append(find_device("cpu").backend)  # takes the ops that the device lacks
         handles = ffi.new("ggml_backend_t[]", backends)
-        size = lib.ggml_graph_size(self._cgraph)
+        size = self._n_tensors
+        bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
+        if not has_room(bookkeeping):
+            raise BackendError(
+                f"graph: {self.n_nodes:,} ops are too many to plan at once ({bookkeeping:,} bytes"
+                " of bookkeeping); compute in parts, with .detach() between them"
+            )
         sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(backends), size, False, True)
-        self._sched = ffi.gc(sched, lib.ggml_backend_sched_free)
+        self._sched = ffi.gc(sched, Freer(self.device, lib.ggml_backend_sched_free))
         sizes = ffi.new("size_t[]", len(backends))
         if not lib.ggml_backend_sched_alloc_graph(self._sched, self._cgraph):
             lib.ggml_backend_sched_reset(self._sched)
@@ -205,9 +219,10 @@ class Graph:
         """
         if self._sched is None:
             return
+        self.device.check()
         with COMPUTE_LOCK:
             self._has_run = True
-            watcher = Watcher(self._recorded) if is_watching() else None
+            watcher = self._watcher()
             if watcher is not None:
                 self._watch(lib.pyggml_watch, watcher.handle)
             status = lib.ggml_backend_sched_graph_compute(self._sched, self._cgraph)
@@ -218,6 +233,12 @@ class Graph:
         if status != lib.GGML_STATUS_SUCCESS:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
             raise BackendError(f"graph: {self.device.name} failed to compute: {reason}")
+
+    def _watcher(self) -> Watcher | Recorder | None:
+        profile = active_profile()
+        if is_watching():
+            return Watcher(self._recorded)
+        return Recorder(profile, self._recorded) if profile is not None else None
 
     def _watch(self, callback: Any, user_data: Any) -> None:
         lib.ggml_backend_sched_set_eval_callback(self._sched, callback, user_data)
