@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 import warnings
@@ -11,6 +10,7 @@ from typing import Any
 
 from ._lib import ffi, lib
 from .errors import BackendError
+from .memory import LARGE_BYTES, available_bytes
 
 __all__ = [
     "COMPUTE_LOCK",
@@ -21,7 +21,6 @@ __all__ = [
     "device",
     "devices",
     "get_threads",
-    "has_room",
     "set_default_device",
     "set_threads",
 ]
@@ -29,9 +28,6 @@ __all__ = [
 # A ggml backend keeps scratch memory between calls and is not re-entrant; graphs of one process
 # therefore run one after the other. Within a graph all threads of the backend work.
 COMPUTE_LOCK = threading.RLock()
-
-# Below this a failed allocation of ggml's own bookkeeping is the end of the process anyway.
-_SMALL_BYTES = 2**24
 
 _KINDS = {
     lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
@@ -69,8 +65,9 @@ class Device:
 
     @property
     def memory_free(self) -> int:
-        """Free memory in bytes, as the backend reports it."""
-        return self._memory()[0]
+        """Free memory in bytes, as the backend or, for the CPU, the system reports it."""
+        known = available_bytes() if self.kind == "cpu" else None
+        return self._memory()[0] if known is None else known
 
     @property
     def memory_total(self) -> int:
@@ -117,6 +114,12 @@ class Device:
         self.check()
         return lib.ggml_backend_dev_buffer_type(self._handle)
 
+    def has_memory(self, size_bytes: int) -> bool:
+        """Whether so much is free. Linux grants what it has not, and kills the process later."""
+        if size_bytes < LARGE_BYTES:
+            return True
+        return self.kind != "cpu" or size_bytes <= self.memory_free
+
     def supports(self, node: Any) -> bool:
         """Whether the device computes this `ggml_tensor *`."""
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
@@ -137,17 +140,6 @@ class Freer:
             self._free(ptr)
 
 
-def has_room(size_bytes: int) -> bool:
-    """Whether this process may have that much more address space; ggml aborts where it may not."""
-    if size_bytes < _SMALL_BYTES:
-        return True
-    try:
-        mmap.mmap(-1, size_bytes).close()
-    except (OSError, OverflowError, ValueError):
-        return False
-    return True
-
-
 class Buffer:
     """A block of a device's memory that holds tensors; freed with its last user.
 
@@ -158,7 +150,9 @@ class Buffer:
     __slots__ = ("_ptr", "device", "size_bytes")
 
     def __init__(self, where: Device, size_bytes: int):
-        ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
+        ptr = ffi.NULL
+        if where.has_memory(size_bytes):
+            ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
         if ptr == ffi.NULL:
             raise BackendError(
                 f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 
 from ._lib import ffi, lib
 from .anomaly import Watcher, is_watching
-from .device import COMPUTE_LOCK, Device, Freer, has_room
+from .device import COMPUTE_LOCK, Device, Freer
 from .device import device as find_device
 from .differentiable import check_path, check_request, op_name, walk
 from .errors import BackendError
+from .memory import LARGE_BYTES, has_room
 from .node import Arena, Node
 from .profiler import Recorder, active_profile
+from .storage import read
 from .tensor import Tensor, full, record, tensor, zeros_group
 
 __all__ = ["Graph", "tensor_like"]
@@ -122,6 +125,9 @@ class Graph:
         # Every node and leaf is in this graph's arena, or stored; ggml aborts when told less.
         made = lib.ggml_used_mem(self._arena.ctx) - lib.ggml_graph_overhead_custom(n, with_grads)
         stored = sum(node.buffer is not None for node in (*forward, *after))
+        # Without reuse, and with a gradient for each; f32 elements are the largest that ops make.
+        recorded = (math.prod(node.shape) for node in forward if node.buffer is None)
+        self._most_bytes = 4 * sum(recorded) * (1 if loss is None else _HEADERS_PER_GRADIENT)
         self._n_tensors = int(made) // int(lib.ggml_tensor_overhead()) + stored
         self._n_tensors += len(self._accumulate) + _HEADERS_SPARE
 
@@ -178,6 +184,10 @@ class Graph:
                 " cast the operands to f32"
             )
 
+    def _devices(self) -> list[Device]:
+        """The graph's own, and the CPU for the ops that it lacks."""
+        return [self.device, *([find_device("cpu")] if self.device.kind != "cpu" else [])]
+
     def _plan(self) -> None:
         self.n_nodes = int(lib.ggml_graph_n_nodes(self._cgraph))
         self.memory_bytes = 0
@@ -185,30 +195,41 @@ class Graph:
         self._sched: Any = None
         if self.n_nodes == 0:
             return
-        backends = [self.device.backend]
-        if self.device.kind != "cpu":
-            backends.append(find_device("cpu").backend)  # takes the ops that the device lacks
+        backends = [where.backend for where in self._devices()]
         handles = ffi.new("ggml_backend_t[]", backends)
-        size = self._n_tensors
-        bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
+        bookkeeping = self._n_tensors * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
         if not has_room(bookkeeping):
             raise BackendError(
                 f"graph: {self.n_nodes:,} ops are too many to plan at once ({bookkeeping:,} bytes"
                 " of bookkeeping); compute in parts, with .detach() between them"
             )
-        sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(backends), size, False, True)
-        self._sched = ffi.gc(sched, Freer(self.device, lib.ggml_backend_sched_free))
-        sizes = ffi.new("size_t[]", len(backends))
+        # ggml cannot allocate with a scheduler that has only measured: each gets its own.
+        if self._most_bytes >= LARGE_BYTES:
+            self._check_memory(self._scheduler(handles))
+        self._sched = self._scheduler(handles)
         if not lib.ggml_backend_sched_alloc_graph(self._sched, self._cgraph):
-            lib.ggml_backend_sched_reset(self._sched)
-            lib.ggml_backend_sched_reserve_size(self._sched, self._cgraph, sizes)
-            raise BackendError(
-                f"graph: {self.device.name} cannot allocate {sizes[0]:,} bytes for activations"
-                f" ({self.device.memory_free:,} free); use a smaller batch or sequence"
-            )
+            self._check_memory(self._scheduler(handles))
+            raise BackendError(f"graph: {self.device.name} could not allocate the activations")
         self.memory_bytes = sum(
             int(lib.ggml_backend_sched_get_buffer_size(self._sched, b)) for b in backends
         )
+
+    def _scheduler(self, handles: Any) -> Any:
+        size = self._n_tensors
+        sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
+        return ffi.gc(sched, Freer(self.device, lib.ggml_backend_sched_free))
+
+    def _check_memory(self, sched: Any) -> None:
+        """Refuse a graph whose activations do not fit."""
+        places = self._devices()
+        sizes = ffi.new("size_t[]", len(places))
+        lib.ggml_backend_sched_reserve_size(sched, self._cgraph, sizes)
+        for place, size in zip(places, sizes, strict=True):
+            if not place.has_memory(size) or size > place.memory_free:
+                raise BackendError(
+                    f"graph: {place.name} cannot allocate {size:,} bytes for activations"
+                    f" ({place.memory_free:,} free); use a smaller batch or sequence"
+                )
 
     def run(self) -> None:
         """Compute everything once; other threads of Python go on meanwhile.
@@ -253,13 +274,11 @@ class Graph:
         source = self._sources.get(t)
         if source is None:
             raise KeyError("read: the tensor is not among the graph's outputs; name it there")
-        stored = Tensor(source) if source.buffer is not None else tensor_like(t)
-        if source.buffer is None:
-            if not self._has_run:
-                raise BackendError("read: the graph has not run yet; call run() first")
-            with COMPUTE_LOCK:
-                lib.ggml_backend_tensor_copy(self._clones[_address(source.ptr)], stored.ptr)
-        return stored.numpy()
+        if source.buffer is not None:
+            return Tensor(source).numpy()
+        if not self._has_run:
+            raise BackendError("read: the graph has not run yet; call run() first")
+        return read(source, self._clones[_address(source.ptr)])
 
     def fetch(self, t: Tensor) -> Tensor:
         """Copy an output of the last run into a stored tensor on the same device.

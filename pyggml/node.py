@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._lib import ffi, lib
-from .device import Buffer, Device, has_room
+from .device import Buffer, Device
 from .errors import BackendError, ShapeError
+from .memory import has_room
 
 if TYPE_CHECKING:
     from .tensor import Tensor

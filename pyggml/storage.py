@@ -13,6 +13,7 @@ import numpy as np
 from . import dtypes
 from ._lib import ffi, lib
 from .device import COMPUTE_LOCK, Buffer, Device
+from .device import device as find_device
 from .dtypes import DType, as_dtype
 from .errors import BackendError, DTypeError, ShapeError
 from .node import Arena, Node
@@ -101,18 +102,22 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
     ]
 
 
-def read_bytes(node: Node) -> np.ndarray:
-    """Copy a stored node's bytes out."""
+def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
+    """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
     node.device.check()
-    raw = np.empty(int(lib.ggml_nbytes(node.ptr)), np.uint8)
+    ptr = node.ptr if ptr is None else ptr
+    size = int(lib.ggml_nbytes(ptr))
+    if not find_device("cpu").has_memory(size):
+        raise BackendError(f"numpy: {size:,} bytes are more than is free; read a part, t[a:b]")
+    raw = np.empty(size, np.uint8)
     with COMPUTE_LOCK:
-        lib.ggml_backend_tensor_get(node.ptr, ffi.from_buffer(raw), 0, raw.nbytes)
+        lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(raw), 0, raw.nbytes)
     return raw
 
 
-def read(node: Node) -> np.ndarray:
-    """Copy a stored node's numbers out."""
-    return dtypes.decode(read_bytes(node), as_dtype(int(node.ptr.type)), node.shape)
+def read(node: Node, ptr: Any = None) -> np.ndarray:
+    """Copy a node's numbers out; see `read_bytes`."""
+    return dtypes.decode(read_bytes(node, ptr), as_dtype(int(node.ptr.type)), node.shape)
 
 
 def write(node: Node, data: np.ndarray) -> None:

@@ -324,7 +324,11 @@ def record(
             names = ", ".join(s.device.name for s in sources)
             raise BackendError(f"{fn.__name__}: tensors must be on one device; got {names}")
     arena = recorder.room()
-    ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
+    try:
+        ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
+    except OverflowError as error:
+        who = fn.__name__.removeprefix("ggml_")
+        raise ShapeError(f"{who}: a number is too large for ggml: {error}") from None
     node = Node(
         ptr,
         arena,
@@ -362,6 +366,8 @@ def tensor(
         dtype = dtype if dtype is not None else values.dtype
         device = device if device is not None else values.device
         values = values.numpy()
+    if isinstance(values, np.ma.MaskedArray):
+        raise DTypeError("tensor: a masked array has gaps; close them with values.filled(0)")
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -425,7 +431,12 @@ def full(
     shape: Any, value: float, dtype: DType | str = "f32", device: Device | str | None = None
 ) -> Tensor:
     """A stored tensor with one value everywhere."""
-    return tensor(np.full(check_shape("full", shape), value), dtype, device)
+    extents, where = check_shape("full", shape), find_device(device)
+    if not find_device("cpu").has_memory(4 * math.prod(extents)):
+        raise BackendError(
+            f"full: {4 * math.prod(extents):,} bytes are more than is free; use a smaller shape"
+        )
+    return tensor(np.full(extents, value), dtype, where)
 
 
 def ones(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:

@@ -130,11 +130,14 @@ def pow(x: Tensor, exponent: float) -> Tensor:
 
     Raises:
         TypeError: the exponent is not a number.
+        ValueError: the exponent is NaN or infinite.
     """
     need_float("pow", "x", x)
     if not is_scalar(exponent):
         raise TypeError(f"pow: the exponent must be a number; got {type(exponent).__name__}")
     n = float(exponent)
+    if not math.isfinite(n):
+        raise ValueError(f"pow: the exponent must be finite; got {exponent!r}")
     if n == 0.5:
         return sqrt(x)
     if not n.is_integer() or math.fabs(n) > 64:

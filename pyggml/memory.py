@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""How much memory this process may still take."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+__all__ = ["LARGE_BYTES", "available_bytes", "has_room"]
+
+# Below this a failed allocation is the end of the process anyway, and looking takes longer.
+LARGE_BYTES = 2**28
+_SMALL_BYTES = 2**24
+
+_CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def _field(path: str, name: str) -> int | None:
+    """The number behind a name in a file of lines."""
+    try:
+        for line in Path(path).read_text(encoding="ascii").splitlines():
+            words = line.replace(":", " ").split()
+            if len(words) > 1 and words[0] == name:
+                return int(words[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _number(path: str) -> int | None:
+    """The number that is all of a file."""
+    try:
+        return int(Path(path).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # also "max"
+        return None
+
+
+def available_bytes() -> int | None:
+    """Memory that Linux could give this process without killing one; None where it is unknown.
+
+    What the page cache holds counts as available, as in MemAvailable.
+    """
+    found = []
+    system = _field("/proc/meminfo", "MemAvailable")
+    if system is not None:
+        found.append(system * 1024)
+    for limit_path, usage_path, stat_path in _CGROUPS:
+        limit, usage = _number(limit_path), _number(usage_path)
+        if limit is not None and usage is not None:
+            cached = _field(stat_path, "total_inactive_file") or _field(stat_path, "inactive_file")
+            found.append(max(limit - usage + (cached or 0), 0))
+    return min(found) if found else None
+
+
+def has_room(size_bytes: int) -> bool:
+    """Whether this process may have that much more address space; ggml aborts where it may not."""
+    if size_bytes < _SMALL_BYTES:
+        return True
+    try:
+        mmap.mmap(-1, size_bytes).close()
+    except (OSError, OverflowError, ValueError):
+        return False
+    return True
