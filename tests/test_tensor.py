@@ -203,13 +203,13 @@ def test_shapes_are_integers(shape) -> None:
 
 def test_in_place_ops_write_only_where_they_may() -> None:
     rows = pg.tensor([0])
-    for dst in (
-        pg.zeros((4, 3)).T,
-        pg.ones((3, 4)) + 1.0,
-        pg.tensor(np.ones((3, 4)), requires_grad=True),
-    ):
-        with pytest.raises(ValueError, match="set_rows: dst must be a stored tensor"):
-            pg.ops.set_rows(dst, pg.ones((1, 4)), rows)
+    stored = pg.tensor(np.ones((3, 4)), requires_grad=True)
+    for dst in (pg.ones((4, 3)).T, stored + 0.0, stored):
+        written = pg.ops.set_rows(dst, pg.zeros((1, 4)), rows)
+        np.testing.assert_array_equal(written.numpy().sum(1), [0, 4, 4])
+        np.testing.assert_array_equal(dst.numpy(), np.ones((3, 4)))
+    with pytest.raises(DTypeError, match="set_rows: dst must be f32"):
+        pg.ops.set_rows(stored.astype("f16"), pg.zeros((1, 4)), rows)
     ids = pg.tensor([0, 1])
     with pytest.raises(DTypeError, match="must be f32 or f16"):
         pg.ops.cpy(pg.tensor([99, 99]), ids)

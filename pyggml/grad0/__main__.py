@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     types = [options.type] if options.type else list(TOLERANCES)
     print(f"{'op and operands':60} {'type':5} {'forward':>9} {'gradient':>9}")
     counts = {"OK": 0, "FAIL": 0, "unsupported": 0}
-    with_gradient = set()
+    with_gradient: set[tuple[str, str]] = set()
     for case in CASES:
         if options.op not in (None, case.name):
             continue
@@ -51,11 +51,11 @@ def main(argv: list[str] | None = None) -> int:
             result = run_case(case, dtype, where)
             counts[result.verdict] += 1
             if result.verdict == "OK" and result.backward is not None:
-                with_gradient.add(case.name)
+                with_gradient.add((case.name, case.variant))
             print(_line(result), flush=True)
     print(
         f"{counts['OK']} OK, {counts['FAIL']} failed, {counts['unsupported']} unsupported;"
-        f" {len(with_gradient)} ops with a gradient on {where.name}"
+        f" {len(with_gradient)} ops and variants with a gradient on {where.name}"
     )
     return 1 if counts["FAIL"] else 0
 

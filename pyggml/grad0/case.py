@@ -26,12 +26,15 @@ class Case:
     view: tuple[int, ...] | None = None  # permute the first operand by this before the op
     extra: tuple[Any, ...] = field(default=())
     away_from: tuple[float, ...] = ()  # kinks: no operand closer than 0.05 to one
+    half: tuple[int, ...] = (0,)  # operands that may be f16 or bf16 where the others must be f32
+    variant: str = ""  # what sets it apart from the op's other rows, where gradients differ
 
     @property
     def id(self) -> str:
         """Name in pytest's listing."""
         text = "-".join("x".join(map(str, s)) or "scalar" for s in self.shapes)
-        return f"{self.name}-{text}" + ("-permuted" if self.view else "")
+        name = f"{self.name}-{self.variant}" if self.variant else self.name
+        return f"{name}-{text}" + ("-permuted" if self.view else "")
 
     def operands(self, seed: int = 0) -> list[np.ndarray[Any, Any]]:
         """Random operands, rounded to f32 so that both sides start from the same numbers."""

@@ -12,20 +12,11 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..tensor import Tensor, tensor
+from . import cases_attention, cases_images, cases_rows
 from . import references as r
 from .case import Case
 
 __all__ = ["CASES", "ELSEWHERE"]
-
-
-def rope_op(x: Tensor, mode: str, base: float, dims: int) -> Tensor:
-    positions = tensor(np.arange(x.shape[-3], dtype=np.int32))
-    return ops.rope(x, positions, dims, mode, base)
-
-
-def mul_mat_id_op(experts: Tensor, x: Tensor) -> Tensor:
-    return ops.mul_mat_id(experts, x, tensor(r.EXPERTS))
 
 
 def _unary(name: str, ref: Callable[..., r.Array], **more: Any) -> list[Case]:
@@ -59,20 +50,45 @@ def _gated(name: str, act: Callable[..., r.Array]) -> list[Case]:
         return a * act(b)
 
     away = (0,) if name == "reglu" else ()
+
+    def row(ref: Callable[..., r.Array], *shapes: tuple[int, ...], **more: Any) -> Case:
+        return Case(name, fn, ref, shapes, away_from=away, **more)
+
     return [
-        Case(name, fn, lambda a, b: act(a) * b, ((3, 5, 8), (3, 5, 8)), away_from=away),
-        Case(name, fn, lambda a, b, s: a * act(b), ((3, 5), (3, 5)), extra=(True,), away_from=away),
-        Case(name, fn, fused, ((3, 5, 70),), away_from=away),
-        Case(name, fn, swapped, ((2, 1, 6),), extra=(None, True), away_from=away),
+        row(lambda a, b: act(a) * b, (3, 5, 8), (3, 5, 8), variant="split"),
+        row(lambda a, b: act(a) * b, (5, 17, 4), (4, 5, 17), view=(2, 0, 1), variant="split"),
+        row(lambda a, b, s: a * act(b), (3, 5), (3, 5), extra=(True,), variant="split"),
+        row(fused, (3, 5, 70), variant="fused"),
+        row(fused, (6, 5, 4), view=(2, 1, 0), variant="fused"),
+        row(swapped, (2, 1, 6), extra=(None, True), variant="fused-swapped"),
     ]
 
 
-positive = {"low": 0.3, "high": 3.0}
+_swiglu_oai = [
+    Case("swiglu_oai", ops.swiglu_oai, r.swiglu_oai, ((3, 5, 8), (3, 5, 8)), variant="split"),
+    Case(
+        "swiglu_oai",
+        lambda g, u: ops.swiglu_oai(g, u, 1.2, 1.5),
+        lambda g, u: r.swiglu_oai(g, u, 1.2, 1.5),
+        ((5, 7, 4), (4, 5, 7)),
+        view=(2, 0, 1),
+        away_from=(-1.5, 1.5),
+        variant="split",
+    ),
+    Case(
+        "swiglu_oai",
+        ops.swiglu_oai,
+        lambda x: r.swiglu_oai(x[..., :35], x[..., 35:]),
+        ((3, 5, 70),),
+        variant="fused",
+    ),
+]
+positive: dict[str, Any] = {"low": 0.3, "high": 3.0}
 CASES: list[Case] = [
     *_unary("neg", np.negative),
     *_unary("abs", np.abs, away_from=(0,)),
-    *_unary("sgn", np.sign, away_from=(0,), grad=()),
-    *_unary("step", lambda x: (x > 0).astype(float), away_from=(0,), grad=()),
+    *_unary("sgn", np.sign, away_from=(0,)),
+    *_unary("step", lambda x: (x > 0).astype(float), away_from=(0,)),
     *_unary("sqr", np.square),
     *_unary("sqrt", np.sqrt, **positive),
     *_unary("exp", np.exp),
@@ -148,14 +164,6 @@ CASES: list[Case] = [
     Case("l2_norm", ops.l2_norm, r.l2_norm, ((4, 5, 3),), extra=(1e-6,), view=(2, 0, 1)),
     Case("group_norm", ops.group_norm, r.group_norm, ((2, 6, 5, 3),), extra=(3, 1e-5)),
     Case("group_norm", ops.group_norm, r.group_norm, ((4, 5, 3),), extra=(1, 1e-3)),
-    Case("pad", ops.pad, r.pad, ((2, 3, 4),), extra=([(1, 0), (2, 3)], "zeros")),
-    Case("pad", ops.pad, r.pad, ((2, 3, 4, 2),), extra=([(0, 1), (1, 0), (2, 3), (0, 2)], "zeros")),
-    Case("pad", ops.pad, r.pad, ((2, 3, 4),), extra=([(1, 2), (3, 1)], "circular")),
-    Case("pad_reflect", ops.pad_reflect, r.reflect, ((2, 3, 6),), extra=(3, 2), grad=()),
-    Case("roll", ops.roll, r.roll, ((4, 3, 5),), extra=([1, -2],)),
-    Case("roll", ops.roll, r.roll, ((2, 4, 3, 5),), extra=([1, 3, 0, 7],)),
-    Case("upscale", ops.upscale, r.nearest, ((2, 3, 4, 5),), extra=(3,)),
-    Case("upscale", ops.upscale, r.bilinear, ((2, 3, 4, 5),), extra=(2, "bilinear")),
     Case("diag", ops.diag, np.diag, ((6,),)),
     Case("diag", ops.diag, lambda x: np.eye(5) * x, ((2, 3, 1, 5),)),
     *(
@@ -169,107 +177,65 @@ CASES: list[Case] = [
     ),
     Case("cumsum", ops.cumsum, lambda x: x.cumsum(-1), ((2, 3, 5, 70),)),
     Case("cumsum", ops.cumsum, lambda x: x.cumsum(-1), ((4, 5, 3),), view=(2, 0, 1)),
-    Case("mul_mat_id", mul_mat_id_op, r.mul_mat_id, ((4, 5, 6), (3, 1, 6))),
-    Case("mul_mat_id", mul_mat_id_op, r.mul_mat_id, ((4, 5, 6), (3, 2, 6))),
+    Case("mean_rows", ops.mean_rows, lambda x: x.mean(-1, keepdims=True), ((5, 3, 7, 2),)),
     Case(
-        "add_id",
-        lambda x, b: ops.add_id(x, b, tensor(r.EXPERTS)),
-        lambda x, b: x + b[r.EXPERTS],
-        ((3, 2, 6), (4, 6)),
+        "mean_rows",
+        ops.mean_rows,
+        lambda x: x.mean(-1, keepdims=True),
+        ((4, 5, 3),),
+        view=(2, 0, 1),
     ),
-    *(
-        Case(name, getattr(ops, name), ref, shapes, extra=extra)
-        for name, ref in [("conv_2d", r.conv_2d), ("conv_2d_direct", r.conv_2d)]
-        for shapes, extra in [
-            (((2, 3, 6, 5), (4, 3, 3, 2)), ()),
-            (((2, 3, 7, 8), (4, 3, 3, 3)), ((2, 1), (1, 2), (1, 2))),
-            (((1, 1, 4, 4), (1, 1, 1, 1)), ()),
-        ]
-    ),
-    Case("conv_2d_dw", ops.conv_2d_dw, r.conv_2d_dw, ((2, 3, 6, 5), (3, 1, 3, 2)), extra=(2, 1)),
+    Case("solve_tri", ops.solve_tri, r.solve_tri, ((2, 3, 5, 5), (2, 3, 5, 4)), **positive),
+    Case("solve_tri", ops.solve_tri, r.solve_tri, ((1, 1), (1, 1)), **positive),
     Case(
-        "conv_transpose_2d",
-        ops.conv_transpose_2d,
-        r.conv_transpose_2d,
-        ((2, 3, 4, 5), (3, 2, 3, 2)),
-        extra=(2,),
+        "solve_tri", ops.solve_tri, r.solve_tri, ((4, 4, 3), (3, 4, 1)), view=(2, 0, 1), **positive
     ),
-    Case("conv_1d", ops.conv_1d, r.conv_1d, ((2, 3, 9), (4, 3, 3)), extra=(2, 1)),
+    Case("out_prod", ops.out_prod, r.out_prod, ((1, 2, 5, 4), (3, 4, 5, 7))),
+    Case("out_prod", ops.out_prod, r.out_prod, ((4, 5), (5, 3)), view=(1, 0)),
+    Case("linear", ops.linear, lambda x, w: x @ w.T, ((2, 3, 4), (5, 4)), variant="no-bias"),
+    Case("l2_norm", ops.l2_norm, r.l2_norm, ((3, 1),), extra=(10.0,), variant="below-eps"),
     Case(
-        "conv_transpose_1d",
-        ops.conv_transpose_1d,
-        r.conv_transpose_1d,
-        ((3, 5), (3, 2, 4)),
-        extra=(3,),
+        "group_norm",
+        ops.group_norm,
+        r.group_norm,
+        ((5, 3, 4, 2),),
+        extra=(2, 1e-3),
+        view=(3, 2, 1, 0),
     ),
-    Case("im2col", lambda x: ops.im2col(x, 2, 1, 1), r.im2col, ((2, 3, 4, 5),)),
-    *(
-        Case("pool_2d", ops.pool_2d, r.pool_2d, ((2, 3, 6, 7),), extra=extra)
-        for extra in [(2, None, 0, "max"), ((3, 2), (1, 2), 1, "max"), ((3, 2), 2, 1, "avg")]
-    ),
-    *(
-        Case("pool_1d", ops.pool_1d, r.pool_1d, ((2, 3, 9),), extra=extra)
-        for extra in [(2, None, 0, "max"), (3, 2, 1, "max"), (3, 2, 1, "avg")]
-    ),
-    Case("soft_max", ops.soft_max, r.soft_max, ((4, 3, 5, 5),)),
+    Case("rms_norm", ops.rms_norm, r.rms_norm, ((4, 5, 3),), extra=(1e-3,), view=(2, 0, 1)),
     Case(
-        "soft_max",
-        lambda x: ops.soft_max(x, tensor(r.MASK), 0.3),
-        lambda x: r.soft_max(x, r.MASK, 0.3),
-        ((4, 3, 5, 5),),
-    ),
-    *(
-        Case("rope", rope_op, r.rope, shape, extra=extra, view=view)
-        for shape, extra, view in [
-            (((2, 7, 3, 8),), ("neox", 10000.0, 8), None),
-            (((2, 7, 3, 8),), ("normal", 500.0, 8), None),
-            (((7, 3, 10),), ("neox", 10000.0, 6), None),
-            (((3, 7, 2, 8),), ("neox", 10000.0, 8), (2, 1, 0, 3)),
-        ]
-    ),
-    Case("get_rows", lambda t: ops.get_rows(t, tensor(r.IDS)), lambda t: t[r.IDS], ((5, 6),)),
-    Case(
-        "cross_entropy_rows",
-        lambda x: ops.cross_entropy_rows(x, tensor(r.TARGETS)),
-        r.cross_entropy_rows,
-        ((5, 7),),
-        low=-9,
-        high=9,
+        "clamp",
+        ops.clamp,
+        np.clip,
+        ((9, 4),),
+        extra=(-1.0, 0.5),
+        away_from=(-1.0, 0.5),
+        view=(1, 0),
     ),
     Case(
-        "cross_entropy",
-        lambda x: ops.cross_entropy(x, tensor(r.TARGETS)),
-        lambda x: r.cross_entropy_rows(x).sum() / 4,
-        ((5, 7),),
+        "leaky_relu",
+        ops.leaky_relu,
+        lambda x, k: np.where(x > 0, x, k * x),
+        ((4, 5),),
+        extra=(0.3,),
+        away_from=(0,),
+        variant="slope",
     ),
-    Case("broadcast_to", ops.broadcast_to, np.broadcast_to, ((3, 1),), extra=((2, 3, 4),)),
-    Case("repeat", ops.repeat, lambda x, s: np.tile(x, (2, 3)), ((2, 5),), extra=((4, 15),)),
+    *_unary("xielu", r.xielu, low=-3, high=3, away_from=(0,)),
     Case(
-        "concat",
-        lambda a, b: ops.concat([a, b], 1),
-        lambda a, b: np.concatenate([a, b], 1),
-        ((2, 3, 4), (2, 5, 4)),
+        "xielu",
+        ops.xielu,
+        r.xielu,
+        ((4, 9),),
+        extra=(0.3, -0.4, 0.7, -0.5),
+        away_from=(0, -0.5),
+        variant="numbers",
     ),
-    Case("cont", ops.cont, lambda x: x, ((4, 5, 3),), view=(1, 0, 2)),
-    Case("cast", lambda x: ops.cast(x, "f16"), lambda x: x, ((4, 5),)),
-    Case("cast", lambda x: ops.cast(ops.cast(x, "bf16"), "f32"), lambda x: x, ((1,),), low=2),
-    Case("reshape", ops.reshape, np.reshape, ((4, 5, 3),), extra=((2, -1),)),
-    Case("reshape", ops.reshape, np.reshape, ((4, 5, 3),), extra=((2, 30),), view=(2, 1, 0)),
-    Case("permute", ops.permute, np.transpose, ((2, 3, 4, 5),), extra=((3, 1, 0, 2),)),
-    Case("permute", ops.permute, np.transpose, ((2, 3, 4),), extra=((2, 0, 1),)),
-    Case("transpose", ops.transpose, lambda x: x.swapaxes(-1, -2), ((2, 3, 4),)),
-    *(
-        Case("getitem", lambda x, i: x[i], lambda x, i: x[i], ((4, 5, 6),), extra=(index,), view=v)
-        for index, v in [
-            (np.s_[1:3], None),
-            (np.s_[:, 2], None),
-            (np.s_[..., 1:4], None),
-            (np.s_[-1, :, 2], None),
-            (np.s_[2, 3, 4], None),
-            (np.s_[:, 1:, 2:3], (2, 0, 1)),
-        ]
-    ),
+    *_swiglu_oai,
+    *cases_images.CASES,
+    *cases_attention.CASES,
+    *cases_rows.CASES,
 ]
 
 # Ops whose check needs stored state; each has a test of its own.
-ELSEWHERE = {"cpy", "set_rows", "opt_step_adamw", "opt_step_sgd"}
+ELSEWHERE = {"cpy", "opt_step_adamw", "opt_step_sgd"}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,17 +78,15 @@ def numeric_gradient(fn: Callable[..., Array], operands: list[Array], which: int
 
 
 def _operands(
-    arrays: list[Array], dtype: str, where: Device, first: bool, grads: Any
+    arrays: list[Array], dtype: str, where: Device, half: Collection[int], grads: Collection[int]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Leaves of f32, those in `grads` with a gradient, and the operands made of them by a cast."""
     leaves = [
-        tensor(tensor(x, dtype) if dtype != "f32" and (i == 0 or not first) else x, "f32", where)
-        for i, x in enumerate(arrays)
+        tensor(tensor(x, dtype) if i in half else x, "f32", where) for i, x in enumerate(arrays)
     ]
     for i in grads:
         leaves[i].requires_grad = True
-    cast = [t.astype(dtype) if i == 0 or not first else t for i, t in enumerate(leaves)]
-    return leaves, cast
+    return leaves, [t.astype(dtype) if i in half else t for i, t in enumerate(leaves)]
 
 
 def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
@@ -96,16 +94,16 @@ def run_case(case: Case, dtype: str, where: Device, uses: int = 1) -> Result:
 
     Args:
         case: the row.
-        dtype: of the operands, which are cast from f32 within the graph; where an op wants one of
-            them f32, the first alone is cast.
+        dtype: of the operands, which are cast from f32 within the graph; where an op wants
+            some of them f32, those in `case.half` alone are cast.
         where: the device.
         uses: how often the op's result enters the loss; gradients must add up.
     """
     arrays = case.operands(1)
     wanted = range(len(arrays)) if case.grad is None else case.grad
     reason = ""
-    for first in (False, True):
-        leaves, tensors = _operands(arrays, dtype, where, first, wanted)
+    for half in (range(len(arrays)), case.half):
+        leaves, tensors = _operands(arrays, dtype, where, half, wanted)
         operands = [t.numpy().astype(np.float64) for t in leaves]
         try:
             result = case.run(*tensors)

@@ -14,13 +14,16 @@ __all__ = [
     "KINKS",
     "MASK",
     "TARGETS",
+    "acc",
     "bilinear",
+    "concat",
     "conv_1d",
     "conv_2d",
     "conv_2d_dw",
     "conv_transpose_1d",
     "conv_transpose_2d",
     "cross_entropy_rows",
+    "diag_mask_zero",
     "elu",
     "erf",
     "gelu",
@@ -37,15 +40,21 @@ __all__ = [
     "padded",
     "pool_1d",
     "pool_2d",
+    "put",
     "reflect",
+    "repeat_back",
     "rms_norm",
     "roll",
     "rope",
+    "set_rows",
     "sigmoid",
     "silu",
     "soft_max",
+    "solve_tri",
+    "swiglu_oai",
     "two",
     "windows",
+    "xielu",
 ]
 
 Array = Any  # float64 arrays; NumPy's functions are typed too widely for more
@@ -237,3 +246,57 @@ def cross_entropy_rows(x: Array) -> Array:
     lse = np.log(np.exp(x - peak).sum(-1)) + peak[..., 0]
     counted = TARGETS != -100
     return np.where(counted, lse - x[np.arange(len(TARGETS)), np.where(counted, TARGETS, 0)], 0.0)
+
+
+def xielu(
+    x: Array, alpha_n: float = 0.8, alpha_p: float = 0.8, beta: float = 0.5, eps: float = -1e-6
+) -> Array:
+    n, p = beta + np.log1p(np.exp(alpha_n)), np.log1p(np.exp(alpha_p))
+    below = n * (np.expm1(np.minimum(x, eps)) - x) + beta * x
+    return np.where(x > 0, p * x**2 + beta * x, below)
+
+
+def swiglu_oai(gate: Array, up: Array, alpha: float = 1.702, limit: float = 7.0) -> Array:
+    g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return g / (1 + np.exp(-alpha * g)) * (u + 1)
+
+
+def solve_tri(a: Array, b: Array) -> Array:
+    return np.linalg.solve(np.tril(a), b)
+
+
+def diag_mask_zero(x: Array, n_past: int) -> Array:
+    return np.tril(x, n_past)
+
+
+def set_rows(dst: Array, src: Array, rows: Array) -> Array:
+    out = dst.copy()
+    at = np.broadcast_to(rows, src.shape[:-1])[..., None]
+    np.put_along_axis(out, np.broadcast_to(at, src.shape), src, -2)
+    return out
+
+
+def repeat_back(x: Array, shape: tuple[int, ...]) -> Array:
+    for axis, n in enumerate(shape):
+        x = x.reshape(*x.shape[:axis], -1, n, *x.shape[axis + 1 :]).sum(axis)
+    return x
+
+
+def _at(part: Array, start: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(i, i + n) for i, n in zip(start, part.shape, strict=True))
+
+
+def acc(x: Array, part: Array, start: tuple[int, ...]) -> Array:
+    out = x.copy()
+    out[_at(part, start)] += part
+    return out
+
+
+def put(x: Array, part: Array, start: tuple[int, ...]) -> Array:
+    out = x.copy()
+    out[_at(part, start)] = part
+    return out
+
+
+def concat(*arrays: Array) -> Array:
+    return np.concatenate(arrays, -1)

@@ -21,9 +21,11 @@ from .activations import (
     silu,
     softplus,
     swiglu,
+    swiglu_oai,
     tanh,
+    xielu,
 )
-from .attention import rope, soft_max
+from .attention import flash_attn_ext, rope, soft_max
 from .convolution import (
     conv_1d,
     conv_2d,
@@ -35,6 +37,8 @@ from .convolution import (
     pool_1d,
     pool_2d,
 )
+from .convolution_3d import conv_3d, im2col_3d
+from .dropout import dropout
 from .elementwise import (
     abs,
     add,
@@ -60,18 +64,31 @@ from .elementwise import (
     trunc,
 )
 from .experts import add_id, mul_mat_id
-from .layout import cumsum, diag, pad, pad_reflect, roll, tri, upscale
-from .loss import cross_entropy, cross_entropy_rows
+from .layout import cumsum, diag, interpolate, pad, pad_reflect, roll, tri, upscale
+from .loss import cross_entropy, cross_entropy_loss, cross_entropy_rows
 from .norms import group_norm, l2_norm, norm, rms_norm
 from .optimizer import opt_step_adamw, opt_step_sgd
-from .products import linear, matmul, mul_mat, out_prod
-from .reductions import argmax, mean, sum, sum_rows
+from .parts import (
+    acc,
+    add1,
+    diag_mask_inf,
+    diag_mask_zero,
+    fill,
+    repeat_back,
+    set,
+    win_part,
+    win_unpart,
+)
+from .products import linear, matmul, mul_mat, out_prod, solve_tri
+from .reductions import argmax, mean, mean_rows, sum, sum_rows
 from .rows import cpy, get_rows, set_rows
 from .shape import broadcast_to, cast, concat, cont, getitem, permute, repeat, reshape, transpose
 
 __all__ = [
     "abs",
+    "acc",
     "add",
+    "add1",
     "add_id",
     "argmax",
     "broadcast_to",
@@ -84,18 +101,25 @@ __all__ = [
     "conv_2d",
     "conv_2d_direct",
     "conv_2d_dw",
+    "conv_3d",
     "conv_transpose_1d",
     "conv_transpose_2d",
     "cos",
     "cpy",
     "cross_entropy",
+    "cross_entropy_loss",
     "cross_entropy_rows",
     "cumsum",
     "diag",
+    "diag_mask_inf",
+    "diag_mask_zero",
     "div",
+    "dropout",
     "elu",
     "exp",
     "expm1",
+    "fill",
+    "flash_attn_ext",
     "floor",
     "geglu",
     "geglu_erf",
@@ -109,12 +133,15 @@ __all__ = [
     "hardsigmoid",
     "hardswish",
     "im2col",
+    "im2col_3d",
+    "interpolate",
     "l2_norm",
     "leaky_relu",
     "linear",
     "log",
     "matmul",
     "mean",
+    "mean_rows",
     "mul",
     "mul_mat",
     "mul_mat_id",
@@ -132,12 +159,14 @@ __all__ = [
     "reglu",
     "relu",
     "repeat",
+    "repeat_back",
     "reshape",
     "rms_norm",
     "roll",
     "rope",
     "round",
     "scale",
+    "set",
     "set_rows",
     "sgn",
     "sigmoid",
@@ -145,6 +174,7 @@ __all__ = [
     "sin",
     "soft_max",
     "softplus",
+    "solve_tri",
     "sqr",
     "sqrt",
     "step",
@@ -152,11 +182,15 @@ __all__ = [
     "sum",
     "sum_rows",
     "swiglu",
+    "swiglu_oai",
     "tanh",
     "transpose",
     "tri",
     "trunc",
     "upscale",
+    "win_part",
+    "win_unpart",
+    "xielu",
 ]
 
 _METHODS = (add, sub, mul, div, pow, neg, matmul, getitem, reshape, permute, transpose, cont, sum)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from .._lib import lib
+from .._lib import ffi, lib
 from ..errors import ShapeError
 from ..tensor import Tensor, record
 from ._check import contiguous, is_scalar, need_float
@@ -29,7 +30,9 @@ __all__ = [
     "silu",
     "softplus",
     "swiglu",
+    "swiglu_oai",
     "tanh",
+    "xielu",
 ]
 
 
@@ -101,24 +104,54 @@ def softplus(x: Tensor) -> Tensor:
     return unary("softplus", lib.ggml_softplus, x)
 
 
+def xielu(
+    x: Tensor, alpha_n: float = 0.8, alpha_p: float = 0.8, beta: float = 0.5, eps: float = -1e-6
+) -> Tensor:
+    """softplus(alpha_p) x² + beta x above 0, else a (expm1(min(x, eps)) - x) + beta x.
+
+    a is beta + softplus(alpha_n).
+
+    Args:
+        x: f32 tensor.
+        alpha_n, alpha_p: curvature below and above 0, before softplus.
+        beta: slope at 0.
+        eps: below 0; keeps expm1 from 0.
+
+    Raises:
+        ValueError: a number is not finite.
+
+    Source: ggml_xielu; Huang and Schlag 2024, arXiv:2411.13010.
+    """
+    need_float("xielu", "x", x)
+    numbers = (alpha_n, alpha_p, beta, eps)
+    if not all(is_scalar(n) and math.isfinite(n) for n in numbers):
+        raise ValueError(f"xielu: alpha_n, alpha_p, beta and eps must be finite; got {numbers}")
+    return record(lib.ggml_xielu, [contiguous(x), *map(float, numbers)], x.shape)
+
+
+def _same(who: str, gate: Tensor, up: Tensor) -> None:
+    need_float(who, "up", up)
+    if gate.shape != up.shape:
+        raise ShapeError(f"{who}: gate and up must have one shape; got {gate.shape} and {up.shape}")
+
+
+def _halves(who: str, gate: Tensor) -> tuple[int, ...]:
+    if gate.ndim == 0 or gate.shape[-1] % 2:
+        raise ShapeError(
+            f"{who}: without up, the last axis must hold both halves; got {gate.shape}"
+        )
+    return (*gate.shape[:-1], gate.shape[-1] // 2)
+
+
 def _gated(
     who: str, split: Callable[..., Any], fused: Any, gate: Tensor, up: Tensor | None, swapped: bool
 ) -> Tensor:
     need_float(who, "gate", gate)
     if up is not None:
-        need_float(who, "up", up)
-        if gate.shape != up.shape:
-            raise ShapeError(
-                f"{who}: gate and up must have one shape; got {gate.shape} and {up.shape}"
-            )
+        _same(who, gate, up)
         operands = [up, gate] if swapped else [gate, up]
         return record(split, [contiguous(t) for t in operands], gate.shape)
-    if gate.ndim == 0 or gate.shape[-1] % 2:
-        raise ShapeError(
-            f"{who}: without up, the last axis must hold both halves; got {gate.shape}"
-        )
-    shape = (*gate.shape[:-1], gate.shape[-1] // 2)
-    return record(fused[swapped], [contiguous(gate)], shape)
+    return record(fused[bool(swapped)], [contiguous(gate)], _halves(who, gate))
 
 
 def swiglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
@@ -167,3 +200,40 @@ def geglu_quick(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -
     """gelu_quick(gate) · up; see `swiglu`. Source: ggml_geglu_quick_split, ggml_geglu_quick."""
     fused = (lib.ggml_geglu_quick, lib.ggml_geglu_quick_swapped)
     return _gated("geglu_quick", lib.ggml_geglu_quick_split, fused, gate, up, swapped)
+
+
+def _swiglu_oai_fused(ctx: Any, x: Any, alpha: float, limit: float) -> Any:
+    return lib.ggml_swiglu_oai(ctx, x, ffi.NULL, alpha, limit)
+
+
+def swiglu_oai(
+    gate: Tensor, up: Tensor | None = None, alpha: float = 1.702, limit: float = 7.0
+) -> Tensor:
+    """g · sigmoid(alpha g) · (u + 1), g = min(gate, limit), u held within ±limit.
+
+    Args:
+        gate: f32; without `up`, both halves along the last axis, the gate first.
+        up: f32, or None.
+        alpha: factor inside the sigmoid.
+        limit: above 0.
+
+    Shape:
+        gate (..., C), up (..., C) -> (..., C); alone: gate (..., 2C) -> (..., C)
+
+    Raises:
+        ShapeError: the shapes differ, or the last axis is odd.
+        ValueError: alpha or limit is out of range.
+
+    Source: ggml_swiglu_oai; the gated unit of gpt-oss.
+    """
+    need_float("swiglu_oai", "gate", gate)
+    if not (is_scalar(alpha) and is_scalar(limit) and math.isfinite(alpha) and limit > 0):
+        raise ValueError(
+            f"swiglu_oai: alpha must be finite and limit above 0; got {alpha!r}, {limit!r}"
+        )
+    numbers = [float(alpha), float(limit)]
+    if up is None:
+        shape = _halves("swiglu_oai", gate)
+        return record(_swiglu_oai_fused, [contiguous(gate), *numbers], shape)
+    _same("swiglu_oai", gate, up)
+    return record(lib.ggml_swiglu_oai, [contiguous(gate), contiguous(up), *numbers], gate.shape)

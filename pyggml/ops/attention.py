@@ -1,60 +1,185 @@
 # SPDX-License-Identifier: MIT
-"""The pieces of attention: masked softmax and rotary positions."""
+"""Attention and its pieces: masked softmax, rotary positions, the fused op."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 from .._lib import ffi, lib
 from ..errors import DTypeError, ShapeError
 from ..tensor import Tensor, record
 from ._check import contiguous, is_scalar, need_dtype, need_float, need_ndim, need_tensor
+from .products import rows_in_order
+from .shape import cast
 
-__all__ = ["rope", "soft_max"]
+__all__ = ["flash_attn_ext", "rope", "soft_max"]
 
 _ROPE_MODES = {"normal": 0, "neox": lib.GGML_ROPE_TYPE_NEOX}
 
 
-def soft_max(x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> Tensor:
-    """softmax(scale · x + mask) over the last axis.
+def _number(who: str, name: str, x: Any, least: float = -math.inf) -> float:
+    if not is_scalar(x):
+        raise TypeError(f"{who}: {name} must be a number; got {type(x).__name__}")
+    if not (math.isfinite(x) and x >= least):
+        raise ValueError(f"{who}: {name} must be finite and at least {least}; got {x}")
+    return float(x)
+
+
+def _mask(who: str, mask: Any, lead: tuple[int, ...], last: tuple[int, ...]) -> Tensor:
+    need_tensor(who, "mask", mask)
+    need_dtype(who, "mask", mask, "f32", "f16")
+    fits = (
+        2 <= mask.ndim <= len(lead) + 2
+        and mask.shape[-2:] == last
+        and all(nx % nm == 0 for nx, nm in zip(lead[::-1], mask.shape[:-2][::-1], strict=False))
+    )
+    if not fits:
+        raise ShapeError(
+            f"{who}: mask must be (T, S) = {last}, its leading extents dividing {lead};"
+            f" got mask.shape={mask.shape}"
+        )
+    if mask.requires_grad:
+        raise ValueError(f"{who}: the mask cannot require a gradient; use mask.detach()")
+    return contiguous(mask)
+
+
+def _bias(who: str, max_bias: Any, mask: Tensor | None) -> float:
+    bias = _number(who, "max_bias", max_bias, 0.0)
+    if bias > 0 and mask is None:
+        raise ValueError(f"{who}: max_bias={bias} slopes the mask of each head; give a mask")
+    return bias
+
+
+def _sinks(who: str, sinks: Any, heads: int) -> Tensor:
+    need_float(who, "sinks", sinks)
+    if sinks.shape != (heads,):
+        raise ShapeError(f"{who}: sinks must be (H,) = ({heads},); got {sinks.shape}")
+    return contiguous(sinks)
+
+
+def _soft_max(ctx: Any, x: Any, mask: Any, scale: float, max_bias: float, sinks: Any) -> Any:
+    ptr = lib.ggml_soft_max_ext(ctx, x, mask, scale, max_bias)
+    lib.ggml_soft_max_add_sinks(ptr, sinks)
+    return ptr
+
+
+def soft_max(
+    x: Tensor,
+    mask: Tensor | None = None,
+    scale: float = 1.0,
+    max_bias: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """softmax(scale · x + slope · mask) over the last axis.
 
     Args:
         x: f32 scores.
-        mask: f32, added before the softmax; -inf hides an element. No gradient flows to it.
+        mask: f32 or f16, added before the softmax; -inf hides an element. No gradient flows to it.
         scale: factor of x.
+        max_bias: above 0, ALiBi: the mask holds negative distances, and each head has its own
+            slope of them; 0 is a slope of 1.
+        sinks: f32, one more score for each head, which takes its share and gives nothing.
 
     Shape:
-        x (..., T, S), mask (T, S) or with leading extents that divide those of x -> (..., T, S)
+        x (..., H, T, S), mask (T, S) or with leading extents that divide those of x, sinks (H,)
+        -> (..., H, T, S)
 
     Raises:
-        ShapeError: the mask does not fit.
+        ShapeError: the mask or the sinks do not fit.
         DTypeError: an input is not f32.
+        ValueError: max_bias without a mask, or a mask that requires a gradient.
 
-    Source: ggml_soft_max_ext.
+    Source: ggml_soft_max_ext, ggml_soft_max_add_sinks; ALiBi: Press et al. 2021,
+        arXiv:2108.12409; sinks: Xiao et al. 2023, arXiv:2309.17453.
     """
     need_float("soft_max", "x", x)
     if x.ndim == 0:
         raise ShapeError("soft_max: x must have an axis; got a scalar")
     if not is_scalar(scale):
         raise TypeError(f"soft_max: scale must be a number; got {type(scale).__name__}")
-    args = [contiguous(x), ffi.NULL, float(scale), 0.0]
+    args: list[Any] = [contiguous(x), ffi.NULL, float(scale), 0.0]
     if mask is not None:
-        need_float("soft_max", "mask", mask)
-        fits = (
-            2 <= mask.ndim <= x.ndim
-            and mask.shape[-2:] == x.shape[-2:]
-            and all(
-                nx % nm == 0
-                for nx, nm in zip(x.shape[:-2][::-1], mask.shape[:-2][::-1], strict=False)
-            )
+        if x.ndim < 2:
+            raise ShapeError(f"soft_max: a mask needs x (..., T, S); got x.shape={x.shape}")
+        args[1] = _mask("soft_max", mask, x.shape[:-2], x.shape[-2:])
+    args[3] = _bias("soft_max", max_bias, mask)
+    if sinks is None:
+        return record(lib.ggml_soft_max_ext, args, x.shape)
+    args.append(_sinks("soft_max", sinks, x.shape[-3] if x.ndim > 2 else 1))
+    return record(_soft_max, args, x.shape)
+
+
+def _flash_attn_ext(ctx: Any, *args: Any) -> Any:
+    *rest, sinks = args
+    ptr = lib.ggml_flash_attn_ext(ctx, *rest)
+    lib.ggml_flash_attn_ext_add_sinks(ptr, sinks)
+    return ptr
+
+
+def flash_attn_ext(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    max_bias: float = 0.0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """softmax(scale · q @ kᵀ + slope · mask) @ v of each head, without storing the T × S scores.
+
+    The backward computes them again, tile by tile.
+
+    Args:
+        q: f32 queries.
+        k: keys, f32, f16 or bf16; a key-value head serves H / G query heads beside each other.
+        v: values, of k's dtype.
+        mask: f16 (f32 is cast to it), added before the softmax; no gradient flows to it.
+        scale: None is 1 / sqrt(D).
+        max_bias: above 0, ALiBi; see `soft_max`.
+        softcap: above 0, scores become softcap · tanh(score / softcap) before the mask.
+        sinks: f32, one more score for each head; see `soft_max`.
+
+    Shape:
+        q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), mask (T, S) or with leading extents that
+        divide (B, H), sinks (H,) -> (B, T, H, E)
+
+    Raises:
+        ShapeError: the shapes do not belong together.
+        DTypeError: a dtype is another.
+        ValueError: max_bias without a mask, a number out of range, or a mask that requires a
+            gradient.
+
+    Source: ggml_flash_attn_ext; Dao 2023, arXiv:2307.08691; softcap: arXiv:2408.00118.
+
+    Example:
+        >>> q, k = ones((1, 4, 3, 8)), ones((1, 2, 5, 8))
+        >>> flash_attn_ext(q, k, k).shape
+        (1, 3, 4, 8)
+    """
+    who = "flash_attn_ext"
+    need_float(who, "q", q)
+    need_tensor(who, "k", k)
+    need_tensor(who, "v", v)
+    need_dtype(who, "k", k, "f32", "f16", "bf16")
+    need_dtype(who, "v", v, k.dtype.name)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        need_ndim(who, name, x, 4)
+    (batch, heads, length, width), (_, groups, span, _) = q.shape, k.shape
+    if (k.shape[0], k.shape[3]) != (batch, width) or v.shape[:3] != k.shape[:3] or heads % groups:
+        raise ShapeError(
+            f"{who}: needs q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), H a multiple of G;"
+            f" got q {q.shape}, k {k.shape}, v {v.shape}"
         )
-        if not fits:
-            raise ShapeError(
-                "soft_max: mask must be (T, S) of x (..., T, S), its leading extents dividing x's;"
-                f" got mask.shape={mask.shape}, x.shape={x.shape}"
-            )
-        if mask.requires_grad:
-            raise ValueError("soft_max: the mask cannot require a gradient; use mask.detach()")
-        args[1] = contiguous(mask)
-    return record(lib.ggml_soft_max_ext, args, x.shape)
+    factor = 1.0 / math.sqrt(width) if scale is None else _number(who, "scale", scale)
+    bias, cap = _bias(who, max_bias, mask), _number(who, "softcap", softcap, 0.0)
+    hidden: Any = ffi.NULL
+    if mask is not None:
+        hidden = contiguous(cast(_mask(who, mask, (batch, heads), (length, span)), "f16"))
+    args = [*map(rows_in_order, (q, k, v)), hidden, factor, bias, cap]
+    args.append(ffi.NULL if sinks is None else _sinks(who, sinks, heads))
+    return record(_flash_attn_ext, args, (batch, length, heads, v.shape[3]))
 
 
 def rope(

@@ -13,6 +13,7 @@ from .products import mul_mat
 from .shape import reshape, transpose
 
 __all__ = [
+    "LARGEST",
     "conv_1d",
     "conv_2d",
     "conv_2d_direct",
@@ -22,24 +23,25 @@ __all__ = [
     "im2col",
     "pool_1d",
     "pool_2d",
+    "reach",
 ]
 
 _POOLS = {"max": lib.GGML_OP_POOL_MAX, "avg": lib.GGML_OP_POOL_AVG}
-_LARGEST = 2**20  # keeps all of ggml's int arithmetic on strides and paddings in range
+LARGEST = 2**20  # keeps all of ggml's int arithmetic on strides and paddings in range
 
 
 def _pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """One number for both axes, or one each: (rows, columns)."""
     pair = (value, value) if isinstance(value, int) else tuple(value)
     good = len(pair) == 2 and all(
-        isinstance(n, int) and not isinstance(n, bool) and least <= n <= _LARGEST for n in pair
+        isinstance(n, int) and not isinstance(n, bool) and least <= n <= LARGEST for n in pair
     )
     if not good:
         raise ValueError(f"{who}: {name} must be one or two integers >= {least}; got {value!r}")
     return pair[0], pair[1]
 
 
-def _reach(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+def reach(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
     """Extent of the result along one axis."""
     return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
@@ -53,7 +55,7 @@ def _output(
     dilation: tuple[int, int],
 ) -> tuple[int, int]:
     rows, columns = (
-        _reach(*axis) for axis in zip(x.shape[-2:], kernel, stride, padding, dilation, strict=True)
+        reach(*axis) for axis in zip(x.shape[-2:], kernel, stride, padding, dilation, strict=True)
     )
     if rows < 1 or columns < 1:
         raise ShapeError(
@@ -296,7 +298,7 @@ def pool_1d(
     (k, _) = _pair("pool_1d", "kernel", kernel, 1)
     (s, _) = _pair("pool_1d", "stride", kernel if stride is None else stride, 1)
     (p, _) = _pair("pool_1d", "padding", padding, 0)
-    length = _reach(x.shape[-1], k, s, p, 1)
+    length = reach(x.shape[-1], k, s, p, 1)
     if p >= k or length < 1:
         raise ShapeError(
             f"pool_1d: needs padding < kernel <= extent; got {padding}, {kernel}, {x.shape}"

@@ -8,10 +8,10 @@ from operator import index
 
 from .._lib import lib
 from ..errors import ShapeError
-from ..tensor import MAX_DIMS, Tensor, record
+from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
 from ._check import contiguous, need_float, need_ndim
 
-__all__ = ["cumsum", "diag", "pad", "pad_reflect", "roll", "tri", "upscale"]
+__all__ = ["cumsum", "diag", "interpolate", "pad", "pad_reflect", "roll", "tri", "upscale"]
 
 _TRIANGLES = {
     "lower": lib.GGML_TRI_TYPE_LOWER_DIAG,
@@ -138,6 +138,55 @@ def upscale(x: Tensor, factor: int, mode: str = "nearest") -> Tensor:
         raise ValueError(f"upscale: mode must be one of {', '.join(_SCALE_MODES)}; got {mode!r}")
     shape = (*x.shape[:-2], x.shape[-2] * factor, x.shape[-1] * factor)
     return record(lib.ggml_upscale, [contiguous(x), factor, _SCALE_MODES[mode]], shape)
+
+
+def interpolate(
+    x: Tensor,
+    size: tuple[int, int],
+    mode: str = "bilinear",
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Tensor:
+    """Resize images to a size, larger or smaller.
+
+    Args:
+        x: f32 images.
+        size: rows and columns.
+        mode: "nearest", "bilinear" or "bicubic".
+        align_corners: the corners' centres stay where they are; not for "nearest".
+        antialias: smooth what shrinks; "bilinear" only.
+
+    Shape:
+        x (..., H, W) -> (..., *size)
+
+    Raises:
+        ShapeError: x has fewer than two axes, or the size is not two extents.
+        ValueError: the mode is unknown, or does not go with an option.
+
+    Source: ggml_interpolate; torch.nn.functional.interpolate.
+
+    Example:
+        >>> interpolate(ones((2, 3, 4)), (6, 2)).shape
+        (2, 6, 2)
+    """
+    need_float("interpolate", "x", x)
+    need_ndim("interpolate", "x", x, 2, 3, 4)
+    new = check_shape("interpolate", size)
+    if len(new) != 2 or max(*new, *x.shape[-2:]) > 2**15:
+        raise ShapeError(f"interpolate: size must be rows and columns up to 32768; got {size}")
+    if mode not in _SCALE_MODES:
+        known = ", ".join(_SCALE_MODES)
+        raise ValueError(f"interpolate: mode must be one of {known}; got {mode!r}")
+    if (align_corners and mode == "nearest") or (antialias and mode != "bilinear"):
+        raise ValueError(f"interpolate: {mode} has no such align_corners or antialias")
+    if align_corners and antialias:
+        raise ValueError("interpolate: align_corners and antialias exclude each other")
+    flags = _SCALE_MODES[mode]
+    flags |= lib.GGML_SCALE_FLAG_ALIGN_CORNERS if align_corners else 0
+    flags |= lib.GGML_SCALE_FLAG_ANTIALIAS if antialias else 0
+    lead = ne_of(x.shape)[2:]
+    args = [contiguous(x), new[1], new[0], *lead, flags]
+    return record(lib.ggml_interpolate, args, (*x.shape[:-2], *new))
 
 
 def diag(x: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Cross-entropy over class numbers."""
+"""Cross-entropy over class numbers and over probabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .elementwise import clamp, div, scale, step
 from .reductions import sum as total
 from .shape import cast, reshape
 
-__all__ = ["cross_entropy", "cross_entropy_rows"]
+__all__ = ["cross_entropy", "cross_entropy_loss", "cross_entropy_rows"]
 
 
 def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
@@ -94,3 +94,34 @@ def cross_entropy(
     distance = absolute(scale(cast(flat, "f32"), 1.0, -float(ignore_index)))
     counted = total(step(scale(distance, 1.0, -0.5)))
     return div(total(rows), clamp(counted, 1.0, float(n)))
+
+
+def cross_entropy_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """-sum(labels · log softmax(logits)) of each row, averaged: soft labels, as in distillation.
+
+    Only the logits get a gradient; the labels need not sum to one.
+
+    Args:
+        logits: f32.
+        labels: f32 weights of the classes.
+
+    Shape:
+        logits (..., V), labels (..., V) -> ()
+
+    Raises:
+        ShapeError: the shapes differ.
+        ValueError: the labels require a gradient.
+
+    Source: ggml_cross_entropy_loss.
+    """
+    need_float("cross_entropy_loss", "logits", logits)
+    need_float("cross_entropy_loss", "labels", labels)
+    if logits.ndim < 1 or logits.shape != labels.shape:
+        raise ShapeError(
+            "cross_entropy_loss: logits and labels must have one shape (..., V);"
+            f" got {logits.shape} and {labels.shape}"
+        )
+    if labels.requires_grad:
+        raise ValueError("cross_entropy_loss: the labels cannot require a gradient; use .detach()")
+    loss = record(lib.ggml_cross_entropy_loss, [contiguous(logits), contiguous(labels)], (1,))
+    return reshape(loss, ())

@@ -12,10 +12,10 @@ from ..tensor import Tensor, record
 from ._check import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
 from .shape import broadcast_to, reshape, transpose
 
-__all__ = ["linear", "matmul", "mul_mat", "out_prod"]
+__all__ = ["linear", "matmul", "mul_mat", "out_prod", "rows_in_order", "solve_tri"]
 
 
-def _rows_in_order(x: Tensor) -> Tensor:
+def rows_in_order(x: Tensor) -> Tensor:
     """ggml's product strides freely over all axes but the last."""
     nb = x.ptr.nb
     if nb[0] == x.dtype.type_size and nb[1] >= nb[0]:
@@ -73,7 +73,7 @@ def mul_mat(w: Tensor, x: Tensor) -> Tensor:
 
 
 def _mul_mat(w: Tensor, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return record(lib.ggml_mul_mat, [_rows_in_order(w), _rows_in_order(x)], shape)
+    return record(lib.ggml_mul_mat, [rows_in_order(w), rows_in_order(x)], shape)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -167,3 +167,27 @@ def out_prod(a: Tensor, b: Tensor) -> Tensor:
         )
     shape = (*b.shape[:-2], b.shape[-1], a.shape[-1])
     return record(lib.ggml_out_prod, [contiguous(a), contiguous(b)], shape)
+
+
+def solve_tri(a: Tensor, b: Tensor) -> Tensor:
+    """The x for which a @ x = b, a being lower triangular; what lies above is not read.
+
+    Shape:
+        a (..., N, N), b (..., N, K) -> (..., N, K)
+
+    Raises:
+        ShapeError: a is not square, or the extents differ.
+
+    Source: ggml_solve_tri.
+
+    Example:
+        >>> solve_tri(tensor([[2.0, 0.0], [1.0, 1.0]]), tensor([[2.0], [3.0]])).tolist()
+        [[1.0], [2.0]]
+    """
+    need_float("solve_tri", "a", a)
+    need_float("solve_tri", "b", b)
+    if a.ndim < 2 or a.ndim != b.ndim or a.shape[-1] != a.shape[-2] or a.shape[:-1] != b.shape[:-1]:
+        raise ShapeError(
+            f"solve_tri: needs a (..., N, N) and b (..., N, K); got {a.shape} and {b.shape}"
+        )
+    return record(lib.ggml_solve_tri, [contiguous(a), contiguous(b), True, True, False], b.shape)

@@ -9,7 +9,7 @@ from ._check import axis_of, contiguous, need_float, need_ndim
 from .elementwise import scale
 from .shape import permute, reshape
 
-__all__ = ["argmax", "mean", "sum", "sum_rows"]
+__all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows"]
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -58,6 +58,19 @@ def mean(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
     need_float("mean", "x", x)
     n = x.size if axis is None else x.shape[axis_of("mean", axis, x.ndim)]
     return scale(sum(x, axis, keepdims), 1.0 / n)
+
+
+def mean_rows(x: Tensor) -> Tensor:
+    """Mean over the last axis, which stays with extent one.
+
+    Shape:
+        x (..., C) -> (..., 1)
+
+    Source: ggml_mean.
+    """
+    need_float("mean_rows", "x", x)
+    need_ndim("mean_rows", "x", x, 1, 2, 3, 4)
+    return record(lib.ggml_mean, [contiguous(x)], (*x.shape[:-1], 1))
 
 
 def argmax(x: Tensor) -> Tensor:

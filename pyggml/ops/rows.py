@@ -37,10 +37,11 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
         ids: i32 row numbers. A stored `ids` refuses other numbers from here on.
 
     Shape:
-        table (V, C), ids (...) -> (..., C), ids with up to three axes
+        table (V, C), ids (...) -> (..., C), ids with up to three axes; with a table for each
+        batch: table (B, V, C), ids (B, M) -> (B, M, C), and with one more axis of both
 
     Raises:
-        ShapeError: the table is not 2-d, or a number is not one of its rows.
+        ShapeError: the leading extents differ, or a number is not a row of the table.
         DTypeError: ids are not i32.
 
     Source: ggml_get_rows.
@@ -51,52 +52,69 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     """
     need_tensor("get_rows", "table", table)
     need_tensor("get_rows", "ids", ids)
-    need_ndim("get_rows", "table", table, 2)
+    need_ndim("get_rows", "table", table, 2, 3, 4)
     need_ndim("get_rows", "ids", ids, 0, 1, 2, 3)
     need_dtype("get_rows", "ids", ids, "i32")
     if not (table.dtype.is_float or table.dtype.quantized):
         raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
-    check_row_numbers("get_rows", ids, table.shape[0])
+    check_row_numbers("get_rows", ids, table.shape[-2])
+    if table.ndim > 2:
+        if ids.shape[:-1] != table.shape[:-2]:
+            raise ShapeError(
+                "get_rows: needs table (..., V, C) and ids (..., M) with equal leading extents;"
+                f" got {table.shape} and {ids.shape}"
+            )
+        args = [contiguous(table), contiguous(ids)]
+        return record(lib.ggml_get_rows, args, (*ids.shape, table.shape[-1]))
     flat = contiguous(reshape(ids, (ids.size,)))
     rows = record(lib.ggml_get_rows, [contiguous(table), flat], (ids.size, table.shape[1]))
     return reshape(rows, (*ids.shape, table.shape[1]))
 
 
 def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
-    """Write rows into a stored tensor, in place, when the graph runs.
+    """Write rows into a tensor when the graph runs.
+
+    A stored `dst` that requires no gradient is written in place; another one is copied first, and
+    gets the gradient of the rows that were not overwritten.
 
     Args:
-        dst: stored tensor of f32, f16 or bf16.
+        dst: f32; stored, also f16 or bf16.
         src: f32 rows to write.
-        rows: where to write each, i32 or i64.
+        rows: where to write each, i32 or i64; no two equal.
 
     Shape:
-        dst (N, C), src (M, C), rows (M,) -> (N, C)
+        dst (..., N, C), src (..., M, C), rows (M,) or with src's leading extents -> as dst
 
     Returns:
         dst as it is after the write. Read from it, not from dst, to see the new rows.
 
     Raises:
         ShapeError: the extents do not fit, or a number is not a row of dst.
-        ValueError: dst is a recorded op, or a parameter.
+        DTypeError: a dtype is another.
 
     Source: ggml_set_rows.
     """
     for name, x in (("dst", dst), ("src", src), ("rows", rows)):
         need_tensor("set_rows", name, x)
-    need_ndim("set_rows", "dst", dst, 2)
+    need_ndim("set_rows", "dst", dst, 2, 3, 4)
     need_dtype("set_rows", "src", src, "f32")
-    need_dtype("set_rows", "dst", dst, "f32", "f16", "bf16")
+    in_place = dst.is_stored and not dst.requires_grad
+    need_dtype("set_rows", "dst", dst, *(("f32", "f16", "bf16") if in_place else ("f32",)))
     need_dtype("set_rows", "rows", rows, "i64", "i32")
-    if src.shape != (*rows.shape, dst.shape[1]) or rows.ndim != 1:
+    lead = dst.shape[:-2]
+    fits = (
+        rows.ndim > 0
+        and src.shape == (*lead, rows.shape[-1], dst.shape[-1])
+        and (rows.ndim == 1 or rows.shape[:-1] == lead)
+    )
+    if not fits:
         raise ShapeError(
-            "set_rows: needs dst (N, C), src (M, C), rows (M,);"
+            "set_rows: needs dst (..., N, C), src (..., M, C), rows (M,) or (..., M);"
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
-    if not dst.is_stored or dst.requires_grad:
-        raise ValueError("set_rows: dst must be a stored tensor that requires no gradient")
-    check_row_numbers("set_rows", rows, dst.shape[0])
-    return record(lib.ggml_set_rows, [dst, contiguous(src), contiguous(rows)], dst.shape, False)
+    check_row_numbers("set_rows", rows, dst.shape[-2])
+    target = dst if in_place else record(lib.ggml_cont, [dst], dst.shape)
+    return record(lib.ggml_set_rows, [target, contiguous(src), contiguous(rows)], dst.shape)
 
 
 def cpy(src: Tensor, dst: Tensor) -> Tensor:

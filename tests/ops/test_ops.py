@@ -46,7 +46,7 @@ def test_the_table_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
     assert "0 failed" in out
     with pytest.raises(SystemExit):
         main(["--op", "no_such_op"])
-    assert "no op 'no_such_op'; there are abs, add" in capsys.readouterr().err
+    assert "no op 'no_such_op'; there are abs, acc" in capsys.readouterr().err
 
 
 def test_every_op_has_a_case() -> None:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Convolution of volumes (N, C, D, H, W), four axes at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._lib import lib
+from ..errors import ShapeError
+from ..tensor import Tensor, record, zeros
+from ._check import contiguous, need_float, need_ndim
+from .convolution import LARGEST, reach
+from .products import mul_mat
+from .shape import permute, reshape
+
+__all__ = ["conv_3d", "im2col_3d"]
+
+
+def _triple(who: str, name: str, value: Any, least: int) -> tuple[int, int, int]:
+    """One number for all axes, or one each: (depth, rows, columns)."""
+    triple = (value,) * 3 if isinstance(value, int) else tuple(value)
+    good = len(triple) == 3 and all(
+        isinstance(n, int) and not isinstance(n, bool) and least <= n <= LARGEST for n in triple
+    )
+    if not good:
+        raise ValueError(f"{who}: {name} must be one or three integers >= {least}; got {value!r}")
+    return triple[0], triple[1], triple[2]
+
+
+def im2col_3d(
+    x: Tensor,
+    channels: int,
+    kernel: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> Tensor:
+    """Patches of volumes as rows, so that a convolution is one matrix product.
+
+    Args:
+        x: f32 volumes, batch and channels in one axis.
+        channels: C.
+        kernel, stride, padding, dilation: one number, or one for depth, rows and columns.
+
+    Shape:
+        x (N·C, D, H, W) -> (N·OD, OH, OW, C·KD·KH·KW)
+
+    Raises:
+        ShapeError: the volumes are smaller than the kernel, or C does not divide the first axis.
+
+    Source: ggml_im2col_3d.
+    """
+    who = "im2col_3d"
+    need_float(who, "x", x)
+    need_ndim(who, "x", x, 4)
+    if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
+        raise ValueError(f"{who}: channels must be a whole number from 1; got {channels!r}")
+    if x.shape[0] % channels:
+        raise ShapeError(f"{who}: x must be (N·C, D, H, W), C={channels}; got {x.shape}")
+    k, s = _triple(who, "kernel", kernel, 1), _triple(who, "stride", stride, 1)
+    p, d = _triple(who, "padding", padding, 0), _triple(who, "dilation", dilation, 1)
+    out = [reach(*axis) for axis in zip(x.shape[1:], k, s, p, d, strict=True)]
+    if min(out) < 1:
+        raise ShapeError(
+            f"{who}: x must be at least as large as the kernel; got x.shape={x.shape}, kernel {k},"
+            f" padding {p}, dilation {d}"
+        )
+    # ggml reads the kernel's shape off a tensor, and nothing else of it.
+    shaped = zeros((channels, *k), "f32", x.device)
+    args: list[Any] = [shaped, contiguous(x), channels, *s[::-1], *p[::-1], *d[::-1]]
+    shape = (x.shape[0] // channels * out[0], out[1], out[2], channels * k[0] * k[1] * k[2])
+    return record(lib.ggml_im2col_3d, [*args, lib.GGML_TYPE_F32], shape)
+
+
+def conv_3d(
+    x: Tensor, weight: Tensor, channels: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1
+) -> Tensor:
+    """Convolve volumes with a kernel, batch and channels in one axis as ggml has them.
+
+    Args:
+        x: f32 volumes.
+        weight: f32 kernel.
+        channels: C.
+        stride, padding, dilation: one number, or one for depth, rows and columns.
+
+    Shape:
+        x (N·C, D, H, W), weight (O·C, KD, KH, KW) -> (N·O, OD, OH, OW)
+
+    Raises:
+        ShapeError: the extents do not fit.
+
+    Source: ggml_im2col_3d, ggml_mul_mat.
+
+    Example:
+        >>> conv_3d(ones((2, 4, 4, 4)), ones((6, 3, 3, 3)), 2).shape
+        (3, 2, 2, 2)
+    """
+    need_float("conv_3d", "weight", weight)
+    need_ndim("conv_3d", "weight", weight, 4)
+    patches = im2col_3d(x, channels, weight.shape[1:], stride, padding, dilation)
+    if weight.shape[0] % channels:
+        raise ShapeError(
+            f"conv_3d: weight must be (O·C, KD, KH, KW), C={channels}; got {weight.shape}"
+        )
+    n, out = x.shape[0] // channels, weight.shape[0] // channels
+    depth, rows, columns, width = patches.shape
+    depth //= n
+    flat = mul_mat(reshape(weight, (out, width)), reshape(patches, (-1, width)))
+    moved = permute(reshape(flat, (n, depth * rows * columns, out)), (0, 2, 1))
+    return reshape(moved, (n * out, depth, rows, columns))
