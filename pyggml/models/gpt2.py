@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from .. import nn, ops
 from ..io import GGUFFile, f32, u32
 from ..nn import init
-from ..nn.attention import check_heads, position_ids
+from ..nn.attention import check_attention, check_heads, position_ids
 from ..nn.layers import check_eps, check_sizes
 from ..tensor import Tensor
 from .base import (
@@ -42,9 +42,11 @@ class GPT2Config(ModelConfig):
         n_ffn: width inside the feed-forward part; None is 4 * n_embd.
         eps: of the layer norms.
         tie: the head is the embedding table.
+        attention: "plain" or "flash"; the second stores no T × T scores.
 
     Raises:
-        ValueError: a size is not a positive integer, or the heads do not divide the width.
+        ValueError: a size is not a positive integer, the heads do not divide the width, or the
+            attention is unknown.
 
     Source: Radford et al. 2019; the presets' sizes are OpenAI's.
 
@@ -70,6 +72,7 @@ class GPT2Config(ModelConfig):
     n_ffn: int | None = None
     eps: float = 1e-5
     tie: bool = True
+    attention: str = "plain"
 
     def __post_init__(self) -> None:
         check_heads("GPT2Config", self.n_embd, self.n_head, self.n_head, rope=False)
@@ -83,6 +86,7 @@ class GPT2Config(ModelConfig):
             n_ffn=self.ffn,
         )
         check_eps("GPT2Config", self.eps)
+        check_attention("GPT2Config", self.attention)
 
     @property
     def ffn(self) -> int:
@@ -98,7 +102,12 @@ class _Block(nn.Module):
         residual = init.gpt2(config.n_layer, residual=True)
         self.ln_1 = nn.LayerNorm(config.n_embd, config.eps)
         self.attn = nn.CausalSelfAttention(
-            config.n_embd, config.n_head, fused=True, init_weight=drawn, init_out=residual
+            config.n_embd,
+            config.n_head,
+            fused=True,
+            attention=config.attention,
+            init_weight=drawn,
+            init_out=residual,
         )
         self.ln_2 = nn.LayerNorm(config.n_embd, config.eps)
         self.mlp = nn.GELUMLP(config.n_embd, config.ffn, init_weight=drawn, init_out=residual)
@@ -221,7 +230,7 @@ class GPT2(LanguageModel):
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> GPT2Config:
         """Read the configuration from a GGUF file's metadata."""
-        sizes = read_sizes(
+        sizes: dict[str, Any] = read_sizes(
             file,
             "gpt2",
             {

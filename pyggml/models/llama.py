@@ -14,7 +14,7 @@ from .. import nn, ops
 from ..errors import FormatError
 from ..io import GGUFFile, f32, u32
 from ..nn import init
-from ..nn.attention import check_heads
+from ..nn.attention import check_attention, check_heads
 from ..nn.layers import check_eps, check_sizes
 from ..tensor import Tensor
 from .base import (
@@ -48,9 +48,11 @@ class LlamaConfig(ModelConfig):
         rope_theta: base of the rotary wavelengths.
         eps: of the RMS norms.
         tie: the head is the embedding table.
+        attention: "plain" or "flash"; the second stores no T × T scores.
 
     Raises:
-        ValueError: a size is not a positive integer, or heads do not divide what they must.
+        ValueError: a size is not a positive integer, heads do not divide what they must, or the
+            attention is unknown.
 
     Source: Touvron et al. 2023, arXiv:2302.13971; the presets' sizes are their publishers'.
 
@@ -90,6 +92,7 @@ class LlamaConfig(ModelConfig):
     rope_theta: float = 10000.0
     eps: float = 1e-5
     tie: bool = True
+    attention: str = "plain"
 
     def __post_init__(self) -> None:
         if self.n_kv_head is None:
@@ -105,6 +108,7 @@ class LlamaConfig(ModelConfig):
             n_ffn=self.ffn,
         )
         check_eps("LlamaConfig", self.eps)
+        check_attention("LlamaConfig", self.attention)
         nn.Rope(base=self.rope_theta)
 
     @property
@@ -133,6 +137,7 @@ class _Block(nn.Module):
             config.n_kv_head,
             bias=False,
             rope=nn.Rope(base=config.rope_theta),
+            attention=config.attention,
             init_weight=drawn,
             init_out=residual,
         )
@@ -272,7 +277,7 @@ class Llama(LanguageModel):
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> LlamaConfig:
         """Read the configuration from a GGUF file's metadata."""
-        sizes = read_sizes(
+        sizes: dict[str, Any] = read_sizes(
             file,
             "llama",
             {

@@ -19,6 +19,8 @@ from .module import Module
 
 __all__ = ["CausalSelfAttention", "Rope", "causal_mask", "position_ids"]
 
+ATTENTIONS = ("plain", "flash")
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -50,22 +52,23 @@ class Rope:
 
 
 @lru_cache(maxsize=32)
-def causal_mask(length: int, device: Device | None = None) -> Tensor:
+def causal_mask(length: int, device: Device | None = None, dtype: str = "f32") -> Tensor:
     """Return the constant that hides the future: 0 up to the diagonal, -inf beyond.
 
     Args:
-        length: T; one mask per length and device is made and shared.
+        length: T; one mask per length, device and dtype is made and shared.
         device: where it lives; None is the default device.
+        dtype: "f32", or "f16" for the fused op.
 
     Shape:
-        -> (T, T) f32
+        -> (T, T)
 
     Example:
         >>> causal_mask(2).tolist()
         [[0.0, -inf], [0.0, 0.0]]
     """
     hidden = np.triu(np.full((length, length), -np.inf, np.float32), k=1)
-    return tensor(hidden, device=device)
+    return tensor(hidden, dtype, device)
 
 
 @lru_cache(maxsize=32)
@@ -87,6 +90,7 @@ class CausalSelfAttention(Module):
         bias: learn shifts.
         fused: one matrix for q, k and v.
         rope: rotary positions; None when the model learns its positions.
+        attention: "plain" computes the T × S scores; "flash" is one fused op that stores none.
         init_weight: initialiser of the q, k and v projections; None is Linear's.
         init_out: initialiser of the output projection; None is init_weight.
 
@@ -94,7 +98,8 @@ class CausalSelfAttention(Module):
         x (B, T, dim) -> (B, T, dim)
 
     Raises:
-        ValueError: heads do not divide the width or each other; rope with an odd head size.
+        ValueError: heads do not divide the width or each other; rope with an odd head size; an
+            unknown attention.
 
     Example:
         >>> CausalSelfAttention(8, 2)(ones((1, 3, 8))).shape
@@ -110,16 +115,19 @@ class CausalSelfAttention(Module):
         bias: bool = True,
         fused: bool = False,
         rope: Rope | None = None,
+        attention: str = "plain",
         init_weight: init.Initializer | None = None,
         init_out: init.Initializer | None = None,
     ) -> None:
         n_kv_head = n_head if n_kv_head is None else n_kv_head
         check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None)
+        check_attention("CausalSelfAttention", attention)
         self.n_head = n_head
         self.n_kv_head = n_kv_head
         self.head_dim = dim // n_head
         self.rope = rope
         self.fused = fused
+        self.attention = attention
         kv_dim = n_kv_head * self.head_dim
         if fused:
             self.c_attn = Linear(dim, dim + 2 * kv_dim, bias, init_weight)
@@ -166,8 +174,9 @@ class CausalSelfAttention(Module):
             )
         if positions is None:
             positions = position_ids(length, x.device)
+        flash = self.attention == "flash"
         if mask is None:
-            mask = causal_mask(length, x.device)
+            mask = causal_mask(length, x.device, "f16" if flash else "f32")
         if self.rope is not None:
             q, k = (
                 ops.rope(
@@ -178,7 +187,8 @@ class CausalSelfAttention(Module):
         if cache is not None:
             k, v = cache.update(k, v, positions, mask.shape[-1])
         project = self.c_proj if self.fused else self.o_proj
-        y: Tensor = project(functional.attention(q, k, v, mask))
+        attend = functional.flash_attention if flash else functional.attention
+        y: Tensor = project(attend(q, k, v, mask))
         return y
 
     def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -195,6 +205,14 @@ class CausalSelfAttention(Module):
             self.q_proj(x).reshape(batch, length, heads, width),
             self.k_proj(x).reshape(batch, length, groups, width),
             self.v_proj(x).reshape(batch, length, groups, width),
+        )
+
+
+def check_attention(where: str, attention: str) -> None:
+    """Raise a ValueError unless there is such an attention."""
+    if attention not in ATTENTIONS:
+        raise ValueError(
+            f"{where}: attention must be one of {', '.join(ATTENTIONS)}; got {attention!r}"
         )
 
 

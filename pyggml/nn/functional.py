@@ -10,7 +10,7 @@ from ..errors import ShapeError
 from ..ops import cross_entropy, linear
 from ..tensor import Tensor
 
-__all__ = ["attention", "cross_entropy", "layer_norm", "linear", "rms_norm"]
+__all__ = ["attention", "cross_entropy", "flash_attention", "layer_norm", "linear", "rms_norm"]
 
 
 def layer_norm(
@@ -101,26 +101,62 @@ def attention(
         >>> attention(ones((1, 3, 4, 8)), ones((1, 3, 2, 8)), ones((1, 3, 2, 8))).shape
         (1, 3, 32)
     """
-    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
-        raise ShapeError(
-            "attention: q must be (B, T, H, D), k and v one shape (B, S, G, D); "
-            f"got q {q.shape}, k {k.shape}, v {v.shape}"
-        )
+    _check_heads("attention", q, k, v, mask)
     batch, length, heads, width = q.shape
-    if k.shape[0] != batch or k.shape[3] != width or heads % k.shape[2]:
-        raise ShapeError(
-            "attention: q and k must share B and D, and q's heads be a multiple of k's; "
-            f"got q {q.shape}, k {k.shape}"
-        )
-    if mask is not None and mask.shape[-2:] != (length, k.shape[1]):
-        raise ShapeError(
-            f"attention: mask must end in (T, S) = ({length}, {k.shape[1]}); got {mask.shape}"
-        )
     # mul_mat reads q and k through their strides; only v, whose time must come last, is copied.
     scores = ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3))  # (B, H, T, S)
     weights = ops.soft_max(scores, mask, 1.0 / math.sqrt(width) if scale is None else scale)
     gathered = ops.mul_mat(v.permute(0, 2, 3, 1).contiguous(), weights)  # (B, H, T, D)
     return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """`attention` by one fused op, which stores no T × S scores.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        mask: added to the scores; f16 is used as it is, f32 is cast.
+        scale: None is 1 / sqrt(D).
+
+    Shape:
+        as `attention`
+
+    Raises:
+        ShapeError: the shapes do not belong together.
+
+    Source: ggml_flash_attn_ext; Dao 2023, arXiv:2307.08691.
+
+    Example:
+        >>> flash_attention(ones((1, 3, 4, 8)), ones((1, 3, 2, 8)), ones((1, 3, 2, 8))).shape
+        (1, 3, 32)
+    """
+    _check_heads("flash_attention", q, k, v, mask)
+    batch, length, heads, width = q.shape
+    y = ops.flash_attn_ext(*(t.permute(0, 2, 1, 3) for t in (q, k, v)), mask, scale)
+    return y.reshape(batch, length, heads * width)
+
+
+def _check_heads(who: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> None:
+    """Refuse queries, keys, values and a mask that do not belong together."""
+    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
+        raise ShapeError(
+            f"{who}: q must be (B, T, H, D), k and v one shape (B, S, G, D); "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    batch, length, heads, width = q.shape
+    if k.shape[0] != batch or k.shape[3] != width or heads % k.shape[2]:
+        raise ShapeError(
+            f"{who}: q and k must share B and D, and q's heads be a multiple of k's; "
+            f"got q {q.shape}, k {k.shape}"
+        )
+    if mask is not None and mask.shape[-2:] != (length, k.shape[1]):
+        raise ShapeError(
+            f"{who}: mask must end in (T, S) = ({length}, {k.shape[1]}); got {mask.shape}"
+        )
 
 
 def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:

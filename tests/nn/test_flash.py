@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Attention by the fused op: the plain one's numbers and gradients, and no T × T tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn
+from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
+
+# Of the largest gradient: the two sum the same products in another order.
+TOLERANCE = 1e-4
+
+
+def gradients(model: Any, ids: np.ndarray, targets: np.ndarray) -> tuple[float, dict[str, Any]]:
+    """Loss and gradients by name, and the memory that activations take."""
+    grads = {p: pg.zeros(p.shape) for p in model.parameters()}
+    loss = model.loss(pg.tensor(ids), pg.tensor(targets))
+    graph = pg.Graph([loss], loss=loss, grads=grads)
+    graph.run()
+    named = {name: grads[p].numpy() for name, p in model.named_parameters()}
+    return float(graph.read(loss)), {"memory": graph.memory_bytes, "grads": named}
+
+
+def compare(kind: Any, config: Any, batch: int, length: int) -> tuple[int, int]:
+    """Both attentions on the same weights and tokens; returns the memory of each."""
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (batch, length + 1), np.int32)
+    model = kind(config)
+    other = kind(type(config).from_dict({**config.to_dict(), "attention": "flash"}))
+    other.load_state_dict(model.state_dict())
+    loss, plain = gradients(model, ids[:, :-1], ids[:, 1:])
+    other_loss, flash = gradients(other, ids[:, :-1], ids[:, 1:])
+    assert other_loss == pytest.approx(loss, rel=1e-5)
+    largest = max(float(np.abs(g).max()) for g in plain["grads"].values())
+    worst = {
+        name: float(np.abs(g - flash["grads"][name]).max()) / largest
+        for name, g in plain["grads"].items()
+    }
+    name = max(worst, key=lambda n: worst[n])
+    print(f"loss {loss:.6f} and {other_loss:.6f}; largest difference {worst[name]:.1e} in {name}")
+    print(f"memory {plain['memory']:,} and {flash['memory']:,} bytes")
+    assert worst[name] <= TOLERANCE
+    return plain["memory"], flash["memory"]
+
+
+def test_gpt2_of_two_layers() -> None:
+    config = GPT2Config(vocab_size=101, context=48, n_embd=48, n_layer=2, n_head=4)
+    compare(GPT2, config, 2, 48)
+
+
+def test_llama_with_grouped_heads() -> None:
+    config = LlamaConfig(vocab_size=101, context=40, n_embd=48, n_layer=2, n_head=6, n_kv_head=2)
+    compare(Llama, config, 2, 33)
+
+
+def test_no_tensor_grows_with_the_square_of_the_sequence() -> None:
+    def memory(length: int, attention: str) -> int:
+        q = pg.tensor(np.ones((1, length, 2, 8)), requires_grad=True)
+        fn = nn.functional.flash_attention if attention == "flash" else nn.functional.attention
+        loss = fn(q, q, q, nn.causal_mask(length, None, "f16" if attention == "flash" else "f32"))
+        total = loss.sum()
+        return pg.Graph([total], loss=total, grads={q: pg.zeros(q.shape)}).memory_bytes
+
+    assert memory(1024, "flash") <= 4.5 * memory(256, "flash")
+    assert memory(1024, "plain") >= 12 * memory(256, "plain")
+
+
+def test_generation_with_a_cache_agrees() -> None:
+    config = GPT2Config(vocab_size=31, context=16, n_embd=16, n_layer=1, n_head=2)
+    plain = GPT2(config)
+    flash = GPT2(GPT2Config.from_dict({**config.to_dict(), "attention": "flash"}))
+    flash.load_state_dict(plain.state_dict())
+    ids = np.array([[3, 1, 4, 1, 5]], np.int32)
+    for model in (plain, flash):
+        model.eval()
+    want = plain(pg.tensor(ids)).numpy()
+    np.testing.assert_allclose(flash(pg.tensor(ids)).numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_an_unknown_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="attention must be one of plain, flash; got 'linear'"):
+        nn.CausalSelfAttention(8, 2, attention="linear")
+    with pytest.raises(ValueError, match="GPT2Config: attention must be"):
+        GPT2Config.preset("tiny", attention="linear")
+
+
+@pytest.mark.slow
+def test_gpt2_124m_at_a_sequence_of_1024() -> None:
+    plain, flash = compare(GPT2, GPT2Config.preset("gpt2-124m"), 1, 1024)
+    # Twelve layers of twelve heads: 1024 x 1024 scores and weights of 4 bytes each.
+    assert plain - flash >= 12 * 12 * 1024 * 1024 * 4
