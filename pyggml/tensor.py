@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -366,7 +367,8 @@ def tensor(
         dtype = dtype if dtype is not None else values.dtype
         device = device if device is not None else values.device
         values = values.numpy()
-    if isinstance(values, np.ma.MaskedArray):
+    masked = sys.modules.get("numpy.ma")  # who has not imported it has no masked array
+    if masked is not None and isinstance(values, masked.MaskedArray):
         raise DTypeError("tensor: a masked array has gaps; close them with values.filled(0)")
     try:
         array = np.asarray(values)
