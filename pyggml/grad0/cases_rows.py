@@ -10,7 +10,7 @@ from ..tensor import Tensor, tensor
 from . import references as r
 from .case import Case
 
-__all__ = ["CASES"]
+__all__ = ["BATCHED", "CASES"]
 
 
 def mul_mat_id_op(experts: Tensor, x: Tensor) -> Tensor:

@@ -136,7 +136,8 @@ def flash_attention(
     """
     _check_heads("flash_attention", q, k, v, mask)
     batch, length, heads, width = q.shape
-    y = ops.flash_attn_ext(*(t.permute(0, 2, 1, 3) for t in (q, k, v)), mask, scale)
+    q, k, v = (t.permute(0, 2, 1, 3) for t in (q, k, v))
+    y = ops.flash_attn_ext(q, k, v, mask, scale)
     return y.reshape(batch, length, heads * width)
 
 
