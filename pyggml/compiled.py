@@ -11,6 +11,7 @@ import numpy as np
 from .device import COMPUTE_LOCK
 from .differentiable import walk
 from .graph import Graph, tensor_like
+from .ops import DropoutStream
 from .tensor import Tensor, register_hook, tensor
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
@@ -46,6 +47,8 @@ class Compiled:
     def __init__(self, fn: Callable[..., Any]):
         self._fn = fn
         self._plans: dict[Any, tuple[list[Tensor], Any, Graph]] = {}
+        self._dropout = DropoutStream()
+        self._runs = 0
 
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these shapes, recording it first if it is new."""
@@ -55,7 +58,8 @@ class Compiled:
             inputs = [tensor(t) for t in given]
             for own, t in zip(inputs, given, strict=True):
                 own.requires_grad = t.requires_grad
-            outputs = self._fn(*inputs)
+            with self._dropout:
+                outputs = self._fn(*inputs)
             flat = [outputs] if isinstance(outputs, Tensor) else list(outputs)
             if not all(isinstance(t, Tensor) for t in flat):
                 raise TypeError("compile: the function must return a Tensor or a list of them")
@@ -65,6 +69,8 @@ class Compiled:
         with COMPUTE_LOCK:  # another thread's call must not write between
             for own, array in zip(inputs, arrays, strict=True):
                 own.copy_(array)
+            self._dropout.seek(self._runs)
+            self._runs += 1
             graph.run()
             if isinstance(outputs, Tensor):
                 return graph.fetch(outputs)

@@ -11,6 +11,7 @@ import numpy as np
 from .device import COMPUTE_LOCK
 from .errors import DTypeError, GradientError, ShapeError
 from .graph import Graph, tensor_like
+from .ops import DropoutStream
 from .tensor import Tensor, tensor
 
 __all__ = ["check_grads", "value_and_grad"]
@@ -32,7 +33,10 @@ class _Plan:
 
     def __init__(self, fn: Callable[..., Tensor], given: Sequence[Tensor], argnums: Sequence[int]):
         self.inputs = [tensor(t) for t in given]
-        self.loss = _scalar("value_and_grad", fn(*self.inputs))
+        self.dropout = DropoutStream()
+        self.runs = 0
+        with self.dropout:
+            self.loss = _scalar("value_and_grad", fn(*self.inputs))
         wanted = [self.inputs[i] for i in argnums]
         self.grads = [tensor_like(t) for t in wanted]
         pairs = dict(zip(wanted, self.grads, strict=True))
@@ -45,6 +49,8 @@ class _Plan:
                 own.copy_(array)
             for grad in self.grads:
                 grad.zero_()
+            self.dropout.seek(self.runs)
+            self.runs += 1
             self.graph.run()
             return self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
 

@@ -105,10 +105,8 @@ def test_memory_is_reused_along_the_graph() -> None:
     ("loss", "error", "words"),
     [
         (lambda w: w * 2, ShapeError, "one element"),
-        (lambda w: w.astype("f16").astype("f32").sum(), GradientError, "through f32 only"),
-        (lambda w: ops.clamp(w, 0, 1).sum(), GradientError, "CLAMP.*no gradient"),
-        (lambda w: ops.concat([w, w]).sum(), GradientError, "CONCAT"),
-        (lambda w: ops.tanh(w).sum(), GradientError, "TANH"),
+        (lambda w: (w.astype("f16") * w.astype("f16")).astype("f32").sum(), GradientError, "f16"),
+        (lambda w: ops.pad_reflect(w, 1, 1).sum(), GradientError, "PAD_REFLECT_1D.*no gradient"),
         (lambda w: pg.ones((2,)).sum(), GradientError, "no parameter"),
     ],
 )

@@ -4,7 +4,7 @@
 from . import functional, init
 from .attention import CausalSelfAttention, Rope, causal_mask, position_ids
 from .cache import KVCache, LayerCache
-from .layers import GELU, Embedding, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU
+from .layers import GELU, Dropout, Embedding, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU
 from .mlp import GELUMLP, SwiGLUMLP
 from .module import Module, Parameter
 
@@ -12,6 +12,7 @@ __all__ = [
     "GELU",
     "GELUMLP",
     "CausalSelfAttention",
+    "Dropout",
     "Embedding",
     "KVCache",
     "LayerCache",

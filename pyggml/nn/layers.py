@@ -14,6 +14,7 @@ from .module import Module, Parameter
 
 __all__ = [
     "GELU",
+    "Dropout",
     "Embedding",
     "LayerNorm",
     "Linear",
@@ -231,3 +232,34 @@ def check_eps(where: str, eps: float) -> float:
     if not (isinstance(eps, (int, float)) and math.isfinite(eps) and eps > 0):
         raise ValueError(f"{where}: eps must be finite and > 0; got {eps!r}")
     return float(eps)
+
+
+class Dropout(Module):
+    """Drop elements at random while training, and grow the others to make up for them.
+
+    Compiled functions and training steps draw a new mask at each run; see `ops.dropout`.
+
+    Args:
+        p: probability that an element is dropped.
+
+    Shape:
+        x any -> as x
+
+    Raises:
+        ValueError: p is not from 0 to below 1.
+
+    Source: ggml_dropout; Srivastava et al. 2014.
+
+    Example:
+        >>> Dropout(0.1).eval()(ones((2,))).tolist()
+        [1.0, 1.0]
+    """
+
+    def __init__(self, p: float = 0.1) -> None:
+        if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1 - 2**-24:
+            raise ValueError(f"Dropout: p must be from 0 to below 1; got {p!r}")
+        self.p = float(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x, or what is left of it while training."""
+        return ops.dropout(x, self.p) if self.training and self.p > 0 else x

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..data import IGNORE_INDEX
 from ..graph import Graph
+from ..ops import DropoutStream
 from ..tensor import Tensor, tensor, zeros
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
@@ -75,6 +76,11 @@ class TrainStep:
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
         loss: gives the summed loss of a batch from (model, ids, targets).
+        seed: of the dropouts' masks.
+
+    Attributes:
+        runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
+            run sets it to have the masks that it would have had.
 
     Example:
         >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
@@ -88,11 +94,14 @@ class TrainStep:
         optimizer: Any,
         clip: float | None = None,
         loss: LossFunction = token_loss,
+        seed: int = 0,
     ):
         self.model = model
         self.optimizer = optimizer
         self.clip = clip or None
+        self.runs = 0
         self._loss = loss
+        self._dropout = DropoutStream(seed)
         self._recorded: dict[tuple[tuple[int, ...], bool], _Recorded] = {}
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
@@ -112,7 +121,7 @@ class TrainStep:
         if recorded is None:
             ids = zeros(shape, "i32", device=self._device)
             targets = zeros(shape, "i32", device=self._device)
-            loss = self._loss(self.model, ids, targets)
+            loss = self._record_loss(ids, targets, gradients)
             if gradients:
                 graph = Graph([loss], loss=loss, grads=self.optimizer.grads, loss_grad=self._scale)
             else:
@@ -120,6 +129,16 @@ class TrainStep:
             recorded = _Recorded(ids, targets, loss, graph)
             self._recorded[(shape, gradients)] = recorded
         return recorded
+
+    def _record_loss(self, ids: Tensor, targets: Tensor, training: bool) -> Tensor:
+        """The loss with the model in the mode that the graph is for."""
+        before = self.model.training
+        self.model.train(training)
+        try:
+            with self._dropout:
+                return self._loss(self.model, ids, targets)
+        finally:
+            self.model.train(before)
 
     def check(self, batch: Batch) -> int:
         """Check a batch before ggml reads it.
@@ -156,6 +175,9 @@ class TrainStep:
         recorded = self._get(x.shape, gradients)
         recorded.ids.copy_(x)
         recorded.targets.copy_(y)
+        if gradients:
+            self._dropout.seek(self.runs)
+            self.runs += 1
         recorded.graph.run()
         return float(recorded.graph.read(recorded.loss))
 

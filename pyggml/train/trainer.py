@@ -109,7 +109,7 @@ class Trainer:
         self._free_bytes = _free_memory(model)
         self._validation = None if validation is None else np.asarray(_ids(validation))
         self._batches: Iterator[Batch] | None = None
-        self._train_step = TrainStep(model, optimizer, clip=self.config.clip)
+        self._train_step = TrainStep(model, optimizer, clip=self.config.clip, seed=self.config.seed)
 
     @property
     def eval_every(self) -> int:
@@ -187,6 +187,7 @@ class Trainer:
         lr = self.schedule(self.step)
         assert self._batches is not None
         batches = [next(self._batches) for _ in range(self.config.accumulate)]
+        self._train_step.runs = self.step * self.config.accumulate
         try:
             result = self._train_step(batches, lr)
         except NonFiniteError as error:
