@@ -29,6 +29,7 @@ from .errors import (
 )
 from .gradients import check_grads, value_and_grad
 from .graph import Graph
+from .ops.dropout import DropoutStream
 from .profiler import profile
 from .random import random_generator, seed
 from .roofline import measure_peaks
@@ -43,6 +44,7 @@ __all__ = [
     "DType",
     "DTypeError",
     "Device",
+    "DropoutStream",
     "FormatError",
     "GradientError",
     "Graph",

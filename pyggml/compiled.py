@@ -11,7 +11,7 @@ import numpy as np
 from .device import COMPUTE_LOCK
 from .differentiable import walk
 from .graph import Graph, tensor_like
-from .ops import DropoutStream
+from .ops.dropout import DropoutStream
 from .tensor import Tensor, register_hook, tensor
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]

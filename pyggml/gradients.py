@@ -11,7 +11,7 @@ import numpy as np
 from .device import COMPUTE_LOCK
 from .errors import DTypeError, GradientError, ShapeError
 from .graph import Graph, tensor_like
-from .ops import DropoutStream
+from .ops.dropout import DropoutStream
 from .tensor import Tensor, tensor
 
 __all__ = ["check_grads", "value_and_grad"]

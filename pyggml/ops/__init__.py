@@ -38,7 +38,7 @@ from .convolution import (
     pool_2d,
 )
 from .convolution_3d import conv_3d, im2col_3d
-from .dropout import DropoutStream, dropout
+from .dropout import dropout
 from .elementwise import (
     abs,
     add,
@@ -85,7 +85,6 @@ from .rows import cpy, get_rows, set_rows
 from .shape import broadcast_to, cast, concat, cont, getitem, permute, repeat, reshape, transpose
 
 __all__ = [
-    "DropoutStream",
     "abs",
     "acc",
     "add",

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data import IGNORE_INDEX
 from ..graph import Graph
-from ..ops import DropoutStream
+from ..ops.dropout import DropoutStream
 from ..tensor import Tensor, tensor, zeros
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]

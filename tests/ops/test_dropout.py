@@ -134,4 +134,4 @@ def test_checks() -> None:
     with pytest.raises(ValueError, match="index must fit i32"):
         ops.dropout(x, 0.5, 1, 2**31)
     with pytest.raises(ValueError, match="DropoutStream: seed"):
-        ops.DropoutStream(-1)
+        pg.DropoutStream(-1)
