@@ -30,10 +30,22 @@ lint:
     mypy
     codespell
 
+# docs/ops.md from the case table and ggml's sources
+ops-doc: vendor
+    {{python}} scripts/gen_ops_doc.py
+
 # the series applies exactly and exports to the same bytes; the binding follows it
-patches-check: vendor
+series-check: vendor
     {{python}} scripts/vendor.py check
     {{python}} scripts/gen_cdef.py --check
+
+# and each prefix of the series builds and passes its patch's tests; hours, or --from N, --only N
+patches-check *args: series-check
+    {{python}} scripts/patches_check.py "$@"
+
+# the op table on a build with a sanitizer: address (and undefined behaviour) or thread
+sanitize kind *args:
+    {{python}} scripts/sanitize.py "$@"
 
 # ggml's own op tests on the patched tree; arguments go to test-backend-ops
 ggml-tests *args: vendor
@@ -41,6 +53,10 @@ ggml-tests *args: vendor
         -DPYGGML_BUILD_GGML_TESTS=ON -DPython_EXECUTABLE="$({{python}} -c 'import sys; print(sys.executable)')"
     cmake --build build/ggml-tests --target ggml-tests
     build/ggml-tests/bin/test-backend-ops "$@"
+
+# ggml's own check of every gradient, on the patched tree
+grad *args:
+    {{just_executable()}} ggml-tests grad -b CPU "$@"
 
 # every demo, until one fails
 demos:
