@@ -6,9 +6,10 @@ thread    ThreadSanitizer, on several threads; without OpenMP, whose runtime (li
           instrumented: what it synchronises would look like a race. ggml's own thread pool runs.
 
 Each has a build folder of its own, build/sanitize-NAME; the installed package is left alone. What
-runs is the whole table of `python -m pyggml.grad0` and, with `address`, tests/ops; or what stands
-behind `--`: arguments of python. Exit status 1 when a run fails or a sanitizer reports anything;
-what may be passed over is listed in scripts/suppressions, each with its reason. Linux, GCC.
+runs is the whole table of `python -m pyggml.grad0`, training steps (sanitize_steps.py) and, with
+`address`, tests/ops; or what stands behind `--`: arguments of python. Exit status 1 when a run
+fails or a sanitizer reports anything; what may be passed over is listed in scripts/suppressions,
+each with its reason. Linux, GCC.
 """
 
 from __future__ import annotations
@@ -194,7 +195,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.arguments:
         runs = [options.arguments]
     else:
-        runs = [table(KINDS[options.kind].threads)]
+        threads = KINDS[options.kind].threads
+        steps = [str(ROOT / "scripts" / "sanitize_steps.py"), "--threads", str(threads)]
+        runs = [table(threads), steps]
         if options.kind == "address":
             # --capture=sys: what the runtimes write is not swallowed with a passing test.
             pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys"]
