@@ -262,7 +262,11 @@ def swiglu_oai(gate: Array, up: Array, alpha: float = 1.702, limit: float = 7.0)
 
 
 def solve_tri(a: Array, b: Array) -> Array:
-    return np.linalg.solve(np.tril(a), b)
+    rows: list[Array] = []
+    for i in range(a.shape[-1]):
+        known = sum((a[..., i, j, None] * x for j, x in enumerate(rows)), np.zeros(()))
+        rows.append((b[..., i, :] - known) / a[..., i, i, None])
+    return np.stack(rows, -2)
 
 
 def diag_mask_zero(x: Array, n_past: int) -> Array:

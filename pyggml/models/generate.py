@@ -104,10 +104,20 @@ class Generator:
             positions = zeros((width,), "i32", device)
             mask = zeros((width, seen), "f32", device)
             row = zeros((1,), "i32", device)
-            logits = self.model(ids, positions=positions, mask=mask, cache=self._cache, rows=row)
+            logits = self._record(ids, positions=positions, mask=mask, cache=self._cache, rows=row)
             graph = Graph([logits], device=device)
             self._plans[width, seen] = _Plan(graph, ids, positions, mask, row, logits)
         return self._plans[width, seen]
+
+    def _record(self, ids: Tensor, **inputs: Any) -> Tensor:
+        """The logits with nothing dropped, whatever mode the model is in."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            logits: Tensor = self.model(ids, **inputs)
+        finally:
+            self.model.train(training)
+        return logits
 
 
 def generate(

@@ -43,10 +43,12 @@ class GPT2Config(ModelConfig):
         eps: of the layer norms.
         tie: the head is the embedding table.
         attention: "plain" or "flash"; the second stores no T × T scores.
+        dropout: while training, the share dropped of the embeddings and of what each half of a
+            block adds.
 
     Raises:
-        ValueError: a size is not a positive integer, the heads do not divide the width, or the
-            attention is unknown.
+        ValueError: a size is not a positive integer, the heads do not divide the width, the
+            attention is unknown, or dropout is not from 0 to below 1.
 
     Source: Radford et al. 2019; the presets' sizes are OpenAI's.
 
@@ -73,6 +75,7 @@ class GPT2Config(ModelConfig):
     eps: float = 1e-5
     tie: bool = True
     attention: str = "plain"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_heads("GPT2Config", self.n_embd, self.n_head, self.n_head, rope=False)
@@ -87,6 +90,7 @@ class GPT2Config(ModelConfig):
         )
         check_eps("GPT2Config", self.eps)
         check_attention("GPT2Config", self.attention)
+        nn.Dropout(self.dropout)
 
     @property
     def ffn(self) -> int:
@@ -111,13 +115,15 @@ class _Block(nn.Module):
         )
         self.ln_2 = nn.LayerNorm(config.n_embd, config.eps)
         self.mlp = nn.GELUMLP(config.n_embd, config.ffn, init_weight=drawn, init_out=residual)
+        self.drop = nn.Dropout(config.dropout)
 
     def forward(
         self, x: Tensor, positions: Tensor, mask: Tensor | None, cache: nn.LayerCache | None
     ) -> Tensor:
         """Return the stream after the block."""
-        x = x + self.attn(self.ln_1(x), positions=positions, mask=mask, cache=cache)
-        added: Tensor = self.mlp(self.ln_2(x))
+        seen = self.attn(self.ln_1(x), positions=positions, mask=mask, cache=cache)
+        x = x + self.drop(seen)
+        added: Tensor = self.drop(self.mlp(self.ln_2(x)))
         return x + added
 
 
@@ -128,6 +134,7 @@ class _Transformer(nn.Module):
         drawn = init.gpt2(config.n_layer)
         self.wte = nn.Embedding(config.vocab_size, config.n_embd, drawn)
         self.wpe = nn.Embedding(config.context, config.n_embd, drawn)
+        self.drop = nn.Dropout(config.dropout)
         self.h = [_Block(config) for _ in range(config.n_layer)]
         self.ln_f = nn.LayerNorm(config.n_embd, config.eps)
 
@@ -185,7 +192,7 @@ class GPT2(LanguageModel):
         batch, length = check_ids("GPT2", ids, self.config.context)
         body = self.transformer
         positions = position_ids(length, ids.device) if positions is None else positions
-        x = body.wte(ids) + body.wpe(positions)
+        x = body.drop(body.wte(ids) + body.wpe(positions))
         for i, block in enumerate(body.h):
             x = block(x, positions, mask, cache.layers[i] if cache else None)
         x = body.ln_f(x)

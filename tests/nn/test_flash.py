@@ -10,7 +10,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
+from pyggml.models import GPT2, Generator, GPT2Config, Llama, LlamaConfig
 
 # Of the largest gradient: the two sum the same products in another order.
 TOLERANCE = 1e-4
@@ -75,10 +75,11 @@ def test_generation_with_a_cache_agrees() -> None:
     flash = GPT2(GPT2Config.from_dict({**config.to_dict(), "attention": "flash"}))
     flash.load_state_dict(plain.state_dict())
     ids = np.array([[3, 1, 4, 1, 5]], np.int32)
-    for model in (plain, flash):
-        model.eval()
-    want = plain(pg.tensor(ids)).numpy()
-    np.testing.assert_allclose(flash(pg.tensor(ids)).numpy(), want, rtol=1e-4, atol=1e-5)
+    want = plain(pg.tensor(ids)).numpy()[0]
+    np.testing.assert_allclose(flash(pg.tensor(ids)).numpy()[0], want, rtol=1e-4, atol=1e-5)
+    generator = Generator(flash)
+    for piece, at in ((ids[0, :3], 2), (ids[0, 3:4], 3), (ids[0, 4:], 4)):
+        np.testing.assert_allclose(generator.feed(piece), want[at], rtol=1e-4, atol=1e-5)
 
 
 def test_an_unknown_attention_is_refused() -> None:
