@@ -11,7 +11,7 @@ from .errors import DTypeError, GradientError, ShapeError
 from .node import Node
 from .tensor import Tensor
 
-__all__ = ["check_path", "check_request", "op_name", "walk"]
+__all__ = ["backward_headers", "check_path", "check_request", "op_name", "walk"]
 
 # Ops whose gradient ggml_compute_backward builds; the rest would abort there.
 _OPS = """
@@ -47,10 +47,15 @@ _CONSTANT = {
 }
 # Ops whose result may be f16 or bf16 on the way to the loss: their gradient is f32 all the same.
 _HALF = "DUP CPY CONT RESHAPE VIEW PERMUTE TRANSPOSE CONCAT REPEAT ADD SUB".split()
+# Headers that the gradient of one op may make; ggml runs over a context that is too small.
+_HEADERS = {"CONV_2D": 32, "CONV_TRANSPOSE_1D": 32, "PAD": 48}
+_HEADERS_OTHERS = 16
 _FLOATS = (lib.GGML_TYPE_F32, lib.GGML_TYPE_F16, lib.GGML_TYPE_BF16)
 # ggml keeps the offset and the strides of a view's gradient in 32-bit integers.
 _VIEW_OFFSET_END = 2**30
 _VIEW_STRIDE_END = 2**31
+# Where an op keeps that its padding is circular.
+_PAD_CIRCULAR = 8
 
 
 def op_name(ptr: Any) -> str:
@@ -106,6 +111,11 @@ def check_request(
 
 def _name(ptr: Any) -> str:
     return str(ffi.string(lib.ggml_op_name(ptr.op)).decode())
+
+
+def backward_headers(forward: Iterable[Node]) -> int:
+    """How many tensors the backward of these nodes may make."""
+    return sum(_HEADERS.get(_name(node.ptr), _HEADERS_OTHERS) for node in forward)
 
 
 def _unary_name(ptr: Any) -> str:
@@ -173,6 +183,10 @@ def _check_node(node: Node, needed: set[int]) -> None:
             raise _refuse(node, f"has no gradient for its {what}", f"detach the {what}")
     if name == "VIEW" and id(node.srcs[0]) in needed:
         _check_view(node)
+    # ggml adds the margins up with 32-bit offsets into a tensor that is not yet as small as x.
+    circular = name == "PAD" and node.ptr.op_params[_PAD_CIRCULAR]
+    if circular and lib.ggml_nbytes(node.ptr) >= _VIEW_OFFSET_END:
+        raise _refuse(node, "pads circularly to 1 GiB or more", "pad smaller tensors")
 
 
 def _check_view(node: Node) -> None:

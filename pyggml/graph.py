@@ -13,7 +13,7 @@ from ._lib import ffi, lib
 from .anomaly import Watcher, is_watching
 from .device import COMPUTE_LOCK, Device, Freer
 from .device import device as find_device
-from .differentiable import check_path, check_request, op_name, walk
+from .differentiable import backward_headers, check_path, check_request, op_name, walk
 from .errors import BackendError
 from .memory import LARGE_BYTES, has_room
 from .node import Arena, Node
@@ -30,8 +30,9 @@ _MOVES = (
     lib.GGML_OP_PERMUTE,
     lib.GGML_OP_TRANSPOSE,
 )
-# Headers that the gradient of one op may need, and those for outputs and accumulators.
-_HEADERS_PER_GRADIENT = 16
+# Tensors that the gradient of one op may make at most, but for a few ops with small results.
+_TENSORS_PER_GRADIENT = 16
+# Headers for outputs and accumulators.
 _HEADERS_SPARE = 256
 # ggml_backend_sched_new: 2 · GGML_SCHED_MAX_SPLIT_INPUTS headers for each tensor of the graph.
 _SCHED_HEADERS = 60
@@ -104,7 +105,7 @@ class Graph:
         self, forward: list[Node], after: list[Node], loss: Tensor | None, seed: Tensor | None
     ) -> None:
         count = len(forward) + len(after)
-        n = count + _HEADERS_SPARE + (0 if loss is None else _HEADERS_PER_GRADIENT * len(forward))
+        n = count + _HEADERS_SPARE + (0 if loss is None else backward_headers(forward))
         with_grads = loss is not None
         self._arena = Arena(n, lib.ggml_graph_overhead_custom(n, with_grads))
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, n, with_grads)
@@ -127,7 +128,7 @@ class Graph:
         stored = sum(node.buffer is not None for node in (*forward, *after))
         # Without reuse, and with a gradient for each; f32 elements are the largest that ops make.
         recorded = (math.prod(node.shape) for node in forward if node.buffer is None)
-        self._most_bytes = 4 * sum(recorded) * (1 if loss is None else _HEADERS_PER_GRADIENT)
+        self._most_bytes = 4 * sum(recorded) * (1 if loss is None else _TENSORS_PER_GRADIENT)
         self._n_tensors = int(made) // int(lib.ggml_tensor_overhead()) + stored
         self._n_tensors += len(self._accumulate) + _HEADERS_SPARE
 

@@ -62,3 +62,39 @@ def test_a_view_far_into_a_large_tensor_is_refused_without_making_it() -> None:
     large = ops.broadcast_to(w, (2**15, 2**14))
     with pytest.raises(GradientError, match=r"VIEW.*1 GiB or more"):
         large[2**14 :].sum().backward()
+
+
+def test_a_circular_padding_of_a_gigabyte_is_refused_without_making_it() -> None:
+    large = ops.broadcast_to(weight(1, 1), (2**14, 2**14))
+    with pytest.raises(GradientError, match=r"PAD.*1 GiB"):
+        ops.pad(large, [(1, 0)], "circular").sum().backward()
+
+
+CHAINS = {
+    "conv_2d": (ops.conv_2d_direct, (1, 1, 3, 3), (1, 1, 1, 1)),
+    "conv_transpose_1d": (ops.conv_transpose_1d, (1, 5), (1, 1, 1)),
+    "conv_transpose_2d": (ops.conv_transpose_2d, (1, 1, 3, 3), (1, 1, 1, 1)),
+    "mul_mat": (lambda y, w: ops.mul_mat(w, y), (2, 2, 3, 1), (1, 2, 1, 1)),
+    "sinks": (lambda y, w: ops.soft_max(y, sinks=w), (3, 3), (1,)),
+    "solve_tri": (lambda y, w: ops.solve_tri(w, y), (1, 2), (1, 1)),
+    "group_norm": (lambda y, w: ops.group_norm(y, 1) * w, (2, 3, 3), (1,)),
+    "pad": (
+        lambda y, w: (ops.pad(y, [(1, 1)] * 4, "circular") * w)[1:-1, 1:-1, 1:-1, 1:-1],
+        (1, 2, 3, 4),
+        (1,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_long_chains_have_room_for_their_gradients(name: str) -> None:
+    op, shape, kernel = CHAINS[name]
+    x, w = pg.tensor(np.ones(shape), requires_grad=True), pg.tensor(np.ones(kernel))
+    w.requires_grad = True
+    y = x
+    for _ in range(300):
+        y = op(y, w)  # type: ignore[operator]
+    y.sum().backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    assert np.isfinite(x.grad.numpy()).all()
