@@ -121,6 +121,8 @@ def check_grads(
 
     Raises:
         GradientError: it exceeds the tolerance; the message names input and element.
+        DTypeError: no input is f32.
+        ValueError: eps is too small for an element, or the element is not finite.
 
     Example:
         >>> check_grads(lambda x: x * x, [1.0, -2.0]) < 1e-2
@@ -178,4 +180,9 @@ class _Products:
             self._graph.run()
             values.append(float((self._graph.read(self._out) * self._weight).sum()))
         self._inputs[which].copy_(self._given[which])
+        if not places[0] > places[1]:
+            raise ValueError(
+                f"check_grads: eps must move every element; {self._given[which][at]:g} of input"
+                f" {which} stays where it is; use smaller inputs or a larger eps"
+            )
         return (values[0] - values[1]) / (places[0] - places[1])

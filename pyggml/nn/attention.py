@@ -11,6 +11,7 @@ import numpy as np
 from .. import ops
 from ..device import Device
 from ..errors import ShapeError
+from ..ops._check import need_tensor
 from ..tensor import Tensor, tensor
 from . import functional, init
 from .cache import LayerCache
@@ -162,7 +163,7 @@ class CausalSelfAttention(Module):
             ShapeError: x is not (B, T, dim), or a shape does not fit it.
             ValueError: a cache without positions or mask.
         """
-        if x.ndim != 3:
+        if need_tensor("CausalSelfAttention", "x", x).ndim != 3:
             raise ShapeError(f"CausalSelfAttention: x must be (B, T, dim); got {x.shape}")
         batch, length, _ = x.shape
         q, k, v = self._project(x, batch, length)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from .. import ops
 from ..device import Device
 from ..errors import ShapeError
+from ..ops._check import need_tensor
 from ..tensor import Tensor, zeros_group
 from .layers import check_sizes
 
@@ -35,6 +36,9 @@ class LayerCache:
             ShapeError: the batch is not 1, or a size does not fit the cache.
         """
         capacity, width = self.keys.shape
+        if need_tensor("LayerCache.update", "k", k).ndim != 4:
+            raise ShapeError(f"LayerCache.update: k must be (1, T, G, D); got {k.shape}")
+        need_tensor("LayerCache.update", "v", v)
         batch, count, groups, head = k.shape
         if batch != 1 or groups * head != width or length > capacity:
             raise ShapeError(

@@ -8,6 +8,7 @@ import math
 from .. import ops
 from ..errors import ShapeError
 from ..ops import cross_entropy, linear
+from ..ops._check import need_tensor
 from ..tensor import Tensor
 
 __all__ = ["attention", "cross_entropy", "flash_attention", "layer_norm", "linear", "rms_norm"]
@@ -143,6 +144,9 @@ def flash_attention(
 
 def _check_heads(who: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> None:
     """Refuse queries, keys, values and a mask that do not belong together."""
+    for name, x in (("q", q), ("k", k), ("v", v), ("mask", mask)):
+        if name != "mask" or mask is not None:
+            need_tensor(who, name, x)
     if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
         raise ShapeError(
             f"{who}: q must be (B, T, H, D), k and v one shape (B, S, G, D); "
@@ -162,6 +166,7 @@ def _check_heads(who: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
 
 def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
     """Check that an affine parameter is as long as the last axis of `x`."""
+    need_tensor(where, name, value)
     if x.ndim < 1 or value.shape != (x.shape[-1],):
         raise ShapeError(
             f"{where}: {name}.shape must be (x.shape[-1],); "

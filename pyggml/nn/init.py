@@ -10,7 +10,10 @@ from contextvars import ContextVar
 
 import numpy as np
 
+from ..device import device as find_device
+from ..errors import BackendError
 from ..random import random_generator
+from ..storage import check_shape
 
 __all__ = [
     "Initializer",
@@ -53,7 +56,7 @@ def constant(value: float) -> Initializer:
         >>> constant(1.0)((2,)).tolist()
         [1.0, 1.0]
     """
-    return lambda shape: np.full(shape, value, np.float32)
+    return lambda shape: np.full(_checked(shape), value, np.float32)
 
 
 def normal(std: float = 0.02, mean: float = 0.0) -> Initializer:
@@ -75,7 +78,8 @@ def normal(std: float = 0.02, mean: float = 0.0) -> Initializer:
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         if not _drawing.get():
-            return np.zeros(shape, np.float32)
+            return np.zeros(_checked(shape), np.float32)
+        _checked(shape)
         values = random_generator().standard_normal(shape, np.float32)
         return np.asarray(values * np.float32(std) + np.float32(mean), np.float32)
 
@@ -93,7 +97,8 @@ def uniform(low: float, high: float) -> Initializer:
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         if not _drawing.get():
-            return np.zeros(shape, np.float32)
+            return np.zeros(_checked(shape), np.float32)
+        _checked(shape)
         values = random_generator().random(shape, np.float32)
         return np.asarray(values * np.float32(high - low) + np.float32(low), np.float32)
 
@@ -164,6 +169,17 @@ def gpt2(n_layer: int, residual: bool = False) -> Initializer:
     if n_layer < 1:
         raise ValueError(f"gpt2: n_layer must be >= 1; got {n_layer}")
     return normal(0.02 / math.sqrt(2 * n_layer) if residual else 0.02)
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Refuse a shape whose weights are more than is free, before Linux finds out."""
+    size_bytes = 4 * math.prod(check_shape("init", shape))
+    if not find_device("cpu").has_memory(size_bytes):
+        raise BackendError(
+            f"init: weights of shape {shape} take {size_bytes:,} bytes, more than is free; use a"
+            " smaller layer"
+        )
+    return shape
 
 
 def _fans(where: str, shape: tuple[int, ...]) -> tuple[int, int]:

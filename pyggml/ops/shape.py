@@ -90,10 +90,15 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
         return x
     if x.dtype.quantized and order[-1] != n - 1:
         raise DTypeError(f"permute: the last axis of {x.dtype.name} cannot move; cast to f32 first")
+    new = tuple(x.shape[a] for a in order)
+    moved = [a for a in order if x.shape[a] > 1]
+    if moved == sorted(moved) and lib.ggml_is_contiguous(x.ptr):
+        # Only axes of one move: no stride that counts changes, here or in the gradient.
+        return reshape(x, new)
     target = list(range(MAX_DIMS))
     for i, axis in enumerate(order):
         target[n - 1 - axis] = n - 1 - i
-    return record(lib.ggml_permute, [x, *target], tuple(x.shape[a] for a in order))
+    return record(lib.ggml_permute, [x, *target], new)
 
 
 def transpose(x: Tensor, a: int = -1, b: int = -2) -> Tensor:
@@ -224,6 +229,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         >>> ones((4, 5, 6))[1:3, 0].shape
         (2, 6)
     """
+    need_tensor("slice", "x", x)
     parts = _spread(index, x)
     starts, extents, kept = [], [], []
     for axis, (part, n) in enumerate(zip(parts, x.shape, strict=True)):
