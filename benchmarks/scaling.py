@@ -119,15 +119,16 @@ def main() -> int:
     turns = options.turns(parser, args)
     if "threads" in args.sweeps:
         options.check_threads(parser, max(args.of_threads))
+    chosen: dict[str, dict[int, Spec]] = {}
+    for sweep in args.sweeps:
+        try:
+            chosen[sweep] = {n: POINTS[sweep](base, n) for n in getattr(args, f"of_{sweep}")}
+        except ValueError as error:
+            parser.error(f"argument --{sweep}: {error}")
     results = []
     with training.weights() as weights:
-        for sweep in args.sweeps:
-            specs = {}
-            for value in getattr(args, f"of_{sweep}"):
-                try:
-                    specs[value] = weights.of(POINTS[sweep](base, value))
-                except ValueError as error:
-                    parser.error(f"argument --{sweep}: {error}")
+        for sweep, points in chosen.items():
+            specs = {value: weights.of(spec) for value, spec in points.items()}
             for peer in args.only:
                 found = measure(peer, sweep, specs, args.warmup, turns)
                 if args.json:
