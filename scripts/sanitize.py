@@ -87,15 +87,25 @@ def build(kind: str, folder: Path, jobs: int) -> Path:
         "-DGGML_CUDA=OFF", "-DGGML_METAL=OFF", "-DGGML_BLAS=OFF",
         f"-DPython_EXECUTABLE={sys.executable}", *how.cmake,
     ]  # fmt: skip
-    subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", str(folder), "--", f"-j{jobs}"], check=True)
+    _quietly(configure)
+    _quietly(["cmake", "--build", str(folder), "--", f"-j{jobs}"])
     site = folder / "site"
     shutil.rmtree(site, ignore_errors=True)
     ignore = shutil.ignore_patterns("__pycache__", "lib", "_ggml*.so", "_cdef.h")
     shutil.copytree(ROOT / "pyggml", site / "pyggml", ignore=ignore)
     install = ["cmake", "--install", str(folder), "--component", "pyggml", "--prefix", str(site)]
-    subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
+    _quietly(install)
     return site
+
+
+def _quietly(command: list[str]) -> None:
+    """Run a step of the build; what it says (GCC warns within its own headers) only if it fails."""
+    done = subprocess.run(
+        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
+    )
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        done.check_returncode()
 
 
 def environment(kind: str, site: Path, reports: Path, compiler: str) -> dict[str, str]:
