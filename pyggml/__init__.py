@@ -30,8 +30,10 @@ from .errors import (
 from .gradients import check_grads, value_and_grad
 from .graph import Graph
 from .ops.dropout import DropoutStream
+from .precision import autocast, bf16_products
 from .profiler import profile
 from .random import random_generator, seed
+from .recompute import checkpoint, recompute
 from .roofline import measure_peaks
 from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
 
@@ -51,7 +53,10 @@ __all__ = [
     "ShapeError",
     "Tensor",
     "as_dtype",
+    "autocast",
+    "bf16_products",
     "check_grads",
+    "checkpoint",
     "compile",
     "default_device",
     "detect_anomaly",
@@ -69,6 +74,7 @@ __all__ = [
     "patch_count",
     "profile",
     "random_generator",
+    "recompute",
     "seed",
     "set_default_device",
     "set_threads",

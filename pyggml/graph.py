@@ -18,6 +18,7 @@ from .errors import BackendError
 from .memory import LARGE_BYTES, has_room
 from .node import Arena, Node
 from .profiler import Recorder, active_profile
+from .recompute import check_repeatable, rewrite
 from .storage import read
 from .tensor import Tensor, full, record, tensor, zeros_group
 
@@ -107,7 +108,12 @@ class Graph:
         count = len(forward) + len(after)
         n = count + _HEADERS_SPARE + (0 if loss is None else backward_headers(forward))
         with_grads = loss is not None
-        self._arena = Arena(n, lib.ggml_graph_overhead_custom(n, with_grads))
+        forgotten = self._forgotten(forward, loss)
+        n += len(forgotten)
+        overhead = lib.ggml_graph_overhead_custom(n, with_grads)
+        if forgotten:
+            overhead += lib.ggml_graph_overhead_custom(n, False)
+        self._arena = Arena(n, overhead)
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, n, with_grads)
         self._clones: dict[int, Any] = {}
         self._recorded: dict[int, Node] = {}
@@ -117,14 +123,17 @@ class Graph:
         try:
             self._expand(forward)
             if loss is not None:
+                n_forward = int(lib.ggml_graph_n_nodes(self._cgraph))
                 self._expand_backward(loss, seed)
+                if forgotten:
+                    self._forget(forgotten, n, n_forward)
         finally:
             for node in params:
                 node.ptr.flags &= ~lib.GGML_TENSOR_FLAG_PARAM
         self._expand(after)
         self._check_supported()
         # Every node and leaf is in this graph's arena, or stored; ggml aborts when told less.
-        made = lib.ggml_used_mem(self._arena.ctx) - lib.ggml_graph_overhead_custom(n, with_grads)
+        made = lib.ggml_used_mem(self._arena.ctx) - overhead
         stored = sum(node.buffer is not None for node in (*forward, *after))
         # Without reuse, and with a gradient for each; f32 elements are the largest that ops make.
         recorded = (math.prod(node.shape) for node in forward if node.buffer is None)
@@ -168,6 +177,23 @@ class Graph:
             at = _address(lib.ggml_graph_node(self._cgraph, i))
             table[i] = accumulators.get(at, ffi.NULL)
         lib.ggml_build_backward_expand(self._arena.ctx, self._cgraph, table)
+
+    def _forgotten(self, forward: list[Node], loss: Tensor | None) -> list[Node]:
+        """What the backward computes again: recorded without keeping, and read by nobody else."""
+        if loss is None:
+            return []
+        kept = {id(node) for node in self._sources.values()} | {id(loss.node)}
+        found = [n for n in forward if not n.keep and n.buffer is None and id(n) not in kept]
+        check_repeatable(found)
+        return found
+
+    def _forget(self, nodes: list[Node], size: int, n_forward: int) -> None:
+        again = lib.ggml_new_graph_custom(self._arena.ctx, size, False)
+        addresses = {_address(self._clones[_address(node.ptr)]): node for node in nodes}
+        copies = rewrite(self._cgraph, again, self._arena.ctx, n_forward, addresses.keys())
+        for at, copy in copies.items():
+            self._recorded[_address(copy)] = addresses[at]
+        self._cgraph = again
 
     def _check_supported(self) -> None:
         cpu = find_device("cpu")

@@ -67,6 +67,7 @@ class Node:
         "device",
         "grad",
         "hooks",
+        "keep",
         "limit",
         "origin",
         "ptr",
@@ -98,6 +99,8 @@ class Node:
         self.origin = _caller()
         # Row numbers kept here must be below this: ggml's row ops abort on others.
         self.limit: int | None = None
+        # Whether the backward reads the result of the forward, or computes it again.
+        self.keep = recorder.keep
 
     @property
     def where(self) -> str:
@@ -114,9 +117,10 @@ class Node:
 
 
 class Recorder(threading.local):
-    """The arena that this thread records into."""
+    """The arena that this thread records into, and whether results are kept for a backward."""
 
     arena: Arena | None = None
+    keep: bool = True
 
     def room(self) -> Arena:
         """An arena with headers left for one op."""

@@ -95,6 +95,13 @@ def train_llm(
         float | None, _option("clip", "Largest gradient norm; 0: off.", _RUN, "1.0")
     ] = None,
     seed: Annotated[int | None, _option("seed", "Seed of weights and order.", _RUN, "0")] = None,
+    precision: Annotated[
+        str | None, _option("precision", "What products multiply: f32 or bf16.", _RUN, "f32")
+    ] = None,
+    checkpointing: Annotated[
+        bool | None,
+        _option("checkpointing", "Less memory, more time: blocks compute twice.", _RUN, "off"),
+    ] = None,
     threads: Annotated[int | None, _option("threads", "CPU threads.", _RUN, "all cores")] = None,
     device: Annotated[
         str | None, _option("device", "auto, cpu, cuda:0, metal; see pyggml devices.", _RUN, "auto")

@@ -16,6 +16,7 @@ from .. import nn, ops
 from ..device import Device
 from ..errors import FormatError, ShapeError
 from ..io import GGUFFile, u32, write_gguf
+from ..recompute import checkpoint
 from ..tensor import Tensor
 from .config import ModelConfig
 
@@ -37,6 +38,7 @@ class LanguageModel(nn.Module, ABC):
 
     Attributes:
         config: sizes.
+        checkpointing: training keeps only the inputs of blocks and computes the rest again.
         arch: llama.cpp's name of the architecture.
         config_class: type of `config`.
         GGUF_NAMES: own module path, {i} for the block's number, to llama.cpp's.
@@ -48,6 +50,13 @@ class LanguageModel(nn.Module, ABC):
 
     def __init__(self, config: Any) -> None:
         self.config = config
+        self.checkpointing = False
+
+    def _run_block(self, block: Any, x: Tensor, *args: Any) -> Tensor:
+        """The stream after a block."""
+        if self.checkpointing and self.training:
+            return checkpoint(block, x, *args)  # type: ignore[no-any-return]
+        return block(x, *args)  # type: ignore[no-any-return]
 
     @abstractmethod
     def forward(

@@ -194,7 +194,7 @@ class GPT2(LanguageModel):
         positions = position_ids(length, ids.device) if positions is None else positions
         x = body.drop(body.wte(ids) + body.wpe(positions))
         for i, block in enumerate(body.h):
-            x = block(x, positions, mask, cache.layers[i] if cache else None)
+            x = self._run_block(block, x, positions, mask, cache.layers[i] if cache else None)
         x = body.ln_f(x)
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)

@@ -225,7 +225,7 @@ class Llama(LanguageModel):
         body = self.model
         x = body.embed_tokens(ids)
         for i, block in enumerate(body.layers):
-            x = block(x, positions, mask, cache.layers[i] if cache else None)
+            x = self._run_block(block, x, positions, mask, cache.layers[i] if cache else None)
         x = body.norm(x)
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)

@@ -9,6 +9,7 @@ from .. import ops
 from ..errors import ShapeError
 from ..ops import cross_entropy, linear
 from ..ops._check import need_tensor
+from ..recompute import recompute
 from ..tensor import Tensor
 
 __all__ = ["attention", "cross_entropy", "flash_attention", "layer_norm", "linear", "rms_norm"]
@@ -41,9 +42,9 @@ def layer_norm(
     """
     y = ops.norm(x, eps)
     if weight is not None:
-        y = ops.mul(y, _vector("layer_norm", "weight", weight, x))
+        y = recompute(ops.mul(y, _vector("layer_norm", "weight", weight, x)))
     if bias is not None:
-        y = ops.add(y, _vector("layer_norm", "bias", bias, x))
+        y = recompute(ops.add(y, _vector("layer_norm", "bias", bias, x)))
     return y
 
 
@@ -71,7 +72,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tens
     """
     y = ops.rms_norm(x, eps)
     if weight is not None:
-        y = ops.mul(y, _vector("rms_norm", "weight", weight, x))
+        y = recompute(ops.mul(y, _vector("rms_norm", "weight", weight, x)))
     return y
 
 
@@ -105,9 +106,12 @@ def attention(
     _check_heads("attention", q, k, v, mask)
     batch, length, heads, width = q.shape
     # mul_mat reads q and k through their strides; only v, whose time must come last, is copied.
-    scores = ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3))  # (B, H, T, S)
-    weights = ops.soft_max(scores, mask, 1.0 / math.sqrt(width) if scale is None else scale)
-    gathered = ops.mul_mat(v.permute(0, 2, 3, 1).contiguous(), weights)  # (B, H, T, D)
+    # What grows with T x S is computed again in the backward: a hundredth of the time, and without
+    # it long sequences would need more memory for this than for all the rest.
+    scores = recompute(ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3)))  # (B, H, T, S)
+    scale = 1.0 / math.sqrt(width) if scale is None else scale
+    weights = recompute(ops.soft_max(scores, mask, scale))
+    gathered = ops.mul_mat(recompute(v.permute(0, 2, 3, 1).contiguous()), weights)  # (B, H, T, D)
     return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from .. import ops
+from ..recompute import recompute
 from ..tensor import Tensor
 from . import init
 from .layers import Linear
@@ -48,7 +49,8 @@ class GELUMLP(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return c_proj(gelu(c_fc(x)))."""
-        y: Tensor = self.c_proj(ops.gelu(self.c_fc(x)))
+        # As large as what it is made from, and quicker made again than kept.
+        y: Tensor = self.c_proj(recompute(ops.gelu(self.c_fc(x))))
         return y
 
 
@@ -91,5 +93,6 @@ class SwiGLUMLP(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return down_proj(silu(gate_proj(x)) * up_proj(x))."""
-        y: Tensor = self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+        gated = recompute(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+        y: Tensor = self.down_proj(gated)
         return y

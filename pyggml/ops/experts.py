@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .._lib import lib
 from ..errors import DTypeError, ShapeError
+from ..precision import allow_rounding
 from ..tensor import Tensor, record
 from ._check import contiguous, need_dtype, need_float, need_ndim, need_tensor
 from .rows import check_row_numbers
@@ -50,7 +51,9 @@ def mul_mat_id(experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
         )
     check_row_numbers("mul_mat_id", ids, experts.shape[0])
     args = [contiguous(experts), contiguous(x), contiguous(ids)]
-    return record(lib.ggml_mul_mat_id, args, (*ids.shape, experts.shape[1]))
+    product = record(lib.ggml_mul_mat_id, args, (*ids.shape, experts.shape[1]))
+    allow_rounding(product.ptr)
+    return product
 
 
 def add_id(x: Tensor, bias: Tensor, ids: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .._lib import lib
 from ..errors import DTypeError, ShapeError
+from ..precision import allow_rounding
 from ..tensor import Tensor, record
 from ._check import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
 from .shape import broadcast_to, reshape, transpose
@@ -73,7 +74,9 @@ def mul_mat(w: Tensor, x: Tensor) -> Tensor:
 
 
 def _mul_mat(w: Tensor, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return record(lib.ggml_mul_mat, [rows_in_order(w), rows_in_order(x)], shape)
+    product = record(lib.ggml_mul_mat, [rows_in_order(w), rows_in_order(x)], shape)
+    allow_rounding(product.ptr)
+    return product
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -166,7 +169,9 @@ def out_prod(a: Tensor, b: Tensor) -> Tensor:
             f"out_prod: leading extents of b must be multiples of a's; got {b.shape}, {a.shape}"
         )
     shape = (*b.shape[:-2], b.shape[-1], a.shape[-1])
-    return record(lib.ggml_out_prod, [contiguous(a), contiguous(b)], shape)
+    product = record(lib.ggml_out_prod, [contiguous(a), contiguous(b)], shape)
+    allow_rounding(product.ptr)
+    return product
 
 
 def solve_tri(a: Tensor, b: Tensor) -> Tensor:

@@ -49,9 +49,12 @@ COURSE_FIELDS = (
     "weight_decay",
     "beta2",
     "clip",
+    "precision",
+    "checkpointing",
     "threads",
     "device",
 )
+PRECISIONS = ("f32", "bf16")
 
 
 class ConfigError(ValueError):
@@ -104,6 +107,9 @@ class TrainConfig:
         beta2: decay of AdamW's second moment.
         clip: largest global gradient norm; 0 switches clipping off.
         seed: seeds initial weights and shuffling.
+        precision: what matrix products multiply, `f32` or `bf16`; all else stays f32.
+        checkpointing: keep only the inputs of the model's blocks for the backward: less memory, a
+            third more time.
         threads: CPU threads; by default what the device chooses.
         device: `auto`, `cpu`, `cuda:0`, `metal`.
         eval_every: steps between evaluations; 0 evaluates at the end only.
@@ -146,6 +152,8 @@ class TrainConfig:
     beta2: float = 0.99
     clip: float = 1.0
     seed: int = 0
+    precision: str = "f32"
+    checkpointing: bool = False
     threads: int | None = None
     device: str = "auto"
     eval_every: int | None = None
@@ -170,6 +178,14 @@ class TrainConfig:
 
     def _check_strings(self) -> None:
         """Texts, which must be texts."""
+        if not isinstance(self.checkpointing, bool):
+            raise ConfigError(
+                f"--checkpointing must be on or off; got {self.checkpointing!r}: give True or False"
+            )
+        if self.precision not in PRECISIONS:
+            raise ConfigError(
+                f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}"
+            )
         for name in ("device", "prompt", "arch", "preset"):
             value = getattr(self, name)
             if value is None and name in ("arch", "preset"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..device import get_threads
+from ..precision import bf16_products
 from .plan import format_bytes
 
 if TYPE_CHECKING:
@@ -71,8 +72,15 @@ def _training(run: LLMRun) -> str:
         f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
         f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}, "
-        f"seed {config.seed}"
+        f"seed {config.seed}{_precision(config.precision)}"
     )
+
+
+def _precision(name: str) -> str:
+    """What to know of products in less than f32."""
+    if name == "f32":
+        return ""
+    return f", {name} products" + ("" if bf16_products() else " (in f32: this CPU has no others)")
 
 
 def _device(run: LLMRun) -> str:

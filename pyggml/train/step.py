@@ -13,6 +13,7 @@ import numpy as np
 from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
+from ..precision import autocast
 from ..tensor import Tensor, tensor, zeros
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
@@ -76,6 +77,7 @@ class TrainStep:
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
         loss: gives the summed loss of a batch from (model, ids, targets).
+        precision: what products multiply, f32 or bf16; see `pyggml.autocast`.
         seed: of the dropouts' masks.
 
     Attributes:
@@ -95,6 +97,7 @@ class TrainStep:
         clip: float | None = None,
         loss: LossFunction = token_loss,
         seed: int = 0,
+        precision: str = "f32",
     ):
         self.model = model
         self.optimizer = optimizer
@@ -102,6 +105,7 @@ class TrainStep:
         self.runs = 0
         self._loss = loss
         self._dropout = DropoutStream(seed)
+        self._precision = precision
         self._recorded: dict[tuple[tuple[int, ...], bool], _Recorded] = {}
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
@@ -135,7 +139,7 @@ class TrainStep:
         before = self.model.training
         self.model.train(training)
         try:
-            with self._dropout:
+            with self._dropout, autocast(self._precision):
                 return self._loss(self.model, ids, targets)
         finally:
             self.model.train(before)

@@ -109,7 +109,13 @@ class Trainer:
         self._free_bytes = _free_memory(model)
         self._validation = None if validation is None else np.asarray(_ids(validation))
         self._batches: Iterator[Batch] | None = None
-        self._train_step = TrainStep(model, optimizer, clip=self.config.clip, seed=self.config.seed)
+        self._train_step = TrainStep(
+            model,
+            optimizer,
+            clip=self.config.clip,
+            seed=self.config.seed,
+            precision=self.config.precision,
+        )
 
     @property
     def eval_every(self) -> int:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Mixed precision: which products may round their operands."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ._lib import lib
+from .dtypes import DType, as_dtype
+
+__all__ = ["allow_rounding", "autocast", "bf16_products"]
+
+_LEVELS = {"f32": lib.GGML_PREC_UNDEFINED, "bf16": lib.GGML_PREC_BF16}
+
+
+class _State(threading.local):
+    level: int = lib.GGML_PREC_UNDEFINED
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
+    """Let the products recorded on this thread multiply bf16 instead of f32.
+
+    Parameters, activations, gradients and sums stay f32: only what is multiplied is rounded,
+    while it is copied into the product's panels, so there are no second copies in memory. The
+    products of the backward follow those of the forward. It is a permission: devices that gain
+    nothing from bf16 go on in f32; see `bf16_products`.
+
+    Args:
+        dtype: bf16, or f32 to take the permission back inside.
+
+    Raises:
+        ValueError: another dtype.
+
+    Source: torch.autocast; ggml_prec_set_src.
+
+    Example:
+        >>> with autocast("bf16"):
+        ...     y = ops.mul_mat(w, x)  # doctest: +SKIP
+    """
+    name = as_dtype(dtype).name
+    if name not in _LEVELS:
+        raise ValueError(f"autocast: dtype must be bf16 or f32; got {name}")
+    before = _state.level
+    _state.level = _LEVELS[name]
+    try:
+        yield
+    finally:
+        _state.level = before
+
+
+def allow_rounding(product: Any) -> None:
+    """Give a recorded MUL_MAT, MUL_MAT_ID or OUT_PROD the permission of this thread.
+
+    Args:
+        product: ggml tensor.
+    """
+    if _state.level != lib.GGML_PREC_UNDEFINED:
+        for source in (0, 1):
+            lib.ggml_prec_set_src(product, _state.level, source)
+
+
+def bf16_products() -> bool:
+    """Whether this CPU multiplies bf16 in hardware, so that `autocast` makes it faster.
+
+    Example:
+        >>> isinstance(bf16_products(), bool)
+        True
+    """
+    return bool(lib.ggml_cpu_has_avx512_bf16())

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Activation checkpointing: results that the backward computes again instead of keeping them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from ._lib import ffi, lib
+from .differentiable import op_name
+from .node import Node, recorder
+from .tensor import Tensor
+
+__all__ = ["checkpoint", "recompute", "rewrite"]
+
+_MOVES = (
+    lib.GGML_OP_NONE,
+    lib.GGML_OP_RESHAPE,
+    lib.GGML_OP_VIEW,
+    lib.GGML_OP_PERMUTE,
+    lib.GGML_OP_TRANSPOSE,
+)
+
+
+def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function and keep only its inputs and outputs for the backward.
+
+    What is in between is computed a second time when the backward gets there: less memory for
+    more time. Gradients are the same to the last bit, dropout included.
+
+    Args:
+        fn: records ops; returns a tensor, or a list or tuple that holds tensors.
+        args: passed on.
+        kwargs: passed on.
+
+    Returns:
+        What `fn` returns.
+
+    Source: torch.utils.checkpoint; Chen et al. 2016, arXiv:1604.06174.
+
+    Example:
+        >>> x = checkpoint(block, x)  # doctest: +SKIP
+    """
+    outer, recorder.keep = recorder.keep, False
+    try:
+        result = fn(*args, **kwargs)
+    finally:
+        recorder.keep = outer
+    for value in result if isinstance(result, (list, tuple)) else [result]:
+        if isinstance(value, Tensor) and outer:
+            value.node.keep = True
+    return result
+
+
+def recompute(t: Tensor) -> Tensor:
+    """Let the backward compute a recorded tensor again from its sources instead of keeping it.
+
+    Worth its while for large results of cheap ops, such as an activation's.
+
+    Args:
+        t: what an op returned.
+
+    Returns:
+        The same tensor.
+
+    Raises:
+        ValueError: `t` is stored; there is nothing to compute.
+
+    Example:
+        >>> recompute(gelu(ones((2,)))).shape
+        (2,)
+    """
+    if t.is_stored:
+        raise ValueError("recompute: t must be what an op returned; got a stored tensor")
+    t.node.keep = False
+    return t
+
+
+def _address(ptr: Any) -> int:
+    return int(ffi.cast("uintptr_t", ptr))
+
+
+def _sources(ptr: Any) -> list[int]:
+    found = [ptr.src[i] for i in range(lib.GGML_MAX_SRC) if ptr.src[i] != ffi.NULL]
+    found += [ptr.view_src] if ptr.view_src != ffi.NULL else []
+    return [_address(p) for p in found]
+
+
+def check_repeatable(nodes: Iterable[Node]) -> None:
+    """Refuse what writes into other tensors' memory: doing it twice is something else.
+
+    Raises:
+        ValueError: such an op was recorded inside of `checkpoint`.
+    """
+    for node in nodes:
+        if node.ptr.view_src != ffi.NULL and node.ptr.op not in _MOVES:
+            raise ValueError(
+                f"checkpoint: {op_name(node.ptr)}, recorded at {node.where}, writes in place and"
+                " cannot be computed twice; record it outside"
+            )
+
+
+class _Copies:
+    """Second headers for results of the forward that the backward computes again."""
+
+    def __init__(self, ctx: Any, forward: list[Any], forgotten: Collection[int]):
+        self._ctx = ctx
+        self._forgotten = forgotten
+        self._order = {_address(ptr): i for i, ptr in enumerate(forward)}
+        self._forward = forward
+        self.made: dict[int, Any] = {}
+
+    def _missing(self, ptr: Any) -> list[int]:
+        """Forgotten results that computing `ptr` needs, in the order of the forward."""
+        found: set[int] = set()
+        todo = _sources(ptr)
+        while todo:
+            at = todo.pop()
+            if at in self._forgotten and at not in self.made and at not in found:
+                found.add(at)
+                todo += _sources(self._forward[self._order[at]])
+        return sorted(found, key=self._order.__getitem__)
+
+    def redirect(self, ptr: Any) -> None:
+        """Let `ptr` read the copies of what was forgotten."""
+        for i in range(lib.GGML_MAX_SRC):
+            if ptr.src[i] != ffi.NULL:
+                ptr.src[i] = self.made.get(_address(ptr.src[i]), ptr.src[i])
+        if ptr.view_src != ffi.NULL:
+            ptr.view_src = self.made.get(_address(ptr.view_src), ptr.view_src)
+
+    def make(self, ptr: Any) -> list[Any]:
+        """Copies of what `ptr` needs and nothing has computed again yet."""
+        made = []
+        for at in self._missing(ptr):
+            old = self._forward[self._order[at]]
+            copy = lib.ggml_new_tensor(self._ctx, old.type, 4, old.ne)
+            ffi.memmove(copy, old, ffi.sizeof("struct ggml_tensor"))
+            self.made[at] = copy
+            self.redirect(copy)
+            made.append(copy)
+        return made
+
+
+def rewrite(
+    cgraph: Any, target: Any, ctx: Any, n_forward: int, forgotten: Collection[int]
+) -> dict[int, Any]:
+    """Order a graph anew so that its backward computes forgotten results again, as late as it can.
+
+    Args:
+        cgraph: forward and backward as ggml expanded them; its backward nodes are changed.
+        target: empty graph that gets all nodes.
+        ctx: context for the copied headers.
+        n_forward: nodes before the backward.
+        forgotten: addresses of the forward's nodes that are not to be kept.
+
+    Returns:
+        The copies by the address of the node that each repeats.
+    """
+    nodes = [lib.ggml_graph_node(cgraph, i) for i in range(lib.ggml_graph_n_nodes(cgraph))]
+    copies = _Copies(ctx, nodes[:n_forward], forgotten)
+    for ptr in nodes[:n_forward]:
+        lib.ggml_build_forward_expand(target, ptr)
+    for ptr in nodes[n_forward:]:
+        for again in copies.make(ptr):
+            lib.ggml_build_forward_expand(target, again)
+        copies.redirect(ptr)
+        lib.ggml_build_forward_expand(target, ptr)
+    return copies.made
