@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ import pytest
 import pyggml
 from pyggml.models import GPT2, GPT2Config
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
 SCRIPTS = ["gemm.py", "import_time.py", "memory.py", "scaling.py", "train_step.py"]
 MODEL = "--layers 1 --embd 32 --heads 2 --vocab 67 --batch 2 --seq 16 --threads 1".split()
 ALONE = ["--only", "pyggml", "--json"]
@@ -91,16 +94,42 @@ def test_every_script_is_tested() -> None:
     assert sorted(path.name for path in FOLDER.glob("*.py")) == SCRIPTS
 
 
+def documented(language: str) -> str:
+    text = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return str(block)
+
+
+def test_the_documented_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(documented("python"), {})
+    assert capsys.readouterr().out.splitlines()[0].split()[:4] == ["op", "calls", "ms", "share"]
+    assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+
+
+def test_the_documented_commands(run: Run) -> None:
+    commands = [shlex.split(line) for line in documented("sh").replace("\\\n", " ").splitlines()]
+    assert {Path(command[1]).name for command in commands} == set(SCRIPTS)
+    for _, script, *args in commands:
+        # Options are read in order: those before --help are valid if its text comes.
+        done = run(Path(script).name, *args, "--help")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_training_step(run: Run) -> None:
     options = [*MODEL, *ALONE, "--steps", "3", "--rounds", "2"]
     (one,) = lines_of(run("train_step.py", *options))
     (same,) = lines_of(run("train_step.py", *options))
     (other,) = lines_of(run("train_step.py", *options, "--seed", "1"))
+    (flash,) = lines_of(run("train_step.py", *options, "--attention", "flash"))
     check_step(one)
     assert (one["peer"], one["dtype"], one["steps"], one["tokens"]) == ("pyggml", "f32", 3, 32)
     assert 0 <= one["outside_share"] <= 1
     assert (one["first"], one["last"]) == (same["first"], same["last"])
     assert one["first"] != other["first"]
+    assert flash["last"] == pytest.approx(one["last"], rel=1e-3)
 
 
 def test_a_training_step_as_a_table(run: Run) -> None:

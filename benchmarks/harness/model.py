@@ -32,6 +32,7 @@ class Spec:
         dtype: "f32", or "bf16" for the operands of products.
         threads: of the computation.
         checkpointing: blocks keep only their inputs for the backward.
+        attention: pyggml's, "plain" or "flash"; "" leaves it to the model.
         seed: of weights and tokens.
         weights: folder that `write_weights` filled.
     """
@@ -45,6 +46,7 @@ class Spec:
     dtype: str = "f32"
     threads: int = 2
     checkpointing: bool = False
+    attention: str = ""
     seed: int = 0
     weights: str = ""
 

@@ -69,6 +69,9 @@ def add_model(target: argparse.ArgumentParser, default: Spec) -> None:
             f"--{name}", type=positive, default=value, metavar="N", help=f"{what} ({value})"
         )
     target.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the products")
+    target.add_argument(
+        "--attention", choices=["plain", "flash"], default="", help="pyggml's (the model's default)"
+    )
     target.add_argument("--seed", type=int, default=0, help="of weights and tokens (0)")
 
 
@@ -132,6 +135,7 @@ def spec_of(target: argparse.ArgumentParser, args: argparse.Namespace) -> Spec:
         dtype=args.dtype,
         threads=threads,
         checkpointing=getattr(args, "checkpointing", False),
+        attention=args.attention,
         seed=args.seed,
     )
 

@@ -40,6 +40,7 @@ def build_model(spec: shared.Spec) -> GPT2:
         n_layer=spec.layers,
         n_head=spec.heads,
         eps=shared.NORM_EPS,
+        **({"attention": spec.attention} if spec.attention else {}),
     )
     with nn.init.empty_weights():
         model = GPT2(config)
