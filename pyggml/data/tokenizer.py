@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import DTypeError, FormatError
 from . import _vocab
-from ._files import read_config, replace_text
+from ._files import check_ids, read_config, replace_text
 from ._pieces import batches, check_bytes, check_covered, check_documents
 from .stream import StreamDecoder
 
@@ -207,6 +207,7 @@ class Tokenizer:
             raise FormatError(f"Tokenizer.from_file: {file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise FormatError(f"Tokenizer.from_file: {file}: not UTF-8 at {error.start}") from error
+        check_ids(file, text)
         try:
             backend = _library().Tokenizer.from_str(text)
         except ImportError:

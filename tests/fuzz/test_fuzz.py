@@ -15,6 +15,7 @@ import pytest
 import pyggml as pg
 
 WORKER = Path(__file__).with_name("calls.py")
+FILES = Path(__file__).with_name("files.py")
 # Properties that only tell what ggml knows.
 NOT_CALLED = {"buffer", "device", "node", "ptr"}
 
@@ -64,3 +65,38 @@ def test_all_that_is_public_is_called(tmp_path: Path) -> None:
     assert not missing, f"module_calls.py neither draws these nor says why not: {missing}"
     public = {name for name in dir(pg.Tensor) if not name.startswith("_")}
     assert public - set(drawn["Tensor"]) - NOT_CALLED == set()
+
+
+def damaged(count: int, seed: int, tmp_path: Path, limit_s: float) -> dict[str, int]:
+    folder = tmp_path / str(seed)
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(FILES), str(count), str(seed), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    counts: dict[str, int] = json.loads(done.stdout.strip().splitlines()[-1])
+    return counts
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
+def test_hundreds_of_damaged_files(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    counts = damaged(500, 1, tmp_path, 300)
+    assert counts["files"] == 500
+    assert counts["refused"] > 250
+    assert counts["read"] > 50
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
+def test_twenty_thousand_damaged_files(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    total: Counter[str] = Counter()
+    for seed in range(10):
+        total.update(damaged(2000, seed, tmp_path, 1200))
+    print(dict(total))
+    assert total["files"] == 20_000
