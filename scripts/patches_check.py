@@ -106,8 +106,6 @@ def build(tree: Path, folder: Path, jobs: int) -> Path:
         configure = [
             "cmake", "-S", str(tree.parent), "-B", str(folder), "-G", "Ninja",
             "-DCMAKE_BUILD_TYPE=Release",
-            # So many builds: the compiler's time counts for more than that of the tests.
-            "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DCMAKE_CXX_FLAGS_RELEASE=-O1",
             "-DGGML_BUILD_TESTS=ON", "-DGGML_BUILD_EXAMPLES=OFF", "-DGGML_NATIVE=ON",
             "-DGGML_LLAMAFILE=ON", "-DGGML_CPU_REPACK=OFF", "-DGGML_CUDA=OFF", "-DGGML_METAL=OFF",
             "-DGGML_CCACHE=OFF",
