@@ -60,7 +60,7 @@ class Compiled:
                 own.requires_grad = t.requires_grad
             with self._dropout:
                 outputs = self._fn(*inputs)
-            flat = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+            flat = [outputs] if not isinstance(outputs, (list, tuple)) else list(outputs)
             if not all(isinstance(t, Tensor) for t in flat):
                 raise TypeError("compile: the function must return a Tensor or a list of them")
             self._plans[key] = inputs, outputs, Graph(flat)
@@ -93,6 +93,8 @@ def compile(fn: Callable[..., Any]) -> Compiled:
         >>> double([1.0, 2.0]).tolist()
         [2.0, 4.0]
     """
+    if not callable(fn):
+        raise TypeError(f"compile: expected a function of tensors; got {type(fn).__name__}")
     return Compiled(fn)
 
 

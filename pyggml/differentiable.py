@@ -97,6 +97,11 @@ def check_request(
     if seed is not None and (seed.size != 1 or not seed.is_stored or seed.dtype.name != "f32"):
         raise ShapeError(f"backward: loss_grad must be a stored f32 scalar; got {seed!r}")
     for param, grad in grads.items():
+        if not (isinstance(param, Tensor) and isinstance(grad, Tensor)):
+            raise TypeError(
+                "backward: grads must map Tensors to Tensors;"
+                f" got {type(param).__name__} and {type(grad).__name__}"
+            )
         if not param.is_stored or param.dtype.name != "f32":
             raise DTypeError(f"backward: parameters must be stored f32 tensors; got {param!r}")
         if grad.node is param.node:

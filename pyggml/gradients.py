@@ -28,6 +28,21 @@ def _scalar(who: str, result: Any) -> Tensor:
     return result
 
 
+def _need_function(who: str, fn: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"{who}: expected a function of tensors; got {type(fn).__name__}")
+
+
+def _argument_numbers(argnums: Any) -> list[int]:
+    given = list(argnums) if isinstance(argnums, (list, tuple)) else [argnums]
+    whole = all(isinstance(i, int) and not isinstance(i, bool) for i in given)
+    if not given or not whole or len(set(given)) != len(given):
+        raise TypeError(
+            f"value_and_grad: argnums must be one integer, or several that differ; got {argnums!r}"
+        )
+    return given
+
+
 class _Plan:
     """One recording of a function: its inputs, its graph, and its gradients."""
 
@@ -38,6 +53,8 @@ class _Plan:
         with self.dropout:
             self.loss = _scalar("value_and_grad", fn(*self.inputs))
         wanted = [self.inputs[i] for i in argnums]
+        if len({id(t) for t in wanted}) < len(wanted):
+            raise TypeError(f"value_and_grad: argnums name an argument twice; got {argnums!r}")
         self.grads = [tensor_like(t) for t in wanted]
         pairs = dict(zip(wanted, self.grads, strict=True))
         self.graph = Graph([self.loss], loss=self.loss, grads=pairs)
@@ -70,6 +87,7 @@ def value_and_grad(
 
     Raises:
         IndexError: there is no such argument.
+        TypeError: `fn` is no function, or argnums are not integers that differ.
         DTypeError: an argument to differentiate by is not f32.
         ShapeError: `fn` returns more than one element.
         GradientError: an op in between has no gradient.
@@ -81,7 +99,8 @@ def value_and_grad(
         >>> value.item(), grad.tolist()
         (5.0, [2.0, 4.0])
     """
-    which = [argnums] if isinstance(argnums, int) else list(argnums)
+    _need_function("value_and_grad", fn)
+    which = _argument_numbers(argnums)
     plans: dict[Any, _Plan] = {}
 
     def both(*args: Any) -> tuple[Tensor, Any]:
@@ -128,11 +147,16 @@ def check_grads(
         >>> check_grads(lambda x: x * x, [1.0, -2.0]) < 1e-2
         True
     """
+    _need_function("check_grads", fn)
     given = [t.numpy() for t in _as_inputs("check_grads", inputs)]
     checked = [i for i, x in enumerate(given) if x.dtype == np.float32]
     if not checked:
         raise DTypeError("check_grads: at least one input must be f32")
     first = fn(*map(tensor, given))
+    if not isinstance(first, Tensor):
+        raise TypeError(
+            f"check_grads: the function must return a tensor; got {type(first).__name__}"
+        )
     weight = tensor(np.random.default_rng(0).uniform(0.5, 1.5, first.shape).astype(np.float32))
 
     def summed(*args: Tensor) -> Tensor:

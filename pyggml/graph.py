@@ -85,6 +85,12 @@ class Graph:
         loss_grad: Tensor | None = None,
         device: Device | str | None = None,
     ):
+        for each in (*outputs, *effects, *([loss] if loss is not None else [])):
+            if not isinstance(each, Tensor):
+                raise TypeError(
+                    "graph: outputs, effects and the loss must be Tensors;"
+                    f" got {type(each).__name__}"
+                )
         roots = [*outputs, *([loss] if loss is not None else []), *effects]
         if not roots:
             raise ValueError("graph: needs at least one output or effect; got none")

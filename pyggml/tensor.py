@@ -141,6 +141,8 @@ class Tensor(Operators):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"grad: must be a Tensor or None; got {type(value).__name__}")
         if value is not None and value.node is self.node:
             raise ValueError("grad: a tensor cannot be its own gradient; give it another one")
         if value is not None and (value.shape != self.shape or not value.is_stored):
@@ -166,6 +168,8 @@ class Tensor(Operators):
             raise ValueError(
                 "register_hook: only stored tensors that require a gradient have hooks"
             )
+        if not callable(hook):
+            raise TypeError(f"register_hook: hook must be callable; got {type(hook).__name__}")
         hooks = self._node.hooks
         hooks.append(hook)
         return lambda: hooks.remove(hook) if hook in hooks else None

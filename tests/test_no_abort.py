@@ -270,6 +270,40 @@ def test_arrays_of_every_layout(array: Any) -> None:
     assert np.array_equal(t.numpy(), np.asarray(array).astype(t.numpy().dtype))
 
 
+# Things of another kind
+
+
+def test_what_is_no_tensor_or_function() -> None:
+    x = pg.tensor([1.0], requires_grad=True)
+    for fn in [
+        lambda: pg.Graph([None]),  # type: ignore[list-item]
+        lambda: pg.Graph("ab"),  # type: ignore[arg-type]
+        lambda: pg.Graph([], effects=[1]),  # type: ignore[list-item]
+        lambda: pg.Graph([], loss=1.0),  # type: ignore[arg-type]
+        lambda: pg.Graph([], loss=(x * 2.0).sum(), grads={x: None}),  # type: ignore[dict-item]
+        lambda: setattr(x, "grad", 3),
+        lambda: x.register_hook(None),  # type: ignore[arg-type]
+        lambda: pg.compile(None),  # type: ignore[arg-type]
+        lambda: pg.compile(lambda x: {"x": x})([1.0]),
+        lambda: pg.compile(lambda x: None)([1.0]),
+        lambda: pg.value_and_grad(None),  # type: ignore[arg-type]
+        lambda: pg.value_and_grad(lambda x: x, "x"),  # type: ignore[arg-type]
+        lambda: pg.value_and_grad(lambda x: x, [0, 0]),
+        lambda: pg.value_and_grad(lambda x, y: x, [0, -2])([1.0], [2.0]),
+        lambda: pg.value_and_grad(lambda x: x, True),
+        lambda: pg.check_grads(lambda x: None, [1.0]),  # type: ignore[arg-type,return-value]
+        lambda: pg.check_grads(None, [1.0]),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(TypeError):
+            fn()
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0, np.nan, 1e-30])
+def test_a_step_that_does_not_move(eps: float) -> None:
+    with pytest.raises(ValueError, match="eps must move every element"):
+        pg.check_grads(lambda x: x * x, [1.0], eps=eps)
+
+
 # Lifetimes
 
 

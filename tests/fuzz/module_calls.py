@@ -204,7 +204,12 @@ def function_call(d: Draw) -> Call:
             mask = d.odd()
         calls[name] = (
             lambda: getattr(functional, name)(q, k, v, mask, scale),
-            lambda: None if rough(nk, nv, nm) else np_attention(nq, nk, nv, nm, scale),
+            # A scale beyond f32 is infinite to ggml.
+            lambda: (
+                None
+                if rough(nk, nv, nm, np.float64(0 if scale is None else scale))
+                else np_attention(nq, nk, nv, nm, scale)
+            ),
         )
     elif name == "cross_entropy":
         targets, at = d.ids(d.near(x.shape[:-1], 0.05), x.shape[-1] if x.ndim else 1)
