@@ -20,6 +20,9 @@ from .clip import GradNorm, clip_factor
 
 __all__ = ["Group", "Optimizer", "ParamGroups"]
 
+# The updates' hyper-parameters are f32: 0 times what is infinite there would be NaN.
+_F32_MAX = float(np.finfo(np.float32).max)
+
 ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 
 
@@ -232,8 +235,8 @@ class Optimizer(ABC):
 
 
 def check_number(where: str, name: str, value: float, below: float = math.inf) -> float:
-    """Return `value`, a finite number of at least zero and below `below`."""
-    if isinstance(value, bool) or not (math.isfinite(value) and 0 <= value < below):
+    """Return `value`, a number of at least zero and below `below`, finite in f32, too."""
+    if isinstance(value, bool) or not (0 <= value < below and value <= _F32_MAX):
         bound = "" if below == math.inf else f" and < {below}"
         raise ValueError(f"{where}: {name} must be finite and >= 0{bound}; got {value}")
     return float(value)
