@@ -126,7 +126,7 @@ needs_tools = pytest.mark.skipif(
 @needs_tools
 @pytest.mark.slow
 def test_every_prefix_builds_and_passes_its_tests() -> None:
-    """An hour or more on two cores; `python scripts/patches_check.py --from N` goes on where it failed."""
+    """An hour or more on two cores; `patches_check.py --from N` goes on where it failed."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT)], check=False, capture_output=True, text=True
     )
