@@ -70,6 +70,8 @@ def recompute(t: Tensor) -> Tensor:
         >>> recompute(gelu(ones((2,)))).shape
         (2,)
     """
+    if not isinstance(t, Tensor):
+        raise TypeError(f"recompute: t must be a Tensor; got {type(t).__name__}")
     if t.is_stored:
         raise ValueError("recompute: t must be what an op returned; got a stored tensor")
     t.node.keep = False

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from .. import ops
+from ..ops._check import need_tensor
 from ..tensor import Tensor
 from . import functional, init
 from .module import Module, Parameter
@@ -262,4 +263,5 @@ class Dropout(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x, or what is left of it while training."""
+        need_tensor("Dropout", "x", x)
         return ops.dropout(x, self.p) if self.training and self.p > 0 else x

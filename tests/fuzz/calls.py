@@ -102,6 +102,7 @@ def listing() -> dict[str, list[str]]:
     return {
         "ops": op_calls.drawn(),
         "Tensor": tensor_calls.drawn(),
+        "top": sorted(tensor_calls.TOP | tensor_calls.NOT_CALLED),
         "modules": modules,
         "offered": module_calls.offered(),
     }

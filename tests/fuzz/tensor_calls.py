@@ -172,7 +172,31 @@ def state_call(d: Draw) -> Call:
         with pg.detect_anomaly():
             return pg.tensor((t.exp() if hasattr(t, "exp") else pg.ops.log(t)).numpy())
 
+    def cast() -> pg.Tensor:
+        with pg.autocast(d.pick("bf16", "bf16", "f16", "f32", values)):
+            return t @ d.pick(t, t.T if t.ndim > 1 else t, other)
+
+    def again() -> pg.Tensor:
+        return pg.checkpoint(d.pick(pg.ops.relu, lambda a: a * a, None), t)
+
+    def profiled() -> pg.Tensor:
+        with pg.profile():
+            (t * 2.0).numpy()
+        return t
+
+    def settings() -> pg.Tensor:
+        pick = d.pick(pg.set_threads, pg.set_default_device, pg.seed, pg.device, pg.as_dtype)
+        given = d.odd()
+        if given is not True:  # one thread, or the seed 1
+            pick(given)
+        return t
+
     steps = {
+        "autocast": cast,
+        "checkpoint": again,
+        "recompute": lambda: pg.recompute(d.pick(t, t * 1.0, values)),
+        "profile": profiled,
+        "settings": settings,
         "copy_": write,
         "zero_": t.zero_,
         "grad": gradient,
@@ -207,6 +231,22 @@ def creation_call(d: Draw) -> Call:
 
 
 CALLS = (operator_call, operator_call, method_call, method_call, state_call, creation_call)
+
+
+# Names of the package itself that the calls use, and those that take nothing or are types.
+TOP = {
+    *("Graph", "as_dtype", "autocast", "check_grads", "checkpoint", "compile", "detect_anomaly"),
+    *("device", "empty", "full", "ones", "ops", "profile", "recompute", "seed", "tensor"),
+    *("set_default_device", "set_threads", "value_and_grad", "zeros", "zeros_group"),
+}
+NOT_CALLED = {
+    *("AnomalyError", "BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"),
+    *("Compiled", "DType", "Device", "DropoutStream", "Tensor"),  # made by what is called
+    *("default_device", "devices", "get_threads", "ggml_version", "patch_count"),  # take nothing
+    *("random_generator", "bf16_products"),
+    *("ffi", "lib"),  # C, unchecked by design
+    "measure_peaks",  # seconds of measuring, of a device
+}
 
 
 def drawn() -> list[str]:

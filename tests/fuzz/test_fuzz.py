@@ -61,6 +61,8 @@ def test_all_that_is_public_is_called(tmp_path: Path) -> None:
     )
     drawn = json.loads(done.stdout)
     assert sorted(drawn["ops"]) == sorted(pg.ops.__all__)
+    missing = set(pg.__all__) - set(drawn["top"])
+    assert not missing, f"tensor_calls.py neither draws these nor says why not: {missing}"
     missing = set(drawn["offered"]) - set(drawn["modules"])
     assert not missing, f"module_calls.py neither draws these nor says why not: {missing}"
     public = {name for name in dir(pg.Tensor) if not name.startswith("_")}
