@@ -270,6 +270,29 @@ def test_arrays_of_every_layout(array: Any) -> None:
     assert np.array_equal(t.numpy(), np.asarray(array).astype(t.numpy().dtype))
 
 
+# Gradients with strides of their own
+
+
+@pytest.mark.parametrize("rows", [1, 2, 32])
+def test_gradients_that_are_part_of_another(rows: int) -> None:
+    text = f"""
+from pyggml import ops
+x = pg.tensor(np.ones(({rows}, 3)), requires_grad=True)
+for fn in [
+    lambda y: ops.concat([y, y], 0),
+    lambda y: ops.concat([y, y], 1),
+    lambda y: ops.pad(y, [(1, 1), (0, 0)]),
+    lambda y: ops.mul_mat(pg.ones((4, 3)), y.reshape({rows}, 1, 1, 3).permute(0, 2, 1, 3)),
+    lambda y: y.reshape(1, {rows}, 3).permute(1, 0, 2) @ pg.ones((3, 2)),
+    lambda y: y[:1],
+]:
+    for before in (lambda a: a * 2.0, lambda a: a + 1.0, ops.relu, ops.silu, ops.sqr):
+        fn(before(x)).sum().backward()
+print(np.isfinite(x.grad.numpy()).all())
+"""
+    assert script(text) == "True\n"
+
+
 # Things of another kind
 
 
