@@ -201,7 +201,7 @@ def function_call(d: Draw) -> Call:
         if d.chance(0.05):
             k = d.odd()
         if d.chance(0.05):
-            mask = d.odd()
+            mask, nm = d.odd(), np.array(np.nan)  # not compared
         calls[name] = (
             lambda: getattr(functional, name)(q, k, v, mask, scale),
             # A scale beyond f32 is infinite to ggml.
