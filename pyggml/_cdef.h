@@ -255,6 +255,7 @@ enum ggml_op {
     GGML_OP_OPT_STEP_SGD,
     GGML_OP_GLU,
     GGML_OP_GLU_BACK,
+    GGML_OP_SUM_SQR,
     GGML_OP_COUNT,
     ...
 };
@@ -465,6 +466,7 @@ struct ggml_tensor * ggml_sin_inplace(struct ggml_context * ctx, struct ggml_ten
 struct ggml_tensor * ggml_cos(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_cos_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sum(struct ggml_context * ctx, struct ggml_tensor * a);
+struct ggml_tensor * ggml_sum_sqr(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sum_rows(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_cumsum(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_cumsum_back(struct ggml_context * ctx, struct ggml_tensor * grad);
