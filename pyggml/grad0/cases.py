@@ -136,6 +136,8 @@ CASES: list[Case] = [
     Case("sum", ops.sum, lambda x, a: x.sum(a), ((5, 3, 7),), extra=(1,)),
     Case("sum", ops.sum, lambda x, a, k: x.sum(a, keepdims=k), ((5, 3, 7),), extra=(0, True)),
     Case("sum_rows", ops.sum_rows, lambda x: x.sum(-1, keepdims=True), ((5, 3, 7, 2),)),
+    Case("sum_sqr", ops.sum_sqr, lambda x: (x * x).sum(), ((5, 3, 7, 2),)),
+    Case("sum_sqr", ops.sum_sqr, lambda x: (x * x).sum(), ((4, 5, 3),), view=(2, 0, 1)),
     Case("mean", ops.mean, np.mean, ((5, 3, 7),)),
     Case("mean", ops.mean, lambda x, a: x.mean(a), ((5, 3, 7),), extra=(-1,)),
     Case("argmax", ops.argmax, lambda x: x.argmax(-1), ((5, 33),), grad=()),

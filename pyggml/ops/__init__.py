@@ -80,7 +80,7 @@ from .parts import (
     win_unpart,
 )
 from .products import linear, matmul, mul_mat, out_prod, solve_tri
-from .reductions import argmax, mean, mean_rows, sum, sum_rows
+from .reductions import argmax, mean, mean_rows, sum, sum_rows, sum_sqr
 from .rows import cpy, get_rows, set_rows
 from .shape import broadcast_to, cast, concat, cont, getitem, permute, repeat, reshape, transpose
 
@@ -181,6 +181,7 @@ __all__ = [
     "sub",
     "sum",
     "sum_rows",
+    "sum_sqr",
     "swiglu",
     "swiglu_oai",
     "tanh",

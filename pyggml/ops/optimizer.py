@@ -15,6 +15,7 @@ __all__ = ["opt_step_adamw", "opt_step_sgd"]
 
 
 def _step(who: str, fn: Callable[..., Any], n_hyper: int, *tensors: Tensor) -> Tensor:
+    # hyper may hold one number more: the factor on the gradient
     param, *rest, hyper = tensors
     for i, x in enumerate(tensors):
         need_float(who, f"argument {i}", x)
@@ -23,8 +24,11 @@ def _step(who: str, fn: Callable[..., Any], n_hyper: int, *tensors: Tensor) -> T
     for x in rest:
         if x.shape != param.shape:
             raise ShapeError(f"{who}: all must have param's shape {param.shape}; got {x.shape}")
-    if hyper.shape != (n_hyper,):
-        raise ShapeError(f"{who}: hyper must be ({n_hyper},); got {hyper.shape}")
+    if hyper.shape not in ((n_hyper,), (n_hyper + 1,)):
+        raise ShapeError(
+            f"{who}: hyper must be ({n_hyper},), or ({n_hyper + 1},) with a factor on grad; "
+            f"got {hyper.shape}"
+        )
     flags = param.ptr.flags
     param.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM  # ggml asserts it
     try:
@@ -43,10 +47,11 @@ def opt_step_adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, hyper: Ten
         param: stored f32 parameter.
         grad: its gradient.
         m, v: stored moments.
-        hyper: [lr, β1, β2, eps, wd, 1/(1 - β1^t), 1/(1 - β2^t)], t from 1.
+        hyper: [lr, β1, β2, eps, wd, 1/(1 - β1^t), 1/(1 - β2^t)], t from 1; an eighth
+            number, if there is one, multiplies grad.
 
     Shape:
-        param, grad, m, v (...), hyper (7,) -> as param
+        param, grad, m, v (...), hyper (7,) or (8,) -> as param
 
     Raises:
         ShapeError: a shape differs.
@@ -62,10 +67,10 @@ def opt_step_sgd(param: Tensor, grad: Tensor, hyper: Tensor) -> Tensor:
     Args:
         param: stored f32 parameter.
         grad: its gradient.
-        hyper: [lr, wd].
+        hyper: [lr, wd]; a third number, if there is one, multiplies grad.
 
     Shape:
-        param, grad (...), hyper (2,) -> as param
+        param, grad (...), hyper (2,) or (3,) -> as param
 
     Raises:
         ShapeError: a shape differs.

@@ -9,7 +9,7 @@ from ._check import axis_of, contiguous, need_float, need_ndim
 from .elementwise import scale
 from .shape import permute, reshape
 
-__all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows"]
+__all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows", "sum_sqr"]
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -51,6 +51,22 @@ def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
     rows = sum_rows(permute(x, [*others, n]))
     kept = tuple(1 if a == n else extent for a, extent in enumerate(x.shape))
     return reshape(rows, kept if keepdims else [x.shape[a] for a in others])
+
+
+def sum_sqr(x: Tensor) -> Tensor:
+    """Sum of the squares of all elements, in one pass and accumulated in double.
+
+    Shape:
+        x (...) -> ()
+
+    Source: ggml_sum_sqr.
+
+    Example:
+        >>> sum_sqr(tensor([3.0, 4.0])).item()
+        25.0
+    """
+    need_float("sum_sqr", "x", x)
+    return record(lib.ggml_sum_sqr, [x], ())
 
 
 def mean(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:

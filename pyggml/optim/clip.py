@@ -28,9 +28,9 @@ class GradNorm:
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        total = ops.sum(ops.sqr(tensors[0]))
+        total = _sum_sqr(tensors[0])
         for value in tensors[1:]:
-            total = ops.add(total, ops.sum(ops.sqr(value)))
+            total = ops.add(total, _sum_sqr(value))
         self._total = total
         self._graph = Graph([total], device=tensors[0].device)
 
@@ -38,6 +38,12 @@ class GradNorm:
         """Compute the norm of what the tensors now hold."""
         self._graph.run()
         return math.sqrt(float(self._graph.read(self._total).reshape(())))
+
+
+def _sum_sqr(x: Tensor) -> Tensor:
+    """The sum of squares in one op, or in two where the device does not have it."""
+    fused = ops.sum_sqr(x)
+    return fused if x.device.supports(fused.ptr) else ops.sum(ops.sqr(x))
 
 
 def clip_factor(norm: float, clip: float) -> float:

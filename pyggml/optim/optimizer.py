@@ -99,9 +99,17 @@ class Optimizer(ABC):
             for i, name in enumerate(self.state_names)
         }
         self._norm = GradNorm(grads)
-        self._factor = tensor(np.ones((1,), np.float32), device=self.device)
         for group in self.groups:
-            group.hyper = tensor(np.zeros_like(self._hyper(group, 0.0)), device=self.device)
+            group.hyper = tensor(self._with_factor(group, 0.0, 1.0), device=self.device)
+        # Clipping is a factor that the op multiplies the gradients by. A device whose op does
+        # not take it multiplies a copy of the gradients first.
+        first = [values[0] for values in self.state.values()]
+        probe = self._record(self.params[0], grads[0], first, self.groups[0].hyper)
+        self._folds_factor = self.device.supports(probe.ptr)
+        if not self._folds_factor:
+            self._factor = tensor(np.ones((1,), np.float32), device=self.device)
+            for group in self.groups:
+                group.hyper = tensor(self._hyper(group, 0.0), device=self.device)
         self._updates: dict[bool, Graph] = {}
 
     @abstractmethod
@@ -111,6 +119,10 @@ class Optimizer(ABC):
     @abstractmethod
     def _record(self, param: Tensor, grad: Tensor, state: list[Tensor], hyper: Tensor) -> Tensor:
         """Record the op that updates `param` and `state` in place."""
+
+    def _with_factor(self, group: Group, lr: float, factor: float) -> np.ndarray:
+        """The op's hyper-parameters and, last, the factor on the gradient."""
+        return np.append(self._hyper(group, lr), np.float32(factor))
 
     def grad_norm(self) -> float:
         """Return the Euclidean norm of all gradients together."""
@@ -150,13 +162,17 @@ class Optimizer(ABC):
             )
         self.lr = new_lr
         self.steps += 1
-        for group in self.groups:
-            group.hyper.copy_(self._hyper(group, new_lr * group.lr_scale))
-        # Without clipping the update reads the gradients themselves: no multiplied copy.
         factor = 1.0 if clip is None else clip_factor(norm, clip)
-        if factor != 1.0:
+        multiplies = factor != 1.0 and not self._folds_factor
+        if multiplies:
             self._factor.copy_(np.full((1,), factor, np.float32))
-        self._update(clipped=factor != 1.0).run()
+        for group in self.groups:
+            group_lr = new_lr * group.lr_scale
+            if self._folds_factor:
+                group.hyper.copy_(self._with_factor(group, group_lr, factor))
+            else:
+                group.hyper.copy_(self._hyper(group, group_lr))
+        self._update(multiplies).run()
         return norm
 
     def zero_grad(self) -> None:
@@ -218,20 +234,20 @@ class Optimizer(ABC):
     def __repr__(self) -> str:
         return f"{self._who}(lr={self.lr}, steps={self.steps}, groups={self.groups})"
 
-    def _update(self, clipped: bool) -> Graph:
+    def _update(self, multiplies: bool) -> Graph:
         """Return the update graph, recorded at its first use."""
-        if clipped not in self._updates:
+        if multiplies not in self._updates:
             effects, start = [], 0
             for group in self.groups:
                 for i, param in enumerate(group.params, start):
                     grad = self.grads[param]
-                    if clipped:
+                    if multiplies:
                         grad = ops.mul(grad, self._factor)
                     state = [self.state[name][i] for name in self.state_names]
                     effects.append(self._record(param, grad, state, group.hyper))
                 start += len(group.params)
-            self._updates[clipped] = Graph([], effects=effects, device=self.device)
-        return self._updates[clipped]
+            self._updates[multiplies] = Graph([], effects=effects, device=self.device)
+        return self._updates[multiplies]
 
 
 def check_number(where: str, name: str, value: float, below: float = math.inf) -> float:

@@ -71,13 +71,17 @@ def test_cpy_into_a_view() -> None:
     np.testing.assert_array_equal(dst.numpy().sum(1), [0, 3, 3, 0])
 
 
-def test_opt_step_adamw_is_the_formula() -> None:
+@pytest.mark.parametrize("shape", [(1,), (15,), (33,), (7, 5), (3, 129)])
+@pytest.mark.parametrize("factor", [None, 1.0, 0.3])
+def test_opt_step_adamw_is_the_formula(shape: tuple[int, ...], factor: float | None) -> None:
     rng = np.random.default_rng(0)
-    w, g, m, v = (rng.normal(size=(7, 5)) for _ in range(4))
+    w, g, m, v = (rng.normal(size=shape) for _ in range(4))
     v = np.abs(v)
     lr, b1, b2, eps, wd, t = 0.1, 0.9, 0.99, 1e-8, 0.1, 3
     hyper = [lr, b1, b2, eps, wd, 1 / (1 - b1**t), 1 / (1 - b2**t)]
     tensors = [pg.tensor(x) for x in (w, g, m, v)]
+    if factor is not None:
+        g, hyper = factor * g, [*hyper, factor]
     pg.Graph([], effects=[ops.opt_step_adamw(*tensors, pg.tensor(hyper))]).run()
     m2, v2 = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
     want = w * (1 - lr * wd) - lr * (m2 * hyper[5]) / (np.sqrt(v2 * hyper[6]) + eps)
@@ -86,8 +90,13 @@ def test_opt_step_adamw_is_the_formula() -> None:
     np.testing.assert_allclose(tensors[3].numpy(), v2, rtol=1e-5, atol=1e-6)
 
 
-def test_opt_step_sgd_is_the_formula() -> None:
-    w, g = np.arange(6.0).reshape(2, 3), np.ones((2, 3))
+@pytest.mark.parametrize("shape", [(1,), (15,), (33,), (2, 3), (3, 129)])
+@pytest.mark.parametrize("factor", [None, 1.0, 0.3])
+def test_opt_step_sgd_is_the_formula(shape: tuple[int, ...], factor: float | None) -> None:
+    rng = np.random.default_rng(0)
+    w, g = rng.normal(size=shape), rng.normal(size=shape)
     param = pg.tensor(w)
-    pg.Graph([], effects=[ops.opt_step_sgd(param, pg.tensor(g), pg.tensor([0.5, 0.1]))]).run()
-    np.testing.assert_allclose(param.numpy(), w * 0.95 - 0.5 * g, rtol=1e-6)
+    hyper = pg.tensor([0.5, 0.1] if factor is None else [0.5, 0.1, factor])
+    pg.Graph([], effects=[ops.opt_step_sgd(param, pg.tensor(g), hyper)]).run()
+    want = w * 0.95 - 0.5 * g * (1.0 if factor is None else factor)
+    np.testing.assert_allclose(param.numpy(), want, rtol=1e-5, atol=1e-6)

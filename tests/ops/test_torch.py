@@ -178,6 +178,7 @@ NAMES: dict[str, Callable[..., Any]] = {
     "geglu_quick": _gated(lambda x: x * torch.sigmoid(1.702 * x)),
     "sum": _sum,
     "sum_rows": lambda x: x.sum(-1, keepdim=True),
+    "sum_sqr": lambda x: (x * x).sum(),
     "mean": lambda x, axis=None: x.mean() if axis is None else x.mean(axis),
     "mean_rows": lambda x: x.mean(-1, keepdim=True),
     "mul_mat": _mul_mat,

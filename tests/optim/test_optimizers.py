@@ -6,6 +6,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
+from pyggml._lib import lib
 from pyggml.optim import SGD, AdamW, clip_factor, decay_groups
 
 SHAPES = [(3, 4), (5,), (1, 1), (2, 3, 7)]
@@ -160,6 +161,33 @@ def test_decay_groups():
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.2, 0.0)
     decayed, plain = decay_groups(model, 0.2, decay_embeddings=False)
     assert decayed["names"] == ["2.weight"]
+
+
+@pytest.mark.parametrize("kind", [SGD, AdamW])
+def test_a_device_without_the_folded_ops_clips_all_the_same(kind, monkeypatch):
+    taken = {lib.GGML_OP_OPT_STEP_SGD: (2, 2), lib.GGML_OP_OPT_STEP_ADAMW: (4, 7)}
+
+    def supports(self, node):
+        if node.op in taken:
+            source, count = taken[node.op]
+            return int(lib.ggml_nelements(node.src[source])) == count
+        return node.op != lib.GGML_OP_SUM_SQR
+
+    def run():
+        w = nn.Parameter([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+        optimizer = kind([w], lr=0.1, weight_decay=0.1)
+        norms = []
+        for scale in (3.0, 0.01, 5.0):
+            optimizer.zero_grad()
+            (w * w * scale).sum().backward()
+            norms.append(optimizer.step(clip=1.0))
+        return norms, w.numpy()
+
+    folded = run()
+    monkeypatch.setattr(type(pg.device("cpu")), "supports", supports)
+    apart = run()
+    assert apart[0] == pytest.approx(folded[0], rel=1e-6)
+    np.testing.assert_array_equal(apart[1], folded[1])
 
 
 def test_clip_factor_is_pytorchs():

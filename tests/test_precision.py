@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.models import GPT2, GPT2Config
+from pyggml.optim import SGD
+from pyggml.train.step import TrainStep
+
+rng = np.random.default_rng(3)
+W = rng.standard_normal((48, 130)).astype(np.float32)
+X = rng.standard_normal((67, 130)).astype(np.float32)
+
+
+def bf16(x: np.ndarray) -> np.ndarray:
+    """Round to the nearest bf16, ties to even."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    return (bf16(x) if pg.bf16_products() else x).astype(np.float64)
+
+
+def relative(got: np.ndarray, want: np.ndarray) -> float:
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def test_products_round_their_operands_alone():
+    w, x = pg.tensor(W), pg.tensor(X)
+    with pg.autocast("bf16"):
+        y = pg.ops.mul_mat(w, x)
+    assert relative(y.numpy(), rounded(X) @ rounded(W).T) < 1e-6
+    assert y.dtype.name == "f32"
+
+
+def test_the_backward_rounds_too():
+    w, x = pg.tensor(W, requires_grad=True), pg.tensor(X, requires_grad=True)
+    weight = rng.uniform(0.5, 1.5, (67, 48)).astype(np.float32)
+    with pg.autocast("bf16"):
+        y = pg.ops.mul_mat(w, x)
+    (y * pg.tensor(weight)).sum().backward()
+    assert relative(w.grad.numpy(), rounded(weight).T @ rounded(X)) < 1e-6
+    assert relative(x.grad.numpy(), rounded(weight) @ rounded(W)) < 1e-6
+
+
+def test_outer_products_and_their_gradients():
+    a, b = pg.tensor(X, requires_grad=True), pg.tensor(X[:, :33], requires_grad=True)
+    weight = rng.uniform(0.5, 1.5, (33, 130)).astype(np.float32)
+    with pg.autocast():
+        y = pg.ops.out_prod(a, b)
+    assert relative(y.numpy(), rounded(X[:, :33]).T @ rounded(X)) < 1e-6
+    (y * pg.tensor(weight)).sum().backward()
+    assert relative(a.grad.numpy(), rounded(X[:, :33]) @ rounded(weight)) < 1e-6
+    assert relative(b.grad.numpy(), rounded(X) @ rounded(weight).T) < 1e-6
+
+
+def test_f32_inside_takes_it_back():
+    w, x = pg.tensor(W), pg.tensor(X)
+    with pg.autocast("bf16"), pg.autocast("f32"):
+        inside = pg.ops.mul_mat(w, x)
+    outside = pg.ops.mul_mat(w, x)
+    np.testing.assert_array_equal(inside.numpy(), outside.numpy())
+    assert relative(outside.numpy(), X.astype(np.float64) @ W.T.astype(np.float64)) < 1e-6
+
+
+def test_an_exception_ends_it():
+    with pytest.raises(KeyError), pg.autocast("bf16"):
+        raise KeyError
+    product = pg.ops.mul_mat(pg.tensor(W), pg.tensor(X))
+    assert relative(product.numpy(), X.astype(np.float64) @ W.T.astype(np.float64)) < 1e-6
+
+
+def test_other_threads_keep_theirs():
+    found = []
+    with pg.autocast("bf16"):
+        worker = threading.Thread(
+            target=lambda: found.append(pg.ops.mul_mat(pg.tensor(W), pg.tensor(X)).numpy())
+        )
+        worker.start()
+        worker.join()
+    assert relative(found[0], X.astype(np.float64) @ W.T.astype(np.float64)) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["f16", "i32", "q8_0"])
+def test_other_dtypes_are_refused(dtype):
+    with pytest.raises(ValueError, match="bf16 or f32"), pg.autocast(dtype):
+        raise AssertionError("not reached")
+
+
+def test_a_model_learns_as_in_f32():
+    losses = {}
+    for precision in ("f32", "bf16"):
+        pg.seed(0)
+        model = GPT2(GPT2Config(vocab_size=64, context=32, n_embd=64, n_layer=2, n_head=2))
+        step = TrainStep(model, SGD(model.parameters(), lr=0.3), clip=1.0, precision=precision)
+        ids = np.random.default_rng(0).integers(0, 64, (2, 33)).astype(np.int32)
+        losses[precision] = [step([(ids[:, :-1], ids[:, 1:])]).loss for _ in range(20)]
+    assert losses["bf16"][-1] < losses["bf16"][0] - 0.5
+    # bf16 keeps 8 bits: two parts in a thousand for each operand, less for their sums.
+    np.testing.assert_allclose(losses["bf16"], losses["f32"], rtol=4e-3)
+    if pg.bf16_products():
+        assert losses["bf16"] != losses["f32"]
