@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,8 @@ class TrainStep:
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
         loss: gives the summed loss of a batch from (model, ids, targets).
-        precision: what products multiply, f32 or bf16; see `pyggml.autocast`.
+        precision: what products multiply, f32 or bf16; None is what `pyggml.autocast` says when a
+            shape is first met.
         seed: of the dropouts' masks.
 
     Attributes:
@@ -97,7 +99,7 @@ class TrainStep:
         clip: float | None = None,
         loss: LossFunction = token_loss,
         seed: int = 0,
-        precision: str = "f32",
+        precision: str | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
@@ -139,7 +141,7 @@ class TrainStep:
         before = self.model.training
         self.model.train(training)
         try:
-            with self._dropout, autocast(self._precision):
+            with self._dropout, autocast(self._precision) if self._precision else nullcontext():
                 return self._loss(self.model, ids, targets)
         finally:
             self.model.train(before)

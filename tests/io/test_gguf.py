@@ -116,8 +116,8 @@ def test_all_quantised_types_that_ggml_offers(tmp_path: Path) -> None:
     with read_gguf(tmp_path / "a.gguf") as file:
         for name in names:
             error = file.array(name, dequantise=True) - array
-            # Ternary is the coarsest; none may be unrelated to its source.
-            assert np.linalg.norm(error) < 0.8 * np.linalg.norm(array), name
+            # Ternary, the coarsest, keeps a third of the variance; unrelated would be above 1.
+            assert np.linalg.norm(error) < 0.9 * np.linalg.norm(array), name
 
 
 def test_leading_ones_and_scalars_lose_axes_as_in_ggml(tmp_path: Path) -> None:
