@@ -9,7 +9,7 @@ from typing import Any
 
 from .._lib import lib
 from ..errors import DTypeError
-from ..tensor import Tensor, ne_of, record
+from ..tensor import Tensor, record
 from ._check import as_tensor, broadcast, contiguous, is_scalar, need_float, need_tensor
 from .shape import broadcast_to
 
@@ -122,12 +122,7 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
         raise TypeError(
             f"scale: s and b must be numbers; got {type(s).__name__}, {type(b).__name__}"
         )
-    result = record(lib.ggml_scale_bias, [contiguous(x), float(s), float(b)], x.shape)
-    if not result.requires_grad:
-        return result
-    # The backward of SCALE aborts on a gradient that is part of another (of CONCAT, PAD) and whose
-    # axes of one have strides of their own; that of RESHAPE, which moves nothing, mends them.
-    return record(lib.ggml_reshape_4d, [result, *ne_of(x.shape)], x.shape)
+    return record(lib.ggml_scale_bias, [contiguous(x), float(s), float(b)], x.shape)
 
 
 def pow(x: Tensor, exponent: float) -> Tensor:

@@ -91,10 +91,6 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     if x.dtype.quantized and order[-1] != n - 1:
         raise DTypeError(f"permute: the last axis of {x.dtype.name} cannot move; cast to f32 first")
     new = tuple(x.shape[a] for a in order)
-    moved = [a for a in order if x.shape[a] > 1]
-    if moved == sorted(moved) and lib.ggml_is_contiguous(x.ptr):
-        # Only axes of one move: no stride that counts changes, here or in the gradient.
-        return reshape(x, new)
     target = list(range(MAX_DIMS))
     for i, axis in enumerate(order):
         target[n - 1 - axis] = n - 1 - i
