@@ -316,6 +316,7 @@ def test_what_is_no_tensor_or_function() -> None:
         lambda: pg.value_and_grad(lambda x: x, True),
         lambda: pg.check_grads(lambda x: None, [1.0]),  # type: ignore[arg-type,return-value]
         lambda: pg.check_grads(None, [1.0]),  # type: ignore[arg-type]
+        lambda: pg.ops.linear(pg.ones((2, 3)), pg.ones((4, 3)), 1.0),  # type: ignore[arg-type]
     ]:
         with pytest.raises(TypeError):
             fn()

@@ -97,12 +97,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             "linear: x.shape[-1] must equal in_features of weight (out_features, in_features);"
             f" got x.shape={x.shape}, weight.shape={weight.shape}"
         )
-    result = mul_mat(weight, x)
     if bias is None:
-        return result
+        return mul_mat(weight, x)
+    need_tensor("linear", "bias", bias)
     if bias.shape != weight.shape[:1]:
         raise ShapeError(f"linear: bias must be {weight.shape[:1]}; got {bias.shape}")
-    return result + bias
+    return mul_mat(weight, x) + bias
 
 
 def matmul(a: Any, b: Any) -> Tensor:
