@@ -35,7 +35,9 @@ def measure(peer: str, spec: Spec, steps: int) -> dict[str, Any]:
 def print_results(spec: Spec, results: list[dict[str, Any]]) -> None:
     print(
         f"GPT-2 {spec.layers} x {spec.embd}, vocabulary {spec.vocab}, {spec.batch} x {spec.seq} "
-        f"tokens, {spec.dtype}; resident MiB; {report.machine()}"
+        f"tokens, {spec.dtype}"
+        f"{', no clipping, pyggml updates in the backward' if spec.fused_update else ''}"
+        f"; resident MiB; {report.machine()}"
     )
     rows = []
     base = next((r["rss_mib"] for r in results if r["status"] == OK), None)
@@ -66,6 +68,7 @@ def main() -> int:
     parser.add_argument(
         "--checkpointing", action="store_true", help="each once more with recomputed blocks"
     )
+    options.add_fused_update(parser)
     args = parser.parse_args()
     spec = replace(options.spec_of(parser, args), checkpointing=False)
     results = []

@@ -18,7 +18,9 @@ def print_results(spec: Spec, results: list[dict[str, Any]], verdict: str) -> No
     print(
         f"GPT-2 {spec.layers} x {spec.embd}, vocabulary {spec.vocab}, {spec.batch} x {spec.seq} "
         f"tokens, {spec.dtype}, threads {spec.threads}"
-        f"{', checkpointing' if spec.checkpointing else ''}; {report.machine()}"
+        f"{', checkpointing' if spec.checkpointing else ''}"
+        f"{', no clipping, pyggml updates in the backward' if spec.fused_update else ''}"
+        f"; {report.machine()}"
     )
     ran = [r for r in results if r["status"] == OK]
     rows = []
@@ -54,6 +56,7 @@ def main() -> int:
     options.add_threads(parser)
     options.add_only(parser, PEERS)
     parser.add_argument("--checkpointing", action="store_true", help="recompute the blocks")
+    options.add_fused_update(parser)
     parser.add_argument("--profile", action="store_true", help="then pyggml's step, op by op")
     args = parser.parse_args()
     spec = options.spec_of(parser, args)

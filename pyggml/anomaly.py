@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .differentiable import op_name
 from .errors import AnomalyError
 from .node import Node
 
-__all__ = ["Watcher", "detect_anomaly", "is_watching"]
+__all__ = ["LossError", "LossGuard", "Watcher", "detect_anomaly", "is_watching"]
 
 _SILENT = (
     lib.GGML_OP_NONE,
@@ -137,3 +137,57 @@ class Watcher:
                 where += f" of what was recorded at {found.where}"
         shape = tuple(int(n) for n in reversed(list(ptr.ne)))
         return f"anomaly: {op_name(ptr)} made {what} ({bad} of {values.size}, {shape}), {where}"
+
+
+class LossError(FloatingPointError):
+    """A loss that is not finite ended a graph.
+
+    Attributes:
+        spoiled: what the graph updates may have been changed before it ended.
+    """
+
+    def __init__(self, value: float, spoiled: bool):
+        left = "what it updates may be spoiled" if spoiled else "nothing was updated"
+        super().__init__(f"graph: the loss must be finite; got {value}; {left}")
+        self.spoiled = spoiled
+
+
+class LossGuard:
+    """The scheduler's callback that ends a graph at a loss which is not finite.
+
+    Args:
+        loss: the loss's header in the graph.
+        alone: whether one device computes all; else ggml goes on in part after the end.
+        inner: another callback that is to see the nodes, too.
+    """
+
+    def __init__(self, loss: Any, alone: bool, inner: Callable[[Any, bool], bool] | None = None):
+        self._loss = loss
+        self._alone = alone
+        self._inner = inner
+        self._passed = False
+        self._error: LossError | None = None
+        self.handle = ffi.new_handle(self)
+
+    @property
+    def error(self) -> Exception | None:
+        """What ended the graph."""
+        return self._error or getattr(self._inner, "error", None)
+
+    def __call__(self, ptr: Any, ask: bool) -> bool:
+        """Asked first, ggml wants to know whether to show the node; then it shows it."""
+        if self._error is not None:
+            return ask
+        at_loss = not self._passed and ptr == self._loss
+        if ask:
+            wanted = self._inner is not None and self._inner(ptr, True)
+            return wanted or at_loss
+        if self._inner is not None and not self._inner(ptr, False):
+            return False
+        if at_loss:
+            self._passed = True
+            value = _values(ptr)
+            if value is not None and not np.isfinite(value).all():
+                self._error = LossError(float(value.reshape(-1)[0]), not self._alone)
+                return False
+        return True

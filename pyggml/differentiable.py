@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ._lib import ffi, lib
@@ -11,7 +11,15 @@ from .errors import DTypeError, GradientError, ShapeError
 from .node import Node
 from .tensor import Tensor
 
-__all__ = ["backward_headers", "check_path", "check_request", "op_name", "walk"]
+__all__ = [
+    "backward_headers",
+    "check_path",
+    "check_request",
+    "divide",
+    "is_passing",
+    "op_name",
+    "walk",
+]
 
 # Ops whose gradient ggml_compute_backward builds; the rest would abort there.
 _OPS = """
@@ -79,6 +87,40 @@ def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
     return order
 
 
+def is_passing(node: Node) -> bool:
+    """Whether it stands for a gradient that exists only while a graph runs; see `grad_of`."""
+    return node.buffer is None and node.ptr.op == lib.GGML_OP_NONE
+
+
+def divide(nodes: Iterable[Node], passing: Collection[int]) -> tuple[list[Node], list[Node]]:
+    """Part nodes, sources first, into those that need none of the passing gradients, and the rest.
+
+    Args:
+        nodes: in the order of computing.
+        passing: ids of the nodes that stand for the gradients; they are left out.
+
+    Raises:
+        GradientError: a gradient is used that the graph does not compute.
+    """
+    free: list[Node] = []
+    bound: list[Node] = []
+    late = set(passing)
+    for node in nodes:
+        if id(node) in passing:
+            continue
+        if is_passing(node):
+            raise GradientError(
+                f"graph: the gradient of shape {node.shape}, made at {node.where}, exists only in"
+                " a graph with its parameter; pass grads={parameter: gradient} and a loss"
+            )
+        if any(id(s) in late for s in node.srcs):
+            late.add(id(node))
+            bound.append(node)
+        else:
+            free.append(node)
+    return free, bound
+
+
 def check_request(
     loss: Tensor | None, grads: Mapping[Tensor, Tensor], seed: Tensor | None
 ) -> dict[int, tuple[Node, Tensor]]:
@@ -106,11 +148,15 @@ def check_request(
             raise DTypeError(f"backward: parameters must be stored f32 tensors; got {param!r}")
         if grad.node is param.node:
             raise ValueError("backward: a parameter cannot be its own gradient")
-        if not grad.is_stored or grad.dtype.name != "f32" or grad.shape != param.shape:
+        made = grad.is_stored or is_passing(grad.node)
+        if not made or grad.dtype.name != "f32" or grad.shape != param.shape:
             raise ShapeError(
                 f"backward: the gradient of {param!r} must be stored, f32 and of its shape;"
                 f" got {grad!r}"
             )
+    passing = [id(g.node) for g in grads.values() if is_passing(g.node)]
+    if len(set(passing)) < len(passing):
+        raise ValueError("backward: each parameter needs a grad_of its own; one is given twice")
     return {id(p.node): (p.node, g) for p, g in grads.items()}
 
 

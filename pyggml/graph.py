@@ -10,19 +10,29 @@ from typing import Any
 import numpy as np
 
 from ._lib import ffi, lib
-from .anomaly import Watcher, is_watching
+from .anomaly import LossGuard, Watcher, is_watching
 from .device import COMPUTE_LOCK, Device, Freer
 from .device import device as find_device
-from .differentiable import backward_headers, check_path, check_request, op_name, walk
-from .errors import BackendError
+from .differentiable import (
+    backward_headers,
+    check_path,
+    check_request,
+    divide,
+    is_passing,
+    op_name,
+    walk,
+)
+from .errors import BackendError, DTypeError
 from .memory import LARGE_BYTES, has_room
-from .node import Arena, Node
+from .node import Arena, Node, recorder
+from .order import address as _address
+from .order import weave
 from .profiler import Recorder, active_profile
 from .recompute import check_repeatable, rewrite
-from .storage import read
+from .storage import ne_of, read
 from .tensor import Tensor, full, record, tensor, zeros_group
 
-__all__ = ["Graph", "tensor_like"]
+__all__ = ["Graph", "grad_of", "tensor_like"]
 
 _MOVES = (
     lib.GGML_OP_NONE,
@@ -39,10 +49,6 @@ _HEADERS_SPARE = 256
 _SCHED_HEADERS = 60
 
 
-def _address(ptr: Any) -> int:
-    return int(ffi.cast("uintptr_t", ptr))
-
-
 class Graph:
     """A recorded computation with its memory planned, ready to run many times.
 
@@ -52,8 +58,10 @@ class Graph:
     Args:
         outputs: tensors to read after a run.
         effects: in-place ops (set_rows, cpy, opt_step_…) to carry out, in order, at the end.
+            With gradients of `grad_of` each is carried out as soon as the results stay the same.
         loss: scalar whose gradient is computed.
-        grads: for each parameter the stored tensor into which its gradient is added.
+        grads: for each parameter the stored tensor into which its gradient is added, or what
+            `grad_of` made for it, which effects and outputs may use.
         loss_grad: stored scalar that the backward starts from; None means 1.
         device: None takes the outputs' device.
 
@@ -98,10 +106,18 @@ class Graph:
         self._accumulate = check_request(loss, grads or {}, loss_grad)
         # Non-contiguous results are read through an ordered copy.
         self._sources = {t: _ordered(t).node for t in outputs}
+        self._passing = {
+            id(grad.node): (node, grad.node)
+            for node, grad in self._accumulate.values()
+            if is_passing(grad.node)
+        }
         seen: set[int] = set()
         heads = list(self._sources.values())
-        forward = walk([*heads, *([loss.node] if loss is not None else [])], seen)
-        after = walk([t.node for t in effects], seen)
+        nodes = walk([*heads, *([loss.node] if loss is not None else [])], seen)
+        forward, late = divide(nodes, self._passing)
+        nodes = walk([t.node for t in effects], seen)
+        divide(nodes, self._passing)
+        after = [*late, *(node for node in nodes if id(node) not in self._passing)]
         if loss is not None:
             check_path(forward, loss.node, {id(p.node) for p in grads or {}})
         with COMPUTE_LOCK:
@@ -115,9 +131,10 @@ class Graph:
         n = count + _HEADERS_SPARE + (0 if loss is None else backward_headers(forward))
         with_grads = loss is not None
         forgotten = self._forgotten(forward, loss)
-        n += len(forgotten)
+        n += len(forgotten) + len(self._passing)
         overhead = lib.ggml_graph_overhead_custom(n, with_grads)
-        if forgotten:
+        reorders = bool(forgotten or self._passing)
+        if reorders:
             overhead += lib.ggml_graph_overhead_custom(n, False)
         self._arena = Arena(n, overhead)
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, n, with_grads)
@@ -131,12 +148,13 @@ class Graph:
             if loss is not None:
                 n_forward = int(lib.ggml_graph_n_nodes(self._cgraph))
                 self._expand_backward(loss, seed)
-                if forgotten:
-                    self._forget(forgotten, n, n_forward)
+                if reorders:
+                    self._reorder(forgotten, after, n, n_forward)
         finally:
             for node in params:
                 node.ptr.flags &= ~lib.GGML_TENSOR_FLAG_PARAM
-        self._expand(after)
+        if not self._passing:
+            self._expand(after)
         self._check_supported()
         # Every node and leaf is in this graph's arena, or stored; ggml aborts when told less.
         made = lib.ggml_used_mem(self._arena.ctx) - overhead
@@ -148,15 +166,21 @@ class Graph:
         self._n_tensors += len(self._accumulate) + _HEADERS_SPARE
 
     def _expand(self, nodes: list[Node]) -> None:
+        for ptr in self._copy(nodes):
+            lib.ggml_build_forward_expand(self._cgraph, ptr)
+
+    def _copy(self, nodes: list[Node]) -> list[Any]:
         """Copy the recorded headers into this graph, so that a tensor can be part of several."""
         readable = {id(node) for node in self._sources.values()}
+        copies = []
         for node in nodes:
             ptr = node.ptr if node.buffer is not None else self._clone(node)
             if id(node) in readable and node.buffer is None:
                 lib.ggml_set_output(ptr)
             self._clones[_address(node.ptr)] = ptr
             self._recorded[_address(ptr)] = node
-            lib.ggml_build_forward_expand(self._cgraph, ptr)
+            copies.append(ptr)
+        return copies
 
     def _clone(self, node: Node) -> Any:
         ptr = node.ptr
@@ -173,10 +197,12 @@ class Graph:
     def _expand_backward(self, loss: Tensor, seed: Tensor | None) -> None:
         head = self._clones[_address(loss.ptr)]
         lib.ggml_set_loss(head)
+        self._loss = head
         self._seed = seed if seed is not None else full((), 1.0, "f32", self.device)
         accumulators = {_address(head): self._seed.ptr}
         for node, grad in self._accumulate.values():
-            accumulators[_address(node.ptr)] = grad.ptr
+            if grad.is_stored:
+                accumulators[_address(node.ptr)] = grad.ptr
         n = lib.ggml_graph_n_nodes(self._cgraph)
         table = ffi.new("struct ggml_tensor *[]", n)
         for i in range(n):
@@ -193,13 +219,41 @@ class Graph:
         check_repeatable(found)
         return found
 
-    def _forget(self, nodes: list[Node], size: int, n_forward: int) -> None:
-        again = lib.ggml_new_graph_custom(self._arena.ctx, size, False)
-        addresses = {_address(self._clones[_address(node.ptr)]): node for node in nodes}
-        copies = rewrite(self._cgraph, again, self._arena.ctx, n_forward, addresses.keys())
-        for at, copy in copies.items():
-            self._recorded[_address(copy)] = addresses[at]
-        self._cgraph = again
+    def _reorder(self, forgotten: list[Node], after: list[Node], size: int, n_forward: int) -> None:
+        """Compute again what was forgotten; put effects where their gradients come by."""
+        count = lib.ggml_graph_n_nodes(self._cgraph)
+        order = [lib.ggml_graph_node(self._cgraph, i) for i in range(count)]
+        if forgotten:
+            at = {_address(self._clones[_address(node.ptr)]): node for node in forgotten}
+            order, copies = rewrite(order, self._arena.ctx, n_forward, at.keys())
+            for address, copy in copies.items():
+                self._recorded[_address(copy)] = at[address]
+        if self._passing:
+            made = self._gradients(after)
+            order = weave(order, [*made, *self._copy(after)], n_forward - 1)
+        self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, size, False)
+        for ptr in order:
+            lib.ggml_build_forward_expand(self._cgraph, ptr)
+
+    def _gradients(self, after: list[Node]) -> list[Any]:
+        """Let the backward's results stand for the passing gradients; returns what that adds."""
+        read = {id(node) for node in self._sources.values()}
+        viewed = {_address(node.ptr.view_src) for node in after}
+        added = []
+        for param, grad in self._passing.values():
+            ptr = lib.ggml_graph_get_grad(self._cgraph, param.ptr)
+            # ggml keeps no view of an output, and knows no views of views.
+            own = id(grad) in read or _address(grad.ptr) in viewed
+            if ptr == ffi.NULL:  # the loss does not depend on it
+                ptr = lib.ggml_fill(self._arena.ctx, param.ptr, 0.0)
+                added.append(ptr)
+            elif own or not lib.ggml_is_contiguous(ptr):
+                ptr = lib.ggml_cont(self._arena.ctx, ptr)
+                added.append(ptr)
+            if id(grad) in read:
+                lib.ggml_set_output(ptr)
+            self._clones[_address(grad.ptr)] = ptr
+        return added
 
     def _check_supported(self) -> None:
         cpu = find_device("cpu")
@@ -269,6 +323,8 @@ class Graph:
 
         Raises:
             AnomalyError: an op made a NaN, and `detect_anomaly` is on.
+            FloatingPointError: the graph has gradients of `grad_of`, and its loss is not finite;
+                it stopped there, before any effect.
             BackendError: the device failed.
         """
         if self._sched is None:
@@ -288,11 +344,17 @@ class Graph:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
             raise BackendError(f"graph: {self.device.name} failed to compute: {reason}")
 
-    def _watcher(self) -> Watcher | Recorder | None:
+    def _watcher(self) -> Watcher | Recorder | LossGuard | None:
         profile = active_profile()
+        watcher: Watcher | Recorder | None = None
         if is_watching():
-            return Watcher(self._recorded)
-        return Recorder(profile, self._recorded) if profile is not None else None
+            watcher = Watcher(self._recorded)
+        elif profile is not None:
+            watcher = Recorder(profile, self._recorded)
+        if not self._passing:
+            return watcher
+        alone = int(lib.ggml_backend_sched_get_n_splits(self._sched)) == 1
+        return LossGuard(self._loss, alone, watcher)
 
     def _watch(self, callback: Any, user_data: Any) -> None:
         lib.ggml_backend_sched_set_eval_callback(self._sched, callback, user_data)
@@ -325,6 +387,34 @@ class Graph:
 def tensor_like(t: Tensor) -> Tensor:
     """A stored tensor of the same shape, dtype and device."""
     return zeros_group([(t.shape, t.dtype)], t.device)[0]
+
+
+def grad_of(param: Tensor) -> Tensor:
+    """The gradient of a parameter without memory that lasts: it exists while a graph runs.
+
+    Args:
+        param: stored f32 tensor.
+
+    Returns:
+        What ops may use, in the outputs and effects of a graph that has it among its `grads`.
+
+    Raises:
+        DTypeError: param is not a stored f32 tensor.
+
+    Example:
+        >>> w, hyper = pg.tensor([1.0]), pg.tensor([0.5, 0.0])
+        >>> loss, dw = (w * 2.0).sum(), grad_of(w)
+        >>> step = ops.opt_step_sgd(w, dw, hyper)
+        >>> Graph([loss], loss=loss, grads={w: dw}, effects=[step]).run()
+        >>> w.tolist()
+        [0.0]
+    """
+    if not isinstance(param, Tensor) or not param.is_stored or param.dtype.name != "f32":
+        raise DTypeError(f"grad_of: param must be a stored f32 tensor; got {param!r}")
+    arena = recorder.room()
+    ne = ffi.new("int64_t[]", ne_of(param.shape))
+    ptr = lib.ggml_new_tensor(arena.ctx, lib.GGML_TYPE_F32, len(ne), ne)
+    return Tensor(Node(ptr, arena, param.device, param.shape))
 
 
 def _ordered(t: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from ._lib import ffi, lib
 from .differentiable import op_name
 from .node import Node, recorder
+from .order import address, sources
 from .tensor import Tensor
 
 __all__ = ["checkpoint", "recompute", "rewrite"]
@@ -78,16 +79,6 @@ def recompute(t: Tensor) -> Tensor:
     return t
 
 
-def _address(ptr: Any) -> int:
-    return int(ffi.cast("uintptr_t", ptr))
-
-
-def _sources(ptr: Any) -> list[int]:
-    found = [ptr.src[i] for i in range(lib.GGML_MAX_SRC) if ptr.src[i] != ffi.NULL]
-    found += [ptr.view_src] if ptr.view_src != ffi.NULL else []
-    return [_address(p) for p in found]
-
-
 def check_repeatable(nodes: Iterable[Node]) -> None:
     """Refuse what writes into other tensors' memory: doing it twice is something else.
 
@@ -105,31 +96,31 @@ def check_repeatable(nodes: Iterable[Node]) -> None:
 class _Copies:
     """Second headers for results of the forward that the backward computes again."""
 
-    def __init__(self, ctx: Any, forward: list[Any], forgotten: Collection[int]):
+    def __init__(self, ctx: Any, forward: Sequence[Any], forgotten: Collection[int]):
         self._ctx = ctx
         self._forgotten = forgotten
-        self._order = {_address(ptr): i for i, ptr in enumerate(forward)}
+        self._order = {address(ptr): i for i, ptr in enumerate(forward)}
         self._forward = forward
         self.made: dict[int, Any] = {}
 
     def _missing(self, ptr: Any) -> list[int]:
         """Forgotten results that computing `ptr` needs, in the order of the forward."""
         found: set[int] = set()
-        todo = _sources(ptr)
+        todo = [address(p) for p in sources(ptr)]
         while todo:
             at = todo.pop()
             if at in self._forgotten and at not in self.made and at not in found:
                 found.add(at)
-                todo += _sources(self._forward[self._order[at]])
+                todo += [address(p) for p in sources(self._forward[self._order[at]])]
         return sorted(found, key=self._order.__getitem__)
 
     def redirect(self, ptr: Any) -> None:
         """Let `ptr` read the copies of what was forgotten."""
         for i in range(lib.GGML_MAX_SRC):
             if ptr.src[i] != ffi.NULL:
-                ptr.src[i] = self.made.get(_address(ptr.src[i]), ptr.src[i])
+                ptr.src[i] = self.made.get(address(ptr.src[i]), ptr.src[i])
         if ptr.view_src != ffi.NULL:
-            ptr.view_src = self.made.get(_address(ptr.view_src), ptr.view_src)
+            ptr.view_src = self.made.get(address(ptr.view_src), ptr.view_src)
 
     def make(self, ptr: Any) -> list[Any]:
         """Copies of what `ptr` needs and nothing has computed again yet."""
@@ -145,27 +136,23 @@ class _Copies:
 
 
 def rewrite(
-    cgraph: Any, target: Any, ctx: Any, n_forward: int, forgotten: Collection[int]
-) -> dict[int, Any]:
+    nodes: Sequence[Any], ctx: Any, n_forward: int, forgotten: Collection[int]
+) -> tuple[list[Any], dict[int, Any]]:
     """Order a graph anew so that its backward computes forgotten results again, as late as it can.
 
     Args:
-        cgraph: forward and backward as ggml expanded them; its backward nodes are changed.
-        target: empty graph that gets all nodes.
+        nodes: forward and backward as ggml expanded them; the backward's are changed.
         ctx: context for the copied headers.
         n_forward: nodes before the backward.
         forgotten: addresses of the forward's nodes that are not to be kept.
 
     Returns:
-        The copies by the address of the node that each repeats.
+        All nodes in their new order, and the copies by the address of the node that each repeats.
     """
-    nodes = [lib.ggml_graph_node(cgraph, i) for i in range(lib.ggml_graph_n_nodes(cgraph))]
     copies = _Copies(ctx, nodes[:n_forward], forgotten)
-    for ptr in nodes[:n_forward]:
-        lib.ggml_build_forward_expand(target, ptr)
+    order = list(nodes[:n_forward])
     for ptr in nodes[n_forward:]:
-        for again in copies.make(ptr):
-            lib.ggml_build_forward_expand(target, again)
+        order += copies.make(ptr)
         copies.redirect(ptr)
-        lib.ggml_build_forward_expand(target, ptr)
-    return copies.made
+        order.append(ptr)
+    return order, copies.made

@@ -187,6 +187,15 @@ def test_memory(run: Run) -> None:
         assert 0 < result["import_mib"] <= result["model_mib"] <= result["rss_mib"]
 
 
+@pytest.mark.parametrize("script", ["train_step.py", "memory.py"])
+def test_updates_in_the_backward(run: Run, script: str) -> None:
+    (result,) = lines_of(run(script, *MODEL, *ALONE, "--steps", "1", "--fused-update"))
+    check_step(result)
+    assert result["fused_update"] is True
+    if script == "memory.py":
+        assert result["planned_mib"]["gradients"] == 0
+
+
 def test_scaling(run: Run) -> None:
     options = [*MODEL, "--sweeps", "tokens", "depth", "--tokens", "16,32", "--depth", "2"]
     found = lines_of(run("scaling.py", *options, "--json", "--steps", "1"))

@@ -18,7 +18,7 @@ LAYERS = [
     {"errors"},
     {"_ggml", "memory", "random"},
     {"_lib"},
-    {"dtypes"},
+    {"dtypes", "order"},
     {"device", "precision"},
     {"node"},
     {"storage", "operators"},

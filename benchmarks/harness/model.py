@@ -32,6 +32,7 @@ class Spec:
         dtype: "f32", or "bf16" for the operands of products.
         threads: of the computation.
         checkpointing: blocks keep only their inputs for the backward.
+        fused_update: nobody clips, and pyggml updates in the backward, without gradients kept.
         attention: pyggml's, "plain" or "flash"; "" leaves it to the model.
         seed: of weights and tokens.
         weights: folder that `write_weights` filled.
@@ -46,6 +47,7 @@ class Spec:
     dtype: str = "f32"
     threads: int = 2
     checkpointing: bool = False
+    fused_update: bool = False
     attention: str = ""
     seed: int = 0
     weights: str = ""
@@ -54,6 +56,11 @@ class Spec:
     def tokens(self) -> int:
         """Tokens of a step."""
         return self.batch * self.seq
+
+    @property
+    def clip(self) -> float | None:
+        """Longest gradient; None clips nothing."""
+        return None if self.fused_update else CLIP
 
     @property
     def shape(self) -> tuple[int, ...]:

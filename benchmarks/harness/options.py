@@ -118,6 +118,15 @@ def check_seed(target: argparse.ArgumentParser, seed: int) -> None:
         target.error(f"argument --seed: must be >= 0; got {seed}")
 
 
+def add_fused_update(target: argparse.ArgumentParser) -> None:
+    """`--fused-update`: for everyone without clipping."""
+    target.add_argument(
+        "--fused-update",
+        action="store_true",
+        help="pyggml updates in the backward and keeps no gradients; nobody clips",
+    )
+
+
 def spec_of(target: argparse.ArgumentParser, args: argparse.Namespace) -> Spec:
     """The model that the options describe."""
     if args.embd % args.heads:
@@ -135,6 +144,7 @@ def spec_of(target: argparse.ArgumentParser, args: argparse.Namespace) -> Spec:
         dtype=args.dtype,
         threads=threads,
         checkpointing=getattr(args, "checkpointing", False),
+        fused_update=getattr(args, "fused_update", False),
         attention=args.attention,
         seed=args.seed,
     )

@@ -94,6 +94,7 @@ def result(contender: Contender, spec: Spec, answers: list[dict[str, Any]]) -> d
         "steps": len(seconds),
         "tokens": spec.tokens,
         "checkpointing": spec.checkpointing,
+        "fused_update": spec.fused_update,
     }
 
 

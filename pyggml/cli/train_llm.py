@@ -102,6 +102,12 @@ def train_llm(
         bool | None,
         _option("checkpointing", "Less memory, more time: blocks compute twice.", _RUN, "off"),
     ] = None,
+    fused_update: Annotated[
+        bool | None,
+        _option(
+            "fused-update", "Update in the backward: no gradients kept; --clip 0.", _RUN, "off"
+        ),
+    ] = None,
     threads: Annotated[int | None, _option("threads", "CPU threads.", _RUN, "all cores")] = None,
     device: Annotated[
         str | None, _option("device", "auto, cpu, cuda:0, metal; see pyggml devices.", _RUN, "auto")

@@ -24,6 +24,7 @@ class AdamW(Optimizer):
         betas: decay of the two moments, each in [0, 1).
         eps: added to the root, > 0.
         weight_decay: wd of groups that name none, >= 0.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -48,6 +49,7 @@ class AdamW(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
+        fused_update: bool = False,
     ) -> None:
         self.betas = (
             check_number("AdamW", "betas[0]", betas[0], below=1.0),
@@ -56,7 +58,7 @@ class AdamW(Optimizer):
         self.eps = check_number("AdamW", "eps", eps)
         if self.eps == 0:
             raise ValueError("AdamW: eps must be > 0, or a zero gradient divides by zero; got 0")
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, fused_update)
 
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
         b1, b2 = self.betas

@@ -10,7 +10,7 @@ from .. import ops
 from ..graph import Graph
 from ..tensor import Tensor
 
-__all__ = ["GradNorm", "clip_factor"]
+__all__ = ["GradNorm", "clip_factor", "sum_of_squares"]
 
 # torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; runs stay comparable with it.
 _NORM_EPS = 1e-6
@@ -28,16 +28,29 @@ class GradNorm:
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        total = _sum_sqr(tensors[0])
-        for value in tensors[1:]:
-            total = ops.add(total, _sum_sqr(value))
-        self._total = total
-        self._graph = Graph([total], device=tensors[0].device)
+        self._total = sum_of_squares(tensors)
+        self._graph = Graph([self._total], device=tensors[0].device)
 
     def __call__(self) -> float:
         """Compute the norm of what the tensors now hold."""
         self._graph.run()
         return math.sqrt(float(self._graph.read(self._total).reshape(())))
+
+
+def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    """The sum of the squares of several tensors' elements, one tensor after another.
+
+    Args:
+        tensors: f32 tensors on one device.
+
+    Example:
+        >>> sum_of_squares([tensor([3.0]), tensor([0.0, 4.0])]).item()
+        25.0
+    """
+    total = _sum_sqr(tensors[0])
+    for value in tensors[1:]:
+        total = ops.add(total, _sum_sqr(value))
+    return total
 
 
 def _sum_sqr(x: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from numpy.typing import ArrayLike
 
 from .. import ops
 from ..dtypes import encode
-from ..errors import BackendError, ShapeError
-from ..graph import Graph
+from ..errors import BackendError, GradientError, ShapeError
+from ..graph import Graph, grad_of
 from ..tensor import Tensor, tensor, zeros_group
-from .clip import GradNorm, clip_factor
+from .clip import GradNorm, clip_factor, sum_of_squares
 
 __all__ = ["Group", "Optimizer", "ParamGroups"]
 
@@ -59,14 +60,20 @@ class Optimizer(ABC):
     The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
     `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
 
+    With `fused_update` there is no such buffer: a training step's graph updates each parameter as
+    soon as its gradient is complete, and its memory is used again. That takes one batch for each
+    step, cannot clip (the norm is known when all is done), and gives hooks nothing to see.
+
     Args:
         params: tensors, or groups: dicts with "params" and, if wished, "names",
             "weight_decay" and "lr_scale". Frozen parameters are left out.
         lr: learning rate, >= 0.
         weight_decay: of groups that name none, >= 0.
+        fused_update: keep no gradients; for `TrainStep`, which then updates in the backward.
 
     Attributes:
         grads: gradient tensor of each parameter, for `Graph(grads=...)`.
+        grad_nbytes: bytes of the gradients.
         groups: the parameter groups.
         lr: learning rate of the next step.
         steps: updates done.
@@ -78,8 +85,11 @@ class Optimizer(ABC):
 
     state_names: tuple[str, ...] = ()
 
-    def __init__(self, params: ParamGroups, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self, params: ParamGroups, lr: float, weight_decay: float, fused_update: bool = False
+    ) -> None:
         self._who = type(self).__name__
+        self.fused_update = fused_update
         self.lr = check_number(self._who, "lr", lr)
         self.groups = _read_groups(self._who, params, weight_decay)
         self.params = [p for group in self.groups for p in group.params]
@@ -88,17 +98,20 @@ class Optimizer(ABC):
         self.steps = 0
         self.device = self.params[0].device
         shapes: list[tuple[Sequence[int], Any]] = [(p.shape, "f32") for p in self.params]
-        grads = zeros_group(shapes, self.device)
-        self._grad_buffer = grads[0].buffer
+        if fused_update:
+            grads = [grad_of(p) for p in self.params]
+        else:
+            grads = zeros_group(shapes, self.device)
+            for parameter, grad in zip(self.params, grads, strict=True):
+                parameter.grad = grad
         self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
-        for parameter, grad in self.grads.items():
-            parameter.grad = grad
+        self.grad_nbytes = sum(g.nbytes for g in grads if g.is_stored)
         state = zeros_group(shapes * len(self.state_names), self.device)
         self.state: dict[str, list[Tensor]] = {
             name: state[i * len(shapes) : (i + 1) * len(shapes)]
             for i, name in enumerate(self.state_names)
         }
-        self._norm = GradNorm(grads)
+        self._norm = None if fused_update else GradNorm(grads)
         for group in self.groups:
             group.hyper = tensor(self._with_factor(group, 0.0, 1.0), device=self.device)
         # Clipping is a factor that the op multiplies the gradients by. A device whose op does
@@ -126,7 +139,60 @@ class Optimizer(ABC):
 
     def grad_norm(self) -> float:
         """Return the Euclidean norm of all gradients together."""
-        return self._norm()
+        return self._kept("grad_norm")()
+
+    def _kept(self, method: str) -> GradNorm:
+        """What computes the norm of the gradients, which must be kept."""
+        if self._norm is None:
+            raise GradientError(
+                f"{self._who}.{method}: needs the gradients, which fused_update=True does not "
+                "keep; train with TrainStep, or make the optimizer without it"
+            )
+        return self._norm
+
+    def recorded_update(self) -> tuple[list[Tensor], Tensor]:
+        """What a graph that has `grads` among its own does besides, with `fused_update`.
+
+        Returns:
+            The updates, for its effects, and the sum of the squares of all gradients' elements,
+            for its outputs.
+        """
+        return self._effects(False), sum_of_squares(list(self.grads.values()))
+
+    @contextmanager
+    def updating(self, lr: float | None = None) -> Iterator[None]:
+        """Prepare a step; the block runs a graph with what `recorded_update` gave.
+
+        Args:
+            lr: learning rate from now on; None keeps it.
+
+        Raises:
+            GradientError: a parameter has hooks, which would have no gradient to see.
+            ValueError: lr is negative.
+        """
+        new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
+        if any(param.node.hooks for param in self.params):
+            raise GradientError(
+                f"{self._who}: gradient hooks need gradients, which fused_update=True does not "
+                "keep; remove the hooks, or make the optimizer without it"
+            )
+        before, self.lr = self.lr, new_lr
+        self.steps += 1
+        self._set_hyper(1.0)
+        try:
+            yield
+        except BaseException:
+            self.lr = before
+            self.steps -= 1
+            raise
+
+    def _set_hyper(self, factor: float) -> None:
+        for group in self.groups:
+            lr = self.lr * group.lr_scale
+            if self._folds_factor:
+                group.hyper.copy_(self._with_factor(group, lr, factor))
+            else:
+                group.hyper.copy_(self._hyper(group, lr))
 
     def step(self, lr: float | None = None, clip: float | None = None) -> float:
         """Update every parameter by its gradient; the gradients stay until `zero_grad()`.
@@ -140,6 +206,7 @@ class Optimizer(ABC):
 
         Raises:
             FloatingPointError: a gradient is NaN or infinite; nothing has changed.
+            GradientError: with `fused_update` there are no gradients.
             ValueError: lr is negative, or clip is not positive.
 
         Example:
@@ -152,9 +219,10 @@ class Optimizer(ABC):
         new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
         if clip is not None and not clip > 0:
             raise ValueError(f"{self._who}.step: clip must be > 0 or None; got {clip}")
+        compute_norm = self._kept("step")
         for param in self.params:
             param.run_hooks()
-        norm = self._norm()
+        norm = compute_norm()
         if not math.isfinite(norm):
             raise FloatingPointError(
                 f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
@@ -166,18 +234,14 @@ class Optimizer(ABC):
         multiplies = factor != 1.0 and not self._folds_factor
         if multiplies:
             self._factor.copy_(np.full((1,), factor, np.float32))
-        for group in self.groups:
-            group_lr = new_lr * group.lr_scale
-            if self._folds_factor:
-                group.hyper.copy_(self._with_factor(group, group_lr, factor))
-            else:
-                group.hyper.copy_(self._hyper(group, group_lr))
+        self._set_hyper(factor)
         self._update(multiplies).run()
         return norm
 
     def zero_grad(self) -> None:
         """Set every gradient to zero: one call for the whole buffer."""
-        self._grad_buffer.clear()
+        self._kept("zero_grad")
+        self.grads[self.params[0]].buffer.clear()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
@@ -237,17 +301,22 @@ class Optimizer(ABC):
     def _update(self, multiplies: bool) -> Graph:
         """Return the update graph, recorded at its first use."""
         if multiplies not in self._updates:
-            effects, start = [], 0
-            for group in self.groups:
-                for i, param in enumerate(group.params, start):
-                    grad = self.grads[param]
-                    if multiplies:
-                        grad = ops.mul(grad, self._factor)
-                    state = [self.state[name][i] for name in self.state_names]
-                    effects.append(self._record(param, grad, state, group.hyper))
-                start += len(group.params)
+            effects = self._effects(multiplies)
             self._updates[multiplies] = Graph([], effects=effects, device=self.device)
         return self._updates[multiplies]
+
+    def _effects(self, multiplies: bool) -> list[Tensor]:
+        """Record the update of every parameter."""
+        effects, start = [], 0
+        for group in self.groups:
+            for i, param in enumerate(group.params, start):
+                grad = self.grads[param]
+                if multiplies:
+                    grad = ops.mul(grad, self._factor)
+                state = [self.state[name][i] for name in self.state_names]
+                effects.append(self._record(param, grad, state, group.hyper))
+            start += len(group.params)
+        return effects
 
 
 def check_number(where: str, name: str, value: float, below: float = math.inf) -> float:

@@ -21,6 +21,7 @@ class SGD(Optimizer):
         params: tensors or groups; see `Optimizer`.
         lr: learning rate, >= 0.
         weight_decay: wd of groups that name none, >= 0.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -36,8 +37,14 @@ class SGD(Optimizer):
         [0.0]
     """
 
-    def __init__(self, params: ParamGroups, lr: float = 1e-3, weight_decay: float = 0.0) -> None:
-        super().__init__(params, lr, weight_decay)
+    def __init__(
+        self,
+        params: ParamGroups,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        fused_update: bool = False,
+    ) -> None:
+        super().__init__(params, lr, weight_decay, fused_update)
 
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
         return np.asarray([lr, group.weight_decay], np.float32)

@@ -110,6 +110,8 @@ class TrainConfig:
         precision: what matrix products multiply, `f32` or `bf16`; all else stays f32.
         checkpointing: keep only the inputs of the model's blocks for the backward: less memory, a
             third more time.
+        fused_update: update each parameter as soon as its gradient is complete, and keep no
+            gradients; without `clip` and `accumulate`.
         threads: CPU threads; by default what the device chooses.
         device: `auto`, `cpu`, `cuda:0`, `metal`.
         eval_every: steps between evaluations; 0 evaluates at the end only.
@@ -154,6 +156,7 @@ class TrainConfig:
     seed: int = 0
     precision: str = "f32"
     checkpointing: bool = False
+    fused_update: bool = False
     threads: int | None = None
     device: str = "auto"
     eval_every: int | None = None
@@ -178,10 +181,12 @@ class TrainConfig:
 
     def _check_strings(self) -> None:
         """Texts, which must be texts."""
-        if not isinstance(self.checkpointing, bool):
-            raise ConfigError(
-                f"--checkpointing must be on or off; got {self.checkpointing!r}: give True or False"
-            )
+        for name in ("checkpointing", "fused_update"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(
+                    f"{option_name(name)} must be on or off; got {getattr(self, name)!r}: "
+                    "give True or False"
+                )
         if self.precision not in PRECISIONS:
             raise ConfigError(
                 f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}"
@@ -313,6 +318,21 @@ class TrainConfig:
             raise ConfigError(
                 f"--warmup must not exceed --steps; got --warmup {self.warmup} and "
                 f"--steps {self.steps}: lower the one or raise the other"
+            )
+
+        self._check_fused_update()
+
+    def _check_fused_update(self) -> None:
+        """What needs all gradients at once."""
+        if self.fused_update and self.clip:
+            raise ConfigError(
+                "--fused-update excludes --clip, as the norm needs all gradients before the first "
+                f"update; got --clip {self.clip:g}: give --clip 0"
+            )
+        if self.fused_update and self.accumulate > 1:
+            raise ConfigError(
+                "--fused-update excludes --accumulate, as it updates after every batch; got "
+                f"--accumulate {self.accumulate}: give one of them"
             )
 
     def replace(self, **changes: Any) -> TrainConfig:

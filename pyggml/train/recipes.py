@@ -35,8 +35,9 @@ from .trainer import FitResult, Trainer
 __all__ = ["LLMRun"]
 
 _log = logging.getLogger("pyggml.train")
-# Weights, gradients and AdamW's two moments, four bytes each.
-_BYTES_PER_PARAMETER = 16
+# Weights, AdamW's two moments and, unless each is used at once, gradients, four bytes each.
+_BYTES_PER_PARAMETER = 12
+_BYTES_PER_GRADIENT = 4
 # Cool enough that a model of a million parameters keeps to what it knows.
 _SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
 
@@ -88,7 +89,9 @@ class LLMRun:
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
         where = _choose_device(config)
-        _check_estimate(estimate_parameters(self.arch, sizes), cache_bytes(sizes), where)
+        per_parameter = _BYTES_PER_PARAMETER + _BYTES_PER_GRADIENT * (not config.fused_update)
+        count = estimate_parameters(self.arch, sizes)
+        _check_estimate(count, count * per_parameter, cache_bytes(sizes), where)
         if sizes.context >= 2**32:
             raise ConfigError(
                 f"--context must be below {2**32}, as GGUF files have it; got {sizes.context}: "
@@ -105,6 +108,7 @@ class LLMRun:
             decay_groups(self.model, config.weight_decay),
             lr=config.lr,
             betas=(0.9, config.beta2),
+            fused_update=config.fused_update,
         )
         self.trainer = Trainer(
             self.model,
@@ -338,9 +342,9 @@ def _choose_device(config: TrainConfig) -> Device:
     return where
 
 
-def _check_estimate(parameters: int, cache: int, where: Device) -> None:
+def _check_estimate(parameters: int, needed: int, cache: int, where: Device) -> None:
     """Refuse a model whose weights or context alone do not fit, before any is made."""
-    needed, free = parameters * _BYTES_PER_PARAMETER, where.memory_free
+    free = where.memory_free
     if free and needed > free:
         raise OutOfMemoryError(
             f"train: {parameters:,} parameters need {format_bytes(needed)} with gradients and "

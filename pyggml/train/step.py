@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..anomaly import LossError
 from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
@@ -24,7 +25,15 @@ LossFunction = Callable[[Any, Tensor, Tensor], Tensor]
 
 
 class NonFiniteError(ArithmeticError):
-    """A loss or gradient was infinite or not a number; no parameter was changed."""
+    """A loss or gradient was infinite or not a number.
+
+    Attributes:
+        spoiled: parameters were changed all the same, as `fused_update` may; else none was.
+    """
+
+    def __init__(self, message: str, spoiled: bool = False):
+        super().__init__(message)
+        self.spoiled = spoiled
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class _Recorded:
     targets: Tensor
     loss: Tensor
     graph: Graph
+    squares: Tensor | None = None
 
 
 class TrainStep:
@@ -72,6 +82,9 @@ class TrainStep:
 
     The loss of a step is the mean over all its tokens, however they are divided into batches:
     accumulating four batches of eight sequences equals one batch of thirty-two.
+
+    An optimizer with `fused_update` is let do its work in the backward, where each gradient comes
+    by: with the same bits, without a buffer for gradients, without clipping and accumulating.
 
     Args:
         model: the model; its parameters are the optimizer's.
@@ -85,6 +98,9 @@ class TrainStep:
     Attributes:
         runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
             run sets it to have the masks that it would have had.
+
+    Raises:
+        ValueError: clip with an optimizer that has `fused_update`.
 
     Example:
         >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
@@ -105,6 +121,12 @@ class TrainStep:
         self.optimizer = optimizer
         self.clip = clip or None
         self.runs = 0
+        self._fused = bool(getattr(optimizer, "fused_update", False))
+        if self._fused and self.clip is not None:
+            raise ValueError(
+                "TrainStep: clip must be None or 0 with an optimizer that has fused_update=True, "
+                f"as the norm needs all gradients before the first update; got {clip}"
+            )
         self._loss = loss
         self._dropout = DropoutStream(seed)
         self._precision = precision
@@ -128,11 +150,18 @@ class TrainStep:
             ids = zeros(shape, "i32", device=self._device)
             targets = zeros(shape, "i32", device=self._device)
             loss = self._record_loss(ids, targets, gradients)
+            outputs, effects, squares = [loss], [], None
+            if gradients and self._fused:
+                effects, squares = self.optimizer.recorded_update()
+                outputs.append(squares)
             if gradients:
-                graph = Graph([loss], loss=loss, grads=self.optimizer.grads, loss_grad=self._scale)
+                grads = self.optimizer.grads
+                graph = Graph(
+                    outputs, effects=effects, loss=loss, grads=grads, loss_grad=self._scale
+                )
             else:
-                graph = Graph([loss])
-            recorded = _Recorded(ids, targets, loss, graph)
+                graph = Graph(outputs)
+            recorded = _Recorded(ids, targets, loss, graph, squares)
             self._recorded[(shape, gradients)] = recorded
         return recorded
 
@@ -204,14 +233,18 @@ class TrainStep:
             lr: learning rate; None keeps the optimizer's.
 
         Raises:
-            ValueError: no batch, no target, or a token that is not in the vocabulary.
-            NonFiniteError: the loss or a gradient is not finite; no parameter was changed.
+            ValueError: no batch, no target, or a token that is not in the vocabulary; several
+                batches with `fused_update`.
+            NonFiniteError: the loss or a gradient is not finite; no parameter was changed, but for
+                `fused_update` with a finite loss.
         """
         tokens = sum(self.check(batch) for batch in batches)
         if not tokens:
             raise ValueError("TrainStep: a step needs at least one target that counts; got none")
-        self.optimizer.zero_grad()
         self._scale.copy_(np.float32(1.0 / tokens))
+        if self._fused:
+            return self._fused_step(batches, tokens, lr)
+        self.optimizer.zero_grad()
         total = 0.0
         for batch in batches:
             total += self._run(batch, gradients=True)
@@ -225,3 +258,24 @@ class TrainStep:
             self.optimizer.zero_grad()
             raise NonFiniteError("the gradients must be finite; got NaN or infinity") from error
         return StepResult(loss, tokens, float(norm))
+
+    def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
+        """One run that computes the gradients and updates by them."""
+        if len(batches) != 1:
+            raise ValueError(
+                "TrainStep: an optimizer that has fused_update=True updates after every batch; "
+                f"got {len(batches)} batches: give one, or make the optimizer without it"
+            )
+        try:
+            with self.optimizer.updating(lr):
+                loss = self._run(batches[0], gradients=True) / tokens
+        except LossError as error:
+            raise NonFiniteError(
+                "the loss must be finite; got NaN or infinity", error.spoiled
+            ) from error
+        recorded = self._get(batches[0][0].shape, gradients=True)
+        assert recorded.squares is not None
+        squares = float(recorded.graph.read(recorded.squares).reshape(()))
+        if not math.isfinite(squares):
+            raise NonFiniteError("the gradients must be finite; got NaN or infinity", True)
+        return StepResult(loss, tokens, math.sqrt(squares))

@@ -32,7 +32,7 @@ _SPEED_STEPS = 20
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the parameters are those of the last good step."""
+    """Training cannot go on; the message says whether the parameters are still good."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,11 @@ class Trainer:
         data: dict[str, Any] | None = None,
     ):
         self.config = config or TrainConfig()
+        if optimizer.fused_update != self.config.fused_update:
+            raise ValueError(
+                "Trainer: optimizer and config must agree on fused_update; "
+                f"got {optimizer.fused_update} and {self.config.fused_update}"
+            )
         self.model = model
         self.optimizer = optimizer
         self.loader = loader
@@ -144,10 +149,9 @@ class Trainer:
             x, _ = next(self._eval_batches())
             activations += self._train_step.record(x.shape, gradients=False).memory_bytes
         parameters = sum(p.nbytes for p in self.model.parameters())
-        gradients = sum(g.nbytes for g in self.optimizer.grads.values())
         return MemoryPlan(
             parameters,
-            gradients,
+            self.optimizer.grad_nbytes,
             self.optimizer.nbytes,
             activations,
             self.model.parameters()[0].device.name,
@@ -226,10 +230,15 @@ class Trainer:
             where = f"the last checkpoint is {self.last_checkpoint}"
         else:
             where = "there is no checkpoint yet"
+        state = f"the parameters are those of step {self.step}"
+        if error.spoiled:
+            state = "the parameters are spoiled, as --fused-update had changed them by then"
+        clip = "run without --fused-update and with --clip 1"
+        if not self.config.fused_update:
+            clip = "lower --clip"
         return (
-            f"train: {error} at step {self.step + 1}; the parameters are those of step "
-            f"{self.step}, {where}: lower --lr {self.config.lr:g}, lengthen --warmup, "
-            "or lower --clip"
+            f"train: {error} at step {self.step + 1}; {state}, {where}: "
+            f"lower --lr {self.config.lr:g}, lengthen --warmup, or {clip}"
         )
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> EvalMetrics | None:

@@ -90,6 +90,20 @@ def test_gpt2_with_bpe_and_epochs(tmp_path, text_file, cli):
     assert (tmp_path / "run" / "model.gguf").exists()
 
 
+def test_updates_in_the_backward_keep_no_gradients(tmp_path, text_file, cli):
+    first = ["train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", *options()]
+    code, _, err = cli(*first, "--fused-update")
+    assert code == 2
+    assert "--fused-update excludes --clip" in err
+    assert "--clip 0" in err
+    code, out, err = cli(*first, "--fused-update", "--clip", "0")
+    assert code == 0, err
+    assert "gradients 0 B" in out
+    assert "updates in the backward" in out
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert all(line["grad_norm"] > 0 for line in lines if line["kind"] == "train")
+
+
 def test_without_validation(tmp_path, text_file, cli):
     code, out, err = cli(
         "train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run",

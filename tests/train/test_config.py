@@ -62,6 +62,12 @@ BAD = [
     ({"heads": 4, "kv_heads": 3}, ["--kv-heads must divide --heads", "3", "4"]),
     ({"seq_len": 65, "context": 64}, ["--seq-len", "--context", "65", "64"]),
     ({"steps": 5, "warmup": 6}, ["--warmup", "--steps"]),
+    ({"fused_update": 1}, ["--fused-update", "on or off", "got 1"]),
+    ({"fused_update": True}, ["--fused-update excludes --clip", "--clip 1", "--clip 0"]),
+    (
+        {"fused_update": True, "clip": 0.0, "accumulate": 2},
+        ["--fused-update excludes --accumulate", "--accumulate 2"],
+    ),
 ]
 
 

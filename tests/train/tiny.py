@@ -35,7 +35,8 @@ def make_trainer(tmp_path=None, callbacks=(), arch="llama", ids=None, **options)
     config = TrainConfig(**{**settings, **options})
     model = make_model(arch, config.seed)
     train, validation = TokenDataset(tokens() if ids is None else ids, SEQ_LEN).split(0.2)
-    optimizer = AdamW(decay_groups(model, config.weight_decay), lr=config.lr)
+    groups = decay_groups(model, config.weight_decay)
+    optimizer = AdamW(groups, lr=config.lr, fused_update=config.fused_update)
     loader = Loader(train, config.batch_size, seed=config.seed)
     folder = None if tmp_path is None else tmp_path / "checkpoints"
     return Trainer(

@@ -90,14 +90,16 @@ def update(
     targets: jax.Array,
 ) -> tuple[Params, Params, Params, jax.Array]:
     value, grads = jax.value_and_grad(partial(loss, spec))(params, ids, targets)
-    total = jnp.sqrt(sum(jnp.vdot(g, g) for g in grads.values()))
-    factor = jnp.minimum(1.0, shared.CLIP / (total + 1e-6))
+    if spec.clip is not None:
+        total = jnp.sqrt(sum(jnp.vdot(g, g) for g in grads.values()))
+        factor = jnp.minimum(1.0, spec.clip / (total + 1e-6))
+        grads = {name: g * factor for name, g in grads.items()}
     b1, b2 = shared.BETAS
     new: Params = {}
     new_m: Params = {}
     new_v: Params = {}
     for name, p in params.items():
-        g = grads[name] * factor
+        g = grads[name]
         new_m[name] = b1 * m[name] + (1 - b1) * g
         new_v[name] = b2 * v[name] + (1 - b2) * g * g
         step = new_m[name] / (1 - b1**count)

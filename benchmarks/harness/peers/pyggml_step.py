@@ -62,8 +62,10 @@ class Step:
         self.model = build_model(spec)
         marks.append(time.perf_counter())
         groups = decay_groups(self.model, shared.WEIGHT_DECAY)
-        self.optimizer = AdamW(groups, shared.LR, shared.BETAS, shared.EPS)
-        self._step = TrainStep(self.model, self.optimizer, shared.CLIP)
+        self.optimizer = AdamW(
+            groups, shared.LR, shared.BETAS, shared.EPS, fused_update=spec.fused_update
+        )
+        self._step = TrainStep(self.model, self.optimizer, spec.clip)
         marks.append(time.perf_counter())
         self._batch = shared.batch(spec)
         with recording:
@@ -94,7 +96,7 @@ class Step:
         weights = sum(p.nbytes for p in self.model.parameters())
         return {
             "parameters": weights,
-            "gradients": sum(g.nbytes for g in self.optimizer.grads.values()),
+            "gradients": self.optimizer.grad_nbytes,
             "optimizer": self.optimizer.nbytes,
             "activations": self.graph.memory_bytes,
         }

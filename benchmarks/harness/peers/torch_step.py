@@ -102,6 +102,7 @@ class Step:
         )
         self._loss = torch.compile(self.model) if self.compiled else self.model
         self._params = params
+        self._clip = spec.clip
         self._bf16 = spec.dtype == "bf16"
         self._batch = shared.batch(spec)
 
@@ -110,7 +111,8 @@ class Step:
         with torch.autocast("cpu", torch.bfloat16) if self._bf16 else contextlib.nullcontext():
             loss = self._loss(ids, targets)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._params, shared.CLIP)
+        if self._clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._params, self._clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Effects in the midst of a graph: as soon as they can, and no result differs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ._lib import ffi, lib
+
+__all__ = ["address", "sources", "weave"]
+
+_MOVES = (
+    lib.GGML_OP_NONE,
+    lib.GGML_OP_RESHAPE,
+    lib.GGML_OP_VIEW,
+    lib.GGML_OP_PERMUTE,
+    lib.GGML_OP_TRANSPOSE,
+)
+# Sources that an op overwrites besides what it is a view of.
+_OVERWRITES = {lib.GGML_OP_OPT_STEP_ADAMW: (0, 2, 3), lib.GGML_OP_OPT_STEP_SGD: (0,)}
+
+
+def address(ptr: Any) -> int:
+    """A header's address, by which it is known."""
+    return int(ffi.cast("uintptr_t", ptr))
+
+
+def sources(ptr: Any) -> list[Any]:
+    """The headers that an op names: its operands, and what it is a view of."""
+    found = [ptr.src[i] for i in range(lib.GGML_MAX_SRC) if ptr.src[i] != ffi.NULL]
+    return found + ([ptr.view_src] if ptr.view_src != ffi.NULL else [])
+
+
+def _memory(ptr: Any) -> int:
+    """What tells one tensor's memory from another's: views share their source's."""
+    root = ptr.view_src if ptr.view_src != ffi.NULL else ptr
+    # Two headers may be of one stored tensor; others have no memory before the graph is planned.
+    return address(root.data if root.buffer != ffi.NULL else root)
+
+
+def _accesses(ptr: Any) -> Iterator[tuple[int, bool]]:
+    """Each memory that an op reads or writes, and whether it writes."""
+    written = _OVERWRITES.get(ptr.op, ())
+    for i in range(lib.GGML_MAX_SRC):
+        if ptr.src[i] != ffi.NULL:
+            yield _memory(ptr.src[i]), i in written
+    if ptr.view_src != ffi.NULL and ptr.op not in _MOVES:
+        yield _memory(ptr), True
+
+
+class _Order:
+    """When each op is done, and the last access to each memory so far."""
+
+    def __init__(self) -> None:
+        self.done: dict[int, int] = {}
+        self._touched: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+
+    def earliest(self, ptr: Any, least: int) -> int:
+        """The place after which `ptr` finds what it reads, and takes nothing from anybody."""
+        known = [self.done.get(address(s), -1) for s in sources(ptr)]
+        for memory, writes in _accesses(ptr):
+            known.append((self._touched if writes else self._written).get(memory, -1))
+        return max([least, *known])
+
+    def put(self, ptr: Any, at: int) -> None:
+        """Note that `ptr` is computed at this place."""
+        self.done[address(ptr)] = at
+        for memory, writes in _accesses(ptr):
+            self._touched[memory] = max(at, self._touched.get(memory, -1))
+            if writes:
+                self._written[memory] = max(at, self._written.get(memory, -1))
+
+
+def weave(order: Sequence[Any], effects: Sequence[Any], least: int) -> list[Any]:
+    """Put each effect right after the last op that it must wait for.
+
+    That is the last one that makes what the effect reads, or that reads what it overwrites; all
+    results are those of doing the effects in their order at the end.
+
+    Args:
+        order: headers in the order of computing.
+        effects: headers that would follow, sources first.
+        least: place in `order` that all effects come after.
+
+    Returns:
+        All headers in their new order.
+    """
+    known = _Order()
+    for i, ptr in enumerate(order):
+        known.put(ptr, i)
+    waiting: dict[int, list[Any]] = {}
+    for ptr in effects:
+        at = known.earliest(ptr, least)
+        known.put(ptr, at)
+        waiting.setdefault(at, []).append(ptr)
+    woven: list[Any] = []
+    for i, ptr in enumerate(order):
+        woven.append(ptr)
+        woven += waiting.get(i, [])
+    return woven
