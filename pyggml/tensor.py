@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -70,14 +70,36 @@ class Tensor(Operators):
         [[5.0, 11.0], [11.0, 25.0]]
     """
 
-    __slots__ = ("__weakref__", "_node", "_value", "dtype", "shape")
+    __slots__ = ("__weakref__", "_dtype", "_node", "_shape", "_value")
     __array_ufunc__ = None  # ndarray + Tensor asks Tensor
 
     def __init__(self, node: Node):
         self._node = node
         self._value: np.ndarray | None = None
-        self.shape = node.shape
-        self.dtype = as_dtype(int(node.ptr.type))
+        self._shape = node.shape
+        self._dtype = as_dtype(int(node.ptr.type))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, outermost first."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"shape: a tensor's own, {self._shape}, stays; use y = x.reshape({value!r})"
+        )
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"dtype: a tensor's own, {self._dtype.name}, stays; use y = x.astype({str(value)!r})"
+        )
 
     @property
     def node(self) -> Node:

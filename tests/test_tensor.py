@@ -274,3 +274,27 @@ def test_threads_record_and_compute_at_once() -> None:
     for t in threads:
         t.join()
     assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cure"),
+    [
+        ("shape", (2, 2), r"x\.reshape\(\(2, 2\)\)"),
+        ("dtype", "f16", r"x\.astype\('f16'\)"),
+        ("device", "cpu", ""),
+        ("ndim", 2, ""),
+        ("size", 9, ""),
+        ("nbytes", 9, ""),
+        ("node", None, ""),
+        ("ptr", None, ""),
+        ("buffer", None, ""),
+        ("is_stored", False, ""),
+    ],
+)
+def test_what_a_tensor_is_cannot_be_assigned(name, value, cure) -> None:
+    x = pg.ones((4,))
+    for t in (x, x * 2.0):
+        with pytest.raises(AttributeError, match=cure):
+            setattr(t, name, value)
+        assert t.shape == (4,)
+        assert t.dtype.name == "f32"
