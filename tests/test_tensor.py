@@ -281,14 +281,14 @@ def test_threads_record_and_compute_at_once() -> None:
     [
         ("shape", (2, 2), r"x\.reshape\(\(2, 2\)\)"),
         ("dtype", "f16", r"x\.astype\('f16'\)"),
-        ("device", "cpu", ""),
-        ("ndim", 2, ""),
-        ("size", 9, ""),
-        ("nbytes", 9, ""),
-        ("node", None, ""),
-        ("ptr", None, ""),
-        ("buffer", None, ""),
-        ("is_stored", False, ""),
+        ("device", "cpu", "."),
+        ("ndim", 2, "."),
+        ("size", 9, "."),
+        ("nbytes", 9, "."),
+        ("node", None, "."),
+        ("ptr", None, "."),
+        ("buffer", None, "."),
+        ("is_stored", False, "."),
     ],
 )
 def test_what_a_tensor_is_cannot_be_assigned(name, value, cure) -> None:
