@@ -120,7 +120,14 @@ CASES: list[Case] = [
     Case("clamp", ops.clamp, np.clip, ((4, 9),), extra=(-1.0, 0.5), away_from=(-1.0, 0.5)),
     Case("pow", ops.pow, np.power, ((4, 3),), extra=(3,)),
     Case("pow", ops.pow, np.power, ((4, 3),), extra=(-2,), low=0.5),
-    Case("pow", ops.pow, np.power, ((4, 3),), extra=(1.7,), low=0.5),
+    *(
+        Case("pow", ops.pow, np.power, ((4, 3),), extra=(n,), low=0.5)
+        for n in (0.7, 1.7, 6.5, -1.5, -66, -70.5)
+    ),
+    *(
+        Case("pow", ops.pow, np.power, ((4, 3),), extra=(n,), low=-1.1, high=1.1, away_from=(0,))
+        for n in (0, 65, 100, -3)
+    ),
     *(
         case
         for name, act in [

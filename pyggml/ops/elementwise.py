@@ -39,6 +39,11 @@ __all__ = [
     "unary",
 ]
 
+# Above this the products' rounding errors exceed those of a logarithm.
+_MOST_PRODUCTS = 64
+_FLT_MIN = 2.0**-126
+_FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
+
 
 def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Tensor:
     like = a if isinstance(a, Tensor) else need_tensor(who, "one operand", b)
@@ -126,7 +131,10 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
 
 
 def pow(x: Tensor, exponent: float) -> Tensor:
-    """x to a constant power; negative x only with whole exponents, as in NumPy.
+    """x to a constant power; below 0 NaN with a fraction in the exponent, as in NumPy.
+
+    The gradient at 0 is its limit from above: 0 for exponents above 1, and infinite below. At
+    an infinite x it is NaN for a fraction above 0 and for whole exponents above 64.
 
     Raises:
         TypeError: the exponent is not a number.
@@ -138,21 +146,50 @@ def pow(x: Tensor, exponent: float) -> Tensor:
     n = float(exponent)
     if not math.isfinite(n):
         raise ValueError(f"pow: the exponent must be finite; got {exponent!r}")
+    if n == 0:
+        return scale(clamp(x, -1.0, 1.0), 0.0, 1.0)
     if n == 0.5:
         return sqrt(x)
-    if not n.is_integer() or math.fabs(n) > 64:
-        return exp(scale(log(x), n))
-    if n < 0:
-        return div(1.0, pow(x, -n))
-    if n == 0:
-        return scale(x, 0.0, 1.0)
-    result, square, k = None, x, int(n)
-    while k:
-        if k & 1:
+    if n.is_integer():
+        if math.fabs(n) <= _MOST_PRODUCTS:
+            # 1 / x first: the square's gradient at 0 would be 0 times infinity behind it.
+            return _product(x if n > 0 else div(1.0, x), int(math.fabs(n)))
+        sign = scale(step(neg(x)), -2.0, 1.0)
+        result = _by_logarithm(mul(x, sign), n)
+        return mul(result, sign) if n % 2 else result
+    return _by_logarithm(x, n)
+
+
+def _product(x: Tensor, n: int) -> Tensor:
+    """x to the n by repeated squaring, n > 0."""
+    result, square = None, x
+    while n:
+        if n & 1:
             result = square if result is None else mul(result, square)
-        k >>= 1
-        square = sqr(square) if k else square
+        n >>= 1
+        square = sqr(square) if n else square
     return result  # type: ignore[return-value]
+
+
+def _by_logarithm(x: Tensor, n: float) -> Tensor:
+    """x to the n as exp(n log x); NaN below 0."""
+    n = min(max(n, -_FLT_MAX), _FLT_MAX)
+    if n < 0:
+        return exp(scale(log(x), n))
+    # At 0 the logarithm's gradient would be 0 / 0: it gets another number there, and its result
+    # a factor of 0. No gradient flows through sgn.
+    other = sqr(sgn(x))  # 0 at 0, else 1
+    zero = scale(other, -1.0, 1.0)
+    base = add(x, scale(zero, _FLT_MIN))
+    whole = int(n) if n <= _MOST_PRODUCTS else 0
+    result = exp(scale(log(base), n - whole))
+    if whole:  # fewer digits are lost
+        result = mul(result, _product(base, whole))
+    result = mul(result, other)
+    if n > 1:
+        return result
+    # 0 with an infinite gradient at 0, and with none elsewhere.
+    return add(result, sub(sqrt(add(mul(clamp(x, -1.0, 1.0), zero), other)), other))
 
 
 def unary(who: str, fn: Callable[..., Any], x: Tensor) -> Tensor:

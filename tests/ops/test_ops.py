@@ -100,3 +100,44 @@ def test_opt_step_sgd_is_the_formula(shape: tuple[int, ...], factor: float | Non
     pg.Graph([], effects=[ops.opt_step_sgd(param, pg.tensor(g), hyper)]).run()
     want = w * 0.95 - 0.5 * g * (1.0 if factor is None else factor)
     np.testing.assert_allclose(param.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+# What NumPy's power and its derivative are at 0, below it, and where numbers leave f32's range.
+@pytest.mark.parametrize(
+    ("exponent", "x", "value", "slope"),
+    [
+        (1.5, 0.0, 0.0, 0.0),
+        (2.5, 0.0, 0.0, 0.0),
+        (2.5, -0.0, 0.0, 0.0),
+        (65.5, 0.0, 0.0, 0.0),
+        (0.7, 0.0, 0.0, np.inf),
+        (0.7, -0.0, 0.0, np.inf),
+        (0.25, 0.0, 0.0, np.inf),
+        (-0.5, 0.0, np.inf, -np.inf),
+        (0, 0.0, 1.0, 0.0),
+        (0, np.inf, 1.0, 0.0),
+        (1, 0.0, 0.0, 1.0),
+        (2, 0.0, 0.0, 0.0),
+        (-1, 0.0, np.inf, -np.inf),
+        (-2, 0.0, np.inf, -np.inf),
+        (-2, -0.0, np.inf, np.inf),
+        (-3, 0.0, np.inf, -np.inf),
+        (-20, 1000.0, 0.0, 0.0),
+        (65, 0.0, 0.0, 0.0),
+        (65, -1.0, -1.0, 65.0),
+        (100, -1.0, 1.0, -100.0),
+        (101, -1.0, -1.0, 101.0),
+        (-65, -1.0, -1.0, -65.0),
+        (-66, -1.0, 1.0, 66.0),
+        (1e300, 1.0, 1.0, None),
+        (1.5, -1.0, np.nan, np.nan),
+        (0.7, -1.0, np.nan, np.nan),
+    ],
+)
+def test_pow_at_the_edges(exponent, x, value, slope) -> None:
+    t = pg.tensor([x, 1.0], requires_grad=True)  # beside it, 1 stays what it is
+    y = ops.pow(t, exponent)
+    np.testing.assert_array_equal(y.numpy(), np.float32([value, 1]))
+    if slope is not None:
+        y.sum().backward()
+        np.testing.assert_array_equal(t.grad.numpy(), np.float32([slope, exponent]))
