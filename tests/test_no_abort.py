@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import nn, ops, optim
+from pyggml import models, nn, ops, optim
 
 # The package's `device` is the function.
 device_module = importlib.import_module("pyggml.device")
@@ -316,10 +316,26 @@ def test_what_is_no_tensor_or_function() -> None:
         lambda: pg.value_and_grad(lambda x: x, True),
         lambda: pg.check_grads(lambda x: None, [1.0]),  # type: ignore[arg-type,return-value]
         lambda: pg.check_grads(None, [1.0]),  # type: ignore[arg-type]
-        lambda: pg.ops.linear(pg.ones((2, 3)), pg.ones((4, 3)), 1.0),  # type: ignore[arg-type]
+        lambda: ops.linear(pg.ones((2, 3)), pg.ones((4, 3)), 1.0),  # type: ignore[arg-type]
+        lambda: nn.CausalSelfAttention(8, 2, rope=1),  # type: ignore[arg-type]
+        lambda: models.GPT2(3),  # type: ignore[arg-type]
     ]:
         with pytest.raises(TypeError):
             fn()
+
+
+def test_lengths_that_no_memory_holds() -> None:
+    config = models.GPT2Config(vocab_size=9, context=8, n_embd=8, n_layer=2**40, n_head=2)
+    for fn in [
+        lambda: nn.causal_mask(2**23),
+        lambda: nn.position_ids(2**46),
+        lambda: models.GPT2(config),
+    ]:
+        with pytest.raises(pg.BackendError, match="more than is free"):
+            fn()
+    for length in (0, -1, 1.5, 2**47):
+        with pytest.raises(pg.ShapeError, match=r"at least 1|integers|too many"):
+            nn.causal_mask(length)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("eps", [0.0, -1.0, np.nan, 1e-30])

@@ -14,7 +14,8 @@ import numpy as np
 
 from .. import nn, ops
 from ..device import Device
-from ..errors import FormatError, ShapeError
+from ..device import device as find_device
+from ..errors import BackendError, FormatError, ShapeError
 from ..io import GGUFFile, u32, write_gguf
 from ..recompute import checkpoint
 from ..tensor import Tensor
@@ -49,7 +50,19 @@ class LanguageModel(nn.Module, ABC):
     GGUF_NAMES: ClassVar[dict[str, str]]
 
     def __init__(self, config: Any) -> None:
-        self.config = config
+        who = type(self).__name__
+        if not isinstance(config, self.config_class):
+            wanted = self.config_class.__name__
+            raise TypeError(f"{who}: config must be a {wanted}; got {type(config).__name__}")
+        # What the matrices of the blocks take at least; a million small ones are refused at once.
+        sizes: Any = config
+        size = 8 * sizes.n_layer * sizes.n_embd * (sizes.n_embd + sizes.ffn)
+        if not find_device("cpu").has_memory(size):
+            raise BackendError(
+                f"{who}: {sizes.n_layer} blocks take {size:,} bytes, more than is free;"
+                " use a smaller n_layer or n_embd"
+            )
+        self.config = sizes
         self.checkpointing = False
 
     def _run_block(self, block: Any, x: Tensor, *args: Any) -> Tensor:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,8 +11,10 @@ import numpy as np
 
 from .. import ops
 from ..device import Device
-from ..errors import ShapeError
+from ..device import device as find_device
+from ..errors import BackendError, ShapeError
 from ..ops._check import need_tensor
+from ..storage import check_shape
 from ..tensor import Tensor, tensor
 from . import functional, init
 from .cache import LayerCache
@@ -52,6 +55,13 @@ class Rope:
             raise ValueError(f'Rope: mode must be "neox" or "normal"; got {self.mode!r}')
 
 
+def _check_room(who: str, *shape: int) -> None:
+    """Refuse a constant that is no tensor's, or larger than what is free, before NumPy makes it."""
+    size = 8 * math.prod(check_shape(who, shape))  # and a copy
+    if not find_device("cpu").has_memory(size):
+        raise BackendError(f"{who}: {size:,} bytes are more than is free; use a smaller length")
+
+
 @lru_cache(maxsize=32)
 def causal_mask(length: int, device: Device | None = None, dtype: str = "f32") -> Tensor:
     """Return the constant that hides the future: 0 up to the diagonal, -inf beyond.
@@ -64,10 +74,15 @@ def causal_mask(length: int, device: Device | None = None, dtype: str = "f32") -
     Shape:
         -> (T, T)
 
+    Raises:
+        ShapeError: length is no whole number of at least one.
+        BackendError: more than the memory that is free.
+
     Example:
         >>> causal_mask(2).tolist()
         [[0.0, -inf], [0.0, 0.0]]
     """
+    _check_room("causal_mask", length, length)
     hidden = np.triu(np.full((length, length), -np.inf, np.float32), k=1)
     return tensor(hidden, dtype, device)
 
@@ -75,6 +90,7 @@ def causal_mask(length: int, device: Device | None = None, dtype: str = "f32") -
 @lru_cache(maxsize=32)
 def position_ids(length: int, device: Device | None = None) -> Tensor:
     """Return the constant (T,) i32 tensor 0, 1, ... T - 1, shared like `causal_mask`."""
+    _check_room("position_ids", length)
     return tensor(np.arange(length, dtype=np.int32), device=device)
 
 
@@ -123,6 +139,8 @@ class CausalSelfAttention(Module):
         n_kv_head = n_head if n_kv_head is None else n_kv_head
         check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None)
         check_attention("CausalSelfAttention", attention)
+        if not isinstance(rope, (Rope, type(None))):
+            raise TypeError(f"CausalSelfAttention: rope must be a Rope; got {type(rope).__name__}")
         self.n_head = n_head
         self.n_kv_head = n_kv_head
         self.head_dim = dim // n_head
