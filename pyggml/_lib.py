@@ -7,7 +7,6 @@ the C types; a call of a `lib` function releases the interpreter lock while it r
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import contextlib
 import logging
@@ -31,7 +30,7 @@ except ImportError as error:
         "`pip install .` and start Python in another folder, or `pip install -e .`"
     ) from error
 
-__all__ = ["capture_log", "ffi", "ggml_version", "lib", "patch_count"]
+__all__ = ["capture_log", "ffi", "ggml_version", "lib", "pass_interrupt", "patch_count"]
 
 _logger = logging.getLogger("pyggml.ggml")
 
@@ -78,14 +77,30 @@ class _ThreadLog(threading.local):
 _log = _ThreadLog()
 
 
+# Whether Ctrl-C came while ggml was calling Python. Asking for it again at once would raise it in
+# `_keep_interrupt`, where it would be lost.
+_interrupted = threading.Event()
+
+
 def _keep_interrupt(
     kind: type[BaseException], value: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """C cannot pass an exception on: ask for Ctrl-C again, show anything else."""
+    """C cannot pass an exception on: keep Ctrl-C for `pass_interrupt`, show anything else."""
     if issubclass(kind, KeyboardInterrupt):
-        _thread.interrupt_main()
+        _interrupted.set()
     else:
         traceback.print_exception(kind, value, trace)
+
+
+def pass_interrupt() -> None:
+    """Raise the Ctrl-C that came while ggml was calling Python; for after such a call.
+
+    Raises:
+        KeyboardInterrupt: there was one, and this is the main thread.
+    """
+    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
+        _interrupted.clear()
+        raise KeyboardInterrupt
 
 
 @ffi.def_extern(onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
@@ -126,7 +141,12 @@ def pyggml_abort(message: Any) -> None:
 
 @ffi.def_extern(error=False, onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
 def pyggml_watch(tensor: Any, ask: bool, user_data: Any) -> bool:
-    """The scheduler's callback at each node: passes it to the Python callable in `user_data`."""
+    """The scheduler's callback at each node: passes it to the Python callable in `user_data`.
+
+    After Ctrl-C it asks to see the next node, and there ends the graph.
+    """
+    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
+        return ask
     return bool(ffi.from_handle(user_data)(tensor, ask))
 
 
@@ -151,6 +171,7 @@ def capture_log() -> Iterator[list[str]]:
     finally:
         _log.flush()
         _log.captures.pop()
+    pass_interrupt()
 
 
 def ggml_version() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._lib import ffi, lib
+from ._lib import ffi, lib, pass_interrupt
 from .anomaly import LossGuard, Watcher, is_watching
 from .device import COMPUTE_LOCK, Device, Freer
 from .device import device as find_device
@@ -326,6 +326,8 @@ class Graph:
             FloatingPointError: the graph has gradients of `grad_of`, and its loss is not finite;
                 it stopped there, before any effect.
             BackendError: the device failed.
+            KeyboardInterrupt: Ctrl-C; under `detect_anomaly`, `profile` and with gradients of
+                `grad_of` it ends the graph between two ops, else after the last one.
         """
         if self._sched is None:
             return
@@ -333,11 +335,15 @@ class Graph:
         with COMPUTE_LOCK:
             self._has_run = True
             watcher = self._watcher()
-            if watcher is not None:
+            # Always set: Ctrl-C may have kept an earlier run from taking its own away.
+            if watcher is None:
+                self._watch(ffi.NULL, ffi.NULL)
+            else:
                 self._watch(lib.pyggml_watch, watcher.handle)
             status = lib.ggml_backend_sched_graph_compute(self._sched, self._cgraph)
             if watcher is not None:
                 self._watch(ffi.NULL, ffi.NULL)
+        pass_interrupt()
         if watcher is not None and watcher.error is not None:
             raise watcher.error
         if status != lib.GGML_STATUS_SUCCESS:

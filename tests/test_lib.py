@@ -10,9 +10,11 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import pyggml as pg
 from pyggml import ffi, lib
 from pyggml._lib import capture_log, ggml_version, patch_count
 
@@ -182,3 +184,40 @@ def test_no_search_path_needed() -> None:
         "libpyggml-base",
         "libpyggml-cpu",
     }
+
+
+@pytest.mark.parametrize(
+    ("watch", "module", "inside"),
+    [(pg.detect_anomaly, "anomaly", "_values"), (pg.profile, "profiler", "count_flops")],
+)
+def test_ctrl_c_while_ggml_calls_python(
+    watch: Any, module: str, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def interrupted(ptr: Any) -> None:
+        calls.append(ptr)
+        signal.raise_signal(signal.SIGINT)
+
+    x = pg.ones((4, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"pyggml.{module}.{inside}", interrupted)
+        with pytest.raises(KeyboardInterrupt), watch():
+            ((x @ x) * 2.0 + x).numpy()
+    assert len(calls) == 1  # the graph ended there
+    with watch():
+        assert ((x @ x) + x).numpy().sum() == 80
+    assert (x @ x).numpy().sum() == 64
+
+
+def test_ctrl_c_while_ggml_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(level: int, text: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def captured() -> None:
+        with capture_log(), monkeypatch.context() as patch:
+            patch.setattr("pyggml._lib._log.add", interrupted)
+            log(lib.GGML_LOG_LEVEL_INFO, "words\n")
+
+    with pytest.raises(KeyboardInterrupt):
+        captured()
