@@ -25,6 +25,7 @@ from .errors import (
     DTypeError,
     FormatError,
     GradientError,
+    RecordingError,
     ShapeError,
 )
 from .gradients import check_grads, value_and_grad
@@ -49,6 +50,7 @@ __all__ = [
     "DropoutStream",
     "FormatError",
     "GradientError",
+    "RecordingError",
     "Graph",
     "ShapeError",
     "Tensor",

@@ -12,6 +12,7 @@ from .device import COMPUTE_LOCK
 from .differentiable import walk
 from .graph import Graph, tensor_like
 from .ops.dropout import DropoutStream
+from .recording import Recording
 from .tensor import Tensor, register_hook, tensor
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
@@ -58,7 +59,7 @@ class Compiled:
             inputs = [tensor(t) for t in given]
             for own, t in zip(inputs, given, strict=True):
                 own.requires_grad = t.requires_grad
-            with self._dropout:
+            with self._dropout, Recording("compile", [t.node for t in inputs]):
                 outputs = self._fn(*inputs)
             flat = [outputs] if not isinstance(outputs, (list, tuple)) else list(outputs)
             if not all(isinstance(t, Tensor) for t in flat):

@@ -185,6 +185,8 @@ def _source(node: Node, i: int) -> Node | None:
 
 def _ignored(node: Node) -> Node | None:
     """The source whose parameters ggml does not look for."""
+    if node.ptr.op == lib.GGML_OP_VIEW and node.ptr.src[0] == ffi.NULL:
+        return node.srcs[0]  # detached
     if node.ptr.op == lib.GGML_OP_UNARY:
         return node.srcs[0] if _unary_name(node.ptr) in _FLAT else None
     which = _IGNORED.get(_name(node.ptr))

@@ -9,6 +9,7 @@ __all__ = [
     "DTypeError",
     "FormatError",
     "GradientError",
+    "RecordingError",
     "ShapeError",
 ]
 
@@ -65,5 +66,14 @@ class AnomalyError(ArithmeticError):
 
     Example:
         >>> issubclass(AnomalyError, ArithmeticError)
+        True
+    """
+
+
+class RecordingError(RuntimeError):
+    """A function that is being recorded to run many times does what it would do only once.
+
+    Example:
+        >>> issubclass(RecordingError, RuntimeError)
         True
     """

@@ -12,6 +12,7 @@ from .device import COMPUTE_LOCK
 from .errors import DTypeError, GradientError, ShapeError
 from .graph import Graph, tensor_like
 from .ops.dropout import DropoutStream
+from .recording import Recording
 from .tensor import Tensor, tensor
 
 __all__ = ["check_grads", "value_and_grad"]
@@ -50,7 +51,7 @@ class _Plan:
         self.inputs = [tensor(t) for t in given]
         self.dropout = DropoutStream()
         self.runs = 0
-        with self.dropout:
+        with self.dropout, Recording("value_and_grad", [t.node for t in self.inputs]):
             self.loss = _scalar("value_and_grad", fn(*self.inputs))
         wanted = [self.inputs[i] for i in argnums]
         if len({id(t) for t in wanted}) < len(wanted):
@@ -189,7 +190,8 @@ class _Products:
     def __init__(self, fn: Callable[..., Tensor], given: Sequence[np.ndarray], weight: Tensor):
         self._given = given
         self._inputs = [tensor(x) for x in given]
-        self._out = fn(*self._inputs)
+        with Recording("check_grads", [t.node for t in self._inputs]):
+            self._out = fn(*self._inputs)
         self._graph = Graph([self._out])
         self._weight = weight.numpy().astype(np.float64)
 

@@ -29,6 +29,7 @@ from .order import address as _address
 from .order import weave
 from .profiler import Recorder, active_profile
 from .recompute import check_repeatable, rewrite
+from .recording import check_read
 from .storage import ne_of, read
 from .tensor import Tensor, full, record, tensor, zeros_group
 
@@ -377,6 +378,7 @@ class Graph:
             raise KeyError("read: the tensor is not among the graph's outputs; name it there")
         if source.buffer is not None:
             return Tensor(source).numpy()
+        check_read(source)
         if not self._has_run:
             raise BackendError("read: the graph has not run yet; call run() first")
         return read(source, self._clones[_address(source.ptr)])

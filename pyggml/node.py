@@ -19,7 +19,7 @@ from .memory import has_room
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-__all__ = ["Arena", "Node", "recorder"]
+__all__ = ["Arena", "Node", "caller", "recorder"]
 
 _PACKAGE = __name__.partition(".")[0]
 _ARENA_TENSORS = 256
@@ -48,7 +48,8 @@ class Arena:
         self.left = n_tensors
 
 
-def _caller() -> tuple[str, int]:
+def caller() -> tuple[str, int]:
+    """File and line of the first caller outside of this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -95,8 +96,7 @@ class Node:
         self.requires_grad = requires_grad
         self.grad: Tensor | None = None
         self.hooks: list[Callable[[Tensor], Any]] = []
-        # File and line of the caller outside of this package.
-        self.origin = _caller()
+        self.origin = caller()
         # Row numbers kept here must be below this: ggml's row ops abort on others.
         self.limit: int | None = None
         # Whether the backward reads the result of the forward, or computes it again.

@@ -11,13 +11,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import dtypes
-from ._lib import lib
+from ._lib import ffi, lib
 from .device import COMPUTE_LOCK, Buffer, Device
 from .device import device as find_device
 from .dtypes import DType, as_dtype
 from .errors import BackendError, DTypeError, FormatError, ShapeError
 from .node import Node, recorder
 from .operators import Operators
+from .recording import check_read, check_write, is_input, outer
 from .storage import (
     MAX_DIMS,
     allocate,
@@ -205,7 +206,13 @@ class Tensor(Operators):
     # Reading and writing
 
     def numpy(self) -> np.ndarray:
-        """Copy the numbers out, computing what is needed first; bf16 comes as float32."""
+        """Copy the numbers out, computing what is needed first; bf16 comes as float32.
+
+        Raises:
+            RecordingError: a function is being recorded to run many times (`compile`,
+                `value_and_grad`, …), and the numbers depend on its inputs.
+        """
+        check_read(self._node)
         if self._value is not None:
             return np.array(self._value)
         if self.is_stored:
@@ -250,6 +257,7 @@ class Tensor(Operators):
             raise BackendError("copy_: only stored tensors can be written; this is a recorded op")
         if array.shape != self.shape:
             raise ShapeError(f"copy_: shape must be {self.shape}; got {array.shape}")
+        check_write("copy_", self._node)
         if self._node.limit is not None:
             self._node.check_rows("copy_", array, self._node.limit)
         write(self._node, dtypes.encode(array, self.dtype, "copy_"))
@@ -259,14 +267,28 @@ class Tensor(Operators):
         """Set a stored tensor to zero."""
         if not self.is_stored:
             raise BackendError("zero_: only stored tensors can be written; this is a recorded op")
+        check_write("zero_", self._node)
         self.device.check()
         with COMPUTE_LOCK:
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
 
     def detach(self) -> Tensor:
-        """The same numbers without a way back for gradients (computed now if recorded)."""
-        if self.is_stored and not self.requires_grad:
+        """The same numbers without a way back for gradients.
+
+        A recorded tensor is computed now; in a function that is being recorded to run many times
+        (`compile`, `value_and_grad`, …) at each of its runs.
+        """
+        constant = self.is_stored and not self.requires_grad
+        if outer() is not None and not (constant and not is_input(self._node)):
+            # What shares memory may get its own when the graph is made: a copy stays the same.
+            alone = self.is_stored or self.ptr.view_src == ffi.NULL
+            source = self if alone else record(lib.ggml_cont, [self], self.shape)
+            cut = record(lib.ggml_view_tensor, [source], self.shape, False)
+            # A view that names no operand: ggml looks for no parameter behind it.
+            cut.ptr.op = lib.GGML_OP_VIEW
+            return cut
+        if constant:
             return self
         return tensor(self.numpy(), self.dtype, self.device)
 
@@ -307,6 +329,7 @@ class Tensor(Operators):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_stored:
+            check_read(self._node)
             node, trained = self._node, self.requires_grad
         elif self.requires_grad:
             raise TypeError(

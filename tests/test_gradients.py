@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import AnomalyError, DTypeError, GradientError, ShapeError, ops
+from pyggml import AnomalyError, DTypeError, GradientError, RecordingError, ShapeError, ops
 from pyggml.optim import SGD
 
 
@@ -117,3 +117,103 @@ def test_nan_in_a_parameter_is_found() -> None:
     w = pg.tensor([np.nan, 1.0], requires_grad=True)
     with pg.detect_anomaly(), pytest.raises(AnomalyError, match="made NaN"):
         (w * 2.0).sum().backward()
+
+
+def square_and_detached(x: pg.Tensor) -> pg.Tensor:
+    return (x * x.detach() + (x * 3.0).T.detach().T * x).sum()
+
+
+def test_detach_cuts_what_is_recorded_and_is_computed_anew() -> None:
+    both = pg.value_and_grad(square_and_detached)
+    for x in (np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])):
+        value, grad = both(x)
+        assert value.item() == 4 * (x * x).sum()
+        np.testing.assert_array_equal(grad.numpy(), 4 * x)
+    compiled = pg.compile(lambda x: (x * 1.0).detach() * x)
+    for wanted in (False, True):
+        for x in (np.array([1.0, 2.0]), np.array([3.0, 4.0])):
+            got = compiled(pg.tensor(x, requires_grad=wanted))
+            np.testing.assert_array_equal(got.numpy(), x * x)
+
+
+def test_detach_of_everything_and_under_checkpoint() -> None:
+    _, grad = pg.value_and_grad(lambda x: x.detach().sum())([1.0, 2.0])
+    assert grad.tolist() == [0, 0]
+    fn = pg.value_and_grad(
+        lambda x: pg.checkpoint(lambda h: (ops.exp(h).detach() * h).sum(), x * 2.0)
+    )
+    for x in (np.array([0.5, 1.0]), np.array([0.25, 0.75])):
+        np.testing.assert_allclose(fn(x)[1].numpy(), 2 * np.exp(2 * x), rtol=1e-5)
+
+
+def test_detach_of_a_parameter_that_a_recorded_function_reads() -> None:
+    w = pg.tensor([1.0, 2.0], requires_grad=True)
+    compiled = pg.compile(lambda x: x * w.detach())
+    assert compiled([1.0, 1.0]).tolist() == [1, 2]
+    w.copy_([3.0, 4.0])
+    assert compiled([1.0, 1.0]).tolist() == [3, 4]
+
+
+READS = {
+    "numpy": lambda x: (x * 2.0).numpy(),
+    "input": lambda x: x.numpy(),
+    "item": lambda x: x.sum().item(),
+    "float": lambda x: float(x.sum()),
+    "if": lambda x: 1 if x.sum() else 0,
+    "array": np.asarray,
+    "copy": lambda x: pg.tensor(x * 2.0),
+    "pickle": lambda x: x.__reduce__(),
+    "detached": lambda x: x.detach().tolist(),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("how", [pg.value_and_grad, pg.compile], ids=["value_and_grad", "compile"])
+def test_a_recorded_function_does_not_read_what_depends_on_its_inputs(how, read) -> None:
+    def fn(x: pg.Tensor) -> pg.Tensor:
+        read(x)
+        return (x * x).sum()
+
+    with pytest.raises(RecordingError, match=rf"{how.__name__}: .* at .*test_gradients\.py:\d+"):
+        how(fn)([1.0, 2.0])
+    x = pg.tensor([1.0, 2.0])  # elsewhere all can be read
+    read(x)
+
+
+def test_check_grads_does_not_let_its_function_read() -> None:
+    with pytest.raises(RecordingError, match="read it after the call"):
+        pg.check_grads(lambda x: x * float(x.sum()), [1.0, 2.0])
+
+
+def test_a_recorded_function_may_read_constants() -> None:
+    w = pg.tensor([3.0], requires_grad=True)
+    h = pg.tensor([2.0]) * 2.0
+    fn = pg.value_and_grad(lambda x: (x * w.item() * h.item()).sum())
+    assert fn([1.0, 2.0])[1].tolist() == [12, 12]
+
+
+def test_a_recorded_function_does_not_write_its_inputs() -> None:
+    for write in (lambda x: x.copy_([0.0]), lambda x: x.zero_()):
+        with pytest.raises(RecordingError, match="must not write its inputs"):
+            pg.compile(lambda x, write=write: write(x) * 1.0)([1.0])
+    with pytest.raises(ValueError, match="cpy: dst must not be an input"):
+        pg.compile(lambda x: ops.cpy(x * 2.0, x[0:1]))([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_set_rows_copies_the_input_of_a_recorded_function(wanted) -> None:
+    d, s = np.arange(1.0, 7.0).reshape(3, 2), np.array([[9.0, 10.0]])
+    ids = pg.tensor([1])
+    new = d.copy()
+    new[1] = s
+
+    def fn(d: pg.Tensor, s: pg.Tensor) -> pg.Tensor:
+        return (ops.set_rows(d, s, ids) * d).sum()
+
+    given = pg.tensor(d, requires_grad=wanted)
+    for _ in range(2):
+        value, grads = pg.value_and_grad(fn, [0, 1])(given, s)
+        assert value.item() == pg.compile(fn)(given, s).item() == (new * d).sum()
+        np.testing.assert_array_equal(grads[0].numpy(), new + d * (np.arange(3) != 1)[:, None])
+        np.testing.assert_array_equal(grads[1].numpy(), d[1:2])
+    np.testing.assert_array_equal(given.numpy(), d)

@@ -21,6 +21,7 @@ LAYERS = [
     {"dtypes", "order"},
     {"device", "precision"},
     {"node"},
+    {"recording"},
     {"storage", "operators"},
     {"tensor"},
     {"ops", "differentiable"},

@@ -6,6 +6,8 @@ from __future__ import annotations
 from .._lib import lib
 from ..errors import DTypeError, ShapeError
 from ..node import Node
+from ..recording import is_input
+from ..storage import read
 from ..tensor import Tensor, record
 from ._check import contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
@@ -21,7 +23,7 @@ def check_row_numbers(who: str, rows: Tensor, limit: int) -> None:
     while node.buffer is None and node.ptr.op in _VIEWS:
         node = node.srcs[0]
     if node.buffer is not None:
-        node.check_rows(who, Tensor(node).numpy(), limit)
+        node.check_rows(who, read(node), limit)
         node.limit = limit if node.limit is None else min(limit, node.limit)
     elif node.limit is None or node.limit > limit:
         raise ShapeError(
@@ -74,8 +76,9 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
 def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
     """Write rows into a tensor when the graph runs.
 
-    A stored `dst` that requires no gradient is written in place; another one is copied first, and
-    gets the gradient of the rows that were not overwritten.
+    A stored `dst` that requires no gradient is written in place; another one, and an input of a
+    function that is being recorded (`compile`, `value_and_grad`, …), is copied first, and gets the
+    gradient of the rows that were not overwritten.
 
     Args:
         dst: f32; stored, also f16 or bf16.
@@ -98,7 +101,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
         need_tensor("set_rows", name, x)
     need_ndim("set_rows", "dst", dst, 2, 3, 4)
     need_dtype("set_rows", "src", src, "f32")
-    in_place = dst.is_stored and not dst.requires_grad
+    in_place = dst.is_stored and not dst.requires_grad and not is_input(dst.node)
     need_dtype("set_rows", "dst", dst, *(("f32", "f16", "bf16") if in_place else ("f32",)))
     need_dtype("set_rows", "rows", rows, "i64", "i32")
     lead = dst.shape[:-2]
@@ -133,7 +136,8 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
     Raises:
         ShapeError: the shapes differ.
         DTypeError: a dtype is not f32, f16 or bf16.
-        ValueError: dst is not stored, nor a view of what is, or it requires a gradient.
+        ValueError: dst is not stored, nor a view of what is, or it requires a gradient, or it is
+            an input of a function that is being recorded.
 
     Source: ggml_cpy.
     """
@@ -151,4 +155,9 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
         root = root.srcs[0]
     if root.buffer is None:
         raise ValueError("cpy: dst must be stored, or a view of a stored tensor; use t.copy_")
+    if is_input(root):
+        raise ValueError(
+            "cpy: dst must not be an input of the function that is being recorded, which would be"
+            f" overwritten; got shape {dst.shape}: use set_rows, or return src"
+        )
     return record(lib.ggml_cpy, [src, dst], dst.shape, False)

@@ -16,6 +16,7 @@ from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
 from ..precision import autocast
+from ..recording import Recording
 from ..tensor import Tensor, tensor, zeros
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
@@ -170,7 +171,8 @@ class TrainStep:
         before = self.model.training
         self.model.train(training)
         try:
-            with self._dropout, autocast(self._precision) if self._precision else nullcontext():
+            precision = autocast(self._precision) if self._precision else nullcontext()
+            with self._dropout, precision, Recording("TrainStep", [ids.node, targets.node]):
                 return self._loss(self.model, ids, targets)
         finally:
             self.model.train(before)

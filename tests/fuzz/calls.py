@@ -31,7 +31,7 @@ import pyggml as pg
 # What a wrong call may raise; anything else is a check that is missing.
 REFUSALS = (
     *(ValueError, TypeError, IndexError, KeyError, OverflowError, FloatingPointError),
-    *(pg.BackendError, pg.GradientError, pg.AnomalyError),
+    *(pg.BackendError, pg.GradientError, pg.AnomalyError, pg.RecordingError),
 )
 LIMIT_S = 60
 CALLS = (

@@ -241,6 +241,7 @@ TOP = {
 }
 NOT_CALLED = {
     *("AnomalyError", "BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"),
+    "RecordingError",
     *("Compiled", "DType", "Device", "DropoutStream", "Tensor"),  # made by what is called
     *("default_device", "devices", "get_threads", "ggml_version", "patch_count"),  # take nothing
     *("random_generator", "bf16_products"),
