@@ -11,7 +11,7 @@ import numpy as np
 
 from ._lib import ffi, lib, pass_interrupt
 from .anomaly import LossGuard, Watcher, is_watching
-from .device import COMPUTE_LOCK, Device, Freer
+from .device import COMPUTE_LOCK, Device, Freer, get_threads
 from .device import device as find_device
 from .differentiable import (
     backward_headers,
@@ -48,6 +48,7 @@ _TENSORS_PER_GRADIENT = 16
 _HEADERS_SPARE = 256
 # ggml_backend_sched_new: 2 · GGML_SCHED_MAX_SPLIT_INPUTS headers for each tensor of the graph.
 _SCHED_HEADERS = 60
+_SCHED_SPARE_BYTES = 2**20
 
 
 class Graph:
@@ -285,25 +286,33 @@ class Graph:
             return
         backends = [where.backend for where in self._devices()]
         handles = ffi.new("ggml_backend_t[]", backends)
-        bookkeeping = self._n_tensors * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
-        if not has_room(bookkeeping):
-            raise BackendError(
-                f"graph: {self.n_nodes:,} ops are too many to plan at once ({bookkeeping:,} bytes"
-                " of bookkeeping); compute in parts, with .detach() between them"
-            )
         # ggml cannot allocate with a scheduler that has only measured: each gets its own.
         if self._most_bytes >= LARGE_BYTES:
             self._check_memory(self._scheduler(handles))
         self._sched = self._scheduler(handles)
         if not lib.ggml_backend_sched_alloc_graph(self._sched, self._cgraph):
+            self._sched = None  # its memory is wanted for measuring
             self._check_memory(self._scheduler(handles))
             raise BackendError(f"graph: {self.device.name} could not allocate the activations")
+        # ggml's CPU backend takes this when it first computes, and aborts where it cannot.
+        self._work_bytes = 0
+        if self.device.kind == "cpu":
+            plan = lib.ggml_graph_plan(self._cgraph, get_threads(), ffi.NULL)
+            self._work_bytes = int(plan.work_size)
         self.memory_bytes = sum(
             int(lib.ggml_backend_sched_get_buffer_size(self._sched, b)) for b in backends
         )
 
     def _scheduler(self, handles: Any) -> Any:
         size = self._n_tensors
+        bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
+        # ggml looks at none of these allocations; its tables take less than a quarter more.
+        if not has_room(bookkeeping + bookkeeping // 4 + _SCHED_SPARE_BYTES):
+            raise BackendError(
+                f"graph: {self.n_nodes:,} ops are too many to plan at once: {bookkeeping:,} bytes"
+                " of bookkeeping are more than is free; compute in parts, with .detach() between"
+                " them, or free memory"
+            )
         sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
         return ffi.gc(sched, Freer(self.device, lib.ggml_backend_sched_free))
 
@@ -333,6 +342,11 @@ class Graph:
         if self._sched is None:
             return
         self.device.check()
+        if self._work_bytes and not has_room(self._work_bytes):
+            raise BackendError(
+                f"graph: {self._work_bytes:,} bytes to work in are more than is free;"
+                " use a smaller batch or sequence, or free memory"
+            )
         with COMPUTE_LOCK:
             self._has_run = True
             watcher = self._watcher()

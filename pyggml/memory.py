@@ -6,9 +6,11 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
+import numpy as np
+
 __all__ = ["LARGE_BYTES", "available_bytes", "has_room"]
 
-# Below this a failed allocation is the end of the process anyway, and looking takes longer.
+# From here on Linux grants more than there is.
 LARGE_BYTES = 2**28
 _SMALL_BYTES = 2**24
 
@@ -61,10 +63,11 @@ def available_bytes() -> int | None:
 
 def has_room(size_bytes: int) -> bool:
     """Whether this process may have that much more address space; ggml aborts where it may not."""
-    if size_bytes < _SMALL_BYTES:
-        return True
     try:
-        mmap.mmap(-1, size_bytes).close()
-    except (OSError, OverflowError, ValueError):
+        if size_bytes < _SMALL_BYTES:  # the heap may have it, and is faster
+            np.empty(size_bytes, np.uint8)
+        else:
+            mmap.mmap(-1, size_bytes).close()
+    except (MemoryError, OSError, OverflowError, ValueError):
         return False
     return True

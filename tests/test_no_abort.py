@@ -431,6 +431,76 @@ assert pg.tensor([2.0]).sum().item() == 2.0
     assert "compute in parts, with .detach() between them" in script(text)
 
 
+LIMIT = """
+import resource
+def limit(size_bytes):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + size_bytes,) * 2)
+pg.set_threads(1)
+product()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+@pytest.mark.parametrize("mb", [1, 5, 12, 40])
+def test_graphs_until_the_memory_is_full(mb: int) -> None:
+    text = """
+kept = []
+limit(MB * 2**20)
+try:
+    while True:
+        y = pg.ones((300, 300))
+        y.requires_grad = True
+        kept.append((y, pg.ops.tanh(y @ y)))
+        kept[-1][1].sum().backward()
+except (MemoryError, pg.BackendError):
+    kept.clear()
+    print("refused")
+"""
+    assert script(LIMIT + text.replace("MB", str(mb))) == "refused\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_ops_in_a_full_memory() -> None:
+    text = """
+x, kept = pg.ones((8, 8)), []
+limit(100 * 2**20)
+try:
+    while True:
+        kept.append(np.ones(2**17))
+except MemoryError:
+    pass
+refused = 0
+for call in (
+    lambda: pg.ones((4, 4)),
+    lambda: (x @ x).numpy(),
+    lambda: [pg.ops.tanh(x) for _ in range(2000)],
+    lambda: pg.zeros((300, 300)),
+):
+    try:
+        call()
+    except (MemoryError, pg.BackendError):
+        refused += 1
+kept.clear()
+print(refused > 0, (x @ x).numpy().sum())
+"""
+    assert script(LIMIT + text) == "True 512.0\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_no_memory_to_work_in() -> None:
+    text = """
+a, b = pg.tensor(np.ones((64, 4096)), "f16"), pg.ones((2048, 4096))
+graph = pg.Graph([pg.ops.mul_mat(a, b)])
+limit(3 * 2**20)
+try:
+    graph.run()
+except pg.BackendError as error:
+    print(error)
+"""
+    assert "bytes to work in are more than is free" in script(LIMIT + text)
+
+
 # Copies
 
 
