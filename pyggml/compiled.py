@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from .device import COMPUTE_LOCK
-from .differentiable import walk
+from .differentiable import end_gradients, leaves, walk
+from .errors import GradientError
 from .graph import Graph, tensor_like
+from .node import Node
 from .ops.dropout import DropoutStream
-from .recording import Recording
+from .precision import rounding
+from .recording import Recording, outer
 from .tensor import Tensor, register_hook, tensor
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
@@ -27,9 +30,14 @@ def evaluate(t: Tensor) -> np.ndarray:
 
 def backward(loss: Tensor) -> None:
     """Add d(loss)/d(p) into `p.grad` of each stored tensor p that requires it; see `Tensor`."""
-    leaves = [n for n in walk([loss.node], set()) if n.buffer is not None and n.requires_grad]
+    if outer() is not None:
+        raise GradientError(
+            f"backward: a function that {outer()} records must not call it, as it would run only"
+            " now; return the loss and call it outside, or use value_and_grad"
+        )
+    wanted = [n for n in walk([loss.node], set()) if n.buffer is not None and n.requires_grad]
     grads = {}
-    for node in leaves:
+    for node in wanted:
         param = Tensor(node)
         with COMPUTE_LOCK:  # of two threads, one makes it
             if param.grad is None:
@@ -42,30 +50,37 @@ def backward(loss: Tensor) -> None:
         param.run_hooks()
 
 
+def _as_list(outputs: Any) -> list[Tensor]:
+    flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    if not all(isinstance(t, Tensor) for t in flat):
+        raise TypeError("compile: the function must return a Tensor or a list of them")
+    return flat
+
+
 class Compiled:
     """A function recorded once for each shape of its inputs; see `compile`."""
 
     def __init__(self, fn: Callable[..., Any]):
         self._fn = fn
-        self._plans: dict[Any, tuple[list[Tensor], Any, Graph]] = {}
+        self._plans: dict[Any, tuple[list[Tensor], Any, Graph, list[Node]]] = {}
         self._dropout = DropoutStream()
         self._runs = 0
 
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these shapes, recording it first if it is new."""
         given = [a if isinstance(a, Tensor) else tensor(a) for a in args]
-        key = tuple((t.shape, t.dtype, t.device.name, t.requires_grad) for t in given)
+        if outer() is not None:  # a part of what records, with its gradients
+            outputs = self._fn(*given)
+            _as_list(outputs)
+            return outputs
+        key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
         if key not in self._plans:
             inputs = [tensor(t) for t in given]
-            for own, t in zip(inputs, given, strict=True):
-                own.requires_grad = t.requires_grad
             with self._dropout, Recording("compile", [t.node for t in inputs]):
                 outputs = self._fn(*inputs)
-            flat = [outputs] if not isinstance(outputs, (list, tuple)) else list(outputs)
-            if not all(isinstance(t, Tensor) for t in flat):
-                raise TypeError("compile: the function must return a Tensor or a list of them")
-            self._plans[key] = inputs, outputs, Graph(flat)
-        inputs, outputs, graph = self._plans[key]
+            flat = _as_list(outputs)
+            self._plans[key] = inputs, outputs, Graph(flat), leaves(t.node for t in flat)
+        inputs, outputs, graph, below = self._plans[key]
         arrays = [t.numpy() for t in given]
         with COMPUTE_LOCK:  # another thread's call must not write between
             for own, array in zip(inputs, arrays, strict=True):
@@ -73,9 +88,9 @@ class Compiled:
             self._dropout.seek(self._runs)
             self._runs += 1
             graph.run()
-            if isinstance(outputs, Tensor):
-                return graph.fetch(outputs)
-            return type(outputs)(graph.fetch(t) for t in outputs)
+            results = [graph.fetch(t) for t in _as_list(outputs)]
+        end_gradients("compile", results, [*below, *(t.node for t in given)])
+        return results[0] if isinstance(outputs, Tensor) else type(outputs)(results)
 
 
 def compile(fn: Callable[..., Any]) -> Compiled:
@@ -84,10 +99,11 @@ def compile(fn: Callable[..., Any]) -> Compiled:
     Args:
         fn: takes tensors, returns a tensor or a list or tuple of them. What it reads besides its
             arguments (parameters) is read anew at each call; Python code in it runs only when
-            recording.
+            recording. It must not read what depends on its arguments.
 
     Returns:
-        A callable that takes tensors or arrays and returns stored tensors.
+        A callable that takes tensors or arrays and returns stored tensors. Gradients do not come
+        back through these; called by a function that is recorded itself, it is a part of that one.
 
     Example:
         >>> double = compile(lambda x: x * 2)

@@ -16,7 +16,9 @@ __all__ = [
     "check_path",
     "check_request",
     "divide",
+    "end_gradients",
     "is_passing",
+    "leaves",
     "op_name",
     "walk",
 ]
@@ -134,6 +136,12 @@ def check_request(
             "backward: the loss must be a recorded f32 tensor of one element;"
             f" got {loss!r}; reduce it with .sum() or .mean()"
         )
+    if loss.node.barrier is not None:
+        raise GradientError(
+            f"backward: no gradient comes back through what {loss.node.barrier} returned, and"
+            " parameters lead to it; call the function itself, .detach() what it returned, or put all"
+            " of the loss into the function"
+        )
     if not grads:
         raise GradientError("backward: no parameter given; set requires_grad=True on one")
     if seed is not None and (seed.size != 1 or not seed.is_stored or seed.dtype.name != "f32"):
@@ -185,8 +193,8 @@ def _source(node: Node, i: int) -> Node | None:
 
 def _ignored(node: Node) -> Node | None:
     """The source whose parameters ggml does not look for."""
-    if node.ptr.op == lib.GGML_OP_VIEW and node.ptr.src[0] == ffi.NULL:
-        return node.srcs[0]  # detached
+    if _is_cut(node):
+        return node.srcs[0]
     if node.ptr.op == lib.GGML_OP_UNARY:
         return node.srcs[0] if _unary_name(node.ptr) in _FLAT else None
     which = _IGNORED.get(_name(node.ptr))
@@ -198,6 +206,31 @@ def _refuse(node: Node, why: str, cure: str) -> GradientError:
         f"backward: {op_name(node.ptr)} of shape {node.shape}, recorded at {node.where}, {why};"
         f" {cure}"
     )
+
+
+def leaves(roots: Iterable[Node]) -> list[Node]:
+    """Stored nodes below `roots`, but for those that are only behind a detach."""
+    found: dict[int, Node] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            todo += [] if _is_cut(node) else node.srcs
+    return [node for node in found.values() if node.buffer is not None]
+
+
+def end_gradients(who: str, results: Iterable[Tensor], below: Iterable[Node]) -> None:
+    """Mark copied results, so that a backward which would drop their gradients is refused."""
+    if any(node.requires_grad or node.barrier for node in below):
+        for result in results:
+            if result.dtype.is_float:
+                result.node.barrier = who
+
+
+def _is_cut(node: Node) -> bool:
+    """Whether it is what `Tensor.detach` records: a view that names no operand."""
+    return bool(node.ptr.op == lib.GGML_OP_VIEW and node.ptr.src[0] == ffi.NULL)
 
 
 def check_path(forward: list[Node], loss: Node, params: set[int]) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from .device import COMPUTE_LOCK
+from .differentiable import end_gradients, leaves
 from .errors import DTypeError, GradientError, ShapeError
 from .graph import Graph, tensor_like
 from .ops.dropout import DropoutStream
-from .recording import Recording
+from .precision import rounding
+from .recording import Recording, outer
 from .tensor import Tensor, tensor
 
 __all__ = ["check_grads", "value_and_grad"]
@@ -59,6 +61,7 @@ class _Plan:
         self.grads = [tensor_like(t) for t in wanted]
         pairs = dict(zip(wanted, self.grads, strict=True))
         self.graph = Graph([self.loss], loss=self.loss, grads=pairs)
+        self.below = leaves([self.loss.node])
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         arrays = [t.numpy() for t in given]
@@ -70,7 +73,10 @@ class _Plan:
             self.dropout.seek(self.runs)
             self.runs += 1
             self.graph.run()
-            return self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
+            value, grads = self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
+        below = [*self.below, *(t.node for t in given)]
+        end_gradients("value_and_grad", [value, *grads], below)
+        return value, grads
 
 
 def value_and_grad(
@@ -91,7 +97,9 @@ def value_and_grad(
         TypeError: `fn` is no function, or argnums are not integers that differ.
         DTypeError: an argument to differentiate by is not f32.
         ShapeError: `fn` returns more than one element.
-        GradientError: an op in between has no gradient.
+        GradientError: an op in between has no gradient; or the function returned is called while
+            another one is recorded, for a gradient's gradient.
+        RecordingError: `fn` reads what depends on its arguments.
 
     Source: the function of this name in JAX and MLX.
 
@@ -105,6 +113,11 @@ def value_and_grad(
     plans: dict[Any, _Plan] = {}
 
     def both(*args: Any) -> tuple[Tensor, Any]:
+        if outer() is not None:
+            raise GradientError(
+                f"value_and_grad: a function that {outer()} records must not call it, as a gradient"
+                " has no gradient and no place in another graph; call it outside"
+            )
         given = _as_inputs("value_and_grad", args)
         for i in which:
             if not -len(given) <= i < len(given):
@@ -113,7 +126,7 @@ def value_and_grad(
                 raise DTypeError(
                     f"value_and_grad: argument {i} must be f32; got {given[i].dtype.name}"
                 )
-        key = tuple((t.shape, t.dtype, t.device.name) for t in given)
+        key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
         if key not in plans:
             plans[key] = _Plan(fn, given, which)
         value, grads = plans[key](given)

@@ -64,6 +64,7 @@ class Node:
 
     __slots__ = (
         "arena",
+        "barrier",
         "buffer",
         "device",
         "grad",
@@ -94,6 +95,8 @@ class Node:
         self.srcs = srcs
         self.buffer = buffer
         self.requires_grad = requires_grad
+        # The function that computed these numbers from parameters without a way back to them.
+        self.barrier: str | None = None
         self.grad: Tensor | None = None
         self.hooks: list[Callable[[Tensor], Any]] = []
         self.origin = caller()

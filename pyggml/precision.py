@@ -11,7 +11,7 @@ from typing import Any
 from ._lib import lib
 from .dtypes import DType, as_dtype
 
-__all__ = ["allow_rounding", "autocast", "bf16_products"]
+__all__ = ["allow_rounding", "autocast", "bf16_products", "rounding"]
 
 _LEVELS = {"f32": lib.GGML_PREC_UNDEFINED, "bf16": lib.GGML_PREC_BF16}
 
@@ -53,6 +53,11 @@ def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
         yield
     finally:
         _state.level = before
+
+
+def rounding() -> int:
+    """The permission that products recorded now get; graphs of one cannot stand for another's."""
+    return _state.level
 
 
 def allow_rounding(product: Any) -> None:

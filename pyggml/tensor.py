@@ -221,7 +221,9 @@ class Tensor(Operators):
         if self.requires_grad:
             self._value = value  # the recorded op is still needed for backward()
             return np.array(value)
-        self._node = store(value, self.dtype, self.device, self.shape)
+        stored = store(value, self.dtype, self.device, self.shape)
+        stored.barrier = self._node.barrier
+        self._node = stored
         return value
 
     def item(self) -> float | int:
@@ -279,7 +281,7 @@ class Tensor(Operators):
         A recorded tensor is computed now; in a function that is being recorded to run many times
         (`compile`, `value_and_grad`, …) at each of its runs.
         """
-        constant = self.is_stored and not self.requires_grad
+        constant = self.is_stored and not self.requires_grad and self._node.barrier is None
         if outer() is not None and not (constant and not is_input(self._node)):
             # What shares memory may get its own when the graph is made: a copy stays the same.
             alone = self.is_stored or self.ptr.view_src == ffi.NULL
@@ -387,7 +389,10 @@ def record(
         tuple(s.node for s in sources),
         requires_grad=differentiable and any(s.requires_grad for s in sources),
     )
-    return Tensor(node)
+    result = Tensor(node)
+    if differentiable and result.dtype.is_float:
+        node.barrier = next((s.node.barrier for s in sources if s.node.barrier), None)
+    return result
 
 
 def tensor(

@@ -217,3 +217,77 @@ def test_set_rows_copies_the_input_of_a_recorded_function(wanted) -> None:
         np.testing.assert_array_equal(grads[0].numpy(), new + d * (np.arange(3) != 1)[:, None])
         np.testing.assert_array_equal(grads[1].numpy(), d[1:2])
     np.testing.assert_array_equal(given.numpy(), d)
+
+
+def test_no_gradient_is_dropped_behind_a_compiled_function() -> None:
+    w = pg.tensor([1.0, 2.0], requires_grad=True)
+    of_argument = pg.compile(lambda x: x * x)
+    of_captured = pg.compile(lambda x: [x * w, ops.argmax((x * w).reshape(1, 2))])
+    for out in (of_argument(w), of_argument(w * 2.0), of_captured([1.0, 1.0])[0]):
+        read = out * 2.0
+        read.numpy()
+        for loss in (out.sum() + (w * w).sum(), read.sum() + (w * w).sum(), out.sum()):
+            with pytest.raises(GradientError, match="what compile returned"):
+                loss.backward()
+            with pytest.raises(GradientError, match="what compile returned"):
+                pg.Graph([loss], loss=loss, grads={w: pg.zeros((2,))})
+        assert w.grad is None or not w.grad.numpy().any()
+        w.grad = None
+        (out.detach() * w).sum().backward()
+        np.testing.assert_array_equal(w.grad.numpy(), out.numpy())
+        w.grad = None
+    index = of_captured([1.0, 1.0])[1]
+    ops.get_rows(w.reshape(2, 1), index).sum().backward()  # numbers of rows have no gradient
+    assert w.grad.tolist() == [0, 1]
+    w.grad = None
+    ((of_argument([1.0, 2.0]) + of_argument(w.detach())) * w).sum().backward()
+    assert w.grad.tolist() == [2, 8]
+
+
+def test_a_compiled_function_in_a_recorded_one_is_a_part_of_it() -> None:
+    square = pg.compile(lambda x: x * x)
+    both = pg.value_and_grad(lambda x: (square(x) * x).sum())
+    outer = pg.compile(lambda x: square(x) + square(pg.tensor([2.0, 2.0])))
+    for x in (np.array([1.0, 2.0]), np.array([3.0, 4.0])):
+        np.testing.assert_array_equal(both(x)[1].numpy(), 3 * x * x)
+        np.testing.assert_array_equal(outer(x).numpy(), x * x + 4)
+    with pytest.raises(TypeError, match="must return a Tensor"):
+        pg.compile(pg.compile(lambda y: {"y": y}))([1.0])
+
+
+def test_no_gradient_of_a_gradient() -> None:
+    inner = pg.value_and_grad(lambda y: (y * y * y).sum())
+    for how in (pg.value_and_grad, pg.compile):
+        with pytest.raises(GradientError, match=f"{how.__name__} records must not call it"):
+            how(lambda x: (inner(x)[1] * x).sum())([1.0, 2.0])
+    w = pg.tensor([1.0, 2.0], requires_grad=True)
+    value, grad = inner(w)
+    for part in (value, grad.sum()):
+        with pytest.raises(GradientError, match="what value_and_grad returned"):
+            (part + w.sum()).backward()
+    w.grad = grad
+    assert w.grad.tolist() == [3, 12]
+    with pytest.raises(GradientError, match="compile records must not call it"):
+        pg.compile(lambda x: ((x * w).sum().backward(), x * 2.0)[1])([1.0, 2.0])
+
+
+def test_recorded_functions_are_recorded_anew_for_another_precision() -> None:
+    calls = []
+
+    def fn(x: pg.Tensor) -> pg.Tensor:
+        calls.append(1)
+        return ops.mul_mat(x, x).sum()
+
+    both, compiled = pg.value_and_grad(fn), pg.compile(fn)
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    exact = both(x)[1].numpy(), compiled(x).numpy()
+    with pg.autocast("bf16"):
+        fresh = pg.value_and_grad(fn)(x)[1].numpy(), pg.compile(fn)(x).numpy()
+        rounded = both(x)[1].numpy(), compiled(x).numpy()
+    assert len(calls) == 6
+    for new, want in zip(rounded, fresh, strict=True):
+        np.testing.assert_array_equal(new, want)
+    again = both(x)[1].numpy(), compiled(x).numpy()
+    for new, want in zip(again, exact, strict=True):
+        np.testing.assert_array_equal(new, want)
+    assert len(calls) == 6
