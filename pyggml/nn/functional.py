@@ -124,7 +124,7 @@ def flash_attention(
         q: queries.
         k: keys.
         v: values.
-        mask: added to the scores; f16 is used as it is, f32 is cast.
+        mask: added to the scores; f32 is rounded to f16, see `ops.flash_attn_ext`.
         scale: None is 1 / sqrt(D).
 
     Shape:
@@ -132,6 +132,7 @@ def flash_attention(
 
     Raises:
         ShapeError: the shapes do not belong together.
+        ValueError: a stored mask has finite numbers beyond f16's; hide elements with -inf.
 
     Source: ggml_flash_attn_ext; Dao 2023, arXiv:2307.08691.
 

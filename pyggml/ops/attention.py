@@ -6,8 +6,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from .._lib import ffi, lib
 from ..errors import DTypeError, ShapeError
+from ..storage import read
 from ..tensor import Tensor, record
 from ._check import contiguous, is_scalar, need_dtype, need_float, need_ndim, need_tensor
 from .products import rows_in_order
@@ -15,6 +18,7 @@ from .shape import cast
 
 __all__ = ["flash_attn_ext", "rope", "soft_max"]
 
+_F16_MAX = 65504.0
 _ROPE_MODES = {"normal": 0, "neox": lib.GGML_ROPE_TYPE_NEOX}
 
 
@@ -42,6 +46,18 @@ def _mask(who: str, mask: Any, lead: tuple[int, ...], last: tuple[int, ...]) -> 
     if mask.requires_grad:
         raise ValueError(f"{who}: the mask cannot require a gradient; use mask.detach()")
     return contiguous(mask)
+
+
+def _fits_f16(who: str, mask: Tensor) -> None:
+    """Refuse a stored mask whose finite numbers would become infinite in f16."""
+    if mask.dtype.name == "f32" and mask.is_stored:
+        values = read(mask.node)
+        beyond = np.isfinite(values) & (np.abs(values) > _F16_MAX)
+        if beyond.any():
+            raise ValueError(
+                f"{who}: the mask is computed in f16, whose finite numbers end at"
+                f" ±{_F16_MAX:g}; got {values[beyond][0]:g}; hide elements with -inf"
+            )
 
 
 def _bias(who: str, max_bias: Any, mask: Tensor | None) -> float:
@@ -135,7 +151,10 @@ def flash_attn_ext(
         q: f32 queries.
         k: keys, f32, f16 or bf16; a key-value head serves H / G query heads beside each other.
         v: values, of k's dtype.
-        mask: f16 (f32 is cast to it), added before the softmax; no gradient flows to it.
+        mask: added before the softmax; -inf hides an element, and a row in which all is hidden
+            gives 0. f32 is rounded to f16, which has 11 bits and ends at ±65504: finite numbers
+            beyond are refused in a stored mask, and are infinite in a recorded one or one that
+            is overwritten later. No gradient flows to it.
         scale: None is 1 / sqrt(D).
         max_bias: above 0, ALiBi; see `soft_max`.
         softcap: above 0, scores become softcap · tanh(score / softcap) before the mask.
@@ -148,8 +167,8 @@ def flash_attn_ext(
     Raises:
         ShapeError: the shapes do not belong together.
         DTypeError: a dtype is another.
-        ValueError: max_bias without a mask, a number out of range, or a mask that requires a
-            gradient.
+        ValueError: max_bias without a mask, a number out of range, a mask that requires a
+            gradient, or one with finite numbers beyond f16's.
 
     Source: ggml_flash_attn_ext; Dao 2023, arXiv:2307.08691; softcap: arXiv:2408.00118.
 
@@ -176,7 +195,9 @@ def flash_attn_ext(
     bias, cap = _bias(who, max_bias, mask), _number(who, "softcap", softcap, 0.0)
     hidden: Any = ffi.NULL
     if mask is not None:
-        hidden = contiguous(cast(_mask(who, mask, (batch, heads), (length, span)), "f16"))
+        hidden = _mask(who, mask, (batch, heads), (length, span))
+        _fits_f16(who, mask)
+        hidden = contiguous(cast(hidden, "f16"))
     args = [*map(rows_in_order, (q, k, v)), hidden, factor, bias, cap]
     args.append(ffi.NULL if sinks is None else _sinks(who, sinks, heads))
     return record(_flash_attn_ext, args, (batch, length, heads, v.shape[3]))

@@ -208,12 +208,12 @@ def abs(x: Tensor) -> Tensor:
 
 
 def sgn(x: Tensor) -> Tensor:
-    """-1, 0 or 1; no gradient flows. Source: ggml_sgn."""
+    """-1, 0 or 1, also 0 of NaN; no gradient flows. Source: ggml_sgn."""
     return unary("sgn", lib.ggml_sgn, x)
 
 
 def step(x: Tensor) -> Tensor:
-    """1 where x > 0, else 0; no gradient flows. Source: ggml_step."""
+    """1 where x > 0, else 0, also of NaN; no gradient flows. Source: ggml_step."""
     return unary("step", lib.ggml_step, x)
 
 
@@ -273,7 +273,7 @@ def cos(x: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
-    """x held between `lo` and `hi`.
+    """x held between `lo` and `hi`; on the CPU NaN gives `hi` and no gradient.
 
     Raises:
         ValueError: lo > hi.
