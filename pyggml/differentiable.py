@@ -139,8 +139,8 @@ def check_request(
     if loss.node.barrier is not None:
         raise GradientError(
             f"backward: no gradient comes back through what {loss.node.barrier} returned, and"
-            " parameters lead to it; call the function itself, .detach() what it returned, or put all"
-            " of the loss into the function"
+            " parameters lead to it; call the function itself, .detach() what it returned, or put"
+            " all of the loss into the function"
         )
     if not grads:
         raise GradientError("backward: no parameter given; set requires_grad=True on one")
