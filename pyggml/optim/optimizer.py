@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ __all__ = ["Group", "Optimizer", "ParamGroups"]
 
 # The updates' hyper-parameters are f32: 0 times what is infinite there would be NaN.
 _F32_MAX = float(np.finfo(np.float32).max)
+
+# The gradients that optimizers own: one's are not taken for another's.
+_OWNED: weakref.WeakSet[Tensor] = weakref.WeakSet()
 
 ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 
@@ -60,13 +64,16 @@ class Optimizer(ABC):
     The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
     `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
 
+    A `.grad` that was replaced is copied into the buffer by `step`; None counts as zeros.
+    Parameters that are frozen later stay as they are for as long, and so does their state.
+
     With `fused_update` there is no such buffer: a training step's graph updates each parameter as
     soon as its gradient is complete, and its memory is used again. That takes one batch for each
     step, cannot clip (the norm is known when all is done), and gives hooks nothing to see.
 
     Args:
         params: tensors, or groups: dicts with "params" and, if wished, "names",
-            "weight_decay" and "lr_scale". Frozen parameters are left out.
+            "weight_decay" and "lr_scale". Frozen parameters are left out, for good.
         lr: learning rate, >= 0.
         weight_decay: of groups that name none, >= 0.
         fused_update: keep no gradients; for `TrainStep`, which then updates in the backward.
@@ -91,7 +98,7 @@ class Optimizer(ABC):
         self._who = type(self).__name__
         self.fused_update = fused_update
         self.lr = check_number(self._who, "lr", lr)
-        self.groups = _read_groups(self._who, params, weight_decay)
+        self.groups, self._left_out = _read_groups(self._who, params, weight_decay)
         self.params = [p for group in self.groups for p in group.params]
         self.names = [name for group in self.groups for name in group.names]
         _check_params(self._who, self.params, self.names)
@@ -104,6 +111,7 @@ class Optimizer(ABC):
             grads = zeros_group(shapes, self.device)
             for parameter, grad in zip(self.params, grads, strict=True):
                 parameter.grad = grad
+            _OWNED.update(grads)
         self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
         self.grad_nbytes = sum(g.nbytes for g in grads if g.is_stored)
         state = zeros_group(shapes * len(self.state_names), self.device)
@@ -124,6 +132,7 @@ class Optimizer(ABC):
             for group in self.groups:
                 group.hyper = tensor(self._hyper(group, 0.0), device=self.device)
         self._updates: dict[bool, Graph] = {}
+        self._frozen = [False] * len(self.params)
 
     @abstractmethod
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
@@ -138,8 +147,56 @@ class Optimizer(ABC):
         return np.append(self._hyper(group, lr), np.float32(factor))
 
     def grad_norm(self) -> float:
-        """Return the Euclidean norm of all gradients together."""
+        """Return the Euclidean norm of all gradients together, those of frozen parameters aside.
+
+        Raises:
+            GradientError: as `step`.
+        """
+        self._kept("grad_norm")
+        self.trained()
+        self._adopt("grad_norm")
         return self._kept("grad_norm")()
+
+    def trained(self) -> dict[Tensor, Tensor]:
+        """The gradients of the parameters that are not frozen now, for `Graph(grads=...)`.
+
+        Raises:
+            GradientError: all are frozen, or one that was frozen when the optimizer was made, and
+                has no state, is not any more.
+        """
+        for name, param in self._left_out.items():
+            if param.requires_grad:
+                raise GradientError(
+                    f"{self._who}: parameter {name} of shape {param.shape} was frozen when the"
+                    " optimizer was made and requires a gradient now; make a new optimizer, or"
+                    " leave it out of this one's params"
+                )
+        frozen = [not param.requires_grad for param in self.params]
+        trained = {p: grad for p, grad in self.grads.items() if p.requires_grad}
+        if not trained:
+            raise GradientError(f"{self._who}: every parameter is frozen; unfreeze one")
+        if frozen != self._frozen:
+            self._frozen = frozen
+            self._updates.clear()
+            self._norm = None if self.fused_update else GradNorm(list(trained.values()))
+        return trained
+
+    def _adopt(self, method: str) -> None:
+        """Take over the gradients that replaced this optimizer's own."""
+        for name, (param, own) in zip(self.names, self.grads.items(), strict=True):
+            given = param.grad
+            if given is own:
+                continue
+            if given is None:
+                own.zero_()
+            elif given in _OWNED:
+                raise GradientError(
+                    f"{self._who}.{method}: the gradient of {name} is added into another"
+                    " optimizer's, made later; call this one's zero_grad() before the backward"
+                )
+            else:
+                own.copy_(given)
+            param.grad = own
 
     def _kept(self, method: str) -> GradNorm:
         """What computes the norm of the gradients, which must be kept."""
@@ -157,7 +214,7 @@ class Optimizer(ABC):
             The updates, for its effects, and the sum of the squares of all gradients' elements,
             for its outputs.
         """
-        return self._effects(False), sum_of_squares(list(self.grads.values()))
+        return self._effects(False), sum_of_squares(list(self.trained().values()))
 
     @contextmanager
     def updating(self, lr: float | None = None) -> Iterator[None]:
@@ -167,7 +224,8 @@ class Optimizer(ABC):
             lr: learning rate from now on; None keeps it.
 
         Raises:
-            GradientError: a parameter has hooks, which would have no gradient to see.
+            GradientError: a parameter has hooks, which would have no gradient to see; or as
+                `trained`.
             ValueError: lr is negative.
         """
         new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
@@ -176,6 +234,7 @@ class Optimizer(ABC):
                 f"{self._who}: gradient hooks need gradients, which fused_update=True does not "
                 "keep; remove the hooks, or make the optimizer without it"
             )
+        self.trained()
         before, self.lr = self.lr, new_lr
         self.steps += 1
         self._set_hyper(1.0)
@@ -206,7 +265,8 @@ class Optimizer(ABC):
 
         Raises:
             FloatingPointError: a gradient is NaN or infinite; nothing has changed.
-            GradientError: with `fused_update` there are no gradients.
+            GradientError: with `fused_update` there are no gradients; a gradient is added into
+                another optimizer's; or as `trained`.
             ValueError: lr is negative, or clip is not positive.
 
         Example:
@@ -219,10 +279,12 @@ class Optimizer(ABC):
         new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
         if clip is not None and not clip > 0:
             raise ValueError(f"{self._who}.step: clip must be > 0 or None; got {clip}")
-        compute_norm = self._kept("step")
-        for param in self.params:
+        self._kept("step")
+        trained = self.trained()
+        self._adopt("step")
+        for param in trained:
             param.run_hooks()
-        norm = compute_norm()
+        norm = self._kept("step")()
         if not math.isfinite(norm):
             raise FloatingPointError(
                 f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
@@ -239,9 +301,11 @@ class Optimizer(ABC):
         return norm
 
     def zero_grad(self) -> None:
-        """Set every gradient to zero: one call for the whole buffer."""
+        """Set every gradient to zero, and `.grad` to it: one call for the whole buffer."""
         self._kept("zero_grad")
         self.grads[self.params[0]].buffer.clear()
+        for param, grad in self.grads.items():
+            param.grad = grad
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
@@ -306,11 +370,13 @@ class Optimizer(ABC):
         return self._updates[multiplies]
 
     def _effects(self, multiplies: bool) -> list[Tensor]:
-        """Record the update of every parameter."""
+        """Record the update of every parameter that is not frozen."""
         effects, start = [], 0
         for group in self.groups:
             for i, param in enumerate(group.params, start):
                 grad = self.grads[param]
+                if not param.requires_grad:
+                    continue
                 if multiplies:
                     grad = ops.mul(grad, self._factor)
                 state = [self.state[name][i] for name in self.state_names]
@@ -327,13 +393,16 @@ def check_number(where: str, name: str, value: float, below: float = math.inf) -
     return float(value)
 
 
-def _read_groups(where: str, params: ParamGroups, weight_decay: float) -> list[Group]:
-    """Turn tensors or dicts into groups of trainable parameters."""
+def _read_groups(
+    where: str, params: ParamGroups, weight_decay: float
+) -> tuple[list[Group], dict[str, Tensor]]:
+    """Turn tensors or dicts into groups of trainable parameters, and the others by name."""
     given: list[Any] = list(params)
     dicts: list[Mapping[str, Any]] = [{"params": given}]
     if given and all(isinstance(item, Mapping) for item in given):
         dicts = given
     groups, count = [], 0
+    left_out: dict[str, Tensor] = {}
     for item in dicts:
         unknown = set(item) - {"params", "names", "weight_decay", "lr_scale"}
         if unknown or "params" not in item:
@@ -353,6 +422,7 @@ def _read_groups(where: str, params: ParamGroups, weight_decay: float) -> list[G
             )
         count += len(tensors)
         kept = [i for i, value in enumerate(tensors) if value.requires_grad]
+        left_out |= {n: t for n, t in zip(names, tensors, strict=True) if not t.requires_grad}
         groups.append(
             Group(
                 [tensors[i] for i in kept],
@@ -361,7 +431,7 @@ def _read_groups(where: str, params: ParamGroups, weight_decay: float) -> list[G
                 check_number(where, "lr_scale", item.get("lr_scale", 1.0)),
             )
         )
-    return [group for group in groups if group.params]
+    return [group for group in groups if group.params], left_out
 
 
 def _check_params(where: str, params: list[Tensor], names: list[str]) -> None:

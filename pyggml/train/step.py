@@ -87,6 +87,8 @@ class TrainStep:
     An optimizer with `fused_update` is let do its work in the backward, where each gradient comes
     by: with the same bits, without a buffer for gradients, without clipping and accumulating.
 
+    Parameters that are frozen or unfrozen between steps are noticed: graphs are recorded anew.
+
     Args:
         model: the model; its parameters are the optimizer's.
         optimizer: owns parameters, gradients and state.
@@ -132,6 +134,7 @@ class TrainStep:
         self._dropout = DropoutStream(seed)
         self._precision = precision
         self._recorded: dict[tuple[tuple[int, ...], bool], _Recorded] = {}
+        self._trained: list[Tensor] = []
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
         self._vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
@@ -146,6 +149,11 @@ class TrainStep:
         return self._get(shape, gradients).graph
 
     def _get(self, shape: tuple[int, ...], gradients: bool) -> _Recorded:
+        grads = self.optimizer.trained() if gradients else {}
+        if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:
+            # Parameters were frozen or are no more: the graphs would train others.
+            self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
+            self._trained = list(grads)
         recorded = self._recorded.get((shape, gradients))
         if recorded is None:
             ids = zeros(shape, "i32", device=self._device)
@@ -156,7 +164,6 @@ class TrainStep:
                 effects, squares = self.optimizer.recorded_update()
                 outputs.append(squares)
             if gradients:
-                grads = self.optimizer.grads
                 graph = Graph(
                     outputs, effects=effects, loss=loss, grads=grads, loss_grad=self._scale
                 )

@@ -230,3 +230,76 @@ def test_a_state_of_another_kind_changes_nothing() -> None:
     with pytest.raises(TypeError, match=r"0\.m"):
         opt.load_state_dict(state)
     assert opt.steps == 0
+
+
+@pytest.mark.parametrize("make", [AdamW, SGD])
+def test_frozen_later_and_unfrozen(make):
+    w, b = params([(3,), (3,)])
+    optimizer = make([w, b], lr=0.1, weight_decay=0.1)
+    put(optimizer, [np.ones(3), np.ones(3)])
+    assert optimizer.step() == pytest.approx(6**0.5)
+    for frozen, free in ((w, b), (b, w)):
+        frozen.requires_grad = False
+        state = optimizer.state_dict()
+        before = frozen.numpy(), free.numpy()
+        assert optimizer.grad_norm() == optimizer.step(clip=0.5) == pytest.approx(3**0.5)
+        np.testing.assert_array_equal(frozen.numpy(), before[0])
+        assert (free.numpy() != before[1]).all()
+        name = optimizer.names[optimizer.params.index(frozen)]
+        for key in state:
+            if key.startswith(f"{name}."):
+                np.testing.assert_array_equal(optimizer.state_dict()[key], state[key])
+        frozen.requires_grad = True
+    assert optimizer.step() == pytest.approx(6**0.5)
+    w.requires_grad = b.requires_grad = False
+    with pytest.raises(pg.GradientError, match="every parameter is frozen"):
+        optimizer.step()
+
+
+def test_unfreezing_what_an_optimizer_left_out_is_refused():
+    w, b = params([(3,), (3,)])
+    b.requires_grad = False
+    optimizer = SGD([w, b], lr=0.1)
+    optimizer.step()
+    b.requires_grad = True
+    with pytest.raises(pg.GradientError, match=r"parameter 1 of shape \(3,\) was frozen when"):
+        optimizer.step()
+
+
+def test_a_replaced_gradient_is_used():
+    w, b = params([(3,), (3,)])
+    start = w.numpy(), b.numpy()
+    optimizer = SGD([w, b], lr=1.0)
+    own = optimizer.grads[w]
+    for n in (1, 2, 3):
+        w.grad = b.grad = None
+        (w * 2.0).sum().backward()
+        assert w.grad is not own
+        assert optimizer.step() == pytest.approx(12**0.5)
+        np.testing.assert_allclose(w.numpy(), start[0] - 2.0 * n, atol=1e-5)
+        np.testing.assert_array_equal(b.numpy(), start[1])
+        assert w.grad is own
+    w.grad = pg.tensor([1.0, 0.0, 0.0])
+    assert optimizer.grad_norm() == 1
+    w.grad = pg.ones((3,))
+    optimizer.zero_grad()
+    assert w.grad is own
+    assert optimizer.step() == 0
+
+
+def test_two_optimizers_of_the_same_parameters():
+    (w,) = params([(3,)])
+    start = w.numpy()
+    first, second = SGD([w], lr=1.0), SGD([w], lr=10.0)
+    (w * 2.0).sum().backward()
+    with pytest.raises(pg.GradientError, match=r"another optimizer's.* zero_grad\(\)"):
+        first.step()
+    np.testing.assert_array_equal(w.numpy(), start)
+    first.zero_grad()
+    (w * 2.0).sum().backward()
+    first.step()
+    np.testing.assert_allclose(w.numpy(), start - 2.0, atol=1e-5)
+    second.zero_grad()
+    (w * 2.0).sum().backward()
+    second.step()
+    np.testing.assert_allclose(w.numpy(), start - 22.0, atol=1e-5)

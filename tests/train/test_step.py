@@ -4,6 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyggml import GradientError, RecordingError
 from pyggml.data import IGNORE_INDEX
 from pyggml.optim import SGD, AdamW
 from pyggml.train import NonFiniteError, TrainStep, eval_batches, evaluate
@@ -142,3 +143,50 @@ def test_evaluation_changes_nothing():
     evaluate(model, eval_batches(tokens(50), SEQ_LEN, 2))
     assert same(model.state_dict(), before)
     assert model.training
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("make", [SGD, AdamW])
+def test_freezing_between_steps_is_noticed(make, fused):
+    model = make_model("gpt2")
+    step = TrainStep(model, make(model.parameters(), lr=0.1, fused_update=fused))
+    one = batch(4)
+    step([one])
+    head, *others = model.parameters()
+    for frozen in ([head], others[:2], []):
+        for p in model.parameters():
+            p.requires_grad = not any(p is f for f in frozen)
+        before = {n: p.numpy() for n, p in model.named_parameters()}
+        result = step([one])
+        assert result.grad_norm > 0
+        for name, p in model.named_parameters():
+            moved = not np.array_equal(p.numpy(), before[name])
+            assert moved == p.requires_grad, name
+    model.freeze()
+    with pytest.raises(GradientError, match="every parameter is frozen"):
+        step([one])
+    assert np.isfinite(step.loss_sum(one)[0])
+
+
+def test_a_frozen_parameter_s_gradient_is_not_in_the_norm():
+    one, norms = batch(4), []
+    for early in (True, False):
+        model = make_model("gpt2")
+        if early:
+            model.parameters()[0].requires_grad = False
+        step = TrainStep(model, SGD(model.parameters(), lr=0.0), clip=1.0)
+        if not early:
+            step([one])
+            model.parameters()[0].requires_grad = False
+        norms.append(step([one]).grad_norm)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+
+
+def test_a_loss_that_reads_is_refused():
+    def loss(model, ids, targets):
+        total = model.loss(ids, targets, reduction="sum")
+        return total * float(total)
+
+    model = make_model()
+    with pytest.raises(RecordingError, match="TrainStep: the function must not read"):
+        TrainStep(model, SGD(model.parameters(), lr=0.1), loss=loss)([batch(4)])
