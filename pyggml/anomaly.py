@@ -41,7 +41,7 @@ def detect_anomaly() -> Iterator[None]:
     Raises:
         AnomalyError: from `run`, `numpy` or `backward`, at the first op whose result holds NaN, or
             infinities that did not come with a stored tensor (as a mask's -inf does). It names the
-            op and the line that recorded it.
+            op and the line that recorded it, and the stored tensor if the NaN came with one.
 
     Source: torch.autograd.detect_anomaly.
 
@@ -123,6 +123,20 @@ class Watcher:
                 return True
         return False
 
+    def _origin_of_nan(self, ptr: Any) -> str:
+        """The stored source that brought a NaN along, in words; "" when the op made it."""
+        for source in self._sources(ptr):
+            root = source.view_src if source.view_src != ffi.NULL else source
+            if root.op != lib.GGML_OP_NONE or root.buffer == ffi.NULL:
+                continue
+            values = _values(root)
+            if values is not None and np.isnan(values).any():
+                node = self._recorded.get(_address(root))
+                shape = tuple(int(n) for n in reversed(list(root.ne)))
+                made = f", made at {node.where}" if node is not None else ""
+                return f"read NaN from a stored tensor {node.shape if node else shape}{made},"
+        return ""
+
     def _describe(self, ptr: Any, values: np.ndarray, made_nan: bool) -> str:
         what = "NaN" if made_nan else "infinities"
         bad = int(np.count_nonzero(~np.isfinite(values)))
@@ -136,7 +150,9 @@ class Watcher:
             if found is not None:
                 where += f" of what was recorded at {found.where}"
         shape = tuple(int(n) for n in reversed(list(ptr.ne)))
-        return f"anomaly: {op_name(ptr)} made {what} ({bad} of {values.size}, {shape}), {where}"
+        brought = self._origin_of_nan(ptr) if made_nan else ""
+        did = f"{brought} and has" if brought else "made"
+        return f"anomaly: {op_name(ptr)} {did} {what} ({bad} of {values.size}, {shape}), {where}"
 
 
 class LossError(FloatingPointError):

@@ -85,8 +85,13 @@ def check_repeatable(nodes: Iterable[Node]) -> None:
     Raises:
         ValueError: such an op was recorded inside of `checkpoint`.
     """
+    nodes = list(nodes)
+    # What is written may be a copy made for it, as in set_rows: it is made twice, too.
+    copies = {address(node.ptr) for node in nodes if node.ptr.op == lib.GGML_OP_CONT}
     for node in nodes:
-        if node.ptr.view_src != ffi.NULL and node.ptr.op not in _MOVES:
+        if node.ptr.op in _MOVES or node.ptr.view_src == ffi.NULL:
+            continue
+        if address(node.ptr.view_src) not in copies:
             raise ValueError(
                 f"checkpoint: {op_name(node.ptr)}, recorded at {node.where}, writes in place and"
                 " cannot be computed twice; record it outside"

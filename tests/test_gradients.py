@@ -115,8 +115,14 @@ def test_a_mask_is_no_anomaly() -> None:
 
 def test_nan_in_a_parameter_is_found() -> None:
     w = pg.tensor([np.nan, 1.0], requires_grad=True)
-    with pg.detect_anomaly(), pytest.raises(AnomalyError, match="made NaN"):
+    told = r"SCALE read NaN from a stored tensor \(2,\), made at .*test_gradients\.py:\d+, and has"
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match=told):
         (w * 2.0).sum().backward()
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match="CONT read NaN from a stored"):
+        ops.cont(pg.tensor([[np.nan, 1.0]]).T).numpy()
+    zero = pg.tensor([0.0])
+    with pg.detect_anomaly(), pytest.raises(AnomalyError, match="DIV made NaN"):
+        (zero / zero).numpy()
 
 
 def square_and_detached(x: pg.Tensor) -> pg.Tensor:

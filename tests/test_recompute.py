@@ -183,3 +183,26 @@ def test_models(make):
     for name, value in found[0][1].items():
         np.testing.assert_array_equal(value, found[1][1][name])
     assert found[1][2] < found[0][2]
+
+
+def test_rows_set_in_a_copy_are_set_again():
+    rows = pg.tensor([1])
+
+    def fn(d, s):
+        return ops.tanh(ops.set_rows(d * 1.0, s, rows) * d)
+
+    def grads(call):
+        d = pg.tensor(np.arange(6.0).reshape(3, 2) / 6, requires_grad=True)
+        s = pg.tensor([[0.5, -0.25]], requires_grad=True)
+        call(fn, d, s).sum().backward()
+        return d.grad.numpy(), s.grad.numpy()
+
+    for got, want in zip(grads(pg.checkpoint), grads(plain), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_rows_set_in_place_are_still_refused():
+    stored, x = pg.zeros((3, 2)), pg.tensor([[1.0, 2.0]], requires_grad=True)
+    y = pg.checkpoint(lambda t: ops.set_rows(stored, t * 2.0, pg.tensor([1])) * 2.0, x)
+    with pytest.raises(ValueError, match="writes in place"):
+        y.sum().backward()

@@ -20,7 +20,7 @@ def _line(result: Result) -> str:
         for error in (result.forward, result.backward)
     ]
     name = f"{result.case.id}".ljust(58)
-    tail = f"  {result.reason}" if result.verdict == "unsupported" else ""
+    tail = f"  {result.reason}" if result.verdict != "OK" and result.reason else ""
     return f"  {name} {result.dtype:5} {numbers[0]} {numbers[1]}  {result.verdict}{tail}"
 
 

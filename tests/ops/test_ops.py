@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import ops
+from pyggml import differentiable, ops
 from pyggml.grad0 import CASES, ELSEWHERE, TOLERANCES, Case, run_case
 from pyggml.grad0.__main__ import main
 
@@ -173,3 +173,16 @@ def test_flash_attention_refuses_masks_beyond_f16() -> None:
             ops.flash_attn_ext(q, q, q, pg.tensor([[0.0, number], [0.0, 0.0]]))
     hidden = ops.flash_attn_ext(q, q, q, pg.tensor([[-np.inf, -np.inf], [-65504.0, 65504.0]]))
     np.testing.assert_array_equal(hidden.numpy()[0, :, 0], [[0.0] * 4, [1.0] * 4])
+
+
+def test_a_gradient_that_disappears_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdicts(name: str) -> dict[str, str]:
+        case = next(c for c in CASES if c.name == name)
+        return {dtype: run_case(case, dtype, pg.device("cpu")).verdict for dtype in TOLERANCES}
+
+    assert verdicts("sqr") == {"f32": "OK", "f16": "unsupported", "bf16": "unsupported"}
+    assert set(verdicts("concat").values()) == {"OK"}
+    left = [op for op in differentiable._OPS if op not in ("SQR", "CONCAT")]
+    monkeypatch.setattr(differentiable, "_OPS", left)
+    assert verdicts("sqr")["f32"] == "FAIL"
+    assert set(verdicts("concat").values()) == {"FAIL"}
