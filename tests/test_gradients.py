@@ -297,3 +297,18 @@ def test_recorded_functions_are_recorded_anew_for_another_precision() -> None:
     for new, want in zip(again, exact, strict=True):
         np.testing.assert_array_equal(new, want)
     assert len(calls) == 6
+
+
+def test_detached_parameters_and_inputs_are_not_written() -> None:
+    p = pg.tensor([5.0], requires_grad=True)
+    with pytest.raises(ValueError, match="cpy: dst must be stored"):
+        pg.compile(lambda x: ops.cpy(x, p.detach()))([2.0])
+    assert p.tolist() == [5]
+    hyper = pg.tensor([0.1, 0.0])
+    with pytest.raises(ValueError, match="must not be inputs of the function"):
+        pg.compile(lambda w, g: ops.opt_step_sgd(w, g, hyper))([1.0], [1.0])
+    w = pg.tensor([1.0])
+    step = pg.compile(lambda g: ops.opt_step_sgd(w, g, hyper))
+    step([1.0])
+    np.testing.assert_allclose(step([1.0]).numpy(), [0.8], rtol=1e-6)
+    np.testing.assert_allclose(w.numpy(), [0.8], rtol=1e-6)

@@ -105,3 +105,18 @@ def test_a_model_learns_as_in_f32():
     np.testing.assert_allclose(losses["bf16"], losses["f32"], rtol=4e-3)
     if pg.bf16_products():
         assert losses["bf16"] != losses["f32"]
+
+
+def test_a_training_step_follows_autocast() -> None:
+    ids = np.random.default_rng(0).integers(0, 64, (2, 33)).astype(np.int32)
+    config = GPT2Config(vocab_size=64, context=32, n_layer=1, n_head=2, n_embd=32)
+    graphs, losses = [], {}
+    step = TrainStep(GPT2(config), SGD([pg.tensor([0.0], requires_grad=True)], lr=0.0))
+    for dtype in ("f32", "bf16", "f32"):
+        with pg.autocast(dtype):
+            graphs.append(step.record((2, 32), gradients=False))
+            loss, _ = step.loss_sum((ids[:, :-1], ids[:, 1:]))
+        assert losses.setdefault(dtype, loss) == loss
+    assert graphs[0] is graphs[2] is not graphs[1]
+    if pg.bf16_products():
+        assert losses["bf16"] != losses["f32"]

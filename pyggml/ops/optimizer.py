@@ -8,6 +8,7 @@ from typing import Any
 
 from .._lib import lib
 from ..errors import ShapeError
+from ..recording import is_input
 from ..tensor import Tensor, record
 from ._check import contiguous, need_float
 
@@ -21,6 +22,12 @@ def _step(who: str, fn: Callable[..., Any], n_hyper: int, *tensors: Tensor) -> T
         need_float(who, f"argument {i}", x)
     if not param.is_stored:
         raise ValueError(f"{who}: param must be a stored tensor; got a recorded op")
+    for x in (param, *rest[1:]):
+        if is_input(x.node):
+            raise ValueError(
+                f"{who}: param, m and v must not be inputs of the function that is being recorded,"
+                f" which change in its own copy alone; got shape {x.shape}: let it capture them"
+            )
     for x in rest:
         if x.shape != param.shape:
             raise ShapeError(f"{who}: all must have param's shape {param.shape}; got {x.shape}")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .._lib import lib
+from .._lib import ffi, lib
 from ..errors import DTypeError, ShapeError
 from ..node import Node
 from ..recording import is_input
@@ -151,7 +151,7 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
     if dst.requires_grad:
         raise ValueError("cpy: dst must not require a gradient; copy into dst.detach()")
     root = dst.node
-    while root.buffer is None and root.ptr.op in _VIEWS[:3]:
+    while root.buffer is None and root.ptr.op in _VIEWS[:3] and root.ptr.src[0] != ffi.NULL:
         root = root.srcs[0]
     if root.buffer is None:
         raise ValueError("cpy: dst must be stored, or a view of a stored tensor; use t.copy_")

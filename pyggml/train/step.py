@@ -15,7 +15,7 @@ from ..anomaly import LossError
 from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
-from ..precision import autocast
+from ..precision import autocast, rounding
 from ..recording import Recording
 from ..tensor import Tensor, tensor, zeros
 
@@ -94,8 +94,8 @@ class TrainStep:
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
         loss: gives the summed loss of a batch from (model, ids, targets).
-        precision: what products multiply, f32 or bf16; None is what `pyggml.autocast` says when a
-            shape is first met.
+        precision: what products multiply, f32 or bf16; None is what `pyggml.autocast` says at each
+            step.
         seed: of the dropouts' masks.
 
     Attributes:
@@ -133,7 +133,7 @@ class TrainStep:
         self._loss = loss
         self._dropout = DropoutStream(seed)
         self._precision = precision
-        self._recorded: dict[tuple[tuple[int, ...], bool], _Recorded] = {}
+        self._recorded: dict[tuple[tuple[int, ...], bool, int | None], _Recorded] = {}
         self._trained: list[Tensor] = []
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
@@ -154,7 +154,8 @@ class TrainStep:
             # Parameters were frozen or are no more: the graphs would train others.
             self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
             self._trained = list(grads)
-        recorded = self._recorded.get((shape, gradients))
+        key = (shape, gradients, None if self._precision else rounding())
+        recorded = self._recorded.get(key)
         if recorded is None:
             ids = zeros(shape, "i32", device=self._device)
             targets = zeros(shape, "i32", device=self._device)
@@ -170,7 +171,7 @@ class TrainStep:
             else:
                 graph = Graph(outputs)
             recorded = _Recorded(ids, targets, loss, graph, squares)
-            self._recorded[(shape, gradients)] = recorded
+            self._recorded[key] = recorded
         return recorded
 
     def _record_loss(self, ids: Tensor, targets: Tensor, training: bool) -> Tensor:
