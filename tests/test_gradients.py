@@ -312,3 +312,8 @@ def test_detached_parameters_and_inputs_are_not_written() -> None:
     step([1.0])
     np.testing.assert_allclose(step([1.0]).numpy(), [0.8], rtol=1e-6)
     np.testing.assert_allclose(w.numpy(), [0.8], rtol=1e-6)
+
+
+def test_check_grads_refuses_what_is_detached() -> None:
+    with pytest.raises(GradientError, match=r"relative difference 5\.00e-01"):
+        pg.check_grads(lambda x: x * x.detach(), [1.0, 1.0])

@@ -133,6 +133,7 @@ class Optimizer(ABC):
                 group.hyper = tensor(self._hyper(group, 0.0), device=self.device)
         self._updates: dict[bool, Graph] = {}
         self._frozen = [False] * len(self.params)
+        self._recorded: list[bool] | None = None
 
     @abstractmethod
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
@@ -214,7 +215,9 @@ class Optimizer(ABC):
             The updates, for its effects, and the sum of the squares of all gradients' elements,
             for its outputs.
         """
-        return self._effects(False), sum_of_squares(list(self.trained().values()))
+        squares = sum_of_squares(list(self.trained().values()))
+        self._recorded = list(self._frozen)
+        return self._effects(False), squares
 
     @contextmanager
     def updating(self, lr: float | None = None) -> Iterator[None]:
@@ -224,8 +227,8 @@ class Optimizer(ABC):
             lr: learning rate from now on; None keeps it.
 
         Raises:
-            GradientError: a parameter has hooks, which would have no gradient to see; or as
-                `trained`.
+            GradientError: a parameter has hooks, which would have no gradient to see; parameters
+                were frozen or unfrozen since `recorded_update`; or as `trained`.
             ValueError: lr is negative.
         """
         new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
@@ -235,6 +238,11 @@ class Optimizer(ABC):
                 "keep; remove the hooks, or make the optimizer without it"
             )
         self.trained()
+        if self._recorded is not None and self._recorded != self._frozen:
+            raise GradientError(
+                f"{self._who}.updating: parameters were frozen or unfrozen since recorded_update();"
+                " record the update and its graph anew"
+            )
         before, self.lr = self.lr, new_lr
         self.steps += 1
         self._set_hyper(1.0)

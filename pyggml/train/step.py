@@ -276,6 +276,7 @@ class TrainStep:
                 "TrainStep: an optimizer that has fused_update=True updates after every batch; "
                 f"got {len(batches)} batches: give one, or make the optimizer without it"
             )
+        self._get(batches[0][0].shape, gradients=True)
         try:
             with self.optimizer.updating(lr):
                 loss = self._run(batches[0], gradients=True) / tokens

@@ -303,3 +303,26 @@ def test_two_optimizers_of_the_same_parameters():
     (w * 2.0).sum().backward()
     second.step()
     np.testing.assert_allclose(w.numpy(), start - 22.0, atol=1e-5)
+
+
+def test_a_graph_with_updates_of_parameters_frozen_since_is_refused():
+    w, b = params([(3,), (3,)])
+    optimizer = SGD([w, b], lr=0.1, fused_update=True)
+    loss = (w * b).sum()
+
+    def record():
+        effects, squares = optimizer.recorded_update()
+        return pg.Graph([squares], effects=effects, loss=loss, grads=optimizer.trained())
+
+    graph = record()
+    with optimizer.updating():
+        graph.run()
+    b.requires_grad = False
+    start = w.numpy(), b.numpy()
+    with pytest.raises(pg.GradientError, match="frozen or unfrozen since"), optimizer.updating():
+        graph.run()
+    graph = record()
+    with optimizer.updating():
+        graph.run()
+    np.testing.assert_allclose(w.numpy(), start[0] - 0.1 * start[1], rtol=1e-5)
+    np.testing.assert_array_equal(b.numpy(), start[1])
