@@ -27,7 +27,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"pyggml: the compiled module cannot be imported ({error}). In a source checkout run "
-        "`pip install .` and start Python in another folder, or `pip install -e .`"
+        "`pip install .` and start Python in another folder, as the source folder hides what is "
+        "installed (so does `python -m pyggml.grad0` started there), or `pip install -e .`"
     ) from error
 
 __all__ = ["capture_log", "ffi", "ggml_version", "lib", "pass_interrupt", "patch_count"]

@@ -157,12 +157,16 @@ def check_grads(
         GradientError: it exceeds the tolerance; the message names input and element.
         DTypeError: no input is f32.
         ValueError: eps is too small for an element, or the element is not finite.
+        TypeError: eps or the tolerance is not a number, or `fn` is no function of tensors.
 
     Example:
         >>> check_grads(lambda x: x * x, [1.0, -2.0]) < 1e-2
         True
     """
     _need_function("check_grads", fn)
+    for name, number in (("eps", eps), ("tolerance", tolerance)):
+        if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
+            raise TypeError(f"check_grads: {name} must be a number; got {type(number).__name__}")
     given = [t.numpy() for t in _as_inputs("check_grads", inputs)]
     checked = [i for i, x in enumerate(given) if x.dtype == np.float32]
     if not checked:

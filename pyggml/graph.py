@@ -95,6 +95,22 @@ class Graph:
         loss_grad: Tensor | None = None,
         device: Device | str | None = None,
     ):
+        for name, given in (("outputs", outputs), ("effects", effects)):
+            if not isinstance(given, (list, tuple)):
+                raise TypeError(
+                    f"graph: {name} must be a list of Tensors; got {type(given).__name__};"
+                    f" pass {name}=[x]"
+                )
+        if grads is not None and not isinstance(grads, Mapping):
+            raise TypeError(
+                "graph: grads must be a dictionary {parameter: gradient};"
+                f" got {type(grads).__name__}"
+            )
+        if loss_grad is not None and not isinstance(loss_grad, Tensor):
+            raise TypeError(
+                f"graph: loss_grad must be a stored f32 scalar; got {type(loss_grad).__name__};"
+                " use pg.tensor(1.0)"
+            )
         for each in (*outputs, *effects, *([loss] if loss is not None else [])):
             if not isinstance(each, Tensor):
                 raise TypeError(

@@ -417,6 +417,8 @@ def tensor(
         >>> tensor([[1, 2, 3]]).shape
         (1, 3)
     """
+    if values is None:
+        raise DTypeError("tensor: expected numbers, an array or a tensor; got None")
     if isinstance(values, Tensor):
         dtype = dtype if dtype is not None else values.dtype
         device = device if device is not None else values.device

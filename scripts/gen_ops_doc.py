@@ -21,6 +21,7 @@ from pyggml import ops
 from pyggml.differentiable import op_name, walk
 from pyggml.errors import BackendError, DTypeError
 from pyggml.grad0 import CASES, Case
+from pyggml.grad0.check import HALF_GRADIENTS
 from pyggml.grad0.reasons import NO_FUNCTION, NO_GRADIENT, NO_ROW
 from pyggml.tensor import Tensor
 
@@ -275,7 +276,7 @@ meets any other raises `pyggml.GradientError` with its name and the line that re
 
 - **forward**: the functions of `pyggml.ops` that record the op, or why there is none.
 - **backward**: yes, and the rows of the table that show it (`python -m pyggml.grad0 --op NAME`);
-  or no, and why.
+  or no, and why. "Of f32 only": operands of the other types have a forward and no gradient.
 - **types**: of the float operands that `pyggml.ops` takes on the CPU. Row numbers are i32 or i64.
 - **CPU, CUDA, Metal**: what each backend's `supports_op` answers in the patched source: always
   yes, no, or partly, which means for certain types, shapes or layouts. It is read from the source,
@@ -293,7 +294,10 @@ def _list(names: list[str]) -> str:
 def _line(kind: str, name: str, op: Op, support: dict[str, dict[str, str]]) -> str:
     forward = _list(nearest(op.functions)) if op.functions else "none: " + NO_FUNCTION[name]
     if op.gradients:
-        backward = "yes: " + _list(nearest(op.gradients))
+        rows_with_it = nearest(op.gradients)
+        backward = "yes: " + _list(rows_with_it)
+        if op.types - {"f32"} and not HALF_GRADIENTS.intersection(rows_with_it):
+            backward += "; of f32 only"
     elif name in NO_GRADIENT:
         backward = "no: " + NO_GRADIENT[name]
     else:

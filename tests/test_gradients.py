@@ -90,6 +90,13 @@ def test_no_gradient_names_op_and_line() -> None:
         ops.pad_reflect(w, 1, 1).sum().backward()
 
 
+@pytest.mark.parametrize("name", ["eps", "tolerance"])
+@pytest.mark.parametrize("wrong", [None, "1", True])
+def test_check_grads_wants_numbers(name, wrong) -> None:
+    with pytest.raises(TypeError, match=f"check_grads: {name} must be a number"):
+        pg.check_grads(lambda x: x * x, [1.0], **{name: wrong})
+
+
 def test_anomaly_in_the_forward() -> None:
     x = pg.tensor([0.0, 1.0])
     y = ops.log(x)  # the line to be named

@@ -164,3 +164,21 @@ def test_the_same_bits_every_time() -> None:
         g.run()
         seen.add((g.read(loss).tobytes(), dw.numpy().tobytes()))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"loss_grad": 3}, r"loss_grad must be a stored f32 scalar; got int"),
+        ({"grads": [1]}, r"grads must be a dictionary .*; got list"),
+        ({"effects": pg.ones((2,))}, r"effects must be a list .*; got Tensor; pass effects=\[x\]"),
+        ({"outputs": pg.ones((2,))}, r"outputs must be a list .*; got Tensor; pass outputs=\[x\]"),
+        ({"outputs": None}, r"outputs must be a list of Tensors; got NoneType"),
+    ],
+)
+def test_what_a_graph_refuses(arguments, words) -> None:
+    x = pg.tensor([1.0, 2.0], requires_grad=True)
+    loss = (x * x).sum()
+    given = {"outputs": [loss], "loss": loss, "grads": {x: pg.zeros((2,))}, **arguments}
+    with pytest.raises(TypeError, match=words):
+        pg.Graph(**given)

@@ -298,3 +298,9 @@ def test_what_a_tensor_is_cannot_be_assigned(name, value, cure) -> None:
             setattr(t, name, value)
         assert t.shape == (4,)
         assert t.dtype.name == "f32"
+
+
+@pytest.mark.parametrize("dtype", [None, "f32", "i32"])
+def test_none_is_no_tensor(dtype) -> None:
+    with pytest.raises(DTypeError, match=r"tensor: expected numbers.*got None"):
+        pg.tensor(None, dtype)

@@ -14,7 +14,7 @@ from ..errors import BackendError, DTypeError, GradientError
 from ..tensor import Tensor, tensor
 from .case import Case
 
-__all__ = ["TOLERANCES", "Result", "run_case"]
+__all__ = ["HALF_GRADIENTS", "TOLERANCES", "Result", "run_case"]
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 # by up to 2^-11 and 2^-9 of itself, and an op may round its operands, its result or both.
 TOLERANCES = {"f32": (3e-4, 1e-4), "f16": (2e-3, 2e-3), "bf16": (8e-3, 8e-3)}
 # The ops whose rows of f16 and bf16 have a gradient, too; the others' say "unsupported".
-_HALF = frozenset(
+HALF_GRADIENTS = frozenset(
     """
     add broadcast_to cast concat cont flash_attn_ext get_rows getitem mul_mat mul_mat_id permute
     repeat reshape sub transpose
@@ -55,7 +55,7 @@ class Result:
     @property
     def verdict(self) -> str:
         """OK, FAIL or unsupported; a row of f32 that does not run, or lost its gradient, fails."""
-        expected = self.dtype == "f32" or self.case.name in _HALF
+        expected = self.dtype == "f32" or self.case.name in HALF_GRADIENTS
         missing = "FAIL" if expected else "unsupported"
         if self.forward is None:
             return missing

@@ -45,6 +45,8 @@ def _weighted(n: int, m: int, at: Array, reach: int, weight: Callable[[Array], A
 
 
 def resize_nearest(x: Array, size: Any, mode: str) -> Array:
+    """The nearest element, to `size`."""
+
     def matrix(n: int, m: int) -> Array:
         return np.eye(n)[np.arange(m) * n // m]
 
@@ -52,6 +54,8 @@ def resize_nearest(x: Array, size: Any, mode: str) -> Array:
 
 
 def resize_bilinear(x: Array, size: Any, mode: str, corners: bool = False) -> Array:
+    """Linear interpolation to `size`."""
+
     def matrix(n: int, m: int) -> Array:
         return _weighted(n, m, _centres(n, m, corners), 1, lambda d: np.maximum(1 - d, 0))
 
@@ -59,6 +63,8 @@ def resize_bilinear(x: Array, size: Any, mode: str, corners: bool = False) -> Ar
 
 
 def resize_antialias(x: Array, size: Any, mode: str, corners: bool, antialias: bool) -> Array:
+    """Interpolation to `size`, over wider triangles where it shrinks."""
+
     def matrix(n: int, m: int) -> Array:
         wide = max(1.0, n / m)
         d = np.abs(_centres(n, m, False)[:, None] - np.arange(n)) / wide
@@ -75,6 +81,8 @@ def _cubic(d: Array) -> Array:
 
 
 def resize_bicubic(x: Array, size: Any, mode: str, corners: bool = False) -> Array:
+    """Cubic interpolation to `size`."""
+
     def matrix(n: int, m: int) -> Array:
         return _weighted(n, m, _centres(n, m, corners), 2, _cubic)
 
@@ -82,6 +90,7 @@ def resize_bicubic(x: Array, size: Any, mode: str, corners: bool = False) -> Arr
 
 
 def bicubic(x: Array, factor: int, mode: str) -> Array:
+    """Cubic interpolation to `factor` times the size."""
     return resize_bicubic(x, (x.shape[-2] * factor, x.shape[-1] * factor), mode)
 
 
@@ -92,6 +101,7 @@ def _three(value: Any) -> tuple[int, int, int]:
 def im2col_3d(
     x: Array, channels: int, kernel: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1
 ) -> Array:
+    """The blocks under a three-dimensional kernel as rows."""
     k, s, p, d = map(_three, (kernel, stride, padding, dilation))
     x = np.pad(x, [(0, 0), *((n, n) for n in p)])
     reach = tuple(dn * (kn - 1) + 1 for kn, dn in zip(k, d, strict=True))
@@ -103,6 +113,7 @@ def im2col_3d(
 
 
 def conv_3d(x: Array, w: Array, channels: int, stride: Any, padding: Any) -> Array:
+    """Convolution over depth, height and width."""
     cols = im2col_3d(x, channels, w.shape[1:], stride, padding)
     n, out = x.shape[0] // channels, w.shape[0] // channels
     flat = cols.reshape(n, -1, *cols.shape[1:]) @ w.reshape(out, -1).T
@@ -110,6 +121,7 @@ def conv_3d(x: Array, w: Array, channels: int, stride: Any, padding: Any) -> Arr
 
 
 def win_part(x: Array, w: int) -> Array:
+    """An image cut into windows w × w."""
     rows, columns, channels = x.shape
     x = np.pad(x, [(0, -rows % w), (0, -columns % w), (0, 0)])
     cut = x.reshape(x.shape[0] // w, w, x.shape[1] // w, w, channels)
@@ -117,6 +129,7 @@ def win_part(x: Array, w: int) -> Array:
 
 
 def win_unpart(x: Array, height: int, width: int) -> Array:
+    """Windows put together to an image again."""
     w = x.shape[1]
     rows, columns = -(-height // w), -(-width // w)
     whole = x.reshape(rows, columns, w, w, -1).transpose(0, 2, 1, 3, 4)
