@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from typing import Any
 
 import pyggml
 from pyggml import nn
@@ -55,7 +53,6 @@ def build_model(spec: shared.Spec) -> GPT2:
 
 class Step:
     def __init__(self, spec: shared.Spec) -> None:
-        recording = self._precision(spec)
         pyggml.Graph.run = _timed  # type: ignore[method-assign]
         pyggml.set_threads(spec.threads)
         marks = [time.perf_counter()]
@@ -65,23 +62,13 @@ class Step:
         self.optimizer = AdamW(
             groups, shared.LR, shared.BETAS, shared.EPS, fused_update=spec.fused_update
         )
-        self._step = TrainStep(self.model, self.optimizer, spec.clip)
+        self._step = TrainStep(self.model, self.optimizer, spec.clip, precision=spec.dtype)
         marks.append(time.perf_counter())
         self._batch = shared.batch(spec)
-        with recording:
-            self.graph = self._step.record(self._batch[0].shape)
+        self.graph = self._step.record(self._batch[0].shape)
         marks.append(time.perf_counter())
         names = ("model_s", "optimizer_s", "plan_s")
         self.took = {name: marks[i + 1] - marks[i] for i, name in enumerate(names)}
-
-    @staticmethod
-    def _precision(spec: shared.Spec) -> contextlib.AbstractContextManager[Any]:
-        if spec.dtype == "f32":
-            return contextlib.nullcontext()
-        if not hasattr(pyggml, "autocast"):
-            raise NotSupportedError(f"this pyggml has no autocast, which {spec.dtype} needs")
-        context: contextlib.AbstractContextManager[Any] = pyggml.autocast(spec.dtype)
-        return context
 
     @staticmethod
     def inside() -> float:
