@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -28,3 +29,9 @@ def one_thread():
     import pyggml
 
     pyggml.set_threads(1)
+
+
+# A shell without job control starts what it puts in the background with SIGINT ignored, and
+# programs hand that on: tests that send it would then wait for nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
