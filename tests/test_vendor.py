@@ -364,8 +364,8 @@ def test_no_password_in_messages() -> None:
         import vendor_fetch
     finally:
         sys.path.remove(str(SCRIPTS))
-    assert vendor_fetch.redact("https://me:word@host/simple") == "https://***@host/simple"
-    assert vendor_fetch.redact("https://host/simple") == "https://host/simple"
+    assert vendor_fetch.redact("https://me:word@host/files") == "https://***@host/files"
+    assert vendor_fetch.redact("https://host/files") == "https://host/files"
 
 
 @pytest.mark.parametrize(
