@@ -15,16 +15,9 @@ from ._lib import ffi, lib
 from .differentiable import op_name
 from .errors import AnomalyError
 from .node import Node
+from .order import MOVES
 
 __all__ = ["LossError", "LossGuard", "Watcher", "detect_anomaly", "is_watching"]
-
-_SILENT = (
-    lib.GGML_OP_NONE,
-    lib.GGML_OP_RESHAPE,
-    lib.GGML_OP_VIEW,
-    lib.GGML_OP_PERMUTE,
-    lib.GGML_OP_TRANSPOSE,
-)
 
 
 class _State(threading.local):
@@ -96,7 +89,7 @@ class Watcher:
         """Asked first, ggml wants to know whether to show the node; then it shows it."""
         if ask:
             return True
-        if ptr.op in _SILENT:
+        if ptr.op in MOVES:
             self._inherit(ptr)
             return True
         values = _values(ptr)

@@ -25,8 +25,8 @@ from .differentiable import (
 from .errors import BackendError, DTypeError
 from .memory import LARGE_BYTES, has_room
 from .node import Arena, Node, recorder
+from .order import MOVES, weave
 from .order import address as _address
-from .order import weave
 from .profiler import Recorder, active_profile
 from .recompute import check_repeatable, rewrite
 from .recording import check_read
@@ -35,13 +35,6 @@ from .tensor import Tensor, full, record, tensor, zeros_group
 
 __all__ = ["Graph", "grad_of", "tensor_like"]
 
-_MOVES = (
-    lib.GGML_OP_NONE,
-    lib.GGML_OP_RESHAPE,
-    lib.GGML_OP_VIEW,
-    lib.GGML_OP_PERMUTE,
-    lib.GGML_OP_TRANSPOSE,
-)
 # Tensors that the gradient of one op may make at most, but for a few ops with small results.
 _TENSORS_PER_GRADIENT = 16
 # Headers for outputs and accumulators.
@@ -277,7 +270,7 @@ class Graph:
         cpu = find_device("cpu")
         for i in range(lib.ggml_graph_n_nodes(self._cgraph)):
             node = lib.ggml_graph_node(self._cgraph, i)
-            if node.op in _MOVES or self.device.supports(node) or cpu.supports(node):
+            if node.op in MOVES or self.device.supports(node) or cpu.supports(node):
                 continue
             types = [
                 ffi.string(lib.ggml_type_name(node.src[k].type)).decode()

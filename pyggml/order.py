@@ -8,9 +8,10 @@ from typing import Any
 
 from ._lib import ffi, lib
 
-__all__ = ["address", "sources", "weave"]
+__all__ = ["MOVES", "address", "sources", "weave"]
 
-_MOVES = (
+# Ops that compute nothing: they name memory that another tensor has.
+MOVES = (
     lib.GGML_OP_NONE,
     lib.GGML_OP_RESHAPE,
     lib.GGML_OP_VIEW,
@@ -45,7 +46,7 @@ def _accesses(ptr: Any) -> Iterator[tuple[int, bool]]:
     for i in range(lib.GGML_MAX_SRC):
         if ptr.src[i] != ffi.NULL:
             yield _memory(ptr.src[i]), i in written
-    if ptr.view_src != ffi.NULL and ptr.op not in _MOVES:
+    if ptr.view_src != ffi.NULL and ptr.op not in MOVES:
         yield _memory(ptr), True
 
 

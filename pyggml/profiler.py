@@ -15,16 +15,9 @@ from typing import Any
 from ._lib import ffi, lib
 from .differentiable import op_name
 from .node import Node
+from .order import MOVES
 
 __all__ = ["OpRecord", "OpSummary", "Peaks", "Profile", "Recorder", "active_profile", "profile"]
-
-_FREE = (
-    lib.GGML_OP_NONE,
-    lib.GGML_OP_RESHAPE,
-    lib.GGML_OP_VIEW,
-    lib.GGML_OP_PERMUTE,
-    lib.GGML_OP_TRANSPOSE,
-)
 
 
 @dataclass(frozen=True)
@@ -298,7 +291,7 @@ class Recorder:
             self._start = self._profile.clock()
             return True
         seconds = self._profile.clock() - self._start
-        if ptr.op not in _FREE:
+        if ptr.op not in MOVES:
             sources = _sources(ptr)
             moved = sum(int(lib.ggml_nbytes(t)) for t in [ptr, *sources])
             node = self._recorded.get(_address(ptr))

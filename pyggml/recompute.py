@@ -9,18 +9,10 @@ from typing import Any
 from ._lib import ffi, lib
 from .differentiable import op_name
 from .node import Node, recorder
-from .order import address, sources
+from .order import MOVES, address, sources
 from .tensor import Tensor
 
 __all__ = ["checkpoint", "recompute", "rewrite"]
-
-_MOVES = (
-    lib.GGML_OP_NONE,
-    lib.GGML_OP_RESHAPE,
-    lib.GGML_OP_VIEW,
-    lib.GGML_OP_PERMUTE,
-    lib.GGML_OP_TRANSPOSE,
-)
 
 
 def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +81,7 @@ def check_repeatable(nodes: Iterable[Node]) -> None:
     # What is written may be a copy made for it, as in set_rows: it is made twice, too.
     copies = {address(node.ptr) for node in nodes if node.ptr.op == lib.GGML_OP_CONT}
     for node in nodes:
-        if node.ptr.op in _MOVES or node.ptr.view_src == ffi.NULL:
+        if node.ptr.op in MOVES or node.ptr.view_src == ffi.NULL:
             continue
         if address(node.ptr.view_src) not in copies:
             raise ValueError(
