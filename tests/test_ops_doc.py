@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +11,8 @@ import pytest
 
 from pyggml import ops
 from pyggml.grad0 import CASES, ELSEWHERE, reasons
+
+from .scripts import load
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "gen_ops_doc.py"
@@ -24,13 +24,7 @@ needs_source = pytest.mark.skipif(not SOURCES.is_dir(), reason="vendor/ggml is n
 
 @pytest.fixture(scope="module")
 def gen() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gen_ops_doc", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(SCRIPT)
 
 
 @pytest.fixture(scope="module")

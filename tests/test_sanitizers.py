@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from .scripts import load
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "sanitize.py"
@@ -41,13 +42,7 @@ SUMMARY: ThreadSanitizer: data race /src/ggml.c:478 in ggml_fp32_to_fp16_row
 
 @pytest.fixture(scope="module")
 def sanitize() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sanitize", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(SCRIPT)
 
 
 def test_each_place_is_told_once(sanitize: ModuleType) -> None:
