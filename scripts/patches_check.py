@@ -155,6 +155,9 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--from", dest="first", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "--to", dest="last", type=int, metavar="N", help="the last patch, for runs side by side"
+    )
     parser.add_argument("--only", type=int, metavar="N", help="patch N alone, on those before it")
     parser.add_argument("--jobs", type=int, default=2, help="of the build (default: 2)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "patches")
@@ -163,9 +166,9 @@ def main(argv: list[str] | None = None) -> int:
     project = vendor.Project(options.root)
     patches = project.patches()
     first = options.only or options.first
-    last = options.only or len(patches)
+    last = options.only or options.last or len(patches)
     if not 1 <= first <= last <= len(patches):
-        parser.error(f"patches are numbered from 1 to {len(patches)}; got {first}")
+        parser.error(f"patches are numbered from 1 to {len(patches)}; got {first} to {last}")
     tree, folder, series = (options.folder.resolve() / name for name in ("tree", "obj", "series"))
     tree.mkdir(parents=True, exist_ok=True)
     # A copy: the series may change while this runs.
