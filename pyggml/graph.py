@@ -226,9 +226,16 @@ class Graph:
         if loss is None:
             return []
         kept = {id(node) for node in self._sources.values()} | {id(loss.node)}
-        found = [n for n in forward if not n.keep and n.buffer is None and id(n) not in kept]
-        check_repeatable(found)
-        return found
+        found: dict[int, Node] = {}
+        for node in forward:
+            if node.buffer is not None or id(node) in kept:
+                continue
+            # A view that is kept would keep what it is a view of.
+            views = node.ptr.op in MOVES and any(id(source) in found for source in node.srcs)
+            if views or not node.keep:
+                found[id(node)] = node
+        check_repeatable(found.values())
+        return list(found.values())
 
     def _reorder(self, forgotten: list[Node], after: list[Node], size: int, n_forward: int) -> None:
         """Compute again what was forgotten; put effects where their gradients come by."""

@@ -41,7 +41,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         recorder.keep = outer
     for value in result if isinstance(result, (list, tuple)) else [result]:
         if isinstance(value, Tensor) and outer:
-            value.node.keep = True
+            _mark(value.node, True)
     return result
 
 
@@ -67,8 +67,16 @@ def recompute(t: Tensor) -> Tensor:
         raise TypeError(f"recompute: t must be a Tensor; got {type(t).__name__}")
     if t.is_stored:
         raise ValueError("recompute: t must be what an op returned; got a stored tensor")
-    t.node.keep = False
+    _mark(t.node, False)
     return t
+
+
+def _mark(node: Node, keep: bool) -> None:
+    """Say whether a result is kept, be it a view: then that of the op below."""
+    node.keep = keep
+    while node.ptr.op in MOVES and node.srcs:
+        node = node.srcs[0]
+        node.keep = keep
 
 
 def check_repeatable(nodes: Iterable[Node]) -> None:

@@ -41,6 +41,8 @@ def layer_norm(
         (2, 4)
     """
     y = ops.norm(x, eps)
+    if weight is not None or bias is not None:
+        recompute(y)
     if weight is not None:
         y = recompute(ops.mul(y, _vector("layer_norm", "weight", weight, x)))
     if bias is not None:
@@ -72,7 +74,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tens
     """
     y = ops.rms_norm(x, eps)
     if weight is not None:
-        y = recompute(ops.mul(y, _vector("rms_norm", "weight", weight, x)))
+        y = recompute(ops.mul(recompute(y), _vector("rms_norm", "weight", weight, x)))
     return y
 
 
