@@ -33,7 +33,7 @@ class Spec:
         threads: of the computation.
         checkpointing: blocks keep only their inputs for the backward.
         fused_update: nobody clips, and pyggml updates in the backward, without gradients kept.
-        attention: pyggml's, "plain" or "flash"; "" leaves it to the model.
+        attention: pyggml's, "plain", "flash" or "auto"; "" leaves it to the model.
         seed: of weights and tokens.
         weights: folder that `write_weights` filled.
     """

@@ -42,7 +42,8 @@ class GPT2Config(ModelConfig):
         n_ffn: width inside the feed-forward part; None is 4 * n_embd.
         eps: of the layer norms.
         tie: the head is the embedding table.
-        attention: "plain" or "flash"; the second stores no T × T scores.
+        attention: "plain", "flash", which stores no T × T scores, or "auto"; see
+            `nn.CausalSelfAttention`.
         dropout: while training, the share dropped of the embeddings and of what each half of a
             block adds.
 
@@ -74,7 +75,7 @@ class GPT2Config(ModelConfig):
     n_ffn: int | None = None
     eps: float = 1e-5
     tie: bool = True
-    attention: str = "plain"
+    attention: str = "auto"
     dropout: float = 0.0
 
     def __post_init__(self) -> None:

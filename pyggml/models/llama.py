@@ -48,7 +48,8 @@ class LlamaConfig(ModelConfig):
         rope_theta: base of the rotary wavelengths.
         eps: of the RMS norms.
         tie: the head is the embedding table.
-        attention: "plain" or "flash"; the second stores no T × T scores.
+        attention: "plain", "flash", which stores no T × T scores, or "auto"; see
+            `nn.CausalSelfAttention`.
 
     Raises:
         ValueError: a size is not a positive integer, heads do not divide what they must, or the
@@ -92,7 +93,7 @@ class LlamaConfig(ModelConfig):
     rope_theta: float = 10000.0
     eps: float = 1e-5
     tie: bool = True
-    attention: str = "plain"
+    attention: str = "auto"
 
     def __post_init__(self) -> None:
         if self.n_kv_head is None:

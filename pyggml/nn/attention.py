@@ -23,7 +23,7 @@ from .module import Module
 
 __all__ = ["CausalSelfAttention", "Rope", "causal_mask", "position_ids"]
 
-ATTENTIONS = ("plain", "flash")
+ATTENTIONS = ("auto", "plain", "flash")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class CausalSelfAttention(Module):
         bias: learn shifts.
         fused: one matrix for q, k and v.
         rope: rotary positions; None when the model learns its positions.
-        attention: "plain" computes the T × S scores; "flash" is one fused op that stores none.
+        attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
+            "auto" is "flash" where that is faster: on the CPU, with neither mask nor cache given.
         init_weight: initialiser of the q, k and v projections; None is Linear's.
         init_out: initialiser of the output projection; None is init_weight.
 
@@ -132,7 +133,7 @@ class CausalSelfAttention(Module):
         bias: bool = True,
         fused: bool = False,
         rope: Rope | None = None,
-        attention: str = "plain",
+        attention: str = "auto",
         init_weight: init.Initializer | None = None,
         init_out: init.Initializer | None = None,
     ) -> None:
@@ -193,7 +194,7 @@ class CausalSelfAttention(Module):
             )
         if positions is None:
             positions = position_ids(length, x.device)
-        flash = self.attention == "flash"
+        flash = self._takes_flash(x, mask, cache)
         if mask is None:
             mask = causal_mask(length, x.device, "f16" if flash else "f32")
         if self.rope is not None:
@@ -209,6 +210,11 @@ class CausalSelfAttention(Module):
         attend = functional.flash_attention if flash else functional.attention
         y: Tensor = project(attend(q, k, v, mask))
         return y
+
+    def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
+        if self.attention != "auto":
+            return self.attention == "flash"
+        return mask is None and cache is None and x.device.kind == "cpu"
 
     def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (B, T, H, D), k and v (B, T, G, D)."""

@@ -39,7 +39,7 @@ def gradients(model: Any, ids: np.ndarray, targets: np.ndarray) -> tuple[float, 
 def compare(kind: Any, config: Any, batch: int, length: int) -> None:
     """Both attentions on the same weights and tokens."""
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (batch, length + 1), np.int32)
-    model = kind(config)
+    model = kind(type(config).from_dict({**config.to_dict(), "attention": "plain"}))
     other = kind(type(config).from_dict({**config.to_dict(), "attention": "flash"}))
     other.load_state_dict(model.state_dict())
     loss, plain = gradients(model, ids[:, :-1], ids[:, 1:])
@@ -85,7 +85,9 @@ def test_no_tensor_grows_with_the_square_of_the_sequence() -> None:
 
 
 def test_generation_with_a_cache_agrees() -> None:
-    config = GPT2Config(vocab_size=31, context=16, n_embd=16, n_layer=1, n_head=2)
+    config = GPT2Config(
+        vocab_size=31, context=16, n_embd=16, n_layer=1, n_head=2, attention="plain"
+    )
     plain = GPT2(config)
     flash = GPT2(GPT2Config.from_dict({**config.to_dict(), "attention": "flash"}))
     flash.load_state_dict(plain.state_dict())
@@ -97,8 +99,27 @@ def test_generation_with_a_cache_agrees() -> None:
         np.testing.assert_allclose(generator.feed(piece), want[at], rtol=1e-4, atol=1e-5)
 
 
+def test_auto_is_flash_without_a_mask_on_the_cpu() -> None:
+    attend = nn.CausalSelfAttention(16, 2)
+    x = pg.tensor(np.random.default_rng(0).standard_normal((2, 6, 16)))
+    mask = nn.causal_mask(6)
+
+    def ops_of(**given) -> set[str]:
+        with pg.profile() as p:
+            attend(x, **given).numpy()
+        return {record.op for record in p.records}
+
+    assert "FLASH_ATTN_EXT" in ops_of()
+    assert "FLASH_ATTN_EXT" not in ops_of(mask=mask)
+    np.testing.assert_allclose(
+        attend(x).numpy(), attend(x, mask=mask).numpy(), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_an_unknown_attention_is_refused() -> None:
-    with pytest.raises(ValueError, match="attention must be one of plain, flash; got 'linear'"):
+    with pytest.raises(
+        ValueError, match="attention must be one of auto, plain, flash; got 'linear'"
+    ):
         nn.CausalSelfAttention(8, 2, attention="linear")
     with pytest.raises(ValueError, match="GPT2Config: attention must be"):
         GPT2Config.preset("tiny", attention="linear")
