@@ -70,7 +70,10 @@ def add_model(target: argparse.ArgumentParser, default: Spec) -> None:
         )
     target.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the products")
     target.add_argument(
-        "--attention", choices=["auto", "plain", "flash"], default="", help="pyggml's (the model's default)"
+        "--attention",
+        choices=["auto", "plain", "flash"],
+        default="",
+        help="pyggml's (the model's default)",
     )
     target.add_argument("--seed", type=int, default=0, help="of weights and tokens (0)")
 
