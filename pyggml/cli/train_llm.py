@@ -94,9 +94,13 @@ def train_llm(
     clip: Annotated[
         float | None, _option("clip", "Largest gradient norm; 0: off.", _RUN, "1.0")
     ] = None,
+    clip_value: Annotated[
+        float | None,
+        _option("clip-value", "Largest element of a gradient; 0: off.", _RUN, "0.0"),
+    ] = None,
     seed: Annotated[int | None, _option("seed", "Seed of weights and order.", _RUN, "0")] = None,
     precision: Annotated[
-        str | None, _option("precision", "What products multiply: f32 or bf16.", _RUN, "f32")
+        str | None, _option("precision", "What products multiply: f32, bf16 or f16.", _RUN, "f32")
     ] = None,
     checkpointing: Annotated[
         bool | None,

@@ -3,7 +3,7 @@
 
 from . import schedules
 from .adamw import AdamW
-from .clip import GradNorm, clip_factor
+from .clip import ClipValue, GradNorm, clip_factor
 from .groups import decay_groups
 from .optimizer import Group, Optimizer, ParamGroups
 from .sgd import SGD
@@ -11,6 +11,7 @@ from .sgd import SGD
 __all__ = [
     "SGD",
     "AdamW",
+    "ClipValue",
     "GradNorm",
     "Group",
     "Optimizer",

@@ -261,21 +261,25 @@ class Optimizer(ABC):
             else:
                 group.hyper.copy_(self._hyper(group, lr))
 
-    def step(self, lr: float | None = None, clip: float | None = None) -> float:
+    def step(
+        self, lr: float | None = None, clip: float | None = None, grad_scale: float = 1.0
+    ) -> float:
         """Update every parameter by its gradient; the gradients stay until `zero_grad()`.
 
         Args:
             lr: learning rate from now on; None keeps it.
             clip: longest gradient: a norm above it is scaled down to it; None does not clip.
+            grad_scale: what the gradients were multiplied with, as f16 needs it; the update
+                divides by it.
 
         Returns:
-            The norm of the gradients before clipping.
+            The norm of the gradients before clipping, divided by grad_scale.
 
         Raises:
             FloatingPointError: a gradient is NaN or infinite; nothing has changed.
             GradientError: with `fused_update` there are no gradients; a gradient is added into
                 another optimizer's; or as `trained`.
-            ValueError: lr is negative, or clip is not positive.
+            ValueError: lr is negative, or clip or grad_scale is not positive.
 
         Example:
             >>> w = Parameter([1.0])
@@ -287,6 +291,10 @@ class Optimizer(ABC):
         new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
         if clip is not None and not clip > 0:
             raise ValueError(f"{self._who}.step: clip must be > 0 or None; got {clip}")
+        if not 0 < grad_scale < math.inf:
+            raise ValueError(
+                f"{self._who}.step: grad_scale must be finite and > 0; got {grad_scale}"
+            )
         self._kept("step")
         trained = self.trained()
         self._adopt("step")
@@ -298,9 +306,10 @@ class Optimizer(ABC):
                 f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
                 f"{self.steps + 1}, no parameter was changed; lower the learning rate or clip"
             )
+        norm /= grad_scale
         self.lr = new_lr
         self.steps += 1
-        factor = 1.0 if clip is None else clip_factor(norm, clip)
+        factor = (1.0 if clip is None else clip_factor(norm, clip)) / grad_scale
         multiplies = factor != 1.0 and not self._folds_factor
         if multiplies:
             self._factor.copy_(np.full((1,), factor, np.float32))

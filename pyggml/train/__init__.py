@@ -19,6 +19,7 @@ from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perple
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
+from .scaler import GradScaler
 from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer, TrainingError
 
@@ -30,6 +31,7 @@ __all__ = [
     "ConfigError",
     "EvalMetrics",
     "FitResult",
+    "GradScaler",
     "InterruptGuard",
     "LLMRun",
     "MemoryPlan",

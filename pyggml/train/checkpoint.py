@@ -41,6 +41,8 @@ _MODEL, _OPTIMIZER, _STATE, _LATEST = (
     "latest",
 )
 _CHUNK_BYTES = 1 << 20
+# Fields that checkpoints of earlier versions do not have.
+_LATER = ("scaler",)
 _COUNT_MAX = 2**63 - 1
 
 
@@ -65,6 +67,7 @@ class TrainState:
         config: the run's configuration.
         best: lowest validation loss and its step, or None.
         data: fingerprint of the training tokens, or None.
+        scaler: state of the loss scaling, or None.
     """
 
     step: int
@@ -76,6 +79,7 @@ class TrainState:
     config: dict[str, Any] = field(default_factory=dict)
     best: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
+    scaler: dict[str, Any] | None = None
 
 
 @dataclass
@@ -329,6 +333,9 @@ def _read_state(path: Path) -> dict[str, Any]:
         if isinstance(loss, int):
             _check_range(loss, "best.loss", path)
     _typed(record, "data", (dict, type(None)), path)
+    for name in _LATER:
+        if name in record:
+            _typed(record, name, (dict, type(None)), path)
     return record
 
 

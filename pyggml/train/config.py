@@ -49,12 +49,13 @@ COURSE_FIELDS = (
     "weight_decay",
     "beta2",
     "clip",
+    "clip_value",
     "precision",
     "checkpointing",
     "threads",
     "device",
 )
-PRECISIONS = ("f32", "bf16")
+PRECISIONS = ("f32", "bf16", "f16")
 
 
 class ConfigError(ValueError):
@@ -106,8 +107,10 @@ class TrainConfig:
         weight_decay: decoupled decay of the weight matrices.
         beta2: decay of AdamW's second moment.
         clip: largest global gradient norm; 0 switches clipping off.
+        clip_value: largest magnitude of a gradient's element; 0 switches this clipping off.
         seed: seeds initial weights and shuffling.
-        precision: what matrix products multiply, `f32` or `bf16`; all else stays f32.
+        precision: what matrix products multiply, `f32`, `bf16` or `f16`; all else stays f32. With
+            `f16` the loss is scaled, and steps whose gradients overflow are skipped.
         checkpointing: keep only the inputs of the model's blocks for the backward: less memory, a
             third more time.
         fused_update: update each parameter as soon as its gradient is complete, and keep no
@@ -153,6 +156,7 @@ class TrainConfig:
     weight_decay: float = 0.1
     beta2: float = 0.99
     clip: float = 1.0
+    clip_value: float = 0.0
     seed: int = 0
     precision: str = "f32"
     checkpointing: bool = False
@@ -266,10 +270,12 @@ class TrainConfig:
             raise ConfigError(
                 f"--beta2 must lie between 0 and 1; got {self.beta2}: try --beta2 0.99"
             )
-        if self._check_float("clip") < 0:
-            raise ConfigError(
-                f"--clip must not be negative; got {self.clip}: use 0 to switch clipping off"
-            )
+        for name in ("clip", "clip_value"):
+            if self._check_float(name) < 0:
+                raise ConfigError(
+                    f"{option_name(name)} must not be negative; got {getattr(self, name)}: "
+                    "use 0 to switch clipping off"
+                )
         if not 0 <= self._check_float("val_fraction") < 1:
             raise ConfigError(
                 f"--val-fraction must be at least 0 and below 1; got {self.val_fraction}: "
@@ -328,6 +334,16 @@ class TrainConfig:
             raise ConfigError(
                 "--fused-update excludes --clip, as the norm needs all gradients before the first "
                 f"update; got --clip {self.clip:g}: give --clip 0"
+            )
+        if self.fused_update and self.clip_value:
+            raise ConfigError(
+                "--fused-update excludes --clip-value, which needs gradients that are kept; got "
+                f"--clip-value {self.clip_value:g}: give one of them"
+            )
+        if self.fused_update and self.precision == "f16":
+            raise ConfigError(
+                "--fused-update excludes --precision f16, whose loss scaling must see all "
+                "gradients before the first update: give --precision bf16 or f32"
             )
         if self.fused_update and self.accumulate > 1:
             raise ConfigError(

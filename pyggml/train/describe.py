@@ -67,12 +67,13 @@ def _training(run: LLMRun) -> str:
     config, total = run.config, run.trainer.total_steps
     times = f" × {config.accumulate}" if config.accumulate > 1 else ""
     per_step = config.batch_size * config.accumulate * run.seq_len
+    by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
     fused = ", updates in the backward" if config.fused_update else ""
     last_lr = run.trainer.schedule(total - 1)
     return (
         f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
-        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}, "
+        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
         f"seed {config.seed}{_precision(config.precision)}{fused}"
     )
 
@@ -81,6 +82,8 @@ def _precision(name: str) -> str:
     """What to know of products in less than f32."""
     if name == "f32":
         return ""
+    if name == "f16":
+        return ", operands of products rounded to f16, loss scaled"
     return f", {name} products" + ("" if bf16_products() else " (in f32: this CPU has no others)")
 
 

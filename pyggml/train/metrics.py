@@ -53,6 +53,8 @@ class StepMetrics:
         tokens: tokens trained on since the run began.
         tokens_per_s: tokens per second of the latest steps.
         elapsed_s: seconds of training since the run began.
+        loss_scale: factor on the loss in this step, where there is loss scaling.
+        skipped: steps of the run so far whose gradients overflowed, where there is loss scaling.
     """
 
     step: int
@@ -62,6 +64,8 @@ class StepMetrics:
     tokens: int
     tokens_per_s: float
     elapsed_s: float
+    loss_scale: float | None = None
+    skipped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ class MetricsFile:
         kind = "train" if isinstance(metrics, StepMetrics) else "validation"
         if (kind, metrics.step) in self._written:
             return
-        values = {name: _finite(value) for name, value in asdict(metrics).items()}
+        known = {name: value for name, value in asdict(metrics).items() if value is not None}
+        values = {name: _finite(value) for name, value in known.items()}
         line = json.dumps({"kind": kind, **values}) + "\n"
         try:
             _append(self.path, line.encode())

@@ -15,14 +15,16 @@ from ..anomaly import LossError
 from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
+from ..optim import ClipValue
 from ..precision import autocast, rounding
 from ..recording import Recording
 from ..tensor import Tensor, tensor, zeros
+from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
 
 Batch = tuple[np.ndarray, np.ndarray]
-LossFunction = Callable[[Any, Tensor, Tensor], Tensor]
+LossFunction = Callable[..., Tensor]
 
 
 class NonFiniteError(ArithmeticError):
@@ -44,12 +46,14 @@ class StepResult:
     Args:
         loss: mean loss per token over the whole step.
         tokens: tokens that had a target.
-        grad_norm: global gradient norm before clipping.
+        grad_norm: global gradient norm before clipping; infinite in a skipped step.
+        skipped: the gradients overflowed under loss scaling: nothing was updated.
     """
 
     loss: float
     tokens: int
     grad_norm: float
+    skipped: bool = False
 
 
 def token_loss(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
@@ -67,12 +71,24 @@ def token_loss(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
     return loss
 
 
+def _check_fused(clip: float | None, clip_value: float | None, scaler: GradScaler | None) -> None:
+    """Refuse what needs all gradients before the first update."""
+    for name, given in (("clip", clip), ("clip_value", clip_value), ("scaler", scaler)):
+        if given:
+            cause = "the norm" if name == "clip" else "it"
+            what = "loss scaling, as of precision f16" if name == "scaler" else name
+            raise ValueError(
+                f"TrainStep: {what} must be None or 0 with an optimizer that has "
+                f"fused_update=True, as {cause} needs all gradients before the first update; "
+                f"got {given}"
+            )
+
+
 @dataclass
 class _Recorded:
     """A graph and the tensors that feed and leave it."""
 
-    ids: Tensor
-    targets: Tensor
+    inputs: tuple[Tensor, ...]
     loss: Tensor
     graph: Graph
     squares: Tensor | None = None
@@ -94,8 +110,11 @@ class TrainStep:
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
         loss: gives the summed loss of a batch from (model, ids, targets).
-        precision: what products multiply, f32 or bf16; None is what `pyggml.autocast` says at each
-            step.
+        precision: what products multiply, f32, bf16 or f16; None is what `pyggml.autocast` says at
+            each step.
+        clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
+            None or 0 does not clip.
+        scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
 
     Attributes:
@@ -103,7 +122,7 @@ class TrainStep:
             run sets it to have the masks that it would have had.
 
     Raises:
-        ValueError: clip with an optimizer that has `fused_update`.
+        ValueError: clip, clip_value or loss scaling with an optimizer that has `fused_update`.
 
     Example:
         >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
@@ -119,22 +138,24 @@ class TrainStep:
         loss: LossFunction = token_loss,
         seed: int = 0,
         precision: str | None = None,
+        clip_value: float | None = None,
+        scaler: GradScaler | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
         self.clip = clip or None
         self.runs = 0
+        self.clip_value = clip_value or None
+        self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
-        if self._fused and self.clip is not None:
-            raise ValueError(
-                "TrainStep: clip must be None or 0 with an optimizer that has fused_update=True, "
-                f"as the norm needs all gradients before the first update; got {clip}"
-            )
+        if self._fused:
+            _check_fused(clip, clip_value, self.scaler)
         self._loss = loss
         self._dropout = DropoutStream(seed)
         self._precision = precision
         self._recorded: dict[tuple[tuple[int, ...], bool, int | None], _Recorded] = {}
         self._trained: list[Tensor] = []
+        self._clip_values: ClipValue | None = None
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
         self._vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
@@ -153,13 +174,12 @@ class TrainStep:
         if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:
             # Parameters were frozen or are no more: the graphs would train others.
             self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
-            self._trained = list(grads)
+            self._trained, self._clip_values = list(grads), None
         key = (shape, gradients, None if self._precision else rounding())
         recorded = self._recorded.get(key)
         if recorded is None:
-            ids = zeros(shape, "i32", device=self._device)
-            targets = zeros(shape, "i32", device=self._device)
-            loss = self._record_loss(ids, targets, gradients)
+            inputs = tuple(zeros(shape, "i32", device=self._device) for _ in range(2))
+            loss = self._record_loss(inputs, gradients)
             outputs, effects, squares = [loss], [], None
             if gradients and self._fused:
                 effects, squares = self.optimizer.recorded_update()
@@ -170,18 +190,18 @@ class TrainStep:
                 )
             else:
                 graph = Graph(outputs)
-            recorded = _Recorded(ids, targets, loss, graph, squares)
+            recorded = _Recorded(inputs, loss, graph, squares)
             self._recorded[key] = recorded
         return recorded
 
-    def _record_loss(self, ids: Tensor, targets: Tensor, training: bool) -> Tensor:
+    def _record_loss(self, inputs: Sequence[Tensor], training: bool) -> Tensor:
         """The loss with the model in the mode that the graph is for."""
         before = self.model.training
         self.model.train(training)
         try:
             precision = autocast(self._precision) if self._precision else nullcontext()
-            with self._dropout, precision, Recording("TrainStep", [ids.node, targets.node]):
-                return self._loss(self.model, ids, targets)
+            with self._dropout, precision, Recording("TrainStep", [t.node for t in inputs]):
+                return self._loss(self.model, *inputs)
         finally:
             self.model.train(before)
 
@@ -216,10 +236,9 @@ class TrainStep:
 
     def _run(self, batch: Batch, gradients: bool) -> float:
         """The summed loss of a batch; its gradients are added to the optimizer's."""
-        x, y = batch
-        recorded = self._get(x.shape, gradients)
-        recorded.ids.copy_(x)
-        recorded.targets.copy_(y)
+        recorded = self._get(batch[0].shape, gradients)
+        for own, array in zip(recorded.inputs, batch, strict=True):
+            own.copy_(array)
         if gradients:
             self._dropout.seek(self.runs)
             self.runs += 1
@@ -246,12 +265,14 @@ class TrainStep:
             ValueError: no batch, no target, or a token that is not in the vocabulary; several
                 batches with `fused_update`.
             NonFiniteError: the loss or a gradient is not finite; no parameter was changed, but for
-                `fused_update` with a finite loss.
+                `fused_update` with a finite loss. Under loss scaling gradients that are not finite
+                end a step as skipped, until a smaller scale cannot help.
         """
         tokens = sum(self.check(batch) for batch in batches)
         if not tokens:
             raise ValueError("TrainStep: a step needs at least one target that counts; got none")
-        self._scale.copy_(np.float32(1.0 / tokens))
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        self._scale.copy_(np.float32(scale / tokens))
         if self._fused:
             return self._fused_step(batches, tokens, lr)
         self.optimizer.zero_grad()
@@ -263,11 +284,33 @@ class TrainStep:
             self.optimizer.zero_grad()
             raise NonFiniteError(f"the loss must be finite; got {loss}")
         try:
-            norm = self.optimizer.step(lr=lr, clip=self.clip)
+            norm = self._update(lr, scale)
         except ArithmeticError as error:
             self.optimizer.zero_grad()
-            raise NonFiniteError("the gradients must be finite; got NaN or infinity") from error
-        return StepResult(loss, tokens, float(norm))
+            if self.scaler is not None and self.scaler.update(overflow=True):
+                return StepResult(loss, tokens, math.inf, skipped=True)
+            at = "" if self.scaler is None else f", at the smallest loss scale {scale:g}, too"
+            raise NonFiniteError(
+                f"the gradients must be finite; got NaN or infinity{at}"
+            ) from error
+        if self.scaler is not None:
+            self.scaler.update(overflow=False)
+        return StepResult(loss, tokens, norm)
+
+    def _update(self, lr: float | None, scale: float) -> float:
+        """Clip the gradients and let the optimizer use them; returns their norm before that."""
+        if self.clip_value is None:
+            # Only loss scaling needs it: what else steps may not know of it.
+            scaled = {} if scale == 1.0 else {"grad_scale": scale}
+            return float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
+        norm = float(self.optimizer.grad_norm()) / scale
+        if not math.isfinite(norm):
+            raise FloatingPointError("a gradient is not finite")
+        if self._clip_values is None:
+            self._clip_values = ClipValue(list(self.optimizer.trained().values()), self.clip_value)
+        self._clip_values(1.0 / scale)
+        self.optimizer.step(lr=lr, clip=self.clip)
+        return norm
 
     def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
         """One run that computes the gradients and updates by them."""

@@ -120,7 +120,9 @@ class Trainer:
             clip=self.config.clip,
             seed=self.config.seed,
             precision=self.config.precision,
+            clip_value=self.config.clip_value,
         )
+        self.scaler = self._train_step.scaler
 
     @property
     def eval_every(self) -> int:
@@ -198,6 +200,7 @@ class Trainer:
         assert self._batches is not None
         batches = [next(self._batches) for _ in range(self.config.accumulate)]
         self._train_step.runs = self.step * self.config.accumulate
+        scale = None if self.scaler is None else self.scaler.scale
         try:
             result = self._train_step(batches, lr)
         except NonFiniteError as error:
@@ -209,7 +212,15 @@ class Trainer:
         recent.append((took, result.tokens))
         speed = sum(n for _, n in recent) / max(sum(t for t, _ in recent), 1e-9)
         metrics = StepMetrics(
-            self.step, result.loss, lr, result.grad_norm, self.tokens, speed, self.elapsed_s
+            self.step,
+            result.loss,
+            lr,
+            result.grad_norm,
+            self.tokens,
+            speed,
+            self.elapsed_s,
+            scale,
+            None if self.scaler is None else self.scaler.skipped,
         )
         self._tell("on_step", metrics)
         return result.loss
@@ -286,6 +297,7 @@ class Trainer:
             self.config.to_dict(),
             self.best,
             self.data,
+            None if self.scaler is None else self.scaler.state_dict(),
         )
         path = save_checkpoint(
             self.checkpoint_dir,
@@ -342,6 +354,11 @@ class Trainer:
             except (KeyError, ValueError, TypeError) as error:
                 reason = error.args[0] if error.args else error
                 raise FormatError(f"{where / what}: does not fit this run: {reason}") from error
+        if self.scaler is not None and state.scaler is not None:
+            try:
+                self.scaler.load_state_dict(state.scaler)
+            except ValueError as error:
+                raise FormatError(f"{where / 'state.json'}: field 'scaler': {error}") from error
         try:
             random_generator().bit_generator.state = state.rng["generator"]
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
