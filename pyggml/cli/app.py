@@ -11,7 +11,7 @@ from .devices import devices
 from .errors import friendly_errors
 from .evaluate import evaluate
 from .generate import generate
-from .train_llm import train_llm
+from .train_llm import BareCheckpointing, train_llm
 
 __all__ = ["app"]
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train-llm")(train_llm)
+app.command("train-llm", cls=BareCheckpointing)(train_llm)
 app.command("generate")(generate)
 app.command("eval")(evaluate)
 app.command("devices")(devices)

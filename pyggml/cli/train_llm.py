@@ -6,12 +6,26 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .errors import friendly_errors
 
-__all__ = ["train_llm"]
+__all__ = ["BareCheckpointing", "train_llm"]
 
 _DATA, _MODEL, _RUN, _FILES = "Data", "Model", "Training", "Results"
+
+
+class BareCheckpointing(TyperCommand):
+    """A command whose `--checkpointing` may stand without a value, for `all`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give the bare option its value."""
+        filled = []
+        for arg, after in zip(args, [*args[1:], "-"], strict=True):
+            filled.append(arg)
+            if arg == "--checkpointing" and after.startswith("-"):
+                filled.append("all")
+        return super().parse_args(ctx, filled)
 
 
 def _option(name: str, text: str, panel: str, default: str | None = None) -> Any:
@@ -103,8 +117,16 @@ def train_llm(
         str | None, _option("precision", "What products multiply: f32, bf16 or f16.", _RUN, "f32")
     ] = None,
     checkpointing: Annotated[
-        bool | None,
-        _option("checkpointing", "Less memory, more time: blocks compute twice.", _RUN, "off"),
+        str | None,
+        _option(
+            "checkpointing",
+            "Less memory, more time: all blocks compute twice, every N-th, or auto.",
+            _RUN,
+            "none; with --memory-limit: auto",
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str | None, _option("memory-limit", "Most memory to plan, such as 2GiB.", _RUN)
     ] = None,
     fused_update: Annotated[
         bool | None,

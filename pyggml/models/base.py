@@ -39,7 +39,8 @@ class LanguageModel(nn.Module, ABC):
 
     Attributes:
         config: sizes.
-        checkpointing: training keeps only the inputs of blocks and computes the rest again.
+        checkpointing: training keeps only the inputs of blocks and computes the rest again: True
+            for every block, n for every n-th, beginning with the first; False or 0 for none.
         arch: llama.cpp's name of the architecture.
         config_class: type of `config`.
         GGUF_NAMES: own module path, {i} for the block's number, to llama.cpp's.
@@ -64,10 +65,38 @@ class LanguageModel(nn.Module, ABC):
             )
         self.config = sizes
         self.checkpointing = False
+        self._block_numbers: dict[int, int] = {}
+
+    @property
+    def checkpointing(self) -> bool | int:
+        """Which blocks training computes twice."""
+        return self._checkpointing
+
+    @checkpointing.setter
+    def checkpointing(self, every: bool | int) -> None:
+        if not isinstance(every, int) or every < 0:
+            raise ValueError(
+                f"{type(self).__name__}: checkpointing must be True, False or n for every n-th "
+                f"block; got {every!r}"
+            )
+        self._checkpointing = every
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks that checkpointing can choose from."""
+        return int(self.config.n_layer)
+
+    def _number(self, block: nn.Module) -> int:
+        """A block's place among its like: the number in its path."""
+        if id(block) not in self._block_numbers:
+            ends = ((path.rpartition(".")[2], module) for path, module in self.named_modules())
+            self._block_numbers = {id(m): int(end) for end, m in ends if end.isdigit()}
+        return self._block_numbers[id(block)]
 
     def _run_block(self, block: Any, x: Tensor, *args: Any) -> Tensor:
         """The stream after a block."""
-        if self.checkpointing and self.training:
+        every = int(self.checkpointing)
+        if every and self.training and self._number(block) % every == 0:
             return checkpoint(block, x, *args)  # type: ignore[no-any-return]
         return block(x, *args)  # type: ignore[no-any-return]
 

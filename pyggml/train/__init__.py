@@ -16,7 +16,7 @@ from .config import ConfigError, TrainConfig
 from .evaluate import eval_batches, evaluate
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
-from .plan import MemoryPlan, OutOfMemoryError, format_bytes
+from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
 from .scaler import GradScaler
@@ -54,6 +54,7 @@ __all__ = [
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
+    "parse_bytes",
     "perplexity",
     "plot_loss",
     "read_metrics",

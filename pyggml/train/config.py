@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .plan import parse_bytes
+
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
 
 # A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
@@ -52,9 +54,11 @@ COURSE_FIELDS = (
     "clip_value",
     "precision",
     "checkpointing",
+    "memory_limit",
     "threads",
     "device",
 )
+_CHECKPOINTING = {"all": True, "none": False}
 PRECISIONS = ("f32", "bf16", "f16")
 
 
@@ -111,8 +115,12 @@ class TrainConfig:
         seed: seeds initial weights and shuffling.
         precision: what matrix products multiply, `f32`, `bf16` or `f16`; all else stays f32. With
             `f16` the loss is scaled, and steps whose gradients overflow are skipped.
-        checkpointing: keep only the inputs of the model's blocks for the backward: less memory, a
-            third more time.
+        checkpointing: of which blocks only the inputs are kept for the backward, which computes
+            the rest again: `all` (less memory, a third more time), a number n for every n-th,
+            `none`, or `auto` for as few as fit into `memory_limit`. By default `auto` with a
+            `memory_limit`, and none without.
+        memory_limit: most bytes that the run may plan, such as `2GiB`; by default what the device
+            has free.
         fused_update: update each parameter as soon as its gradient is complete, and keep no
             gradients; without `clip` and `accumulate`.
         threads: CPU threads; by default what the device chooses.
@@ -159,7 +167,8 @@ class TrainConfig:
     clip_value: float = 0.0
     seed: int = 0
     precision: str = "f32"
-    checkpointing: bool = False
+    checkpointing: bool | int | str | None = None
+    memory_limit: int | str | None = None
     fused_update: bool = False
     threads: int | None = None
     device: str = "auto"
@@ -177,6 +186,7 @@ class TrainConfig:
         object.__setattr__(self, "text", tuple(str(path) for path in paths))
         object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
         object.__setattr__(self, "tokenizer", str(self.tokenizer))
+        object.__setattr__(self, "checkpointing", _checkpointing(self.checkpointing))
         self._check_strings()
         self._check_counts()
         self._check_numbers()
@@ -185,12 +195,15 @@ class TrainConfig:
 
     def _check_strings(self) -> None:
         """Texts, which must be texts."""
-        for name in ("checkpointing", "fused_update"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(
-                    f"{option_name(name)} must be on or off; got {getattr(self, name)!r}: "
-                    "give True or False"
-                )
+        if not isinstance(self.fused_update, bool):
+            raise ConfigError(
+                f"--fused-update must be on or off; got {self.fused_update!r}: give True or False"
+            )
+        if self.memory_limit is not None:
+            try:
+                parse_bytes(self.memory_limit)
+            except ValueError as error:
+                raise ConfigError(f"--memory-limit: {error}") from None
         if self.precision not in PRECISIONS:
             raise ConfigError(
                 f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}"
@@ -402,6 +415,22 @@ class TrainConfig:
         if self.epochs is None:
             return default_steps
         return max(1, self.epochs * batches_per_epoch // self.accumulate)
+
+
+def _checkpointing(value: Any) -> bool | int | str | None:
+    """What `checkpointing` means: True for all blocks, n for every n-th, False, auto or None."""
+    if value is None or isinstance(value, bool) or value == "auto":
+        return value  # type: ignore[no-any-return]
+    if value in _CHECKPOINTING:
+        return _CHECKPOINTING[value]
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if not isinstance(value, int) or not 1 <= value <= _COUNT_MAX:
+        raise ConfigError(
+            f"--checkpointing must be all, none, auto or a number n for every n-th block; got "
+            f"{value!r}: try --checkpointing all"
+        )
+    return True if value == 1 else value
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..device import get_threads
 from ..precision import bf16_products
@@ -69,13 +69,22 @@ def _training(run: LLMRun) -> str:
     per_step = config.batch_size * config.accumulate * run.seq_len
     by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
     fused = ", updates in the backward" if config.fused_update else ""
+    again = recomputes(run.model)
     last_lr = run.trainer.schedule(total - 1)
     return (
         f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
         f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
-        f"seed {config.seed}{_precision(config.precision)}{fused}"
+        f"seed {config.seed}{_precision(config.precision)}{again}{fused}"
     )
+
+
+def recomputes(model: Any) -> str:
+    """Which blocks are computed twice."""
+    every = int(model.checkpointing)
+    if not every:
+        return ""
+    return ", every block computed twice" if every == 1 else f", 1 block in {every} computed twice"
 
 
 def _precision(name: str) -> str:

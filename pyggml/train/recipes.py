@@ -103,7 +103,6 @@ class LLMRun:
         loader, validation = _split(ids, config, self.seq_len)
         set_seed(config.seed)
         self.model = build(self.arch, sizes)
-        self.model.checkpointing = config.checkpointing
         optimizer = AdamW(
             decay_groups(self.model, config.weight_decay),
             lr=config.lr,

@@ -169,6 +169,10 @@ class TrainStep:
         """
         return self._get(shape, gradients).graph
 
+    def forget(self) -> None:
+        """Drop the recorded graphs and their memory; they are recorded anew when needed."""
+        self._recorded.clear()
+
     def _get(self, shape: tuple[int, ...], gradients: bool) -> _Recorded:
         grads = self.optimizer.trained() if gradients else {}
         if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:

@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint, TrainState, latest_checkpoint, load_checkpoi
 from .config import ConfigError, TrainConfig
 from .evaluate import eval_batches, evaluate
 from .interrupt import InterruptGuard, TrainingInterrupted
+from .limit import fit_memory, must_fit
 from .metrics import EvalMetrics, StepMetrics
 from .plan import MemoryPlan
 from .step import Batch, NonFiniteError, TrainStep
@@ -98,6 +99,8 @@ class Trainer:
                 f"got {optimizer.fused_update} and {self.config.fused_update}"
             )
         self.model = model
+        if self.config.checkpointing not in (None, "auto"):
+            model.checkpointing = self.config.checkpointing
         self.optimizer = optimizer
         self.loader = loader
         self.callbacks = list(callbacks)
@@ -123,6 +126,7 @@ class Trainer:
             clip_value=self.config.clip_value,
         )
         self.scaler = self._train_step.scaler
+        self.memory: MemoryPlan | None = None
 
     @property
     def eval_every(self) -> int:
@@ -142,9 +146,23 @@ class Trainer:
     def plan(self) -> MemoryPlan:
         """Record and plan the graphs, and tell what memory the run takes.
 
+        With a `memory_limit`, or checkpointing `auto`, this chooses as few blocks to compute twice
+        as the limit takes.
+
         Returns:
-            Bytes by kind; `check()` on it refuses what does not fit.
+            Bytes by kind; `check()` on it refuses what the device has no room for.
+
+        Raises:
+            OutOfMemoryError: nothing fits into the limit.
         """
+        if self.memory is None or not must_fit(self.config):
+            self.memory = fit_memory(
+                self.model, self.config, self._plan, self._train_step.forget, self._free_bytes
+            )
+        return self.memory
+
+    def _plan(self) -> MemoryPlan:
+        """What memory the run takes as the model is now."""
         shape = (self.loader.batch_size, self.seq_len)
         activations = self._train_step.record(shape).memory_bytes
         if self._validation is not None:
@@ -173,6 +191,8 @@ class Trainer:
             CheckpointError: a checkpoint could not be written.
             MetricsError: the file of a `MetricsWriter` could not be written.
         """
+        if self.memory is None and must_fit(self.config):
+            self.plan()
         loss: float | None = None
         recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         with InterruptGuard(self._interrupted) as guard:

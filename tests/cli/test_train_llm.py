@@ -104,6 +104,22 @@ def test_updates_in_the_backward_keep_no_gradients(tmp_path, text_file, cli):
     assert all(line["grad_norm"] > 0 for line in lines if line["kind"] == "train")
 
 
+def test_blocks_computed_twice_and_a_limit(tmp_path, text_file, cli):
+    base = ["train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", "--overwrite"]
+    for given, words in (
+        (["--checkpointing", *options()], ", every block computed twice"),
+        ([*options(), "--checkpointing"], ", every block computed twice"),
+        ([*options(layers=2), "--checkpointing", "2"], ", 1 block in 2 computed twice"),
+        ([*options(), "--memory-limit", "1GiB"], "seed 1\n"),
+    ):
+        code, out, err = cli(*base, *given)
+        assert code == 0, err
+        assert words in out, given
+    code, _, err = cli(*base, *options(), "--memory-limit", "1kB")
+    assert code == 1
+    assert "must fit into 1.0 kB" in err
+
+
 def test_without_validation(tmp_path, text_file, cli):
     code, out, err = cli(
         "train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run",
