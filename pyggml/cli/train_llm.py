@@ -35,6 +35,13 @@ def _option(name: str, text: str, panel: str, default: str | None = None) -> Any
     )
 
 
+def _switch(name: str, text: str, default: str) -> Any:
+    """An option that is on, off, or not given."""
+    return typer.Option(
+        f"--{name}/--no-{name}", help=text, rich_help_panel=_FILES, show_default=default
+    )
+
+
 def train_llm(
     text: Annotated[
         list[str] | None,
@@ -108,6 +115,13 @@ def train_llm(
     clip: Annotated[
         float | None, _option("clip", "Largest gradient norm; 0: off.", _RUN, "1.0")
     ] = None,
+    patience: Annotated[
+        int | None,
+        _option("patience", "Evaluations without progress until the end; 0: off.", _RUN, "0"),
+    ] = None,
+    min_delta: Annotated[
+        float | None, _option("min-delta", "What counts as progress of the loss.", _RUN, "0.0")
+    ] = None,
     clip_value: Annotated[
         float | None,
         _option("clip-value", "Largest element of a gradient; 0: off.", _RUN, "0.0"),
@@ -153,11 +167,27 @@ def train_llm(
         _option("save-every", "Steps between checkpoints; 0: at the end.", _FILES, "--steps / 5"),
     ] = None,
     keep: Annotated[int | None, _option("keep", "Newest checkpoints kept.", _FILES, "2")] = None,
-    prompt: Annotated[
-        str | None, _option("prompt", "Start of the sample at the end.", _FILES, "The")
+    keep_best: Annotated[
+        bool | None,
+        _switch("keep-best", "Keep the checkpoint of the lowest validation loss, too.", "on"),
+    ] = None,
+    eval_text: Annotated[
+        list[str] | None,
+        _option("eval-text", "NAME=PATH of another text to evaluate on; may be repeated.", _FILES),
+    ] = None,
+    scores: Annotated[
+        list[str] | None,
+        _option("scores", "accuracy, top5 and the like in evaluations; repeatable.", _FILES),
+    ] = None,
+    mfu: Annotated[
+        bool | None, _switch("mfu", "Measure the peak first, and the share of it used.", "off")
+    ] = None,
+    prompt: Annotated[str | None, _option("prompt", "Start of the samples.", _FILES, "The")] = None,
+    sample_every: Annotated[
+        int | None, _option("sample-every", "Steps between samples; 0: at the end.", _FILES, "0")
     ] = None,
     sample_tokens: Annotated[
-        int | None, _option("sample-tokens", "Tokens of that sample; 0: none.", _FILES, "120")
+        int | None, _option("sample-tokens", "Tokens of a sample; 0: none.", _FILES, "120")
     ] = None,
     resume: Annotated[
         bool,
@@ -195,8 +225,9 @@ def _run(given: dict[str, Any], resume: bool, overwrite: bool) -> None:
 
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other: give one of them")
-    if "text" in given:
-        given["text"] = tuple(given["text"])
+    for name in ("text", "eval_text", "scores"):
+        if name in given:
+            given[name] = tuple(given[name])
     reporter = make_reporter()
     if resume:
         folder = given.pop("artifact_dir", TrainConfig.artifact_dir)

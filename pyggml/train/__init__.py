@@ -2,7 +2,7 @@
 """Training: steps, evaluation, checkpoints, metrics, and whole runs."""
 
 from .artifact import ArtifactDir
-from .callbacks import Callback, MetricsWriter
+from .callbacks import Callback, MetricsWriter, Sampler
 from .checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -13,6 +13,7 @@ from .checkpoint import (
     save_checkpoint,
 )
 from .config import ConfigError, TrainConfig
+from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
@@ -20,8 +21,16 @@ from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
 from .scaler import GradScaler
+from .scores import (
+    accuracy,
+    bits_per_byte,
+    confusion_matrix,
+    f1_score,
+    token_bytes,
+    top_k_accuracy,
+)
 from .step import NonFiniteError, StepResult, TrainStep
-from .trainer import FitResult, Trainer, TrainingError
+from .trainer import FitResult, Trainer
 
 __all__ = [
     "ArtifactDir",
@@ -40,6 +49,7 @@ __all__ = [
     "MetricsWriter",
     "NonFiniteError",
     "OutOfMemoryError",
+    "Sampler",
     "StepMetrics",
     "StepResult",
     "TrainConfig",
@@ -48,8 +58,12 @@ __all__ = [
     "Trainer",
     "TrainingError",
     "TrainingInterrupted",
+    "accuracy",
+    "bits_per_byte",
+    "confusion_matrix",
     "eval_batches",
     "evaluate",
+    "f1_score",
     "format_bytes",
     "latest_checkpoint",
     "list_checkpoints",
@@ -59,4 +73,6 @@ __all__ = [
     "plot_loss",
     "read_metrics",
     "save_checkpoint",
+    "token_bytes",
+    "top_k_accuracy",
 ]

@@ -43,6 +43,7 @@ class ArtifactDir:
         self.tokenizer = self.path / "tokenizer.json"
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
+        self.samples = self.path / "samples.jsonl"
         self.plot = self.path / "loss.png"
         self.checkpoints = self.path / "checkpoints"
 
@@ -55,6 +56,7 @@ class ArtifactDir:
             self.path / "tokenizer_config.json",
             self.config,
             self.metrics,
+            self.samples,
             self.plot,
             self.checkpoints,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,14 @@ COURSE_FIELDS = (
     "precision",
     "checkpointing",
     "memory_limit",
+    "patience",
+    "min_delta",
     "threads",
     "device",
 )
+# Fields that hold several texts.
+_LISTS = ("text", "scores", "eval_text")
+_SCORE = re.compile(r"accuracy|top[1-9][0-9]{0,7}")
 _CHECKPOINTING = {"all": True, "none": False}
 PRECISIONS = ("f32", "bf16", "f16")
 
@@ -129,9 +135,16 @@ class TrainConfig:
         eval_batches: batches per evaluation; None reads the whole validation split.
         save_every: steps between checkpoints; 0 saves at the end only.
         keep: newest checkpoints kept.
+        keep_best: keep the checkpoint with the lowest validation loss besides, in `best`.
+        patience: evaluations without a lower validation loss until the run ends; 0 never ends it.
+        min_delta: by how much a validation loss must be lower to count as such.
+        scores: what evaluations compute besides the loss: `accuracy`, and `top5` and the like.
+        eval_text: other texts to evaluate on, each `NAME=PATH`.
+        mfu: measure the device's peak first, and report what share of it the training uses.
         val_fraction: share of the tokens held back for validation; 0 holds back none.
         sample_tokens: tokens of the sample written at the end; 0 writes none.
-        prompt: start of that sample.
+        sample_every: steps between samples during the training; 0 writes one at the end only.
+        prompt: start of the samples.
 
     Raises:
         ConfigError: a value or a combination that cannot be used; names the option and the cure.
@@ -176,14 +189,22 @@ class TrainConfig:
     eval_batches: int | None = None
     save_every: int | None = None
     keep: int = 2
+    keep_best: bool = True
+    patience: int = 0
+    min_delta: float = 0.0
+    scores: tuple[str, ...] = ()
+    eval_text: tuple[str, ...] = ()
+    mfu: bool = False
     val_fraction: float = 0.1
     sample_tokens: int = 120
+    sample_every: int = 0
     prompt: str = "The"
 
     def __post_init__(self) -> None:
-        text: Any = self.text
-        paths = (text,) if isinstance(text, (str, Path)) else text
-        object.__setattr__(self, "text", tuple(str(path) for path in paths))
+        for name in _LISTS:
+            value: Any = getattr(self, name)
+            items = (value,) if isinstance(value, (str, Path)) else value
+            object.__setattr__(self, name, tuple(str(item) for item in items))
         object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
         object.__setattr__(self, "tokenizer", str(self.tokenizer))
         object.__setattr__(self, "checkpointing", _checkpointing(self.checkpointing))
@@ -195,10 +216,23 @@ class TrainConfig:
 
     def _check_strings(self) -> None:
         """Texts, which must be texts."""
-        if not isinstance(self.fused_update, bool):
-            raise ConfigError(
-                f"--fused-update must be on or off; got {self.fused_update!r}: give True or False"
-            )
+        for name in ("fused_update", "keep_best", "mfu"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(
+                    f"{option_name(name)} must be on or off; got {getattr(self, name)!r}: "
+                    "give True or False"
+                )
+        for score in self.scores:
+            if not _SCORE.fullmatch(score):
+                raise ConfigError(f"--scores must be accuracy, or top5 and the like; got {score!r}")
+        names = [text.partition("=")[0] for text in self.eval_text]
+        for text, name in zip(self.eval_text, names, strict=True):
+            own = name not in ("train", "validation") and names.count(name) == 1
+            if not own or not name.isidentifier() or not text.partition("=")[2]:
+                raise ConfigError(
+                    f"--eval-text must be NAME=PATH, each name once and neither train nor "
+                    f"validation; got {text!r}: try --eval-text books=books.txt"
+                )
         if self.memory_limit is not None:
             try:
                 parse_bytes(self.memory_limit)
@@ -227,8 +261,9 @@ class TrainConfig:
             if name in optional and getattr(self, name) is None:
                 continue
             self._check_int(name, 1)
-        for name in ("warmup", "eval_every", "save_every", "sample_tokens", "seed"):
-            if name not in ("sample_tokens", "seed") and getattr(self, name) is None:
+        chosen = ("warmup", "eval_every", "save_every")
+        for name in (*chosen, "sample_tokens", "sample_every", "patience", "seed"):
+            if name in chosen and getattr(self, name) is None:
                 continue
             self._check_int(name, 0)
         if self.accumulate > _ACCUMULATE_MAX:
@@ -283,11 +318,11 @@ class TrainConfig:
             raise ConfigError(
                 f"--beta2 must lie between 0 and 1; got {self.beta2}: try --beta2 0.99"
             )
-        for name in ("clip", "clip_value"):
+        for name in ("clip", "clip_value", "min_delta"):
             if self._check_float(name) < 0:
                 raise ConfigError(
                     f"{option_name(name)} must not be negative; got {getattr(self, name)}: "
-                    "use 0 to switch clipping off"
+                    "use 0 to switch it off"
                 )
         if not 0 <= self._check_float("val_fraction") < 1:
             raise ConfigError(
@@ -339,6 +374,11 @@ class TrainConfig:
                 f"--steps {self.steps}: lower the one or raise the other"
             )
 
+        if self.patience and not self.val_fraction:
+            raise ConfigError(
+                f"--patience needs a validation loss; got --patience {self.patience} and "
+                "--val-fraction 0: hold some tokens back, or leave --patience out"
+            )
         self._check_fused_update()
 
     def _check_fused_update(self) -> None:
@@ -378,8 +418,7 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON-ready values."""
         values = dataclasses.asdict(self)
-        values["text"] = list(self.text)
-        return values
+        return values | {name: list(getattr(self, name)) for name in _LISTS}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
@@ -398,10 +437,16 @@ class TrainConfig:
                 f"TrainConfig.from_dict: every field must be known; got {unknown}: "
                 "was this written by a newer pyggml?"
             )
-        text = values.get("text", ())
-        if not isinstance(text, (list, tuple)) or not all(isinstance(t, str) for t in text):
-            raise ConfigError(f"--text must be a list of paths; got {text!r}: give file names")
-        return cls(**{**values, "text": tuple(text)})
+        lists = {}
+        for name in _LISTS:
+            items = values.get(name, ())
+            if not isinstance(items, (list, tuple)) or not all(isinstance(t, str) for t in items):
+                raise ConfigError(
+                    f"{option_name(name)} must be a list of texts; got {items!r}: "
+                    f"{'give file names' if name == 'text' else 'give names'}"
+                )
+            lists[name] = tuple(items)
+        return cls(**{**values, **lists})
 
     def total_steps(self, batches_per_epoch: int, default_steps: int) -> int:
         """Optimizer steps of the whole run.

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Loss and perplexity of a model on tokens."""
+"""Loss, perplexity and scores of a model on tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..data import Loader, TokenDataset
+from ..data import IGNORE_INDEX, Loader, TokenDataset
 from .metrics import EvalMetrics, perplexity
+from .scores import bits_per_byte, top_k_accuracy
 from .step import Batch, TrainStep
 
-__all__ = ["eval_batches", "evaluate"]
+__all__ = ["eval_batches", "evaluate", "parse_score"]
 
 
 def eval_batches(
@@ -55,8 +56,11 @@ def evaluate(
     step: TrainStep | None = None,
     at_step: int = 0,
     stop: Callable[[], bool] = lambda: False,
+    scores: Sequence[str] = (),
+    token_bytes: np.ndarray | None = None,
+    name: str = "validation",
 ) -> EvalMetrics | None:
-    """Mean loss per token, and perplexity, over batches.
+    """Mean loss per token, perplexity and other scores over batches.
 
     Args:
         model: a language model.
@@ -64,16 +68,22 @@ def evaluate(
         step: a step whose recorded graphs are used again; None records its own.
         at_step: step number that the result carries.
         stop: asked before each batch; when it says yes, there is no result.
+        scores: others to compute of the logits, which costs a second forward: `accuracy`, and
+            `top5` and the like.
+        token_bytes: bytes of text of each token, for bits per byte.
+        name: of the set, which the result carries.
 
     Raises:
-        ValueError: no target counts.
+        ValueError: no target counts, or an unknown score.
 
     Example:
         >>> evaluate(model, eval_batches(ids, 64, 8)).perplexity
         12.7
     """
+    ranks = {score: parse_score(score) for score in scores}
     step = step or TrainStep(model, None)
-    total, tokens = 0.0, 0
+    total, tokens, size = 0.0, 0, 0
+    hits = dict.fromkeys(scores, 0.0)
     was_training = model.training
     model.eval()
     try:
@@ -83,9 +93,44 @@ def evaluate(
             loss, counted = step.loss_sum(batch)
             total += loss
             tokens += counted
+            if token_bytes is not None:
+                size += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
+            if ranks and counted:
+                logits = step.logits(batch[0])
+                for score, k in ranks.items():
+                    hits[score] += top_k_accuracy(logits, batch[1], k) * counted
     finally:
         model.train(was_training)
     if not tokens:
         raise ValueError("evaluate: at least one target must count; got none")
     mean = total / tokens
-    return EvalMetrics(at_step, mean, perplexity(mean), tokens)
+    return EvalMetrics(
+        at_step,
+        mean,
+        perplexity(mean),
+        tokens,
+        bits_per_byte(total, size) if size else None,
+        {score: value / tokens for score, value in hits.items()},
+        name,
+    )
+
+
+def parse_score(score: str) -> int:
+    """How many guesses a score allows: `accuracy` one, `top5` five.
+
+    Args:
+        score: its name.
+
+    Raises:
+        ValueError: it is none.
+
+    Example:
+        >>> parse_score("top5")
+        5
+    """
+    if score == "accuracy":
+        return 1
+    digits = score[3:] if isinstance(score, str) and score.startswith("top") else ""
+    if digits.isascii() and digits.isdigit() and int(digits[:9]) > 0 and len(digits) < 9:
+        return int(digits)
+    raise ValueError(f"a score must be accuracy, or top5 and the like; got {score!r}")

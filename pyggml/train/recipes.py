@@ -21,7 +21,7 @@ from ..models import build, generate
 from ..optim import AdamW, decay_groups
 from ..random import seed as set_seed
 from .artifact import ArtifactDir
-from .callbacks import Callback, MetricsWriter
+from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
 from .describe import describe
 from .interrupt import TrainingInterrupted
@@ -29,6 +29,7 @@ from .merge import merge
 from .metrics import read_metrics
 from .plan import OutOfMemoryError, format_bytes
 from .plot import plot_loss
+from .scores import token_bytes
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
 from .trainer import FitResult, Trainer
 
@@ -101,6 +102,8 @@ class LLMRun:
         self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
         self.seq_len = default_seq_len(config, sizes.context)
         loader, validation = _split(ids, config, self.seq_len)
+        sets = {} if validation is None else {"validation": validation}
+        sets |= _read_sets(config, tokenizer)
         set_seed(config.seed)
         self.model = build(self.arch, sizes)
         optimizer = AdamW(
@@ -113,11 +116,12 @@ class LLMRun:
             self.model,
             optimizer,
             loader,
-            validation,
+            sets or None,
             config,
             checkpoint_dir=artifact.checkpoints,
-            callbacks=[MetricsWriter(artifact.metrics), *callbacks],
+            callbacks=[MetricsWriter(artifact.metrics), *self._samplers(), *callbacks],
             data=self.data,
+            token_bytes=token_bytes(tokenizer),
         )
         self.val_tokens = 0 if validation is None else int(validation.size)
         self.train_tokens = int(ids.size) - self.val_tokens
@@ -319,9 +323,26 @@ class LLMRun:
         )
         return prompt + self.tokenizer.decode(added, skip_special=True)
 
+    def _samplers(self) -> list[Callback]:
+        """What writes samples during the training."""
+        every = self.config.sample_every
+        return [Sampler(every, self.sample, self.artifact.samples)] if every else []
+
     def summary(self) -> dict[str, Any]:
         """The run and where it stands, as JSON-ready values."""
         return {**self._record(), **self.trainer.summary(), "memory": asdict(self.memory)}
+
+
+def _read_sets(config: TrainConfig, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    """Tokens of the texts that `eval_text` names."""
+    sets = {}
+    for text in config.eval_text:
+        name, _, path = text.partition("=")
+        documents = read_text([path])
+        sets[name] = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
+        if sets[name].size < 2:
+            raise ConfigError(f"--eval-text {text}: must hold at least 2 tokens: give more text")
+    return sets
 
 
 def _read(config: TrainConfig) -> list[str]:

@@ -154,6 +154,7 @@ class TrainStep:
         self._dropout = DropoutStream(seed)
         self._precision = precision
         self._recorded: dict[tuple[tuple[int, ...], bool, int | None], _Recorded] = {}
+        self._logits: dict[tuple[tuple[int, ...], int], _Recorded] = {}
         self._trained: list[Tensor] = []
         self._clip_values: ClipValue | None = None
         self._device = model.parameters()[0].device
@@ -172,6 +173,7 @@ class TrainStep:
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
         self._recorded.clear()
+        self._logits.clear()
 
     def _get(self, shape: tuple[int, ...], gradients: bool) -> _Recorded:
         grads = self.optimizer.trained() if gradients else {}
@@ -198,14 +200,16 @@ class TrainStep:
             self._recorded[key] = recorded
         return recorded
 
-    def _record_loss(self, inputs: Sequence[Tensor], training: bool) -> Tensor:
+    def _record_loss(
+        self, inputs: Sequence[Tensor], training: bool, loss: LossFunction | None = None
+    ) -> Tensor:
         """The loss with the model in the mode that the graph is for."""
         before = self.model.training
         self.model.train(training)
         try:
             precision = autocast(self._precision) if self._precision else nullcontext()
             with self._dropout, precision, Recording("TrainStep", [t.node for t in inputs]):
-                return self._loss(self.model, *inputs)
+                return (loss or self._loss)(self.model, *inputs)
         finally:
             self.model.train(before)
 
@@ -257,6 +261,38 @@ class TrainStep:
         """
         tokens = self.check(batch)
         return self._run(batch, gradients=False), tokens
+
+    def rerun(self, batches: Sequence[Batch]) -> None:
+        """Compute a step's gradients again and drop them; nothing is updated.
+
+        Args:
+            batches: inputs and targets.
+        """
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        self._scale.copy_(np.float32(scale / max(1, sum(self.check(b) for b in batches))))
+        for batch in batches:
+            self._run(batch, gradients=not self._fused)
+        if not self._fused:
+            self.optimizer.zero_grad()
+
+    def logits(self, ids: np.ndarray) -> np.ndarray:
+        """What the model says of a batch, without gradients.
+
+        Args:
+            ids: tokens.
+
+        Shape:
+            ids (B, T) -> (B, T, V)
+        """
+        key = (ids.shape, rounding())
+        if key not in self._logits:
+            own = zeros(ids.shape, "i32", device=self._device)
+            result = self._record_loss([own], False, lambda model, x: model(x))
+            self._logits[key] = _Recorded((own,), result, Graph([result]))
+        recorded = self._logits[key]
+        recorded.inputs[0].copy_(ids)
+        recorded.graph.run()
+        return recorded.graph.read(recorded.loss)
 
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
         """Do one optimizer step.

@@ -40,7 +40,8 @@ def test_help_names_every_option(cli):
         "text tokenizer artifact-dir arch preset layers heads kv-heads embd ffn context seq-len "
         "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip "
         "clip-value seed precision checkpointing memory-limit fused-update threads device "
-        "eval-every save-every keep resume overwrite val-fraction"
+        "eval-every save-every keep resume overwrite val-fraction patience min-delta keep-best "
+        "eval-text scores mfu sample-every"
     ).split():
         assert f"--{name}" in out, name
 
