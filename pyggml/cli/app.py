@@ -11,6 +11,7 @@ from .devices import devices
 from .errors import friendly_errors
 from .evaluate import evaluate
 from .generate import generate
+from .page import report
 from .train_llm import BareCheckpointing, train_llm
 
 __all__ = ["app"]
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command("train-llm", cls=BareCheckpointing)(train_llm)
 app.command("generate")(generate)
 app.command("eval")(evaluate)
+app.command("report")(report)
 app.command("devices")(devices)
 
 

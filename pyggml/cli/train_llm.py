@@ -179,6 +179,12 @@ def train_llm(
         list[str] | None,
         _option("scores", "accuracy, top5 and the like in evaluations; repeatable.", _FILES),
     ] = None,
+    tensorboard: Annotated[
+        bool | None, _switch("tensorboard", "Write TensorBoard's event files, too.", "off")
+    ] = None,
+    wandb: Annotated[
+        str | None, _option("wandb", "Project of Weights & Biases to tell, too.", _FILES)
+    ] = None,
     mfu: Annotated[
         bool | None, _switch("mfu", "Measure the peak first, and the share of it used.", "off")
     ] = None,

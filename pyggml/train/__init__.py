@@ -16,10 +16,12 @@ from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
 from .interrupt import InterruptGuard, TrainingInterrupted
+from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
+from .report import system_info, write_report
 from .scaler import GradScaler
 from .scores import (
     accuracy,
@@ -52,12 +54,14 @@ __all__ = [
     "Sampler",
     "StepMetrics",
     "StepResult",
+    "TensorBoardWriter",
     "TrainConfig",
     "TrainState",
     "TrainStep",
     "Trainer",
     "TrainingError",
     "TrainingInterrupted",
+    "WandbWriter",
     "accuracy",
     "bits_per_byte",
     "confusion_matrix",
@@ -73,6 +77,8 @@ __all__ = [
     "plot_loss",
     "read_metrics",
     "save_checkpoint",
+    "system_info",
     "token_bytes",
     "top_k_accuracy",
+    "write_report",
 ]

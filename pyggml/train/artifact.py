@@ -45,6 +45,9 @@ class ArtifactDir:
         self.metrics = self.path / "metrics.jsonl"
         self.samples = self.path / "samples.jsonl"
         self.plot = self.path / "loss.png"
+        self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
+        self.wandb = self.path / "wandb"
         self.checkpoints = self.path / "checkpoints"
 
     def files(self) -> list[Path]:
@@ -58,6 +61,9 @@ class ArtifactDir:
             self.metrics,
             self.samples,
             self.plot,
+            self.report,
+            self.tensorboard,
+            self.wandb,
             self.checkpoints,
         )
         return [path for path in known if path.exists()]

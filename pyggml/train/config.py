@@ -140,6 +140,8 @@ class TrainConfig:
         min_delta: by how much a validation loss must be lower to count as such.
         scores: what evaluations compute besides the loss: `accuracy`, and `top5` and the like.
         eval_text: other texts to evaluate on, each `NAME=PATH`.
+        tensorboard: write TensorBoard's event files, too.
+        wandb: project of Weights & Biases that is told, too; None tells none.
         mfu: measure the device's peak first, and report what share of it the training uses.
         val_fraction: share of the tokens held back for validation; 0 holds back none.
         sample_tokens: tokens of the sample written at the end; 0 writes none.
@@ -195,6 +197,8 @@ class TrainConfig:
     scores: tuple[str, ...] = ()
     eval_text: tuple[str, ...] = ()
     mfu: bool = False
+    tensorboard: bool = False
+    wandb: str | None = None
     val_fraction: float = 0.1
     sample_tokens: int = 120
     sample_every: int = 0
@@ -216,7 +220,7 @@ class TrainConfig:
 
     def _check_strings(self) -> None:
         """Texts, which must be texts."""
-        for name in ("fused_update", "keep_best", "mfu"):
+        for name in ("fused_update", "keep_best", "mfu", "tensorboard"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(
                     f"{option_name(name)} must be on or off; got {getattr(self, name)!r}: "
@@ -242,9 +246,9 @@ class TrainConfig:
             raise ConfigError(
                 f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}"
             )
-        for name in ("device", "prompt", "arch", "preset"):
+        for name in ("device", "prompt", "arch", "preset", "wandb"):
             value = getattr(self, name)
-            if value is None and name in ("arch", "preset"):
+            if value is None and name in ("arch", "preset", "wandb"):
                 continue
             if not isinstance(value, str):
                 raise ConfigError(f"{option_name(name)} must be text; got {value!r}: give a name")

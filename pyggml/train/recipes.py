@@ -25,10 +25,12 @@ from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
 from .describe import describe
 from .interrupt import TrainingInterrupted
+from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
 from .metrics import read_metrics
 from .plan import OutOfMemoryError, format_bytes
 from .plot import plot_loss
+from .report import system_info, write_report
 from .scores import token_bytes
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
 from .trainer import FitResult, Trainer
@@ -119,7 +121,7 @@ class LLMRun:
             sets or None,
             config,
             checkpoint_dir=artifact.checkpoints,
-            callbacks=[MetricsWriter(artifact.metrics), *self._samplers(), *callbacks],
+            callbacks=[MetricsWriter(artifact.metrics), *self._writers(), *callbacks],
             data=self.data,
             token_bytes=token_bytes(tokenizer),
         )
@@ -252,6 +254,7 @@ class LLMRun:
             "parameters": self.model.num_parameters(),
             "total_steps": self.trainer.total_steps,
             "data": self.data,
+            "system": system_info(),
             "train": self.config.to_dict(),
         }
 
@@ -260,7 +263,7 @@ class LLMRun:
         return describe(self)
 
     def train(self) -> FitResult:
-        """Train to the end, then write the model and the picture of the loss.
+        """Train to the end, then write the model, the picture of the loss and the report.
 
         Raises:
             TrainingInterrupted: a signal asked for the end; checkpoint, model and picture are
@@ -282,7 +285,7 @@ class LLMRun:
         return result
 
     def export(self) -> None:
-        """Write the model for llama.cpp, and the picture of the loss.
+        """Write the model for llama.cpp, the picture of the loss, and the report.
 
         Raises:
             OSError: a file cannot be written; an earlier one is then whole.
@@ -292,6 +295,7 @@ class LLMRun:
         with self.artifact.naming():
             self.model.save_gguf(self.artifact.model, self.tokenizer, name)
             plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
+            write_report(self.artifact.path)
 
     def sample(self, prompt: str | None = None, max_tokens: int | None = None) -> str:
         """Some text as the model writes it now; the same for the same seed.
@@ -323,10 +327,17 @@ class LLMRun:
         )
         return prompt + self.tokenizer.decode(added, skip_special=True)
 
-    def _samplers(self) -> list[Callback]:
-        """What writes samples during the training."""
-        every = self.config.sample_every
-        return [Sampler(every, self.sample, self.artifact.samples)] if every else []
+    def _writers(self) -> list[Callback]:
+        """What writes samples and logs during the training."""
+        config, found = self.config, list[Callback]()
+        if config.tensorboard:
+            found.append(TensorBoardWriter(self.artifact.tensorboard))
+        if config.wandb:
+            found.append(WandbWriter(config.wandb, self.artifact.path, resume="allow"))
+        # After the logs, which hear of the samples.
+        if config.sample_every:
+            found.append(Sampler(config.sample_every, self.sample, self.artifact.samples))
+        return found
 
     def summary(self) -> dict[str, Any]:
         """The run and where it stands, as JSON-ready values."""

@@ -231,7 +231,7 @@ class Trainer:
             try:
                 if self.step == self.total_steps and self._sets:
                     self.evaluate(stop=lambda: guard.requested)
-                while not self._is_done() and not guard.requested:
+                while not self.is_done and not guard.requested:
                     loss = self._one_step(recent)
                     self._after_step(guard)
             finally:
@@ -249,7 +249,9 @@ class Trainer:
             self.best_checkpoint,
         )
 
-    def _is_done(self) -> bool:
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to train."""
         return self.step >= self.total_steps or self.is_stale
 
     def _one_step(self, recent: deque[tuple[float, int]]) -> float:
@@ -289,14 +291,14 @@ class Trainer:
     def _after_step(self, guard: InterruptGuard) -> None:
         """Evaluate and save when it is time."""
         due = self.eval_every and self.step % self.eval_every == 0
-        if self._sets and (self._is_done() or due) and not guard.requested:
+        if self._sets and (self.is_done or due) and not guard.requested:
             done = self.evaluate(stop=lambda: guard.requested)
             if done is not None and self.best is not None and self.best["step"] < self.step:
                 self.best = {**self.best, "stale": self.best.get("stale", 0) + 1}
         improved = self.best is not None and self.best["step"] == self.step
         due = self.save_every and self.step % self.save_every == 0
         saved = None
-        if self.checkpoint_dir is not None and (self._is_done() or due or guard.requested):
+        if self.checkpoint_dir is not None and (self.is_done or due or guard.requested):
             saved = self.save()
         if self.checkpoint_dir is not None and improved and self.config.keep_best:
             self._save_best(saved)

@@ -50,6 +50,7 @@ def test_artifact_content(trained):
         "loss.png",
         "metrics.jsonl",
         "model.gguf",
+        "report.html",
         "tokenizer.json",
     ]
     config = json.loads((folder / "config.json").read_text())
