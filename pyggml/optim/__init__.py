@@ -2,20 +2,30 @@
 """Optimizers, schedules, clipping and parameter groups."""
 
 from . import schedules
-from .adamw import AdamW
+from .adamw import Adam, AdamW
 from .clip import GradNorm, clip_factor
-from .groups import decay_groups
-from .optimizer import Group, Optimizer, ParamGroups
+from .groups import Group, ParamGroups
+from .lion import Lion
+from .optimizer import Optimizer
+from .patterns import decay_groups
+from .registry import optimizers, schedule_functions
+from .rmsprop import Adagrad, RMSprop
 from .sgd import SGD
 
 __all__ = [
     "SGD",
+    "Adagrad",
+    "Adam",
     "AdamW",
     "GradNorm",
     "Group",
+    "Lion",
     "Optimizer",
     "ParamGroups",
+    "RMSprop",
     "clip_factor",
     "decay_groups",
+    "optimizers",
+    "schedule_functions",
     "schedules",
 ]

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""The optimizers and schedules by name, for configurations and command lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import schedules
+from .adamw import Adam, AdamW
+from .lion import Lion
+from .optimizer import Optimizer
+from .rmsprop import Adagrad, RMSprop
+from .sgd import SGD
+
+__all__ = ["optimizers", "schedule_functions"]
+
+_CLASSES: tuple[type[Optimizer], ...] = (SGD, Adam, AdamW, RMSprop, Adagrad, Lion)
+
+
+def optimizers() -> dict[str, type[Optimizer]]:
+    """The optimizers by their names in lower case, such as "adamw".
+
+    Example:
+        >>> optimizers()["adamw"].__name__
+        'AdamW'
+    """
+    return {kind.__name__.lower(): kind for kind in _CLASSES}
+
+
+def schedule_functions() -> dict[str, Callable[..., schedules.Schedule]]:
+    """The functions that make schedules, by their names, such as "warmup_cosine".
+
+    Example:
+        >>> schedule_functions()["constant"](0.5)(7)
+        0.5
+    """
+    names = [name for name in schedules.__all__ if name != "Schedule"]
+    return {name: getattr(schedules, name) for name in names}
