@@ -8,6 +8,7 @@ from .groups import Group, ParamGroups
 from .lion import Lion
 from .optimizer import Optimizer
 from .patterns import decay_groups
+from .plateau import ReduceOnPlateau
 from .registry import optimizers, schedule_functions
 from .rmsprop import Adagrad, RMSprop
 from .sgd import SGD
@@ -23,6 +24,7 @@ __all__ = [
     "Optimizer",
     "ParamGroups",
     "RMSprop",
+    "ReduceOnPlateau",
     "clip_factor",
     "decay_groups",
     "optimizers",

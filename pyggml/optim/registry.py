@@ -16,6 +16,9 @@ __all__ = ["optimizers", "schedule_functions"]
 
 _CLASSES: tuple[type[Optimizer], ...] = (SGD, Adam, AdamW, RMSprop, Adagrad, Lion)
 
+# These put schedules together.
+_NOT_OF_NUMBERS = ("Schedule", "join", "warmup")
+
 
 def optimizers() -> dict[str, type[Optimizer]]:
     """The optimizers by their names in lower case, such as "adamw".
@@ -28,11 +31,11 @@ def optimizers() -> dict[str, type[Optimizer]]:
 
 
 def schedule_functions() -> dict[str, Callable[..., schedules.Schedule]]:
-    """The functions that make schedules, by their names, such as "warmup_cosine".
+    """The functions that make schedules of numbers alone, by their names, such as "warmup_cosine".
 
     Example:
         >>> schedule_functions()["constant"](0.5)(7)
         0.5
     """
-    names = [name for name in schedules.__all__ if name != "Schedule"]
+    names = [name for name in schedules.__all__ if name not in _NOT_OF_NUMBERS]
     return {name: getattr(schedules, name) for name in names}

@@ -278,6 +278,10 @@ def number_call(d: Draw) -> Call:
             good = (1, 2, 10, 100, 0)
         if name == "join":
             good = ([schedules.constant(1.0)] * 2, [3], [])
+        elif p.name in ("then", "schedule"):
+            good = (schedules.constant(1.0), schedules.linear(1.0, 0.0, 5))
+        elif "str" in str(p.annotation):
+            good = ("linear", "cosine", "sqrt", "min", "max", "rel")
         args.append(d.odd() if d.chance(0.2) else d.pick(*good))
     step: Any = d.odd() if d.chance(0.1) else d.pick(0, 1, 5, 1000)
     shape: Any = d.odd() if d.chance(0.2) else d.pick((3, 4), (2,), (1, 1), (2, 3, 4))
@@ -286,7 +290,8 @@ def number_call(d: Draw) -> Call:
         made = fn(*args)
         if where is init:
             return pg.tensor(made(shape))
-        return pg.tensor(float(made(step) if where is schedules else made))
+        takes_step = where is schedules or name == "ReduceOnPlateau"
+        return pg.tensor(float(made(step) if takes_step else made))
 
     return f"{where.__name__}.{name} {args!r} {step!r} {shape!r}", run, no_check
 
@@ -295,6 +300,7 @@ NUMBERS = (
     *((init, n) for n in init.__all__ if n not in ("Initializer", "empty_weights")),
     *((schedules, n) for n in schedules.__all__ if n != "Schedule"),
     (optim, "clip_factor"),
+    (optim, "ReduceOnPlateau"),
 )
 
 
