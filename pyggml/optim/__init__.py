@@ -2,10 +2,13 @@
 """Optimizers, schedules, clipping and parameter groups."""
 
 from . import schedules
+from .adafactor import Adafactor
 from .adamw import Adam, AdamW
+from .adamw8bit import AdamW8bit
 from .clip import GradNorm, clip_factor
 from .groups import Group, ParamGroups
 from .lion import Lion
+from .muon import Muon
 from .optimizer import Optimizer
 from .patterns import decay_groups
 from .plateau import ReduceOnPlateau
@@ -15,12 +18,15 @@ from .sgd import SGD
 
 __all__ = [
     "SGD",
+    "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
+    "AdamW8bit",
     "GradNorm",
     "Group",
     "Lion",
+    "Muon",
     "Optimizer",
     "ParamGroups",
     "RMSprop",

@@ -6,16 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import schedules
+from .adafactor import Adafactor
 from .adamw import Adam, AdamW
+from .adamw8bit import AdamW8bit
 from .lion import Lion
+from .muon import Muon
 from .optimizer import Optimizer
 from .rmsprop import Adagrad, RMSprop
 from .sgd import SGD
 
 __all__ = ["optimizers", "schedule_functions"]
 
-_CLASSES: tuple[type[Optimizer], ...] = (SGD, Adam, AdamW, RMSprop, Adagrad, Lion)
-
+_CLASSES: tuple[type[Optimizer], ...] = (
+    *(SGD, Adam, AdamW, AdamW8bit, RMSprop, Adagrad),
+    *(Adafactor, Lion, Muon),
+)
 # These put schedules together.
 _NOT_OF_NUMBERS = ("Schedule", "join", "warmup")
 

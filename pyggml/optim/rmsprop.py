@@ -7,8 +7,8 @@ import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
-from .blend import blend, blending
 from .groups import Group, ParamGroups, check_number
+from .inplace import blend, blending
 from .optimizer import Optimizer, State
 
 __all__ = ["Adagrad", "RMSprop"]

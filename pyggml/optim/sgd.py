@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from .. import ops
 from ..tensor import Tensor
-from .blend import blend, blending
 from .groups import Group, ParamGroups, check_number
+from .inplace import blend, blending
 from .optimizer import Optimizer, State
 
 __all__ = ["SGD"]

@@ -96,9 +96,48 @@ def lion(b1, b2):
     return formula
 
 
+def adafactor(beta2_decay, eps, d):
+    """Algorithms 4 and 5 of arXiv:1804.04235, with PyTorch's names."""
+
+    def formula(w, g, state, t, lr, wd):
+        k = t**beta2_decay
+        rms = lambda x: np.sqrt((x * x).mean())  # noqa: E731
+        if w.ndim < 2:
+            v = state["v"] = (1 - k) * state.get("v", 0.0) + k * g * g
+        else:
+            r = state["r"] = (1 - k) * state.get("r", 0.0) + k * (g * g).mean(-1, keepdims=True)
+            c = state["c"] = (1 - k) * state.get("c", 0.0) + k * (g * g).mean(-2, keepdims=True)
+            v = r * c / np.maximum(r.mean(-2, keepdims=True), eps[0])
+        u = g / np.sqrt(np.maximum(v, eps[0] ** 2))
+        step = max(eps[1], rms(w)) * min(lr, t**-0.5) * u / max(1.0, rms(u) / d)
+        return w * (1 - lr * wd) - step
+
+    return formula
+
+
+def muon(momentum, nesterov, steps=5, eps=1e-7):
+    """https://kellerjordan.github.io/posts/muon, with the ratio of arXiv:2502.16982."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    rest = adam((0.9, 0.999), 1e-8, apart=True)
+
+    def formula(w, g, state, t, lr, wd):
+        if w.ndim != 2:
+            return rest(w, g, state, t, lr, wd)
+        m = state["b"] = momentum * state.get("b", 0.0) + g
+        x = g + momentum * m if nesterov else m
+        x = x / max(np.linalg.norm(x), eps)
+        for _ in range(steps):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return w * (1 - lr * wd) - lr * 0.2 * max(w.shape) ** 0.5 * x
+
+    return formula
+
+
 MOMENTS: dict[str, Any] = {"betas": (0.8, 0.95), "eps": 1e-6}
 CENTERED: dict[str, Any] = {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}
 SUMMED: dict[str, Any] = {"lr_decay": 0.1, "initial_accumulator_value": 0.2, "eps": 1e-6}
+FACTORED: dict[str, Any] = {"beta2_decay": -0.7, "eps": (1e-7, 1e-2), "d": 1.2}
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 
 CASES = {
@@ -129,6 +168,25 @@ CASES = {
         valley=0.2,
         steps=6000,
         search={},
+    ),
+    "Adafactor": Case(
+        optim.Adafactor,
+        adafactor(**FACTORED),
+        FACTORED,
+        ("Adafactor", FACTORED),
+        valley=0.02,
+        steps=3000,
+    ),
+    "AdamW8bit": Case(
+        optim.AdamW8bit,
+        adam(**MOMENTS, apart=True),
+        {**MOMENTS, "min_8bit_size": 0},
+        ("AdamW", MOMENTS),
+        rows=16,
+    ),
+    "Muon": Case(optim.Muon, muon(0.95, True), fall=1.0),
+    "Muon without": Case(
+        optim.Muon, muon(0.8, False), {"momentum": 0.8, "nesterov": False}, fall=1.0
     ),
     "Lion": Case(optim.Lion, lion(0.9, 0.99), valley=0.02),
 }

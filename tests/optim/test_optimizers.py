@@ -19,9 +19,11 @@ def params(shapes=SHAPES, seed=0):
     return [nn.Parameter(rng.standard_normal(s).astype(np.float32)) for s in shapes]
 
 
-def put(optimizer, grads):
-    for grad, value in zip(optimizer.grads.values(), grads, strict=True):
-        grad.copy_(value)
+def put(optimizer, grads, tensors=None):
+    """Write the gradients, of `tensors` in their order or of the optimizer's parameters."""
+    where = optimizer.params if tensors is None else tensors
+    for parameter, value in zip(where, grads, strict=True):
+        optimizer.grads[parameter].copy_(value)
 
 
 def test_every_optimizer_has_a_case_and_a_name():
@@ -61,7 +63,7 @@ def test_ten_steps_follow_the_formula(name, clip):
     want = {id(p): p.numpy().astype(np.float64) for p in tensors}
     state = {id(p): {} for p in tensors}
     for t, grads in ten_gradients():
-        put(optimizer, [grads[i] for i in order(optimizer, tensors)])
+        put(optimizer, grads, tensors)
         lr = 0.1 / t
         norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads))
         assert optimizer.step(lr=lr, clip=clip) == pytest.approx(norm, rel=1e-5)
@@ -73,11 +75,6 @@ def test_ten_steps_follow_the_formula(name, clip):
             np.testing.assert_allclose(p.numpy(), want[id(p)], rtol=2e-5, atol=2e-6)
     assert optimizer.steps == 10
     assert optimizer.lr == pytest.approx(0.01)
-
-
-def order(optimizer, tensors):
-    """Which of the tensors is each of the optimizer's parameters."""
-    return [next(i for i, t in enumerate(tensors) if t is p) for p in optimizer.params]
 
 
 @pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.torch])
@@ -92,7 +89,7 @@ def test_ten_steps_are_pytorchs(name, decay):
     groups = [{"params": theirs[:2], "weight_decay": decay}, {"params": theirs[2:]}]
     other = getattr(torch.optim, kind)(groups, lr=0.1, **{"weight_decay": 0.0, **options})
     for t, grads in ten_gradients():
-        put(optimizer, [grads[i] for i in order(optimizer, tensors)])
+        put(optimizer, grads, tensors)
         optimizer.step(lr=0.1 / t)
         for group, scale in zip(other.param_groups, (1.0, 0.5), strict=True):
             group["lr"] = 0.1 / t * scale
@@ -141,10 +138,10 @@ def test_non_finite_gradients_change_nothing(name, bad):
     tensors = params()
     optimizer = CASES[name].kind(tensors, lr=0.1, **CASES[name].options)
     grads = [np.ones(p.shape, np.float32) for p in tensors]
-    put(optimizer, grads)
+    put(optimizer, grads, tensors)
     optimizer.step()
     grads[1][2] = bad
-    put(optimizer, grads)
+    put(optimizer, grads, tensors)
     weights, state = [p.numpy() for p in tensors], optimizer.state_dict()
     with pytest.raises(FloatingPointError, match="at step 2, no parameter was changed"):
         optimizer.step(lr=0.5, clip=1.0)
@@ -162,14 +159,14 @@ def test_a_restored_state_continues_with_the_same_bits(name):
     one = params()
     straight = kind(one, lr=0.1, **options)
     for grads in steps[:3]:
-        put(straight, grads)
+        put(straight, grads, one)
         straight.step(clip=1.0)
     two = [nn.Parameter(p.numpy()) for p in one]
     resumed = kind(two, lr=0.7, **options)
     resumed.load_state_dict(straight.state_dict())
     for grads in steps[3:]:
-        for optimizer in (straight, resumed):
-            put(optimizer, grads)
+        for optimizer, tensors in ((straight, one), (resumed, two)):
+            put(optimizer, grads, tensors)
             optimizer.step(clip=1.0)
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Running averages, momentum and the like: one pass, in place, by ggml's SGD step."""
+"""What updates do in place: running averages, momentum, assignments."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .. import ops
-from ..tensor import Tensor, tensor
+from .._lib import lib
+from ..tensor import Tensor, record, tensor
 
-__all__ = ["blend", "blending"]
+__all__ = ["assign", "blend", "blending", "copied", "mean_square"]
 
 
 def blending(keep: float, gain: float, like: Tensor) -> Tensor:
@@ -40,3 +41,27 @@ def blend(state: Tensor, value: Tensor, factors: Tensor) -> Tensor:
         [1.5]
     """
     return ops.opt_step_sgd(state, value, factors)
+
+
+def assign(target: Tensor, value: Tensor) -> Tensor:
+    """target ← value, converted to its dtype, also where target is a parameter or quantised.
+
+    Args:
+        target: stored tensor.
+        value: f32, of its shape.
+
+    Source: ggml_cpy.
+    """
+    return record(lib.ggml_cpy, [value, target], target.shape, False)
+
+
+def copied(x: Tensor) -> Tensor:
+    """The elements as they are now, whatever is written to x later. Source: ggml_dup."""
+    return record(lib.ggml_dup, [x], x.shape, False)
+
+
+def mean_square(x: Tensor) -> Tensor:
+    """The mean of the squares of all elements, ()."""
+    fused = ops.sum_sqr(x)
+    total = fused if x.device.supports(fused.ptr) else ops.sum(ops.sqr(x))
+    return ops.scale(total, 1.0 / x.size)
