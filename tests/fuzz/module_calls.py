@@ -278,6 +278,10 @@ def number_call(d: Draw) -> Call:
             good = (1, 2, 10, 100, 0)
         if name == "join":
             good = ([schedules.constant(1.0)] * 2, [3], [])
+        elif p.name in ("then", "schedule"):
+            good = (schedules.constant(1.0), schedules.linear(1.0, 0.0, 5))
+        elif "str" in str(p.annotation):
+            good = ("linear", "cosine", "sqrt", "min", "max", "rel")
         args.append(d.odd() if d.chance(0.2) else d.pick(*good))
     step: Any = d.odd() if d.chance(0.1) else d.pick(0, 1, 5, 1000)
     shape: Any = d.odd() if d.chance(0.2) else d.pick((3, 4), (2,), (1, 1), (2, 3, 4))
@@ -286,7 +290,8 @@ def number_call(d: Draw) -> Call:
         made = fn(*args)
         if where is init:
             return pg.tensor(made(shape))
-        return pg.tensor(float(made(step) if where is schedules else made))
+        takes_step = where is schedules or name == "ReduceOnPlateau"
+        return pg.tensor(float(made(step) if takes_step else made))
 
     return f"{where.__name__}.{name} {args!r} {step!r} {shape!r}", run, no_check
 
@@ -295,6 +300,7 @@ NUMBERS = (
     *((init, n) for n in init.__all__ if n not in ("Initializer", "empty_weights")),
     *((schedules, n) for n in schedules.__all__ if n != "Schedule"),
     (optim, "clip_factor"),
+    (optim, "ReduceOnPlateau"),
 )
 
 
@@ -352,10 +358,11 @@ def optimizer_call(d: Draw) -> Call:
         return p
 
     def check(got: np.ndarray) -> bool | None:
-        if odd in ("groups", "odd", "frozen") or rough(start, *grads):
+        reference = OPTIMIZERS[name]
+        if reference is None or odd in ("groups", "odd", "frozen") or rough(start, *grads):
             return None
         limit = None if clip is None else float(clip)
-        want = OPTIMIZERS[name](start, grads, float(lr), float(decay), limit)
+        want = reference(start, grads, float(lr), float(decay), limit)
         # Where a gradient nearly vanishes, AdamW divides rounding by rounding.
         return got.shape == want.shape and close(got, want, True)
 
@@ -363,7 +370,12 @@ def optimizer_call(d: Draw) -> Call:
     return text, run, check
 
 
-OPTIMIZERS = {"SGD": np_sgd, "AdamW": np_adamw}
+# The others are compared in tests/optim.
+OPTIMIZERS: dict[str, Callable[..., np.ndarray] | None] = {
+    **{kind.__name__: None for kind in optim.optimizers().values()},
+    "SGD": np_sgd,
+    "AdamW": np_adamw,
+}
 CALLS = (module_call, module_call, function_call, number_call, optimizer_call)
 
 # Public names that are not called, and why.
@@ -380,6 +392,8 @@ ELSEWHERE = {
     "empty_weights": "a context without arguments",
     "Group": "made by optimizers",
     "Optimizer": "a base class",
+    "optimizers": "takes nothing",
+    "schedule_functions": "takes nothing",
     "GradNorm": "made by optimizers",
     "decay_groups": "reads a model, and takes nothing that could be wrong",
 }
