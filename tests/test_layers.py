@@ -36,7 +36,17 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # Only inside functions: `import pyggml` brings NumPy and cffi's module, no more.
-LAZY = {"typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch", "tensorboard", "wandb"}
+LAZY = {
+    "typer",
+    "rich",
+    "tokenizers",
+    "safetensors",
+    "matplotlib",
+    "torch",
+    "tensorboard",
+    "wandb",
+    "tomli",
+}
 
 
 def unit(path: Path) -> str:

@@ -99,6 +99,21 @@ def train_llm(
         int | None, _option("epochs", "Passes over the text; instead of --steps.", _RUN)
     ] = None,
     steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "1000")] = None,
+    optimizer: Annotated[
+        str | None, _option("optimizer", "sgd, adamw, lion, muon, …", _RUN, "adamw")
+    ] = None,
+    optimizer_options: Annotated[
+        list[str] | None,
+        _option("optimizer-options", "NAME=VALUE, such as momentum=0.9; may be repeated.", _RUN),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        _option("schedule", "Of the learning rate: constant, cosine, …", _RUN, "warmup_cosine"),
+    ] = None,
+    schedule_options: Annotated[
+        list[str] | None,
+        _option("schedule-options", "NAME=VALUE, such as power=2; may be repeated.", _RUN),
+    ] = None,
     lr: Annotated[float | None, _option("lr", "Highest learning rate.", _RUN, "0.002")] = None,
     min_lr: Annotated[
         float | None, _option("min-lr", "Learning rate at the end.", _RUN, "--lr / 10")
@@ -195,6 +210,10 @@ def train_llm(
     sample_tokens: Annotated[
         int | None, _option("sample-tokens", "Tokens of a sample; 0: none.", _FILES, "120")
     ] = None,
+    config: Annotated[
+        str | None,
+        _option("config", "TOML or JSON file of options; those given here win.", _FILES),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -212,21 +231,21 @@ def train_llm(
 
     Without options: a small Llama on the manual that comes with Python, in a few minutes. The
     folder of results holds model.gguf (which llama.cpp runs), tokenizer.json, config.json,
-    metrics.jsonl, loss.png and checkpoints. Ctrl-C writes a checkpoint; --resume goes on from it
-    with the options of the run.
+    config.toml (for --config), metrics.jsonl, loss.png, report.html and checkpoints. Ctrl-C
+    writes a checkpoint; --resume goes on from it with the options of the run.
     """
     given = {
         name: value
         for name, value in locals().items()
-        if value is not None and name not in ("resume", "overwrite")
+        if value is not None and name not in ("config", "resume", "overwrite")
     }
     with friendly_errors():
-        _run(given, resume, overwrite)
+        _run(given, config, resume, overwrite)
 
 
-def _run(given: dict[str, Any], resume: bool, overwrite: bool) -> None:
+def _run(given: dict[str, Any], config: str | None, resume: bool, overwrite: bool) -> None:
     """Prepare, describe, train, export, and say what was written."""
-    from ..train import ConfigError, LLMRun, TrainConfig, TrainingInterrupted
+    from ..train import ConfigError, LLMRun, TrainConfig, TrainingInterrupted, read_config
     from .report import make_reporter
 
     if resume and overwrite:
@@ -234,6 +253,12 @@ def _run(given: dict[str, Any], resume: bool, overwrite: bool) -> None:
     for name in ("text", "eval_text", "scores"):
         if name in given:
             given[name] = tuple(given[name])
+    if config is not None:
+        file = read_config(config)
+        for name, other in (("steps", "epochs"), ("epochs", "steps")):
+            if name in given:
+                file.pop(other, None)
+        given = {**file, **given}
     reporter = make_reporter()
     if resume:
         folder = given.pop("artifact_dir", TrainConfig.artifact_dir)

@@ -15,9 +15,11 @@ from .checkpoint import (
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
+from .files import read_config, save_config
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
+from .named import make_optimizer
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
@@ -72,11 +74,14 @@ __all__ = [
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
+    "make_optimizer",
     "parse_bytes",
     "perplexity",
     "plot_loss",
+    "read_config",
     "read_metrics",
     "save_checkpoint",
+    "save_config",
     "system_info",
     "token_bytes",
     "top_k_accuracy",

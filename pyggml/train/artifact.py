@@ -42,6 +42,7 @@ class ArtifactDir:
         self.model = self.path / "model.gguf"
         self.tokenizer = self.path / "tokenizer.json"
         self.config = self.path / "config.json"
+        self.options = self.path / "config.toml"
         self.metrics = self.path / "metrics.jsonl"
         self.samples = self.path / "samples.jsonl"
         self.plot = self.path / "loss.png"
@@ -58,6 +59,7 @@ class ArtifactDir:
             # Beside tokenizer.json when that alone does not tell which tokens start and end a text.
             self.path / "tokenizer_config.json",
             self.config,
+            self.options,
             self.metrics,
             self.samples,
             self.plot,

@@ -43,7 +43,7 @@ _MODEL, _OPTIMIZER, _STATE, _LATEST = (
 )
 _CHUNK_BYTES = 1 << 20
 # Fields that checkpoints of earlier versions do not have.
-_LATER = ("scaler",)
+_LATER = ("scaler", "schedule")
 _COUNT_MAX = 2**63 - 1
 
 
@@ -69,6 +69,7 @@ class TrainState:
         best: lowest validation loss and its step, or None.
         data: fingerprint of the training tokens, or None.
         scaler: state of the loss scaling, or None.
+        schedule: state of a schedule that has one, or None.
     """
 
     step: int
@@ -81,6 +82,7 @@ class TrainState:
     best: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
     scaler: dict[str, Any] | None = None
+    schedule: dict[str, Any] | None = None
 
 
 @dataclass

@@ -4,23 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .plan import parse_bytes
+from .checks import (
+    LISTS,
+    TABLES,
+    ConfigError,
+    check,
+    option_name,
+    read_checkpointing,
+    read_table,
+)
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
-
-# A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
-_BPE_SIZE_MIN = 257
-_BPE_SIZE_MAX = 10**6
-_COUNT_MAX = 2**63 - 1
-# The batches of a step are gathered before it starts.
-_ACCUMULATE_MAX = 65536
-_FLOAT32_MAX = float(2**128 - 2**104)
 
 # Changing one of these would train another model, or the same one on other data, so a resumed
 # run must keep them.
@@ -39,6 +37,7 @@ RUN_FIELDS = (
     "stride",
     "batch_size",
     "accumulate",
+    "optimizer",
     "seed",
     "val_fraction",
 )
@@ -46,6 +45,9 @@ RUN_FIELDS = (
 COURSE_FIELDS = (
     "epochs",
     "steps",
+    "optimizer_options",
+    "schedule",
+    "schedule_options",
     "lr",
     "min_lr",
     "warmup",
@@ -61,28 +63,6 @@ COURSE_FIELDS = (
     "threads",
     "device",
 )
-# Fields that hold several texts.
-_LISTS = ("text", "scores", "eval_text")
-_SCORE = re.compile(r"accuracy|top[1-9][0-9]{0,7}")
-_CHECKPOINTING = {"all": True, "none": False}
-PRECISIONS = ("f32", "bf16", "f16")
-
-
-class ConfigError(ValueError):
-    """An option, or two options together, that cannot be used."""
-
-
-def option_name(field: str) -> str:
-    """The command-line spelling of a field of `TrainConfig`.
-
-    Args:
-        field: name of the field.
-
-    Example:
-        >>> option_name("kv_heads")
-        '--kv-heads'
-    """
-    return "--" + field.replace("_", "-")
 
 
 @dataclass(frozen=True)
@@ -111,11 +91,16 @@ class TrainConfig:
         accumulate: batches per optimizer step.
         epochs: passes over the training sequences; excludes `steps`.
         steps: optimizer steps.
+        optimizer: by its name in `pyggml.optim.optimizers()`.
+        optimizer_options: further arguments of it, such as `momentum`.
+        schedule: of the learning rate, by its name in `pyggml.optim.schedule_functions()`, or
+            `plateau`.
+        schedule_options: further arguments of it, such as `decay_steps`.
         lr: highest learning rate.
-        min_lr: learning rate at the end of the cosine; a tenth of `lr` by default.
+        min_lr: learning rate at the end of the schedule; a tenth of `lr` by default.
         warmup: steps of linear warm-up; a twentieth of the run, at most 100, by default.
-        weight_decay: decoupled decay of the weight matrices.
-        beta2: decay of AdamW's second moment.
+        weight_decay: decay of the weight matrices.
+        beta2: decay of the second moment, in optimizers that have `betas`.
         clip: largest global gradient norm; 0 switches clipping off.
         clip_value: largest magnitude of a gradient's element; 0 switches this clipping off.
         seed: seeds initial weights and shuffling.
@@ -173,6 +158,10 @@ class TrainConfig:
     accumulate: int = 1
     epochs: int | None = None
     steps: int | None = None
+    optimizer: str = "adamw"
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+    schedule: str = "warmup_cosine"
+    schedule_options: dict[str, Any] = field(default_factory=dict)
     lr: float = 2e-3
     min_lr: float | None = None
     warmup: int | None = None
@@ -205,208 +194,16 @@ class TrainConfig:
     prompt: str = "The"
 
     def __post_init__(self) -> None:
-        for name in _LISTS:
+        for name in LISTS:
             value: Any = getattr(self, name)
             items = (value,) if isinstance(value, (str, Path)) else value
             object.__setattr__(self, name, tuple(str(item) for item in items))
+        for name in TABLES:
+            object.__setattr__(self, name, read_table(name, getattr(self, name)))
         object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
         object.__setattr__(self, "tokenizer", str(self.tokenizer))
-        object.__setattr__(self, "checkpointing", _checkpointing(self.checkpointing))
-        self._check_strings()
-        self._check_counts()
-        self._check_numbers()
-        self._check_tokenizer()
-        self._check_together()
-
-    def _check_strings(self) -> None:
-        """Texts, which must be texts."""
-        for name in ("fused_update", "keep_best", "mfu", "tensorboard"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(
-                    f"{option_name(name)} must be on or off; got {getattr(self, name)!r}: "
-                    "give True or False"
-                )
-        for score in self.scores:
-            if not _SCORE.fullmatch(score):
-                raise ConfigError(f"--scores must be accuracy, or top5 and the like; got {score!r}")
-        names = [text.partition("=")[0] for text in self.eval_text]
-        for text, name in zip(self.eval_text, names, strict=True):
-            own = name not in ("train", "validation") and names.count(name) == 1
-            if not own or not name.isidentifier() or not text.partition("=")[2]:
-                raise ConfigError(
-                    f"--eval-text must be NAME=PATH, each name once and neither train nor "
-                    f"validation; got {text!r}: try --eval-text books=books.txt"
-                )
-        if self.memory_limit is not None:
-            try:
-                parse_bytes(self.memory_limit)
-            except ValueError as error:
-                raise ConfigError(f"--memory-limit: {error}") from None
-        if self.precision not in PRECISIONS:
-            raise ConfigError(
-                f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}"
-            )
-        for name in ("device", "prompt", "arch", "preset", "wandb"):
-            value = getattr(self, name)
-            if value is None and name in ("arch", "preset", "wandb"):
-                continue
-            if not isinstance(value, str):
-                raise ConfigError(f"{option_name(name)} must be text; got {value!r}: give a name")
-        for name, paths in (("text", self.text), ("artifact_dir", (self.artifact_dir,))):
-            if "" in paths:
-                raise ConfigError(f"{option_name(name)} must not be empty: give a path")
-
-    def _check_counts(self) -> None:
-        """Whole numbers and their smallest values."""
-        required = ("batch_size", "accumulate", "keep")
-        sizes = ("layers", "heads", "kv_heads", "embd", "ffn", "context", "seq_len", "stride")
-        optional = (*sizes, "epochs", "steps", "threads", "eval_batches")
-        for name in (*required, *optional):
-            if name in optional and getattr(self, name) is None:
-                continue
-            self._check_int(name, 1)
-        chosen = ("warmup", "eval_every", "save_every")
-        for name in (*chosen, "sample_tokens", "sample_every", "patience", "seed"):
-            if name in chosen and getattr(self, name) is None:
-                continue
-            self._check_int(name, 0)
-        if self.accumulate > _ACCUMULATE_MAX:
-            raise ConfigError(
-                f"--accumulate must be at most {_ACCUMULATE_MAX}; got {self.accumulate}: "
-                "choose less, or a larger --batch-size"
-            )
-
-    def _check_int(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(
-                f"{option_name(name)} must be a whole number; got {value!r}: give {least} or more"
-            )
-        if value < least:
-            raise ConfigError(
-                f"{option_name(name)} must be at least {least}; got {value}: give {least} or more"
-            )
-        if value > _COUNT_MAX:
-            raise ConfigError(
-                f"{option_name(name)} must be at most {_COUNT_MAX}; got more: choose less"
-            )
-
-    def _check_float(self, name: str) -> float:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(
-                f"{option_name(name)} must be a number; got {value!r}: give a decimal number"
-            )
-        if not abs(value) <= _FLOAT32_MAX:
-            raise ConfigError(
-                f"{option_name(name)} must be finite in single precision, below "
-                f"{_FLOAT32_MAX:.2g}; got {value!s:.40}: give a smaller number"
-            )
-        return float(value)
-
-    def _check_numbers(self) -> None:
-        """Decimal numbers and their ranges."""
-        if self._check_float("lr") <= 0:
-            raise ConfigError(f"--lr must be above 0; got {self.lr}: try --lr 0.001")
-        if self.min_lr is not None and not 0 <= self._check_float("min_lr") <= self.lr:
-            raise ConfigError(
-                f"--min-lr must lie between 0 and --lr {self.lr}; got {self.min_lr}: "
-                f"try --min-lr {self.lr / 10:g}"
-            )
-        if self._check_float("weight_decay") < 0:
-            raise ConfigError(
-                f"--weight-decay must not be negative; got {self.weight_decay}: "
-                "use 0 to switch it off"
-            )
-        if not 0 < self._check_float("beta2") < 1:
-            raise ConfigError(
-                f"--beta2 must lie between 0 and 1; got {self.beta2}: try --beta2 0.99"
-            )
-        for name in ("clip", "clip_value", "min_delta"):
-            if self._check_float(name) < 0:
-                raise ConfigError(
-                    f"{option_name(name)} must not be negative; got {getattr(self, name)}: "
-                    "use 0 to switch it off"
-                )
-        if not 0 <= self._check_float("val_fraction") < 1:
-            raise ConfigError(
-                f"--val-fraction must be at least 0 and below 1; got {self.val_fraction}: "
-                "try --val-fraction 0.1"
-            )
-
-    def _check_tokenizer(self) -> None:
-        spec = self.tokenizer
-        if not spec:
-            raise ConfigError(
-                "--tokenizer must not be empty: give chars, bpe:SIZE or the path of a JSON file"
-            )
-        if not spec.startswith("bpe:"):
-            return
-        size = spec[len("bpe:") :]
-        digits = size.isascii() and size.isdigit() and len(size) < len(str(_BPE_SIZE_MAX)) + 1
-        if not digits or not _BPE_SIZE_MIN <= int(size) <= _BPE_SIZE_MAX:
-            raise ConfigError(
-                f"--tokenizer bpe:SIZE needs a whole number from {_BPE_SIZE_MIN} (the 256 bytes "
-                f"and the end-of-text mark) to {_BPE_SIZE_MAX}; got {spec!r}: try bpe:2048"
-            )
-
-    def _check_together(self) -> None:
-        """Options that must agree with one another."""
-        if self.epochs is not None and self.steps is not None:
-            raise ConfigError(
-                f"--epochs and --steps exclude each other; got --epochs {self.epochs} and "
-                f"--steps {self.steps}: give one of them"
-            )
-        if self.heads is not None and self.embd is not None and self.embd % self.heads:
-            raise ConfigError(
-                f"--heads must divide --embd; got --heads {self.heads} and --embd {self.embd}: "
-                f"try --embd {_round_up(self.embd, self.heads)}"
-            )
-        if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
-            raise ConfigError(
-                f"--kv-heads must divide --heads; got --kv-heads {self.kv_heads} and --heads "
-                f"{self.heads}: try --kv-heads {math.gcd(self.heads, self.kv_heads)}"
-            )
-        if self.context is not None and self.seq_len is not None and self.seq_len > self.context:
-            raise ConfigError(
-                f"--seq-len must not exceed --context; got --seq-len {self.seq_len} and "
-                f"--context {self.context}: lower the one or raise the other"
-            )
-        if self.steps is not None and self.warmup is not None and self.warmup > self.steps:
-            raise ConfigError(
-                f"--warmup must not exceed --steps; got --warmup {self.warmup} and "
-                f"--steps {self.steps}: lower the one or raise the other"
-            )
-
-        if self.patience and not self.val_fraction:
-            raise ConfigError(
-                f"--patience needs a validation loss; got --patience {self.patience} and "
-                "--val-fraction 0: hold some tokens back, or leave --patience out"
-            )
-        self._check_fused_update()
-
-    def _check_fused_update(self) -> None:
-        """What needs all gradients at once."""
-        if self.fused_update and self.clip:
-            raise ConfigError(
-                "--fused-update excludes --clip, as the norm needs all gradients before the first "
-                f"update; got --clip {self.clip:g}: give --clip 0"
-            )
-        if self.fused_update and self.clip_value:
-            raise ConfigError(
-                "--fused-update excludes --clip-value, which needs gradients that are kept; got "
-                f"--clip-value {self.clip_value:g}: give one of them"
-            )
-        if self.fused_update and self.precision == "f16":
-            raise ConfigError(
-                "--fused-update excludes --precision f16, whose loss scaling must see all "
-                "gradients before the first update: give --precision bf16 or f32"
-            )
-        if self.fused_update and self.accumulate > 1:
-            raise ConfigError(
-                "--fused-update excludes --accumulate, as it updates after every batch; got "
-                f"--accumulate {self.accumulate}: give one of them"
-            )
+        object.__setattr__(self, "checkpointing", read_checkpointing(self.checkpointing))
+        check(self)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with some fields changed, checked again.
@@ -422,7 +219,7 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON-ready values."""
         values = dataclasses.asdict(self)
-        return values | {name: list(getattr(self, name)) for name in _LISTS}
+        return values | {name: list(getattr(self, name)) for name in LISTS}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
@@ -442,7 +239,7 @@ class TrainConfig:
                 "was this written by a newer pyggml?"
             )
         lists = {}
-        for name in _LISTS:
+        for name in LISTS:
             items = values.get(name, ())
             if not isinstance(items, (list, tuple)) or not all(isinstance(t, str) for t in items):
                 raise ConfigError(
@@ -464,24 +261,3 @@ class TrainConfig:
         if self.epochs is None:
             return default_steps
         return max(1, self.epochs * batches_per_epoch // self.accumulate)
-
-
-def _checkpointing(value: Any) -> bool | int | str | None:
-    """What `checkpointing` means: True for all blocks, n for every n-th, False, auto or None."""
-    if value is None or isinstance(value, bool) or value == "auto":
-        return value  # type: ignore[no-any-return]
-    if value in _CHECKPOINTING:
-        return _CHECKPOINTING[value]
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
-        value = int(value)
-    if not isinstance(value, int) or not 1 <= value <= _COUNT_MAX:
-        raise ConfigError(
-            f"--checkpointing must be all, none, auto or a number n for every n-th block; got "
-            f"{value!r}: try --checkpointing all"
-        )
-    return True if value == 1 else value
-
-
-def _round_up(value: int, multiple: int) -> int:
-    """The next multiple of `multiple` that is not below `value`."""
-    return -(-value // multiple) * multiple

@@ -70,10 +70,12 @@ def _training(run: LLMRun) -> str:
     by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
     fused = ", updates in the backward" if config.fused_update else ""
     again = recomputes(run.model)
+    optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
     return (
         f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
-        f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
+        f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
+        f"{optimizer}, "
         f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
         f"seed {config.seed}{_precision(config.precision)}{again}{fused}"
     )

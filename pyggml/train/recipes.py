@@ -18,16 +18,17 @@ from ..device import Device, set_default_device, set_threads
 from ..device import device as find_device
 from ..errors import FormatError
 from ..models import build, generate
-from ..optim import AdamW, decay_groups
 from ..random import seed as set_seed
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
 from .describe import describe
+from .files import save_config
 from .interrupt import TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
 from .metrics import read_metrics
+from .named import make_optimizer
 from .plan import OutOfMemoryError, format_bytes
 from .plot import plot_loss
 from .report import system_info, write_report
@@ -38,8 +39,9 @@ from .trainer import FitResult, Trainer
 __all__ = ["LLMRun"]
 
 _log = logging.getLogger("pyggml.train")
-# Weights, AdamW's two moments and, unless each is used at once, gradients, four bytes each.
-_BYTES_PER_PARAMETER = 12
+# At the least: weights, Adam's two moments and, unless each is used at once, gradients.
+_BYTES_PER_WEIGHT = 4
+_BYTES_OF_STATE = {"adam": 8, "adamw": 8}
 _BYTES_PER_GRADIENT = 4
 # Cool enough that a model of a million parameters keeps to what it knows.
 _SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
@@ -92,7 +94,8 @@ class LLMRun:
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
         where = _choose_device(config)
-        per_parameter = _BYTES_PER_PARAMETER + _BYTES_PER_GRADIENT * (not config.fused_update)
+        per_parameter = _BYTES_PER_WEIGHT + _BYTES_OF_STATE.get(config.optimizer, 0)
+        per_parameter += _BYTES_PER_GRADIENT * (not config.fused_update)
         count = estimate_parameters(self.arch, sizes)
         _check_estimate(count, count * per_parameter, cache_bytes(sizes), where)
         if sizes.context >= 2**32:
@@ -108,12 +111,7 @@ class LLMRun:
         sets |= _read_sets(config, tokenizer)
         set_seed(config.seed)
         self.model = build(self.arch, sizes)
-        optimizer = AdamW(
-            decay_groups(self.model, config.weight_decay),
-            lr=config.lr,
-            betas=(0.9, config.beta2),
-            fused_update=config.fused_update,
-        )
+        optimizer = make_optimizer(config, self.model)
         self.trainer = Trainer(
             self.model,
             optimizer,
@@ -165,6 +163,7 @@ class LLMRun:
         try:
             with artifact.naming():
                 tokenizer.save(artifact.tokenizer)
+                save_config(config, artifact.options)
         except BaseException:
             artifact.release()
             raise
@@ -233,6 +232,7 @@ class LLMRun:
             note(f"continuing after step {step}")
         with artifact.naming():
             artifact.write_config(run._record())
+            save_config(config, artifact.options)
             tokenizer.save(artifact.tokenizer)
         return run
 

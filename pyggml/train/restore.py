@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
+from ..optim import ReduceOnPlateau
 from ..random import random_generator
 from .checkpoint import Checkpoint
 
@@ -44,6 +45,8 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     ]
     if trainer.scaler is not None and state.scaler is not None:
         parts.append(("state.json: scaler", trainer.scaler.load_state_dict, state.scaler))
+    if isinstance(trainer.schedule, ReduceOnPlateau) and state.schedule is not None:
+        parts.append(("state.json: schedule", trainer.schedule.load_state_dict, state.schedule))
     for what, load, values in parts:
         try:
             load(values)

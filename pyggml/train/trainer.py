@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..device import device as find_device
+from ..optim import ReduceOnPlateau
 from ..random import random_generator
 from ..roofline import measure_peaks
 from .best import keep_best
@@ -293,6 +294,8 @@ class Trainer:
         due = self.eval_every and self.step % self.eval_every == 0
         if self._sets and (self.is_done or due) and not guard.requested:
             done = self.evaluate(stop=lambda: guard.requested)
+            if done is not None and isinstance(self.schedule, ReduceOnPlateau):
+                self.schedule.update(done.loss)
             if done is not None and self.best is not None and self.best["step"] < self.step:
                 self.best = {**self.best, "stale": self.best.get("stale", 0) + 1}
         improved = self.best is not None and self.best["step"] == self.step
@@ -372,6 +375,7 @@ class Trainer:
             self.best,
             self.data,
             None if self.scaler is None else self.scaler.state_dict(),
+            self.schedule.state_dict() if isinstance(self.schedule, ReduceOnPlateau) else None,
         )
 
     def _save_best(self, saved: Path | None) -> None:

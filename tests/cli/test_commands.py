@@ -41,7 +41,8 @@ def test_help_names_every_option(cli):
         "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip "
         "clip-value seed precision checkpointing memory-limit fused-update threads device "
         "eval-every save-every keep resume overwrite val-fraction patience min-delta keep-best "
-        "eval-text scores mfu sample-every tensorboard wandb"
+        "eval-text scores mfu sample-every tensorboard wandb "
+        "optimizer optimizer-options schedule schedule-options config"
     ).split():
         assert f"--{name}" in out, name
 
@@ -77,7 +78,7 @@ def test_every_option_is_a_field_and_every_field_an_option():
     from pyggml.cli.train_llm import train_llm
     from pyggml.train import TrainConfig
 
-    options = set(inspect.signature(train_llm).parameters) - {"resume", "overwrite"}
+    options = set(inspect.signature(train_llm).parameters) - {"config", "resume", "overwrite"}
     assert options == set(TrainConfig.__dataclass_fields__)
 
 
