@@ -11,6 +11,7 @@ from .devices import devices
 from .errors import friendly_errors
 from .evaluate import evaluate
 from .generate import generate
+from .lr_find import lr_find
 from .page import report
 from .train_llm import BareCheckpointing, train_llm
 
@@ -28,6 +29,7 @@ app.command("train-llm", cls=BareCheckpointing)(train_llm)
 app.command("generate")(generate)
 app.command("eval")(evaluate)
 app.command("report")(report)
+app.command("lr-find")(lr_find)
 app.command("devices")(devices)
 
 

@@ -16,6 +16,7 @@ from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
 from .files import read_config, save_config
+from .finder import LRFinding, find_lr
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
@@ -47,6 +48,7 @@ __all__ = [
     "GradScaler",
     "InterruptGuard",
     "LLMRun",
+    "LRFinding",
     "MemoryPlan",
     "MetricsError",
     "MetricsFile",
@@ -70,6 +72,7 @@ __all__ = [
     "eval_batches",
     "evaluate",
     "f1_score",
+    "find_lr",
     "format_bytes",
     "latest_checkpoint",
     "list_checkpoints",

@@ -24,6 +24,7 @@ from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
 from .describe import describe
 from .files import save_config
+from .finder import LRFinding, find_lr
 from .interrupt import TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
@@ -34,6 +35,7 @@ from .plot import plot_loss
 from .report import system_info, write_report
 from .scores import token_bytes
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
+from .step import TrainStep
 from .trainer import FitResult, Trainer
 
 __all__ = ["LLMRun"]
@@ -168,6 +170,59 @@ class LLMRun:
             artifact.release()
             raise
         return run
+
+    @classmethod
+    def sketch(cls, config: TrainConfig, note: Callable[[str], None] = _silent) -> LLMRun:
+        """Set up a run that writes nothing, to try something out with its model and text.
+
+        Args:
+            config: what it would do.
+            note: told what is going on.
+
+        Raises:
+            ConfigError: an option cannot be used.
+            FormatError: the text or the tokenizer file cannot be read.
+            OutOfMemoryError: the run does not fit into the device's memory.
+        """
+        model_config(config, vocab_size=257)
+        _choose_device(config)
+        documents = _read(config)
+        tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
+        return cls(config, ArtifactDir(config.artifact_dir), tokenizer, documents, (), note)
+
+    def find_lr(self, start: float = 1e-6, end: float = 1.0, steps: int = 100) -> LRFinding:
+        """The learning-rate range test; the model is then as it was.
+
+        Args:
+            start: lowest rate.
+            end: highest rate.
+            steps: rates between the two.
+
+        Raises:
+            ValueError: as `find_lr`.
+        """
+        trainer, config = self.trainer, self.config
+        step = TrainStep(
+            self.model,
+            trainer.optimizer,
+            clip=config.clip,
+            seed=config.seed,
+            precision=config.precision,
+            clip_value=config.clip_value,
+        )
+        before = trainer.loader.state_dict()
+        try:
+            return find_lr(
+                self.model,
+                trainer.optimizer,
+                iter(trainer.loader),
+                start=start,
+                end=end,
+                steps=steps,
+                step=step,
+            )
+        finally:
+            trainer.loader.load_state_dict(before)
 
     @classmethod
     def resume(

@@ -201,3 +201,28 @@ def test_importing_pyggml_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_lr_find(tmp_path, text_file, cli):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'tokenizer = "chars"\nlayers = 1\nheads = 2\nembd = 16\nseq-len = 16\n'
+        f'artifact-dir = "{tmp_path / "run"}"\n'
+    )
+    base = ["lr-find", "--config", file, "--text", text_file, "--batch-size", 4, "--threads", 1]
+    code, out, err = cli(*base, "--tries", 30)
+    assert code == 0, err
+    assert re.search(r"suggested   --lr [\d.e-]+, where the loss falls fastest", out)
+    code, out, _ = cli(*base, "--tries", 30, "--json")
+    found = json.loads(out)
+    assert len(found["rates"]) == len(found["losses"]) <= 30
+    assert found["suggested"] in found["rates"]
+    assert not (tmp_path / "run").exists()
+    for more, words in (
+        (["--tries", 2], "steps must be an integer >= 5"),
+        (["--start", 2], "0 < start < end"),
+        (["--optimizer", "best"], "--optimizer must be one of"),
+    ):
+        code, _, err = cli(*base, *more)
+        assert code == 2, err
+        assert words in err
