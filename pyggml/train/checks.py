@@ -36,7 +36,7 @@ _FLOAT32_MAX = float(2**128 - 2**104)
 
 # Fields that hold several texts.
 LISTS = ("text", "scores", "eval_text")
-_SCORE = re.compile(r"accuracy|top[1-9][0-9]{0,7}")
+_SCORE = re.compile(r"accuracy|top[1-9][0-9]{0,7}|f1(_(weighted|micro|binary))?")
 _CHECKPOINTING = {"all": True, "none": False}
 # A schedule besides those that are functions of the step alone.
 PLATEAU = "plateau"
@@ -89,7 +89,7 @@ def _check_strings(config: TrainConfig) -> None:
             )
     for score in config.scores:
         if not _SCORE.fullmatch(score):
-            raise ConfigError(f"--scores must be accuracy, or top5 and the like; got {score!r}")
+            raise ConfigError(f"--scores must be accuracy, top5 and the like, or f1; got {score!r}")
     names = [text.partition("=")[0] for text in config.eval_text]
     for text, name in zip(config.eval_text, names, strict=True):
         own = name not in ("train", "validation") and names.count(name) == 1

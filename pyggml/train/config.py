@@ -123,7 +123,7 @@ class TrainConfig:
         keep_best: keep the checkpoint with the lowest validation loss besides, in `best`.
         patience: evaluations without a lower validation loss until the run ends; 0 never ends it.
         min_delta: by how much a validation loss must be lower to count as such.
-        scores: what evaluations compute besides the loss: `accuracy`, and `top5` and the like.
+        scores: what evaluations compute besides the loss: `accuracy`, `top5` and the like, `f1`.
         eval_text: other texts to evaluate on, each `NAME=PATH`.
         tensorboard: write TensorBoard's event files, too.
         wandb: project of Weights & Biases that is told, too; None tells none.

@@ -12,18 +12,27 @@ from typing import Any
 import numpy as np
 
 from ..anomaly import LossError
-from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
 from ..optim import ClipValue
 from ..precision import autocast, rounding
 from ..recording import Recording
 from ..tensor import Tensor, tensor, zeros
+from .batches import (
+    Batch,
+    Spec,
+    arrays_of,
+    check_batch,
+    count_targets,
+    default_loss,
+    pair_spec,
+    spec_of,
+    token_loss,
+)
 from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
 
-Batch = tuple[np.ndarray, np.ndarray]
 LossFunction = Callable[..., Tensor]
 
 
@@ -54,21 +63,6 @@ class StepResult:
     tokens: int
     grad_norm: float
     skipped: bool = False
-
-
-def token_loss(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
-    """The sum of the losses of all tokens that have a target.
-
-    Args:
-        model: a language model with `loss(ids, targets, reduction)`.
-        ids: tokens.
-        targets: the token that follows each; `IGNORE_INDEX` where none counts.
-
-    Shape:
-        ids (B, T), targets (B, T) -> ()
-    """
-    loss: Tensor = model.loss(ids, targets, reduction="sum")
-    return loss
 
 
 def _check_fused(clip: float | None, clip_value: float | None, scaler: GradScaler | None) -> None:
@@ -109,13 +103,16 @@ class TrainStep:
         model: the model; its parameters are the optimizer's.
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
-        loss: gives the summed loss of a batch from (model, ids, targets).
+        loss: gives the summed loss of a batch from (model, x, y) and, by name, the further inputs
+            that a `pyggml.data.Batch` has; None takes the model's own `loss`, or the
+            cross-entropy of its logits.
         precision: what products multiply, f32, bf16 or f16; None is what `pyggml.autocast` says at
             each step.
         clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
             None or 0 does not clip.
         scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
+        count: how many targets of a batch count; None counts classes that are not ignored.
 
     Attributes:
         runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
@@ -135,11 +132,12 @@ class TrainStep:
         model: Any,
         optimizer: Any,
         clip: float | None = None,
-        loss: LossFunction = token_loss,
+        loss: LossFunction | None = None,
         seed: int = 0,
         precision: str | None = None,
         clip_value: float | None = None,
         scaler: GradScaler | None = None,
+        count: Callable[[Batch], int] | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
@@ -150,42 +148,43 @@ class TrainStep:
         self._fused = bool(getattr(optimizer, "fused_update", False))
         if self._fused:
             _check_fused(clip, clip_value, self.scaler)
-        self._loss = loss
+        self._loss = loss or default_loss(model)
+        self._count = count or count_targets
         self._dropout = DropoutStream(seed)
         self._precision = precision
-        self._recorded: dict[tuple[tuple[int, ...], bool, int | None], _Recorded] = {}
-        self._logits: dict[tuple[tuple[int, ...], int], _Recorded] = {}
+        self._recorded: dict[tuple[Spec, bool, int | None], _Recorded] = {}
+        self._logits: dict[tuple[Spec, int], _Recorded] = {}
         self._trained: list[Tensor] = []
         self._clip_values: ClipValue | None = None
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
-        self._vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
 
-    def record(self, shape: tuple[int, ...], gradients: bool = True) -> Graph:
+    def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
         """The graph for batches of one shape, recorded and planned on first use.
 
         Args:
-            shape: shape of the inputs and of the targets, (B, T).
+            shape: shape of the tokens and of their targets, (B, T); or a batch like the others.
             gradients: whether it computes gradients; without, it evaluates.
         """
-        return self._get(shape, gradients).graph
+        whole = all(isinstance(extent, int) for extent in shape)
+        return self._get(pair_spec(shape) if whole else spec_of(shape), gradients).graph  # type: ignore[arg-type]
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
         self._recorded.clear()
         self._logits.clear()
 
-    def _get(self, shape: tuple[int, ...], gradients: bool) -> _Recorded:
+    def _get(self, spec: Spec, gradients: bool) -> _Recorded:
         grads = self.optimizer.trained() if gradients else {}
         if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:
             # Parameters were frozen or are no more: the graphs would train others.
             self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
             self._trained, self._clip_values = list(grads), None
-        key = (shape, gradients, None if self._precision else rounding())
+        key = (spec, gradients, None if self._precision else rounding())
         recorded = self._recorded.get(key)
         if recorded is None:
-            inputs = tuple(zeros(shape, "i32", device=self._device) for _ in range(2))
-            loss = self._record_loss(inputs, gradients)
+            inputs = self._inputs(spec)
+            loss = self._record_loss(inputs, gradients, self._loss)
             outputs, effects, squares = [loss], [], None
             if gradients and self._fused:
                 effects, squares = self.optimizer.recorded_update()
@@ -196,20 +195,25 @@ class TrainStep:
                 )
             else:
                 graph = Graph(outputs)
-            recorded = _Recorded(inputs, loss, graph, squares)
+            recorded = _Recorded(tuple(inputs.values()), loss, graph, squares)
             self._recorded[key] = recorded
         return recorded
 
-    def _record_loss(
-        self, inputs: Sequence[Tensor], training: bool, loss: LossFunction | None = None
-    ) -> Tensor:
+    def _inputs(self, spec: Spec) -> dict[str, Tensor]:
+        """Stored tensors for the arrays of a batch."""
+        return {name: zeros(shape, dtype, device=self._device) for name, shape, dtype in spec}
+
+    def _record_loss(self, inputs: dict[str, Tensor], training: bool, loss: LossFunction) -> Tensor:
         """The loss with the model in the mode that the graph is for."""
+        x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
+        more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
+        nodes = [t.node for t in inputs.values()]
         before = self.model.training
         self.model.train(training)
         try:
             precision = autocast(self._precision) if self._precision else nullcontext()
-            with self._dropout, precision, Recording("TrainStep", [t.node for t in inputs]):
-                return (loss or self._loss)(self.model, *inputs)
+            with self._dropout, precision, Recording("TrainStep", nodes):
+                return loss(self.model, x, *y, **more)
         finally:
             self.model.train(before)
 
@@ -225,27 +229,13 @@ class TrainStep:
         Raises:
             ValueError: shapes differ, or a token is not in the vocabulary.
         """
-        x, y = batch
-        if x.shape != y.shape or x.ndim != 2:
-            raise ValueError(
-                "TrainStep: inputs and targets must have one shape (B, T); "
-                f"got {x.shape} and {y.shape}"
-            )
-        counted = y != IGNORE_INDEX
-        if self._vocab_size is not None:
-            for what, ids in (("input", x), ("target", y[counted])):
-                if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < self._vocab_size:
-                    raise ValueError(
-                        f"TrainStep: every {what} must be a token from 0 to "
-                        f"{self._vocab_size - 1}; got {int(ids.min())} to {int(ids.max())}: "
-                        "use the model's own tokenizer"
-                    )
-        return int(np.count_nonzero(counted))
+        check_batch(batch, self.model)
+        return self._count(batch)
 
     def _run(self, batch: Batch, gradients: bool) -> float:
         """The summed loss of a batch; its gradients are added to the optimizer's."""
-        recorded = self._get(batch[0].shape, gradients)
-        for own, array in zip(recorded.inputs, batch, strict=True):
+        recorded = self._get(spec_of(batch), gradients)
+        for own, array in zip(recorded.inputs, arrays_of(batch), strict=True):
             own.copy_(array)
         if gradients:
             self._dropout.seek(self.runs)
@@ -275,22 +265,25 @@ class TrainStep:
         if not self._fused:
             self.optimizer.zero_grad()
 
-    def logits(self, ids: np.ndarray) -> np.ndarray:
+    def logits(self, batch: Batch) -> np.ndarray:
         """What the model says of a batch, without gradients.
 
         Args:
-            ids: tokens.
+            batch: inputs and targets, of which the latter are not used.
 
         Shape:
-            ids (B, T) -> (B, T, V)
+            x (B, T) -> (B, T, V)
         """
-        key = (ids.shape, rounding())
+        spec = tuple(row for row in spec_of(batch) if row[0] != "y")
+        key = (spec, rounding())
         if key not in self._logits:
-            own = zeros(ids.shape, "i32", device=self._device)
-            result = self._record_loss([own], False, lambda model, x: model(x))
-            self._logits[key] = _Recorded((own,), result, Graph([result]))
+            inputs = self._inputs(spec)
+            result = self._record_loss(inputs, False, lambda model, x, **more: model(x, **more))
+            self._logits[key] = _Recorded(tuple(inputs.values()), result, Graph([result]))
         recorded = self._logits[key]
-        recorded.inputs[0].copy_(ids)
+        x, _, *more = arrays_of(batch)
+        for own, array in zip(recorded.inputs, [x, *more], strict=True):
+            own.copy_(array)
         recorded.graph.run()
         return recorded.graph.read(recorded.loss)
 
@@ -359,7 +352,7 @@ class TrainStep:
                 "TrainStep: an optimizer that has fused_update=True updates after every batch; "
                 f"got {len(batches)} batches: give one, or make the optimizer without it"
             )
-        self._get(batches[0][0].shape, gradients=True)
+        self._get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
                 loss = self._run(batches[0], gradients=True) / tokens
@@ -367,7 +360,7 @@ class TrainStep:
             raise NonFiniteError(
                 "the loss must be finite; got NaN or infinity", error.spoiled
             ) from error
-        recorded = self._get(batches[0][0].shape, gradients=True)
+        recorded = self._get(spec_of(batches[0]), gradients=True)
         assert recorded.squares is not None
         squares = float(recorded.graph.read(recorded.squares).reshape(()))
         if not math.isfinite(squares):

@@ -5,68 +5,50 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..device import device as find_device
+from ..models import LanguageModel
 from ..optim import ReduceOnPlateau
 from ..random import random_generator
 from ..roofline import measure_peaks
+from .batches import Batch, spec_of
 from .best import keep_best
 from .callbacks import Callback
 from .checkpoint import TrainState, latest_checkpoint, load_checkpoint, save_checkpoint
 from .config import TrainConfig
 from .diagnose import TrainingError, diverged, find_cause
 from .efficiency import flops_per_token, memory_in_use
-from .evaluate import eval_batches, evaluate
+from .evaluate import eval_batches, evaluate, read_sets
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, default_schedule, interval
 from .limit import fit_memory, must_fit
 from .metrics import EvalMetrics, StepMetrics
 from .plan import MemoryPlan
 from .restore import restore
-from .step import Batch, NonFiniteError, TrainStep
+from .result import FitResult
+from .step import LossFunction, NonFiniteError, TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
 _SPEED_STEPS = 20
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """How a training ended.
-
-    Args:
-        step: optimizer steps done.
-        loss: mean training loss of the last step, or None when none was left to do.
-        validation: the last evaluation, or None.
-        checkpoint: the last checkpoint, or None.
-        elapsed_s: seconds of training since the run began.
-        stopped_early: the validation loss had not fallen for as long as the patience lasts.
-        best_checkpoint: that of the lowest validation loss, or None.
-    """
-
-    step: int
-    loss: float | None
-    validation: EvalMetrics | None
-    checkpoint: Path | None
-    elapsed_s: float
-    stopped_early: bool = False
-    best_checkpoint: Path | None = None
-
-
 class Trainer:
-    """Trains a language model.
+    """Trains a language model, or another model that has a loss or gives logits of classes.
 
     Args:
         model: the model.
         optimizer: over its parameters.
         loader: endless training batches (x, y), with `state_dict` and `load_state_dict`.
-        validation: tokens to evaluate on, a dataset with `ids`, several of these by name, or None.
+        validation: tokens to evaluate on, a dataset with `ids`, a loader with `once()`, several of
+            these by name, or None.
             The first decides what is best and when to stop early.
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
         checkpoint_dir: folder of the checkpoints; None keeps none.
@@ -75,6 +57,7 @@ class Trainer:
         data: fingerprint of the training tokens, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
             per byte.
+        loss: the summed loss of a batch; None as `TrainStep` chooses.
 
     Attributes:
         step: optimizer steps done.
@@ -105,6 +88,7 @@ class Trainer:
         schedule: Callable[[int], float] | None = None,
         data: dict[str, Any] | None = None,
         token_bytes: np.ndarray | None = None,
+        loss: LossFunction | None = None,
     ):
         self.config = config or TrainConfig()
         if optimizer.fused_update != self.config.fused_update:
@@ -131,7 +115,7 @@ class Trainer:
         self.evaluations: dict[str, EvalMetrics] = {}
         self.token_bytes = token_bytes
         self._free_bytes = _free_memory(model)
-        self._sets = _read_sets(validation)
+        self._sets = read_sets(validation)
         self._device = find_device(model.parameters()[0].device)
         self._peak_flop_s: float | None = None
         self._batches: Iterator[Batch] | None = None
@@ -139,6 +123,7 @@ class Trainer:
             model,
             optimizer,
             clip=self.config.clip,
+            loss=loss,
             seed=self.config.seed,
             precision=self.config.precision,
             clip_value=self.config.clip_value,
@@ -192,11 +177,14 @@ class Trainer:
 
     def _plan(self) -> MemoryPlan:
         """What memory the run takes as the model is now."""
-        shape = (self.loader.batch_size, self.seq_len)
-        activations = self._train_step.record(shape).memory_bytes
-        shapes = {next(self._eval_batches(name))[0].shape for name in self._sets}
-        for each in sorted(shapes):
-            activations += self._train_step.record(each, gradients=False).memory_bytes
+        if hasattr(self.loader, "once"):
+            first = next(iter(self.loader.once()))
+        else:
+            first = (self.loader.batch_size, self.seq_len)
+        activations = self._train_step.record(first).memory_bytes
+        firsts = [next(self._eval_batches(name)) for name in self._sets]
+        for batch in {spec_of(batch): batch for batch in firsts}.values():
+            activations += self._train_step.record(batch, gradients=False).memory_bytes
         parameters = sum(p.nbytes for p in self.model.parameters())
         return MemoryPlan(
             parameters,
@@ -223,6 +211,8 @@ class Trainer:
         if self.memory is None and must_fit(self.config):
             self.plan()
         if self.config.mfu and self._peak_flop_s is None:
+            if not isinstance(self.model, LanguageModel):
+                raise ValueError("Trainer: mfu is for language models; leave it out")
             self._peak_flop_s = measure_peaks(self._device).flop_s
         loss: float | None = None
         recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
@@ -358,9 +348,11 @@ class Trainer:
         return found[0]
 
     def _eval_batches(self, name: str) -> Iterator[Batch]:
-        return eval_batches(
-            self._sets[name], self.seq_len, self.loader.batch_size, self.config.eval_batches
-        )
+        """The batches of a set; those of a loader come as it gives them."""
+        of, most = self._sets[name], self.config.eval_batches
+        if hasattr(of, "once"):
+            return islice(of.once(), most)
+        return eval_batches(of, self.seq_len, self.loader.batch_size, most)
 
     def _state(self) -> TrainState:
         """Where the run stands, apart from its arrays."""
@@ -453,19 +445,6 @@ class Trainer:
             "validation": None if last is None else asdict(last),
             "evaluations": {name: asdict(metrics) for name, metrics in self.evaluations.items()},
         }
-
-
-def _read_sets(validation: Any) -> dict[str, np.ndarray]:
-    """Tokens to evaluate on, by name."""
-    if validation is None:
-        return {}
-    sets = validation if isinstance(validation, Mapping) else {"validation": validation}
-    for name in sets:
-        if not isinstance(name, str) or not name or name == "train":
-            raise ValueError(
-                f"Trainer: a validation set's name must be text, and not train; got {name!r}"
-            )
-    return {name: np.asarray(getattr(each, "ids", each)) for name, each in sets.items()}
 
 
 def _free_memory(model: Any) -> int | None:

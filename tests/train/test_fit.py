@@ -211,7 +211,7 @@ def test_floating_point_operations_of_a_token(tie):
         ({"patience": -1}, ["--patience", "at least 0"]),
         ({"patience": 2, "val_fraction": 0.0}, ["--patience needs a validation loss"]),
         ({"min_delta": -0.1}, ["--min-delta", "-0.1"]),
-        ({"scores": ("f1",)}, ["--scores", "top5", "'f1'"]),
+        ({"scores": ("f2",)}, ["--scores", "top5", "'f2'"]),
         ({"eval_text": ("books",)}, ["--eval-text", "NAME=PATH", "'books'"]),
         ({"eval_text": ("train=x",)}, ["--eval-text", "neither train nor"]),
         ({"eval_text": ("a=x", "a=y")}, ["--eval-text", "each name once"]),

@@ -70,7 +70,7 @@ def test_confusion_and_f1_by_hand():
         (lambda: confusion_matrix([[0.1, 0.9]], [1]), ShapeError, "argmax"),
         (lambda: bits_per_byte(1.0, 0), ValueError, "at least 1"),
         (lambda: parse_score("top0"), ValueError, "top5"),
-        (lambda: parse_score("f1"), ValueError, "top5"),
+        (lambda: parse_score("f2"), ValueError, "f1_weighted"),
     ],
 )
 def test_bad_input(call, error, words):
@@ -98,7 +98,7 @@ def test_evaluation_with_scores():
     step = TrainStep(model, None)
     x, y = ids[:-1], ids[1:]
     rows = [(x[i : i + SEQ_LEN][None], y[i : i + SEQ_LEN]) for i in range(0, 99, SEQ_LEN)]
-    logits = [step.logits(a)[0] for a, _ in rows]
+    logits = [step.logits((a, a))[0] for a, _ in rows]
     assert found.scores["accuracy"] == pytest.approx(accuracy(np.concatenate(logits), y))
     assert found.scores["top5"] == pytest.approx(top_k_accuracy(np.concatenate(logits), y, 5))
     bits = found.loss * found.tokens / math.log(2) / sizes[y].sum()
