@@ -425,7 +425,9 @@ ELSEWHERE = {
     "optimizers": "takes nothing",
     "schedule_functions": "takes nothing",
     "GradNorm": "made by optimizers",
-    "decay_groups": "reads a model, and takes nothing that could be wrong",
+    **dict.fromkeys(
+        ("decay_groups", "param_groups", "muon_groups", "layerwise_lr", "EMA"), "reads a model"
+    ),
 }
 
 
