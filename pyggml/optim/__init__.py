@@ -6,17 +6,19 @@ from .adafactor import Adafactor
 from .adamw import Adam, AdamW
 from .adamw8bit import AdamW8bit
 from .clip import ClipValue, GradNorm, clip_factor
+from .ema import EMA
 from .groups import Group, ParamGroups
 from .lion import Lion
 from .muon import Muon
 from .optimizer import Optimizer
-from .patterns import decay_groups
+from .patterns import decay_groups, layerwise_lr, muon_groups, param_groups
 from .plateau import ReduceOnPlateau
 from .registry import optimizers, schedule_functions
 from .rmsprop import Adagrad, RMSprop
 from .sgd import SGD
 
 __all__ = [
+    "EMA",
     "SGD",
     "Adafactor",
     "Adagrad",
@@ -34,7 +36,10 @@ __all__ = [
     "ReduceOnPlateau",
     "clip_factor",
     "decay_groups",
+    "layerwise_lr",
+    "muon_groups",
     "optimizers",
+    "param_groups",
     "schedule_functions",
     "schedules",
 ]

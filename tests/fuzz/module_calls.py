@@ -13,7 +13,7 @@ from draw import Draw, close, rough
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.nn import functional, init
+from pyggml.nn import functional, init, losses
 from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -266,6 +266,34 @@ FUNCTIONS = (
 )
 
 
+def loss_call(d: Draw) -> Call:
+    """A loss of tensors that mostly fit; compared in tests/nn/test_losses.py."""
+    name = d.pick(*LOSSES)
+    shape = (*d.pick((2,), (3, 4), ()), d.pick(1, 5))
+    lead = shape[:-1]
+    args: dict[str, Any] = {}
+    for p in inspect.signature(getattr(losses, name)).parameters.values():
+        if p.default is not inspect.Parameter.empty and d.chance(0.5):
+            continue
+        if d.chance(0.08):
+            args[p.name] = d.odd()
+        elif p.name in ("targets", "target") and d.chance(0.6):
+            args[p.name] = d.ids(d.near(lead, 0.1), shape[-1])[0]
+        elif "Tensor" in str(p.annotation):
+            of = shape[-1:] if "weight" in p.name and d.chance(0.7) else shape
+            args[p.name] = d.tensor(d.near(of, 0.1))[0]
+        elif "str" in str(p.annotation):
+            args[p.name] = d.pick("mean", "sum", "none", "batchmean")
+        elif "bool" in str(p.annotation):
+            args[p.name] = d.chance(0.5)
+        else:
+            args[p.name] = d.pick(0.1, 0.0, 1.0, -100, 2)
+    return f"{name} {args!r}", lambda: getattr(losses, name)(**args), no_check
+
+
+LOSSES = tuple(n for n in losses.__all__ if n.islower())
+
+
 def number_call(d: Draw) -> Call:
     """Initialisers, schedules and clipping: functions of numbers, by their signatures."""
     where, name = d.pick(*NUMBERS)
@@ -376,7 +404,7 @@ OPTIMIZERS: dict[str, Callable[..., np.ndarray] | None] = {
     "SGD": np_sgd,
     "AdamW": np_adamw,
 }
-CALLS = (module_call, module_call, function_call, number_call, optimizer_call)
+CALLS = (module_call, module_call, function_call, loss_call, number_call, optimizer_call)
 
 # Public names that are not called, and why.
 ELSEWHERE = {
@@ -384,6 +412,8 @@ ELSEWHERE = {
     "LayerCache": "made by KVCache",
     "Rope": "an argument of CausalSelfAttention",
     "functional": "a namespace",
+    "losses": "a namespace",
+    **{n: "calls the function of its name" for n in losses.__all__ if not n.islower()},
     "init": "a namespace",
     "schedules": "a namespace",
     "Initializer": "a type",
@@ -395,12 +425,16 @@ ELSEWHERE = {
     "optimizers": "takes nothing",
     "schedule_functions": "takes nothing",
     "GradNorm": "made by optimizers",
-    "decay_groups": "reads a model, and takes nothing that could be wrong",
+    **dict.fromkeys(
+        ("decay_groups", "param_groups", "muon_groups", "layerwise_lr", "EMA"), "reads a model"
+    ),
 }
 
 
 def drawn() -> list[str]:
-    return sorted({*MODULES, *FUNCTIONS, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE})
+    return sorted(
+        {*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE}
+    )
 
 
 def offered() -> list[str]:
