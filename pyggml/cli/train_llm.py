@@ -127,6 +127,12 @@ def train_llm(
     beta2: Annotated[
         float | None, _option("beta2", "Decay of AdamW's second moment.", _RUN, "0.99")
     ] = None,
+    ema: Annotated[
+        float | None,
+        _option(
+            "ema", "Average the weights, such as 0.999, and evaluate that; 0: off.", _RUN, "0.0"
+        ),
+    ] = None,
     clip: Annotated[
         float | None, _option("clip", "Largest gradient norm; 0: off.", _RUN, "1.0")
     ] = None,

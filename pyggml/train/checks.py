@@ -185,6 +185,11 @@ def _check_numbers(config: TrainConfig) -> None:
         )
     if not 0 < _check_float(config, "beta2") < 1:
         raise ConfigError(f"--beta2 must lie between 0 and 1; got {config.beta2}: try --beta2 0.99")
+    if not 0 <= _check_float(config, "ema") < 1:
+        raise ConfigError(
+            f"--ema must be at least 0 and below 1; got {config.ema}: try --ema 0.999, or 0 to "
+            "keep no average"
+        )
     for name in ("clip", "clip_value", "min_delta"):
         if _check_float(config, name) < 0:
             raise ConfigError(

@@ -53,6 +53,7 @@ COURSE_FIELDS = (
     "warmup",
     "weight_decay",
     "beta2",
+    "ema",
     "clip",
     "clip_value",
     "precision",
@@ -101,6 +102,8 @@ class TrainConfig:
         warmup: steps of linear warm-up; a twentieth of the run, at most 100, by default.
         weight_decay: decay of the weight matrices.
         beta2: decay of the second moment, in optimizers that have `betas`.
+        ema: what the running average of the weights keeps of itself at each step, such as 0.999;
+            evaluations, samples and the exported model are then the average's. 0 keeps none.
         clip: largest global gradient norm; 0 switches clipping off.
         clip_value: largest magnitude of a gradient's element; 0 switches this clipping off.
         seed: seeds initial weights and shuffling.
@@ -167,6 +170,7 @@ class TrainConfig:
     warmup: int | None = None
     weight_decay: float = 0.1
     beta2: float = 0.99
+    ema: float = 0.0
     clip: float = 1.0
     clip_value: float = 0.0
     seed: int = 0

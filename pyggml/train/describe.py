@@ -69,6 +69,7 @@ def _training(run: LLMRun) -> str:
     per_step = config.batch_size * config.accumulate * run.seq_len
     by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
     fused = ", updates in the backward" if config.fused_update else ""
+    average = f", evaluated with weights averaged by {config.ema:g}" if config.ema else ""
     again = recomputes(run.model)
     optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
@@ -77,7 +78,7 @@ def _training(run: LLMRun) -> str:
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
         f"{optimizer}, "
         f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
-        f"seed {config.seed}{_precision(config.precision)}{again}{fused}"
+        f"seed {config.seed}{_precision(config.precision)}{again}{average}{fused}"
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..optim import Optimizer, decay_groups, optimizers
+from ..optim import Muon, Optimizer, decay_groups, muon_groups, optimizers
 from .checks import ConfigError
 from .config import TrainConfig
 
@@ -17,6 +17,8 @@ _BETA1 = 0.9
 
 def make_optimizer(config: TrainConfig, model: Any) -> Optimizer:
     """The run's optimizer over a model's parameters; matrices decay, gains and shifts do not.
+
+    Muon leaves embeddings and the head to AdamW's rule.
 
     Args:
         config: its name, options, rates and decay.
@@ -42,8 +44,9 @@ def make_optimizer(config: TrainConfig, model: Any) -> Optimizer:
         options[name] = tuple(value) if isinstance(value, list) else value
     if config.fused_update:
         options["fused_update"] = True
+    groups = muon_groups if kind is Muon else decay_groups
     try:
-        made: Optimizer = kind(decay_groups(model, config.weight_decay), lr=config.lr, **options)
+        made: Optimizer = kind(groups(model, config.weight_decay), lr=config.lr, **options)
     except (ValueError, TypeError, IndexError) as error:
         raise ConfigError(f"--optimizer {config.optimizer}: {error}") from error
     return made

@@ -348,7 +348,8 @@ class LLMRun:
         name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
         title = f"{self.arch}, {self.model.num_parameters():,} parameters"
         with self.artifact.naming():
-            self.model.save_gguf(self.artifact.model, self.tokenizer, name)
+            with self.trainer.averaged():
+                self.model.save_gguf(self.artifact.model, self.tokenizer, name)
             plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
             write_report(self.artifact.path)
 
@@ -371,15 +372,16 @@ class LLMRun:
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
         stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
-        added = generate(
-            self.model,
-            ids,
-            max_tokens,
-            temperature=_SAMPLE_TEMPERATURE,
-            top_k=_SAMPLE_TOP_K,
-            seed=self.config.seed,
-            stop_ids=stop,
-        )
+        with self.trainer.averaged():
+            added = generate(
+                self.model,
+                ids,
+                max_tokens,
+                temperature=_SAMPLE_TEMPERATURE,
+                top_k=_SAMPLE_TOP_K,
+                seed=self.config.seed,
+                stop_ids=stop,
+            )
         return prompt + self.tokenizer.decode(added, skip_special=True)
 
     def _writers(self) -> list[Callback]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..device import device as find_device
 from ..models import LanguageModel
-from ..optim import ReduceOnPlateau
+from ..optim import EMA, ReduceOnPlateau
 from ..random import random_generator
 from ..roofline import measure_peaks
 from .batches import Batch, spec_of
@@ -31,7 +32,7 @@ from .lengths import DEFAULT_STEPS, default_schedule, interval
 from .limit import fit_memory, must_fit
 from .metrics import EvalMetrics, StepMetrics
 from .plan import MemoryPlan
-from .restore import restore
+from .restore import EMA_KEY, restore
 from .result import FitResult
 from .step import LossFunction, NonFiniteError, TrainStep
 
@@ -64,6 +65,7 @@ class Trainer:
         best: step and loss of the best evaluation, and evaluations since; None before the first.
         evaluations: the last one of each set.
         scaler: the loss scaling of precision f16, or None.
+        ema: the running average of the weights, or None.
 
     Raises:
         ValueError: a part does not fit another.
@@ -118,6 +120,7 @@ class Trainer:
         self._sets = read_sets(validation)
         self._device = find_device(model.parameters()[0].device)
         self._peak_flop_s: float | None = None
+        self.ema = EMA(model, self.config.ema) if self.config.ema else None
         self._batches: Iterator[Batch] | None = None
         self._train_step = TrainStep(
             model,
@@ -189,7 +192,7 @@ class Trainer:
         return MemoryPlan(
             parameters,
             self.optimizer.grad_nbytes,
-            self.optimizer.nbytes,
+            self.optimizer.nbytes + (0 if self.ema is None else self.ema.nbytes),
             activations,
             self._device.name,
             self._free_bytes,
@@ -257,6 +260,8 @@ class Trainer:
             result = self._train_step(batches, lr)
         except NonFiniteError as error:
             raise TrainingError(self._explain(error, batches)) from error
+        if self.ema is not None and not result.skipped:
+            self.ema.update()
         took = time.perf_counter() - began
         self.step += 1
         self.tokens += result.tokens
@@ -326,26 +331,36 @@ class Trainer:
             raise ValueError("Trainer.evaluate: validation tokens are needed; got none")
         self.tell("on_evaluation_start")
         found = []
-        for name in self._sets:
-            metrics = evaluate(
-                self.model,
-                self._eval_batches(name),
-                self._train_step,
-                self.step,
-                stop,
-                self.config.scores,
-                self.token_bytes,
-                name,
-            )
-            if metrics is None:
-                return None
-            found.append(metrics)
+        with self.averaged():
+            for name in self._sets:
+                metrics = evaluate(
+                    self.model,
+                    self._eval_batches(name),
+                    self._train_step,
+                    self.step,
+                    stop,
+                    self.config.scores,
+                    self.token_bytes,
+                    name,
+                )
+                if metrics is None:
+                    return None
+                found.append(metrics)
         self.evaluations = {metrics.name: metrics for metrics in found}
         if self.best is None or found[0].loss < self.best["loss"] - self.config.min_delta:
             self.best = {"step": self.step, "loss": found[0].loss, "stale": 0}
         for metrics in found:
             self.tell("on_evaluation", metrics)
         return found[0]
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Lend the model the average of its weights for a block, where one is kept."""
+        return nullcontext() if self.ema is None else self.ema.applied()
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state, with that of the average."""
+        state: dict[str, Any] = dict(self.optimizer.state_dict())
+        return state if self.ema is None else {**state, EMA_KEY: self.ema.state_dict()}
 
     def _eval_batches(self, name: str) -> Iterator[Batch]:
         """The batches of a set; those of a loader come as it gives them."""
@@ -374,7 +389,7 @@ class Trainer:
         """Keep the checkpoint of this step apart."""
         assert self.checkpoint_dir is not None
         model = {} if saved else self.model.state_dict()
-        optimizer = {} if saved else self.optimizer.state_dict()
+        optimizer = {} if saved else self._optimizer_state()
         path = keep_best(self.checkpoint_dir, self._state(), model, optimizer, saved)
         self.best_checkpoint = path
         self.tell("on_best", path)
@@ -392,7 +407,7 @@ class Trainer:
             self.checkpoint_dir,
             self._state(),
             self.model.state_dict(),
-            self.optimizer.state_dict(),
+            self._optimizer_state(),
             self.config.keep,
         )
         self.last_checkpoint = path

@@ -42,7 +42,7 @@ def test_help_names_every_option(cli):
         "clip-value seed precision checkpointing memory-limit fused-update threads device "
         "eval-every save-every keep resume overwrite val-fraction patience min-delta keep-best "
         "eval-text scores mfu sample-every tensorboard wandb "
-        "optimizer optimizer-options schedule schedule-options config"
+        "ema optimizer optimizer-options schedule schedule-options config"
     ).split():
         assert f"--{name}" in out, name
 

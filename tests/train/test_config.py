@@ -62,6 +62,7 @@ BAD = [
     ({"heads": 4, "kv_heads": 3}, ["--kv-heads must divide --heads", "3", "4"]),
     ({"seq_len": 65, "context": 64}, ["--seq-len", "--context", "65", "64"]),
     ({"steps": 5, "warmup": 6}, ["--warmup", "--steps"]),
+    ({"ema": 1.0}, ["--ema", "below 1", "1.0", "--ema 0.999"]),
     ({"clip_value": -1.0}, ["--clip-value", "-1.0", "0"]),
     ({"checkpointing": "some"}, ["--checkpointing", "'some'", "--checkpointing all"]),
     ({"checkpointing": -1}, ["--checkpointing", "-1"]),

@@ -67,6 +67,36 @@ def test_bad_names_of_sets(name):
         with_sets(sets={name: tokens(50)})
 
 
+def test_evaluations_are_those_of_the_averaged_weights(tmp_path):
+    trainer = make_trainer(tmp_path, steps=6, ema=0.5, eval_every=0)
+    result = trainer.fit()
+    own, averages = trainer.model.state_dict(), trainer.ema.state_dict()
+    name, value = next(iter(own.items()))
+    assert not np.array_equal(averages[f"average.{name}"], value)
+    plain = trainer.evaluate()
+    assert plain.loss == result.validation.loss
+    assert same(trainer.model.state_dict(), own)
+    trainer.ema = None
+    assert trainer.evaluate().loss != result.validation.loss
+    # The checkpoint has both; a run without the average leaves it alone, one that begins to keep
+    # it begins with the weights.
+    without = make_trainer(tmp_path, steps=6)
+    assert without.resume() == 6
+    assert same(without.model.state_dict(), own)
+    later = make_trainer(tmp_path / "later", steps=6, ema=0.5)
+    path = without.last_checkpoint
+    without.checkpoint_dir = tmp_path / "later" / "checkpoints"
+    without.save()
+    assert later.resume() == 6
+    assert later.ema.averages[name].numpy().tobytes() == own[name].tobytes()
+    assert later.ema.steps == 0
+    again = make_trainer(tmp_path, steps=6, ema=0.5)
+    again.resume(path)
+    assert same(again.ema.state_dict(), averages)
+    plan = again.plan()
+    assert plan.optimizer == 3 * plan.parameters
+
+
 class Scripted(Callback):
     """Evaluations with losses of one's choosing."""
 

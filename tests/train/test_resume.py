@@ -36,7 +36,8 @@ def make(folder, seed=3, **options):
     config = TrainConfig(
         **{
             "batch_size": 2, "accumulate": 2, "steps": STEPS, "lr": 1e-3, "warmup": 2, "seed": 3,
-            "eval_every": 2, "save_every": STOP, "keep": 9, "patience": 9, "schedule": "plateau",
+            "eval_every": 2, "save_every": STOP, "keep": 9, "ema": 0.9,
+            "patience": 9, "schedule": "plateau",
             "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.9},
             **options,
         }
@@ -76,6 +77,7 @@ def test_the_same_bits(tmp_path, name, precision):
     assert resumed.loader.state_dict() == whole.loader.state_dict()
     assert resumed.schedule.state_dict() == whole.schedule.state_dict()
     assert resumed.best == whole.best
+    assert same(resumed.ema.state_dict(), whole.ema.state_dict())
     assert resumed.tokens == whole.tokens
     assert pg.random_generator().random() is not None
     last = [list_checkpoints(f)[-1] for f in (tmp_path, tmp_path / "other")]
