@@ -30,7 +30,7 @@ def flops_per_token(model: Any, seq_len: int) -> float:
 
     Example:
         >>> flops_per_token(GPT2(GPT2Config()), 1024) / 1e6
-        856.2
+        854.4384
     """
     tables = {
         id(module.weight)

@@ -34,7 +34,7 @@ def choices(n_blocks: int) -> list[int]:
     """
     found: dict[int, int] = {}
     for every in range(n_blocks, 0, -1):
-        found.setdefault(-(-n_blocks // every), every)
+        found[-(-n_blocks // every)] = every  # of as many, those that lie evenly
     return [0, *found.values()]
 
 

@@ -50,8 +50,8 @@ def system_info() -> dict[str, str]:
     """What a run ran on: versions, processor, threads, devices; nothing that names a person.
 
     Example:
-        >>> sorted(system_info())[:2]
-        ['devices', 'ggml']
+        >>> sorted(system_info())
+        ['Python', 'devices', 'ggml', 'pyggml', 'system', 'threads']
     """
     found = ", ".join(f"{device.name} ({device.description})" for device in devices())
     return {
