@@ -96,14 +96,12 @@ def _message(tried: list[tuple[int, MemoryPlan | None]], limit: int, config: Tra
     cures = ["use a smaller --batch-size with --accumulate", "a shorter --seq-len"]
     cures.append("a smaller model")
     if last is not None and last.gradients and not config.fused_update:
-        cures.append(
-            f"or --fused-update, which keeps no gradients ({format_bytes(last.gradients)})"
-        )
+        cures.append(f"--fused-update, which keeps no gradients ({format_bytes(last.gradients)})")
     kinds = ""
     if last is not None:
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in last.rows()[:-1])
         kinds = f" ({parts})"
     return (
         f"train: the run must fit into {format_bytes(limit)}; it takes {', '.join(rows)}{kinds}: "
-        + ", ".join(cures)
+        f"{', '.join(cures[:-1])}, or {cures[-1]}"
     )
