@@ -8,6 +8,7 @@ from .adamw8bit import AdamW8bit
 from .clip import ClipValue, GradNorm, clip_factor
 from .ema import EMA
 from .groups import Group, ParamGroups
+from .lbfgs import LBFGS
 from .lion import Lion
 from .muon import Muon
 from .optimizer import Optimizer
@@ -19,6 +20,7 @@ from .sgd import SGD
 
 __all__ = [
     "EMA",
+    "LBFGS",
     "SGD",
     "Adafactor",
     "Adagrad",

@@ -65,6 +65,8 @@ class Optimizer(ABC):
 
     # Kinds of state that are f32 and of the parameter's shape.
     state_names: tuple[str, ...] = ()
+    # `step` takes a closure that computes loss and gradients; `TrainStep` has none to give.
+    needs_closure = False
     # Group keys besides those that all optimizers know.
     group_options: tuple[str, ...] = ()
     # The op itself multiplies the gradient by a factor, the last of its hyper-parameters.

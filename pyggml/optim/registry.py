@@ -9,6 +9,7 @@ from . import schedules
 from .adafactor import Adafactor
 from .adamw import Adam, AdamW
 from .adamw8bit import AdamW8bit
+from .lbfgs import LBFGS
 from .lion import Lion
 from .muon import Muon
 from .optimizer import Optimizer
@@ -19,7 +20,7 @@ __all__ = ["optimizers", "schedule_functions"]
 
 _CLASSES: tuple[type[Optimizer], ...] = (
     *(SGD, Adam, AdamW, AdamW8bit, RMSprop, Adagrad),
-    *(Adafactor, Lion, Muon),
+    *(Adafactor, Lion, Muon, LBFGS),
 )
 # These put schedules together.
 _NOT_OF_NUMBERS = ("Schedule", "join", "warmup")

@@ -376,8 +376,12 @@ def optimizer_call(d: Draw) -> Call:
         optimizer = getattr(optim, name)(params, lr=lr, weight_decay=decay)
         for g in grads:
             optimizer.zero_grad()
-            (p * pg.tensor(g)).sum().backward()
-            optimizer.step(clip=clip)
+            loss = (p * pg.tensor(g)).sum()
+            loss.backward()
+            if optimizer.needs_closure:
+                optimizer.step(loss.item, clip=clip)
+            else:
+                optimizer.step(clip=clip)
         if odd in ("state", "load"):
             state: dict[str, Any] = optimizer.state_dict()
             if odd == "load":

@@ -27,6 +27,7 @@ class Case:
         valley: learning rate in Rosenbrock's valley.
         steps: of the way through the valley.
         rows: how many minima are looked for at once.
+        closure: whether a step calls one, several times; it is compared in its own tests.
         fuses: whether it can update in the backward.
         search: options while looking, instead of `options`.
     """
@@ -39,6 +40,7 @@ class Case:
     valley: float = 0.05
     steps: int = 600
     rows: int = 1
+    closure: bool = False
     fuses: bool = True
     search: dict[str, Any] | None = None
 
@@ -188,5 +190,9 @@ CASES = {
     "Muon without": Case(
         optim.Muon, muon(0.8, False), {"momentum": 0.8, "nesterov": False}, fall=1.0
     ),
+    "LBFGS": Case(optim.LBFGS, None, fall=1.0, valley=1.0, steps=40, closure=True, fuses=False),
     "Lion": Case(optim.Lion, lion(0.9, 0.99), valley=0.02),
 }
+
+# Those that update by the gradients that are there.
+PLAIN = {name: case for name, case in CASES.items() if not case.closure}
