@@ -18,6 +18,7 @@ __all__ = [
     "Spec",
     "arrays_of",
     "check_batch",
+    "check_closure",
     "class_loss",
     "count_targets",
     "default_loss",
@@ -108,6 +109,19 @@ def count_targets(batch: Any) -> int:
     """
     y = batch[1]
     return len(y) if y.dtype.kind == "f" else int(np.count_nonzero(y != IGNORE_INDEX))
+
+
+def check_closure(optimizer: Any, *given: Any) -> None:
+    """Refuse what an optimizer with a line search cannot have: clipping, and a scaled loss.
+
+    Raises:
+        ValueError: one of them is given.
+    """
+    if any(given):
+        raise ValueError(
+            f"TrainStep: clip, clip_value and loss scaling must be None or 0 with "
+            f"{type(optimizer).__name__}, whose line search needs the gradients as they are"
+        )
 
 
 def check_batch(batch: Any, model: Any) -> None:

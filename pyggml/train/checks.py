@@ -229,6 +229,13 @@ def _check_names(config: TrainConfig) -> None:
             raise ConfigError(
                 f"{option_name(name)} must be one of {', '.join(names)}; got {value!r}: choose one"
             )
+    searches = getattr(optimizers()[config.optimizer], "needs_closure", False)
+    if searches and (config.clip or config.clip_value or config.precision == "f16"):
+        raise ConfigError(
+            f"--optimizer {config.optimizer} searches along a line and needs the gradients as they "
+            f"are; got --clip {config.clip:g}, --clip-value {config.clip_value:g} and --precision "
+            f"{config.precision}: give --clip 0, and no --precision f16"
+        )
     own = ("lr", "weight_decay", "fused_update")
     for name in own:
         if name in config.optimizer_options:

@@ -23,6 +23,7 @@ from .batches import (
     Spec,
     arrays_of,
     check_batch,
+    check_closure,
     count_targets,
     default_loss,
     pair_spec,
@@ -148,6 +149,9 @@ class TrainStep:
         self._fused = bool(getattr(optimizer, "fused_update", False))
         if self._fused:
             _check_fused(clip, clip_value, self.scaler)
+        self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
+        if self._needs_closure:
+            check_closure(optimizer, clip, clip_value, self.scaler)
         self._loss = loss or default_loss(model)
         self._count = count or count_targets
         self._dropout = DropoutStream(seed)
@@ -308,6 +312,8 @@ class TrainStep:
         self._scale.copy_(np.float32(scale / tokens))
         if self._fused:
             return self._fused_step(batches, tokens, lr)
+        if self._needs_closure:
+            return self._closure_step(batches, tokens, lr)
         self.optimizer.zero_grad()
         total = 0.0
         for batch in batches:
@@ -344,6 +350,27 @@ class TrainStep:
         self._clip_values(1.0 / scale)
         self.optimizer.step(lr=lr, clip=self.clip)
         return norm
+
+    def _closure_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
+        """A step of an optimizer that asks for the loss at several points."""
+        runs, norms = self.runs, list[float]()
+
+        def closure() -> float:
+            self.runs = runs  # the same function each time: the same masks
+            self.optimizer.zero_grad()
+            loss = sum(self._run(batch, gradients=True) for batch in batches) / tokens
+            if not norms:
+                norms.append(float(self.optimizer.grad_norm()))
+            return loss
+
+        try:
+            loss = float(self.optimizer.step(closure, lr=lr))
+        except ArithmeticError as error:
+            self.optimizer.zero_grad()
+            raise NonFiniteError(
+                "the loss and its gradients must be finite; they are not"
+            ) from error
+        return StepResult(loss, tokens, norms[0])
 
     def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
         """One run that computes the gradients and updates by them."""

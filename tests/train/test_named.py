@@ -29,10 +29,12 @@ SCHEDULES = [*schedule_functions(), "plateau"]
 @pytest.mark.parametrize("name", optimizers())
 def test_every_optimizer_by_name(name):
     model = make_model()
-    optimizer = make_optimizer(TrainConfig(optimizer=name, lr=1e-3, weight_decay=0.25), model)
+    decay = 0.0 if name == "lbfgs" else 0.25
+    config = TrainConfig(optimizer=name, lr=1e-3, weight_decay=decay, clip=0.0)
+    optimizer = make_optimizer(config, model)
     assert type(optimizer) is optimizers()[name]
     assert optimizer.lr == 1e-3
-    assert {group.weight_decay for group in optimizer.groups} == {0.0, 0.25}
+    assert {group.weight_decay for group in optimizer.groups} == {0.0, decay}
     assert TrainStep(model, optimizer)([batch(4)]).grad_norm > 0
 
 
@@ -98,6 +100,11 @@ def test_a_plateau_reduces_and_is_restored(tmp_path, monkeypatch):
         ({"optimizer_options": 3}, ["NAME=VALUE", "3"]),
         ({"schedule_options": {"a b": 1}}, ["NAME=VALUE", "a b"]),
         ({"schedule_options": {"power": None}}, ["numbers, texts and lists", "None"]),
+        ({"optimizer": "lbfgs"}, ["--optimizer lbfgs searches", "--clip 1", "--clip 0"]),
+        (
+            {"optimizer": "lbfgs", "clip": 0.0, "precision": "f16"},
+            ["--optimizer lbfgs searches", "no --precision f16"],
+        ),
         ({"schedule": "plateau", "val_fraction": 0.0}, ["plateau needs a validation loss"]),
     ],
 )
