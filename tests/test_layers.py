@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # docs/design.md, "The package", lowest first; a row there may be several here.
 LAYERS = [
     {"errors"},
-    {"_ggml", "memory", "random"},
+    {"_ggml", "atomic", "memory", "random"},
     {"_lib"},
     {"dtypes", "order"},
     {"device", "precision"},

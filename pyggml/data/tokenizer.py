@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..atomic import atomic_write
 from ..errors import DTypeError, FormatError
 from . import _vocab
-from ._files import check_ids, read_config, replace_text
+from ._files import check_ids, read_config
 from ._pieces import batches, check_bytes, check_covered, check_documents
 from .stream import StreamDecoder
 
@@ -413,14 +414,16 @@ class Tokenizer:
             OSError: it cannot be written.
         """
         file = Path(path)
-        replace_text(file, self._backend.to_str(pretty=True) + "\n")
+        with atomic_write(file, "w") as handle:
+            handle.write(self._backend.to_str(pretty=True) + "\n")
         again = Tokenizer(_library().Tokenizer.from_str(self._backend.to_str()))
         config_file = file.with_name("tokenizer_config.json")
         if (again.bos_id, again.eos_id) != (self.bos_id, self.eos_id) or config_file.exists():
             config = read_config(config_file) if config_file.exists() else {}
             for role, number in (("bos_token", self.bos_id), ("eos_token", self.eos_id)):
                 config[role] = None if number is None else self.token(number)
-            replace_text(config_file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+            with atomic_write(config_file, "w") as handle:
+                handle.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, eos_id={self.eos_id})"
