@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Text, tokens and batches."""
 
+from .documents import Documents
 from .loader import Loader
+from .store import TokenStore
 from .stream import StreamDecoder
 from .text import TEXT_SUFFIXES, embedded_text, read_text
 from .tokenizer import END_OF_TEXT, Tokenizer
@@ -12,10 +14,12 @@ __all__ = [
     "IGNORE_INDEX",
     "TEXT_SUFFIXES",
     "Dataset",
+    "Documents",
     "Loader",
     "RandomWindows",
     "StreamDecoder",
     "TokenDataset",
+    "TokenStore",
     "Tokenizer",
     "embedded_text",
     "read_text",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -341,6 +341,15 @@ class Tokenizer:
             )
         head = [self.bos_id] if eos and self.add_bos and self.bos_id is not None else []
         parts: list[np.ndarray] = []
+        for found, (starts, ends) in self._encode_pieces(documents):
+            ids = [*(head if starts else []), *found, *([self.eos_id] if eos and ends else [])]
+            parts.append(np.array(ids, dtype=np.int32))
+        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+    def _encode_pieces(
+        self, documents: Sequence[str]
+    ) -> Iterator[tuple[list[int], tuple[bool, bool]]]:
+        """Ids of pieces, each with whether it starts and whether it ends its document."""
         for batch in batches(documents, self._can_cut()):
             for text, _ in batch:
                 check_bytes(text, self._present, [])
@@ -348,10 +357,7 @@ class Tokenizer:
             for (text, place), encoding in zip(batch, encodings, strict=True):
                 if self._drops_silently:
                     check_covered(text, encoding)
-                ids = [*(head if place[0] else []), *encoding.ids]
-                ids += [self.eos_id] if eos and place[1] else []
-                parts.append(np.array(ids, dtype=np.int32))
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+                yield encoding.ids, place
 
     def _batch_encode(self, texts: list[str]) -> list[Any]:
         if self._byte_level:  # offsets are not needed
