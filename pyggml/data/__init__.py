@@ -3,6 +3,7 @@
 
 from .documents import Documents
 from .loader import Loader
+from .prefetch import Prefetch
 from .store import TokenStore
 from .stream import StreamDecoder
 from .text import TEXT_SUFFIXES, embedded_text, read_text
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "Documents",
     "Loader",
+    "Prefetch",
     "RandomWindows",
     "StreamDecoder",
     "TokenDataset",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,10 @@ class Loader:
         pad_last: whether an incomplete last batch is filled up to B items with input 0 and
             targets that the loss ignores, so that every batch has one shape. Implies that
             nothing is dropped.
+
+    Attributes:
+        wait_s: seconds that were spent making batches, for which a step waited; `Prefetch` makes
+            them beforehand.
 
     Shape:
         batch: x (B, T), y (B, T), both int32
@@ -65,6 +70,7 @@ class Loader:
         self.pad_last = pad_last
         self.epoch = 0
         self.position = 0  # batches of this epoch already given out
+        self.wait_s = 0.0
         self._order: tuple[int, np.ndarray] | None = None
         if len(self) == 0:
             raise ValueError(
@@ -81,7 +87,9 @@ class Loader:
         return self
 
     def __next__(self) -> tuple[np.ndarray, np.ndarray]:
+        began = time.perf_counter()
         batch = self._batch(self._epoch_order(self.epoch), self.position)
+        self.wait_s += time.perf_counter() - began
         self.position += 1
         if self.position == len(self):
             self.epoch += 1
