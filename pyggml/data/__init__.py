@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Text, tokens and batches."""
 
+from .batch import Batch
 from .documents import Documents
 from .loader import Loader
+from .packing import PackedDataset, best_fit
 from .prefetch import Prefetch
 from .store import TokenStore
 from .stream import StreamDecoder
@@ -14,15 +16,18 @@ __all__ = [
     "END_OF_TEXT",
     "IGNORE_INDEX",
     "TEXT_SUFFIXES",
+    "Batch",
     "Dataset",
     "Documents",
     "Loader",
+    "PackedDataset",
     "Prefetch",
     "RandomWindows",
     "StreamDecoder",
     "TokenDataset",
     "TokenStore",
     "Tokenizer",
+    "best_fit",
     "embedded_text",
     "read_text",
     "split_tokens",

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .tokens import IGNORE_INDEX, Dataset
+from .batch import as_batch, pad_rows
+from .tokens import Dataset
 
 __all__ = ["Loader"]
 
@@ -155,9 +156,5 @@ class Loader:
 
     def _batch(self, order: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
         start = position * self.batch_size
-        x, y = self.dataset.batch(order[start : start + self.batch_size])
-        missing = self.batch_size - len(x)
-        if missing and self.pad_last:
-            x = np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)])
-            y = np.concatenate([y, np.full((missing, *y.shape[1:]), IGNORE_INDEX, y.dtype)])
-        return x, y
+        batch = self.dataset.batch(order[start : start + self.batch_size])
+        return pad_rows(as_batch(batch), self.batch_size) if self.pad_last else batch

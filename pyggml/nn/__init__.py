@@ -2,7 +2,7 @@
 """Modules, their functions and initialisers."""
 
 from . import functional, init
-from .attention import CausalSelfAttention, Rope, causal_mask, position_ids
+from .attention import CausalSelfAttention, Rope, causal_mask, position_ids, segment_mask
 from .cache import KVCache, LayerCache
 from .layers import GELU, Dropout, Embedding, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU
 from .mlp import GELUMLP, SwiGLUMLP
@@ -30,4 +30,5 @@ __all__ = [
     "functional",
     "init",
     "position_ids",
+    "segment_mask",
 ]
