@@ -2,6 +2,7 @@
 """Text, tokens and batches."""
 
 from .batch import Batch
+from .buckets import BucketLoader
 from .documents import Documents
 from .loader import Loader
 from .packing import PackedDataset, best_fit
@@ -17,6 +18,7 @@ __all__ = [
     "IGNORE_INDEX",
     "TEXT_SUFFIXES",
     "Batch",
+    "BucketLoader",
     "Dataset",
     "Documents",
     "Loader",

@@ -107,11 +107,8 @@ class PackedDataset:
     def __init__(self, documents: Documents, seq_len: int, overlong: str = "split") -> None:
         self.documents = documents
         self.seq_len = _positive(seq_len, "seq_len", "PackedDataset")
-        if overlong not in _OVERLONG:
-            raise ValueError(
-                f"PackedDataset: overlong must be one of {', '.join(_OVERLONG)}; got {overlong!r}"
-            )
-        self._pieces = _cut(documents.lengths, self.seq_len, overlong)
+        check_overlong("PackedDataset", overlong)
+        self._pieces = cut_pieces(documents.lengths, self.seq_len, overlong)
         bins = best_fit(self._pieces[:, 2], self.seq_len)
         if not bins:
             raise ValueError(
@@ -162,6 +159,12 @@ class PackedDataset:
         )
 
 
+def check_overlong(who: str, overlong: str) -> None:
+    """Raise a ValueError unless there is such a treatment of long documents."""
+    if overlong not in _OVERLONG:
+        raise ValueError(f"{who}: overlong must be one of {', '.join(_OVERLONG)}; got {overlong!r}")
+
+
 def pair(documents: Documents, document: Any, start: int, length: int) -> tuple[Any, Any]:
     """Inputs and targets of a part of a document; targets that do not count are ignored."""
     ids = documents[document]
@@ -171,7 +174,7 @@ def pair(documents: Documents, document: Any, start: int, length: int) -> tuple[
     return ids[start : start + length], y
 
 
-def _cut(lengths: np.ndarray, seq_len: int, overlong: str) -> np.ndarray:
+def cut_pieces(lengths: np.ndarray, seq_len: int, overlong: str) -> np.ndarray:
     """Pieces (document, first input, inputs), at most `seq_len` long."""
     inputs = np.maximum(lengths - 1, 0)  # the last token is only a target
     if overlong == "drop":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.data import IGNORE_INDEX, Batch, Documents, PackedDataset
+from pyggml.data import IGNORE_INDEX, Batch, BucketLoader, Documents, PackedDataset
 from pyggml.models import build
 
 VOCAB, CONTEXT = 31, 24
@@ -97,9 +97,28 @@ def total(step: Step, batches: list[Batch]) -> tuple[float, dict[str, np.ndarray
     return loss, sums, tokens
 
 
+def padded(docs: Documents) -> list[Batch]:
+    loader = BucketLoader(docs, 2 * CONTEXT, buckets=3)
+    return [next(loader) for _ in range(len(loader))]
+
+
+def padded_with_noise(docs: Documents) -> list[Batch]:
+    """What fills up the rows is any token."""
+    rng = np.random.default_rng(5)
+    made = []
+    for batch in padded(docs):
+        ends = np.where(batch.y != IGNORE_INDEX, np.arange(batch.x.shape[1]) + 1, 0).max(1)
+        empty = np.arange(batch.x.shape[1]) >= ends[:, None]
+        assert not batch.x[empty].any()
+        made.append(Batch(np.where(empty, rng.integers(0, VOCAB, batch.x.shape), batch.x), batch.y))
+    return made
+
+
 LAYOUTS: dict[str, Callable[[Documents], list[Batch]]] = {
     "packed": packed,
     "packed in one batch": one_large_batch,
+    "padded": padded,
+    "padded with noise": padded_with_noise,
 }
 
 
