@@ -36,7 +36,10 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # Only inside functions: `import pyggml` brings NumPy and cffi's module, no more.
-LAZY = {"typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch"}
+LAZY = {
+    "typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch", "pyarrow", "PIL",
+    "datasets",
+}  # fmt: skip
 
 
 def unit(path: Path) -> str:

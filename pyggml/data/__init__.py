@@ -7,6 +7,7 @@ from .documents import Documents
 from .loader import Loader
 from .packing import PackedDataset, best_fit
 from .prefetch import Prefetch
+from .records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
 from .store import TokenStore
 from .stream import StreamDecoder
 from .text import TEXT_SUFFIXES, embedded_text, read_text
@@ -16,6 +17,7 @@ from .tokens import IGNORE_INDEX, Dataset, RandomWindows, TokenDataset, split_to
 __all__ = [
     "END_OF_TEXT",
     "IGNORE_INDEX",
+    "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
     "Batch",
     "BucketLoader",
@@ -31,6 +33,10 @@ __all__ = [
     "Tokenizer",
     "best_fit",
     "embedded_text",
+    "encode_pairs",
+    "read_pairs",
+    "read_records",
     "read_text",
+    "read_texts",
     "split_tokens",
 ]
