@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Text, tokens and batches."""
 
+from .augment import (
+    AugmentedDataset,
+    CorruptSpans,
+    FillInTheMiddle,
+    MaskTokens,
+    TextTransform,
+)
 from .batch import Batch
 from .buckets import BucketLoader
 from .documents import Documents
@@ -19,15 +26,20 @@ __all__ = [
     "IGNORE_INDEX",
     "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
+    "AugmentedDataset",
     "Batch",
     "BucketLoader",
+    "CorruptSpans",
     "Dataset",
     "Documents",
+    "FillInTheMiddle",
     "Loader",
+    "MaskTokens",
     "PackedDataset",
     "Prefetch",
     "RandomWindows",
     "StreamDecoder",
+    "TextTransform",
     "TokenDataset",
     "TokenStore",
     "Tokenizer",
