@@ -7,19 +7,19 @@ import numpy as np
 
 __all__ = ["item_rng", "number_of", "virtual_items"]
 
-# An epoch's number in the items; with fewer than 2^31 items the product fits into int64.
+# What an item carries besides its number; with fewer than 2^31 items the product fits into int64.
 _DRAWS = 2**31
 
 
 def virtual_items(
     items: np.ndarray, count: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Items of an epoch with the epoch's own chance in them; without a generator always the same.
+    """Items of an epoch, each with its own chance in it; without a generator always the same.
 
-    A loader's order follows from its seed and the epoch, and so does what is drawn for each item.
+    A loader's order follows from its seed and the epoch, and so does what is drawn for an item.
     """
-    draw = 0 if rng is None else int(rng.integers(1, _DRAWS))
-    return items.astype(np.int64) + count * draw
+    items = items.astype(np.int64)
+    return items if rng is None else items + count * rng.integers(1, _DRAWS, items.size)
 
 
 def number_of(item: int, count: int) -> int:
