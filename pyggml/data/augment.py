@@ -64,7 +64,7 @@ class MaskTokens:
     Source: Devlin et al. 2018, arXiv:1810.04805, appendix A.
 
     Example:
-        >>> x, y = MaskTokens(mask_id=99, vocab_size=100)(np.arange(8), np.random.default_rng(0))
+        >>> x, y = MaskTokens(mask_id=99, vocab_size=100)(np.arange(8), np.random.default_rng(2))
         >>> x.tolist(), y[y != IGNORE_INDEX].tolist()
         ([0, 1, 2, 3, 4, 5, 99, 7], [6])
     """
@@ -210,8 +210,8 @@ class FillInTheMiddle:
 
     Example:
         >>> fill = FillInTheMiddle(97, 98, 99, rate=1, spm_rate=0)
-        >>> fill(np.arange(6), np.random.default_rng(1)).tolist()
-        [97, 0, 1, 2, 99, 3, 4, 5, 98]
+        >>> fill(np.arange(6), np.random.default_rng(7)).tolist()
+        [97, 0, 1, 2, 3, 99, 5, 98, 4]
     """
 
     prefix_id: int
@@ -345,7 +345,7 @@ class AugmentedDataset:
         return int(self._document.size)
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
-        """Items of an epoch, with its chance in them; without a generator always the same."""
+        """Items of an epoch with their chance in them; without a generator always the same."""
         items = np.arange(len(self)) if rng is None else rng.permutation(len(self))
         return virtual_items(items, len(self), rng)
 

@@ -49,7 +49,7 @@ class BucketLoader(Epochs):
         >>> documents = Documents.of([np.arange(n) for n in (3, 30, 4, 5, 28, 9)])
         >>> loader = BucketLoader(documents, max_tokens=64, buckets=2)
         >>> sorted(next(loader).x.shape for _ in range(len(loader)))
-        [(2, 32), (8, 8)]
+        [(2, 29), (8, 8)]
     """
 
     def __init__(

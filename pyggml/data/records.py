@@ -139,6 +139,11 @@ def encode_pairs(
 
     Raises:
         ValueError: there is no pair, or the vocabulary has no tokens for a character.
+
+    Example:
+        >>> tokenizer = Tokenizer.chars(["2+=4"])
+        >>> encode_pairs([("2+2=", "4")], tokenizer).targets(0).tolist()
+        [False, False, False, False, True, True]
     """
     sequences: list[np.ndarray] = []
     counted: list[np.ndarray] = []
