@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,8 @@ from .tokenizer import Tokenizer, _library
 __all__ = ["Encoded", "Settings", "encode_all", "encode_unit", "main"]
 
 _START = (
-    "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline());"
+    # Nothing is imported before the parent's path is there: a folder may hold a json.py.
+    "import sys; sys.path[:] = eval(sys.stdin.buffer.readline());"
     " from pyggml.data._worker import main; main()"
 )
 
@@ -88,7 +89,7 @@ def encode_unit(tokenizer: Tokenizer, unit: Unit, settings: Settings) -> Encoded
 
 def encode_all(
     tokenizer: Tokenizer, units: Iterable[Unit], settings: Settings, workers: int
-) -> Iterator[Encoded]:
+) -> Generator[Encoded, None, None]:
     """Tokenize units, in their order.
 
     Args:
@@ -136,7 +137,8 @@ class _Pool:
             "ids": [tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos, tokenizer.add_eos],
             "settings": settings,
         }
-        self._hello = b"".join(json.dumps(part).encode() + b"\n" for part in (sys.path, setup))
+        path = ascii([entry for entry in sys.path if isinstance(entry, str)])
+        self._hello = f"{path}\n{json.dumps(setup)}\n".encode()
         self._own = threading.local()
         self._started: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()

@@ -367,9 +367,11 @@ class AugmentedDataset:
     def _item(self, item: int) -> tuple[np.ndarray, np.ndarray]:
         """Inputs and targets of a crop."""
         rng = item_rng(item, len(self))
-        ids = self.documents[self._document[number_of(item, len(self))]]
-        start = int(rng.integers(0, max(len(ids) - self.crop_len, 0) + 1))
-        made = self.transform(ids[start : start + self.crop_len], rng)
+        document = int(self._document[number_of(item, len(self))])
+        offsets = self.documents.offsets
+        length = int(offsets[document + 1] - offsets[document])
+        start = int(rng.integers(0, max(length - self.crop_len, 0) + 1))
+        made = self.transform(self.documents.part(document, start, start + self.crop_len), rng)
         x, y = (made[:-1], made[1:]) if self.transform.kind == "causal" else made
         return x, y
 

@@ -96,15 +96,18 @@ class Documents:
 
     def __getitem__(self, item: int) -> np.ndarray:
         """Token ids of a document, (n,) int32."""
-        start, end = self._span(item)
-        return np.array(_in_range(self.ids[start:end], "Documents"), np.int32)
+        return self.part(item)
 
-    def targets(self, item: int) -> np.ndarray:
-        """Which tokens of a document the loss counts, (n,) bool."""
-        start, end = self._span(item)
+    def part(self, item: int, start: int = 0, end: int | None = None) -> np.ndarray:
+        """Token ids of a document from `start` to before `end`, without reading the others."""
+        return np.array(_in_range(self.ids[self._span(item, start, end)], "Documents"), np.int32)
+
+    def targets(self, item: int, start: int = 0, end: int | None = None) -> np.ndarray:
+        """Which tokens of a document, or of a part of it, the loss counts; (n,) bool."""
+        span = self._span(item, start, end)
         if self.counted is None:
-            return np.ones(end - start, bool)
-        return np.array(self.counted[start:end], bool)
+            return np.ones(span.stop - span.start, bool)
+        return np.array(self.counted[span], bool)
 
     def split(self, validation: float = 0.1) -> tuple[Documents, Documents]:
         """Cut into documents to train on and, after them, documents to validate on.
@@ -131,7 +134,8 @@ class Documents:
         offsets = np.asarray(self.offsets[start : end + 1], np.int64) - low
         return Documents(self.ids[low:high], offsets, counted)
 
-    def _span(self, item: Any) -> tuple[int, int]:
+    def _span(self, item: Any, first: int = 0, last: int | None = None) -> slice:
+        """Where the tokens lie of a part of a document."""
         if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
             raise TypeError(f"Documents: an item is a number; got {type(item).__name__}")
         if not -len(self) <= item < len(self):
@@ -140,7 +144,8 @@ class Documents:
         start, end = int(self.offsets[at]), int(self.offsets[at + 1])
         if not 0 <= start <= end <= self.ids.size:
             raise FormatError(f"Documents: document {at} spans {start} to {end}, which is no span")
-        return start, end
+        inner = range(start, end)[int(first) : None if last is None else int(last)]
+        return slice(inner.start, max(inner.start, inner.stop))
 
     def __repr__(self) -> str:
         return f"Documents({len(self):,} documents, {self.ids.size:,} tokens)"

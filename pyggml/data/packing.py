@@ -167,11 +167,11 @@ def check_overlong(who: str, overlong: str) -> None:
 
 def pair(documents: Documents, document: Any, start: int, length: int) -> tuple[Any, Any]:
     """Inputs and targets of a part of a document; targets that do not count are ignored."""
-    ids = documents[document]
-    y = ids[start + 1 : start + length + 1].copy()
+    ids = documents.part(document, start, start + length + 1)
+    y = ids[1:].copy()
     if documents.counted is not None:
-        y[~documents.targets(document)[start + 1 : start + length + 1]] = IGNORE_INDEX
-    return ids[start : start + length], y
+        y[~documents.targets(document, start + 1, start + length + 1)] = IGNORE_INDEX
+    return ids[:-1], y
 
 
 def cut_pieces(lengths: np.ndarray, seq_len: int, overlong: str) -> np.ndarray:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +138,10 @@ class TokenStore:
         key = _key(tokenizer, separator, eos, [source["blake2b"] for source in sources])
         target = Path(cache) / f"tokens-{key[:24]}"
         if target.is_dir():
-            store = cls(target)
-            report.add(total)
-            return store
+            with suppress(FormatError):  # a damaged one is made anew
+                store = cls(target)
+                report.add(total)
+                return store
         target.parent.mkdir(parents=True, exist_ok=True)
         settings = Settings(separator, eos, dtype)
         mark = separator.encode() if separator else None
@@ -152,8 +154,11 @@ class TokenStore:
             "files": sources,
         }
         try:
-            with atomic_dir(target) as folder:
-                _write(folder, encode_all(tokenizer, units, settings, workers), dtype, info, report)
+            with (
+                atomic_dir(target, replace=True) as folder,
+                closing(encode_all(tokenizer, units, settings, workers)) as encoded,
+            ):
+                _write(folder, encoded, dtype, info, report)
         except OSError:
             if not target.is_dir():  # else another process was faster, with the same
                 raise

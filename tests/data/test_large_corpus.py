@@ -35,12 +35,12 @@ def peak(who):
 
 folder, workers = Path(sys.argv[1]), 2
 tokenizer = Tokenizer.from_file(folder / "tokenizer.json")
-sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 64}
+sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 256}
 model = build("llama", sizes, vocab_size=tokenizer.vocab_size)
 step = TrainStep(model, AdamW(model.parameters(), lr=1e-2))
 
 def train(ids, steps):
-    loader = Loader(RandomWindows(ids, 64), 8, seed=1)
+    loader = Loader(RandomWindows(ids, 256), 4, seed=1)
     return [step([next(loader)]).loss for _ in range(steps)]
 
 # The same training on tokens that are in memory, for comparison.

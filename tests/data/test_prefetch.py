@@ -172,6 +172,34 @@ def test_the_wait_is_measured_and_hidden() -> None:
     assert busy < idle / 2
 
 
+@pytest.mark.slow
+def test_steps_hardly_wait() -> None:
+    """Of a training's time, less than two per cent is spent waiting for data."""
+    import pyggml as pg
+    from pyggml.data import Documents, PackedDataset
+    from pyggml.models import build
+
+    rng = np.random.default_rng(0)
+    documents = Documents.of([rng.integers(0, 64, n) for n in rng.integers(2, 100, 2000)])
+    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "context": 128}
+    model = build("llama", sizes, vocab_size=64)
+    with Prefetch(Loader(PackedDataset(documents, 128), 8)) as batches:
+        first = next(batches)
+        arrays = {"ids": first.x, "targets": first.y, **first.inputs}
+        inputs = {name: pg.tensor(array) for name, array in arrays.items()}
+        loss = model.loss(**inputs)
+        grads = {p: pg.zeros(p.shape) for p in model.parameters()}
+        graph = pg.Graph([loss], loss=loss, grads=grads)
+        began, waited = time.perf_counter(), batches.wait_s
+        for _ in range(40):
+            batch = next(batches)
+            for name, array in {"ids": batch.x, "targets": batch.y, **batch.inputs}.items():
+                inputs[name].copy_(array)
+            graph.run()
+        share = (batches.wait_s - waited) / (time.perf_counter() - began)
+    assert share < 0.02
+
+
 def test_a_program_ends_with_a_prefetch_running() -> None:
     text = """
 import numpy as np

@@ -44,7 +44,6 @@ def files(folder: Path, *texts: str) -> list[Path]:
 
 def small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Cut as if texts were large."""
-    monkeypatch.setitem(_units.cut.__kwdefaults__ or {}, "unit_bytes", size)
     monkeypatch.setattr(_units.cut, "__defaults__", (size,))
 
 
@@ -242,6 +241,32 @@ def test_damaged_stores_are_refused(
         TokenStore(store.path)
 
 
+def test_a_damaged_store_is_built_anew(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    paths = files(tmp_path / "a", *TEXTS[:3])
+    store = TokenStore.build(paths, tokenizer, tmp_path / "c")
+    want = store.ids.tolist()
+    (store.path / "tokens.bin").write_bytes(b"short")
+    again = TokenStore.build(paths, tokenizer, tmp_path / "c")
+    assert (again.path, again.ids.tolist()) == (store.path, want)
+    assert len(list((tmp_path / "c").iterdir())) == 1
+
+
+def test_a_store_that_another_process_built_first_is_taken(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = files(tmp_path / "a", *TEXTS[:3])
+    inner: list[TokenStore] = []
+
+    def progress(done: int, total: int) -> None:
+        if done > total / 2 and not inner:
+            inner.append(TokenStore.build(paths, tokenizer, tmp_path / "c"))
+
+    outer = TokenStore.build(paths, tokenizer, tmp_path / "c", progress=progress)
+    assert inner[0].path == outer.path
+    np.testing.assert_array_equal(outer.ids, inner[0].ids)
+    assert len(list((tmp_path / "c").iterdir())) == 1
+
+
 def test_changed_tokens_are_noticed(tokenizer: Tokenizer, tmp_path: Path) -> None:
     store = TokenStore.write(tmp_path / "s", TEXTS[:3], tokenizer)
     data = bytearray((store.path / "tokens.bin").read_bytes())
@@ -329,6 +354,11 @@ def test_documents() -> None:
     assert documents.lengths.tolist() == [3, 0, 1]
     assert documents.targets(0).tolist() == [False, True, True]
     assert documents[-1].tolist() == [4]
+    assert documents.part(0, 1).tolist() == [2, 3]
+    assert documents.part(0, 1, 2).tolist() == [2]
+    assert documents.part(0, 2, 99).tolist() == [3]  # and not the next document's
+    assert documents.part(1, 0, 9).tolist() == []
+    assert documents.targets(0, 0, 2).tolist() == [False, True]
     first, second = documents.split(0.4)
     assert [d.tolist() for d in first] == [[1, 2, 3]]
     assert [d.tolist() for d in second] == [[], [4]]
