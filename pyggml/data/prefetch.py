@@ -74,7 +74,7 @@ class Prefetch:
     def __next__(self) -> Any:
         if self._thread is None:
             self._thread = _Thread(self.loader, self.depth)
-            weakref.finalize(self, self._thread.end)
+            self._end = weakref.finalize(self, self._thread.end)
         began = time.perf_counter()
         try:
             batch, state, error = self._thread.get()
@@ -124,7 +124,7 @@ class Prefetch:
     def _rewind(self) -> None:
         """End the thread and forget what it made."""
         if self._thread is not None:
-            self._thread.end()
+            self._end()
             self._thread = None
             self.loader.load_state_dict(self._state)
 

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from pyggml.data import (
+    END_OF_TEXT,
     Documents,
     RandomWindows,
     Tokenizer,
     TokenStore,
     _units,
+    _vocab,
     _worker,
     embedded_text,
 )
@@ -67,6 +69,28 @@ def test_ids_are_those_of_whole_documents(
     for document, text in zip(store.documents, texts, strict=True):
         assert tokenizer.decode(document[:-1]) == text
     store.verify()
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe", "dbrx", "qwen2"])
+def test_no_way_of_splitting_words_spans_a_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pre: str
+) -> None:
+    small_units(monkeypatch, 1)
+    trained = Tokenizer.train_bpe([MIXED * 5, *TEXTS[:5]], 500)
+    model = trained._content["model"]
+    merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
+    backend = _vocab.build(model["vocab"], merges, pre)
+    backend.add_special_tokens([END_OF_TEXT])
+    tokenizer = Tokenizer(backend)
+    assert tokenizer._can_cut()
+    rng = np.random.default_rng(0)
+    pieces = [*"aZ é世д1 .'\t", "\n", "\n", "\r\n", "\r", "'s", "\u0301", "\n\n", "  "]
+    for trial in range(8):
+        text = "x" + "".join(rng.choice(pieces, 200))
+        store = TokenStore.build(files(tmp_path / str(trial), text), tokenizer, tmp_path / "c")
+        np.testing.assert_array_equal(store.ids, tokenizer.encode_documents([text]))
+        # `encode` does not cut at all.
+        np.testing.assert_array_equal(store.ids[:-1], tokenizer.encode(text))
 
 
 @pytest.mark.parametrize("separator", ["\n\n", "END\n", "<|endoftext|>", "|", "aa"])
