@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,10 +56,6 @@ class Batch(tuple[np.ndarray, np.ndarray]):
     def tokens(self) -> int:
         """Targets that the loss counts."""
         return int(np.count_nonzero(self.y != IGNORE_INDEX))
-
-    def map(self, fn: Callable[[np.ndarray], np.ndarray]) -> Batch:
-        """The batch with each array replaced by what `fn` makes of it."""
-        return Batch(fn(self.x), fn(self.y), **{k: fn(v) for k, v in self.inputs.items()})
 
     def __reduce__(self) -> Any:
         return _make, (self.x, self.y, self.inputs)

@@ -249,14 +249,16 @@ class HorizontalFlip:
 
 @dataclass(frozen=True)
 class ColorJitter:
-    """Change brightness, contrast and saturation, in random order.
+    """Change brightness, contrast, saturation and hue, in random order.
 
-    Each is multiplied by a number drawn from 1 - s to 1 + s.
+    Each of the first three is multiplied by a number drawn from 1 - s to 1 + s; the hue is turned
+    by one drawn from -s to s, of a whole turn.
 
     Args:
         brightness: its s, from 0 to 1.
         contrast: its s; around the image's mean grey.
         saturation: its s; around each pixel's grey. Images of one channel have none.
+        hue: its s, from 0 to 0.5. Images of one channel have none.
 
     Shape:
         (H, W, C) -> (H, W, C)
@@ -274,29 +276,53 @@ class ColorJitter:
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
+    hue: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("brightness", "contrast", "saturation"):
-            if not 0 <= getattr(self, name) <= 1:
+        limits = {"brightness": 1, "contrast": 1, "saturation": 1, "hue": 0.5}
+        for name, limit in limits.items():
+            if not 0 <= getattr(self, name) <= limit:
                 raise ValueError(
-                    f"ColorJitter: {name} must be from 0 to 1; got {getattr(self, name)!r}"
+                    f"ColorJitter: {name} must be from 0 to {limit}; got {getattr(self, name)!r}"
                 )
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Jitter."""
-        strengths = (self.brightness, self.contrast, self.saturation)
+        strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         factors = [rng.uniform(1 - s, 1 + s) for s in strengths]
-        for which in rng.permutation(3):
+        for which in rng.permutation(4):
+            colour = image.shape[2] == 3
             if not strengths[which]:
+                continue
+            if which == 3:
+                image = _turn_hue(image, factors[3] - 1) if colour else image
                 continue
             around: Any = 0.0
             if which:
-                colour = image.shape[2] == 3
                 grey = (image @ _GREY)[:, :, None] if colour else image
                 around = grey.mean(dtype=np.float64) if which == 1 else grey
             mixed = around + (image - around) * factors[which]
             image = np.clip(mixed, 0.0, 1.0).astype(np.float32)
         return image
+
+
+def _turn_hue(image: np.ndarray, turn: float) -> np.ndarray:
+    """Add to the hue of HSV, leaving saturation and value: each colour of a pixel by its own."""
+    high = image.max(axis=2)
+    chroma = high - image.min(axis=2)
+    red, green, blue = np.moveaxis(image, 2, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sixths = np.select(
+            [high == red, high == green],
+            [(green - blue) / chroma, 2 + (blue - red) / chroma],
+            4 + (red - green) / chroma,
+        )
+    sixths = np.where(chroma > 0, sixths, 0.0) + 6 * turn
+    made = np.empty_like(image, np.float32)
+    for channel, start in enumerate((5, 3, 1)):
+        k = (start + sixths) % 6
+        made[:, :, channel] = high - chroma * np.clip(np.minimum(k, 4 - k), 0, 1)
+    return made
 
 
 @dataclass(frozen=True)

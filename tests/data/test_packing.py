@@ -116,7 +116,7 @@ def test_batches_are_pairs_with_more() -> None:
     assert len(batch) == 2
     assert (x is batch.x, y is batch.y) == (True, True)
     assert isinstance(batch, tuple)
-    for other in (copy.deepcopy(batch), pickle.loads(pickle.dumps(batch)), batch.map(np.copy)):
+    for other in (copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
         assert isinstance(other, Batch)
         np.testing.assert_array_equal(other.inputs["positions"], np.arange(3))
     assert repr(batch) == "Batch(x (2, 3), y (2, 3), positions (3,))"

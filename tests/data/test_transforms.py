@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import colorsys
 import sys
 from typing import Any
 
@@ -39,7 +40,7 @@ def picture(rows: int = 10, columns: int = 14, channels: int = 3) -> np.ndarray:
         (RandomCrop(12, padding=1), (12, 12, 3)),
         (RandomResizedCrop((3, 4)), (3, 4, 3)),
         (HorizontalFlip(1), (10, 14, 3)),
-        (ColorJitter(0.3, 0.3, 0.3), (10, 14, 3)),
+        (ColorJitter(0.3, 0.3, 0.3, 0.1), (10, 14, 3)),
         (Normalize((0.5,) * 3, (0.5,) * 3), (10, 14, 3)),
     ],
     ids=repr,
@@ -153,6 +154,27 @@ def test_jitter() -> None:
     assert orders == {False}
 
 
+def test_hues() -> None:
+    image = picture(4, 5)
+    image[0, 0] = 0.5  # grey has no hue
+    image[0, 1] = (1.0, 0.0, 0.0)
+    turns = []
+    for seed in range(100):
+        made = ColorJitter(hue=0.25)(image, rng(seed))
+        pairs = zip(image.reshape(-1, 3).tolist(), made.reshape(-1, 3).tolist(), strict=True)
+        found = [(colorsys.rgb_to_hsv(*a), colorsys.rgb_to_hsv(*b)) for a, b in pairs]
+        np.testing.assert_allclose(made[0, 0], 0.5, atol=1e-6)
+        for (_, s, v), (_, s2, v2) in found[1:]:
+            assert (s2, v2) == pytest.approx((s, v), abs=1e-5)
+        turn = {round((b[0] - a[0] + 0.5) % 1 - 0.5, 4) for a, b in found[1:]}
+        assert max(turn) - min(turn) <= 2e-4  # one for the whole image
+        turns.append(max(turn))
+    assert -0.2501 < min(turns) < -0.23
+    assert 0.23 < max(turns) < 0.2501
+    grey = picture(3, 5, 1)
+    np.testing.assert_array_equal(ColorJitter(hue=0.5)(grey, rng()), grey)
+
+
 def test_normalising() -> None:
     image = picture()
     made = Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(image, rng())
@@ -180,6 +202,7 @@ def test_resizing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda: RandomResizedCrop(3, ratio=(0, 1)), "ratio must ascend"),
         (lambda: HorizontalFlip(1.5), "p must be from 0 to 1"),
         (lambda: ColorJitter(contrast=2), "contrast must be from 0 to 1"),
+        (lambda: ColorJitter(hue=0.6), "hue must be from 0 to 0.5"),
         (lambda: Normalize((1.0,), (0.0,)), "std > 0"),
         (lambda: Normalize((1.0,), (1.0, 1.0)), "must be as many"),
     ],
