@@ -2,7 +2,7 @@
 """Modules, their functions and initialisers."""
 
 from . import functional, init, losses
-from .attention import CausalSelfAttention, Rope, causal_mask, position_ids
+from .attention import CausalSelfAttention, Rope, causal_mask, position_ids, segment_mask
 from .cache import KVCache, LayerCache
 from .layers import GELU, Dropout, Embedding, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU
 from .losses import (
@@ -53,4 +53,5 @@ __all__ = [
     "init",
     "losses",
     "position_ids",
+    "segment_mask",
 ]

@@ -55,6 +55,7 @@ class StepMetrics:
         tokens: tokens trained on since the run began.
         tokens_per_s: tokens per second of the latest steps.
         elapsed_s: seconds of training since the run began.
+        wait_s: seconds of this step that were spent waiting for its batches.
         memory_bytes: what the process takes of the CPU's memory, or the device has in use.
         mfu: share of the device's measured peak that the model's products need, where measured.
         loss_scale: factor on the loss in this step, where there is loss scaling.
@@ -68,6 +69,7 @@ class StepMetrics:
     tokens: int
     tokens_per_s: float
     elapsed_s: float
+    wait_s: float | None = None
     memory_bytes: int | None = None
     mfu: float | None = None
     loss_scale: float | None = None

@@ -254,6 +254,7 @@ class Trainer:
         lr = self.schedule(self.step)
         assert self._batches is not None
         batches = [next(self._batches) for _ in range(self.config.accumulate)]
+        waited = time.perf_counter() - began
         self._train_step.runs = self.step * self.config.accumulate
         scale = None if self.scaler is None else self.scaler.scale
         try:
@@ -276,6 +277,7 @@ class Trainer:
             self.tokens,
             speed,
             self.elapsed_s,
+            waited,
             memory_in_use(self._device),
             self._mfu(speed),
             scale,

@@ -228,6 +228,16 @@ def function_call(d: Draw) -> Call:
     elif name == "position_ids":
         n = _size(d, 1, 2, 33)
         calls[name] = (lambda: nn.position_ids(n), lambda: np.arange(n))
+    elif name == "segment_mask":
+        given_ids, at = d.ids(d.near((2, 5), 0.2), 3)
+        calls[name] = (
+            lambda: nn.segment_mask(given_ids),
+            lambda: np.where(
+                (at[:, None, :, None] == at[:, None, None]) & np.tri(at.shape[-1], dtype=bool),
+                0.0,
+                -np.inf,
+            ),
+        )
     elif name == "Parameter":
         given = d.odd() if d.chance(0.4) else d.array(d.near((2, 32)))
         calls[name] = (lambda: nn.Parameter(given), lambda: np.asarray(given))
@@ -262,7 +272,7 @@ def function_call(d: Draw) -> Call:
 
 FUNCTIONS = (
     *("layer_norm", "rms_norm", "linear", "attention", "flash_attention", "cross_entropy"),
-    *("cross_entropy", "causal_mask", "position_ids", "Parameter", "KVCache"),
+    *("cross_entropy", "causal_mask", "position_ids", "segment_mask", "Parameter", "KVCache"),
 )
 
 

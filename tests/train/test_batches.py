@@ -8,13 +8,20 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, ops
-from pyggml.data import IGNORE_INDEX
+from pyggml.data import IGNORE_INDEX, Batch, Documents, Loader, PackedDataset, Prefetch
 from pyggml.errors import ShapeError
 from pyggml.optim import SGD, AdamW
-from pyggml.train import NonFiniteError, TrainConfig, Trainer, TrainStep, f1_score
+from pyggml.train import (
+    NonFiniteError,
+    TrainConfig,
+    Trainer,
+    TrainStep,
+    f1_score,
+    make_optimizer,
+)
 from pyggml.train.batches import count_targets, spec_of
 
-from .tiny import make_model, same
+from .tiny import SEQ_LEN, VOCAB, make_model, same
 
 
 class Named(tuple):
@@ -178,3 +185,54 @@ def test_a_language_model_wants_tokens():
         TrainStep(model, SGD(model.parameters(), lr=0.1))([(x, y)])
     with pytest.raises((ValueError, TypeError), match=r"i32|f32|whole"):
         TrainStep(model, SGD(model.parameters(), lr=0.1))([(x, x)])
+
+
+@pytest.mark.parametrize("arch", ["llama", "gpt2"])
+def test_packed_documents(arch):
+    """Positions and segments come with the batch: losses are those of the documents apart."""
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(1, VOCAB, n).astype(np.int32) for n in (5, 3, 9, 4, 6)]
+    packed = PackedDataset(Documents.of(documents), SEQ_LEN)
+    rows = packed.batch(np.arange(len(packed)))
+    model = make_model(arch)
+    step = TrainStep(model, SGD(model.parameters(), lr=0.0))
+    result = step([rows])
+    total = count = 0
+    for document in documents:
+        for at in range(0, len(document) - 1, SEQ_LEN):
+            piece = document[at : at + SEQ_LEN + 1]
+            loss, counted = step.loss_sum((piece[None, :-1], piece[None, 1:]))
+            total, count = total + loss, count + counted
+    assert result.tokens == count
+    assert result.loss == pytest.approx(total / count, rel=1e-5)
+    plain = (rows.x, rows.y)
+    assert step([plain]).loss != result.loss
+    far = Batch(rows.x, rows.y, positions=rows.inputs["positions"] + 10**6)
+    if arch == "gpt2":
+        with pytest.raises((IndexError, ValueError)):
+            step([far])
+
+
+def test_a_trainer_with_packing_and_prefetch(tmp_path):
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(1, VOCAB, n).astype(np.int32) for n in rng.integers(2, 9, 60)]
+    config = TrainConfig(steps=6, batch_size=4, save_every=3, keep=9)
+
+    def trainer(folder):
+        model = make_model("gpt2")
+        loader = Loader(PackedDataset(Documents.of(documents), SEQ_LEN), 4, seed=1)
+        held_back = Loader(
+            PackedDataset(Documents.of(documents[:20]), SEQ_LEN), 2, shuffle=False, pad_last=True
+        )
+        optimizer = make_optimizer(config, model)
+        return Trainer(model, optimizer, Prefetch(loader), held_back, config, checkpoint_dir=folder)
+
+    whole = trainer(tmp_path / "a")
+    assert whole.plan().activations > 0
+    assert whole.fit().validation.tokens == sum(len(d) - 1 for d in documents[:20])
+    again = trainer(tmp_path / "b")
+    assert again.resume(tmp_path / "a" / "step-000003") == 3
+    again.fit()
+    assert same(again.model.state_dict(), whole.model.state_dict())
+    whole.loader.close()
+    again.loader.close()
