@@ -283,6 +283,8 @@ class LLMRun:
             note("no checkpoint yet: starting at the first step")
         elif step == run.trainer.total_steps:
             note(f"the run is finished (step {step}); --steps with a larger number extends it")
+        elif run.trainer.is_stale:
+            note(f"the run ended early (step {step}); a larger --patience extends it")
         else:
             note(f"continuing after step {step}")
         with artifact.naming():

@@ -20,7 +20,7 @@ from ..optim import EMA, ReduceOnPlateau
 from ..random import random_generator
 from ..roofline import measure_peaks
 from .batches import Batch, spec_of
-from .best import keep_best
+from .best import BEST, keep_best
 from .callbacks import Callback
 from .checkpoint import TrainState, latest_checkpoint, load_checkpoint, save_checkpoint
 from .config import TrainConfig
@@ -49,12 +49,11 @@ class Trainer:
         optimizer: over its parameters.
         loader: endless training batches (x, y), with `state_dict` and `load_state_dict`.
         validation: tokens to evaluate on, a dataset with `ids`, a loader with `once()`, several of
-            these by name, or None.
-            The first decides what is best and when to stop early.
+            these by name, or None. The first decides what is best and when to stop early.
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
         checkpoint_dir: folder of the checkpoints; None keeps none.
         callbacks: what looks on.
-        schedule: step -> learning rate; None takes warm-up and cosine from the configuration.
+        schedule: step -> learning rate; None takes the configuration's.
         data: fingerprint of the training tokens, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
             per byte.
@@ -435,6 +434,8 @@ class Trainer:
             if path is None:
                 return 0
         restore(self, load_checkpoint(path))
+        if self.checkpoint_dir is not None and (self.checkpoint_dir / BEST).is_dir():
+            self.best_checkpoint = self.checkpoint_dir / BEST
         return self.step
 
     def _interrupted(self, signum: int) -> None:

@@ -152,6 +152,12 @@ def test_eval(trained, text_file, cli):
     assert values["tokens"] == text_file.stat().st_size  # every character, and the end of text
     assert float(found["loss"]) == pytest.approx(values["loss"], abs=1e-4)
     assert values["perplexity"] == pytest.approx(math.exp(values["loss"]))
+    assert 0 < values["bits_per_byte"] < values["loss"] / math.log(2) * 1.1
+    code, out, _ = cli(*base, "--json", "--scores", "accuracy", "--scores", "top3")
+    assert 0 <= json.loads(out)["accuracy"] <= json.loads(out)["top3"] <= 1
+    code, _, err = cli(*base, "--scores", "best")
+    assert code == 2
+    assert "a score must be accuracy" in err
     code, out, _ = cli(*base, "--json", "--seq-len", 1)
     assert json.loads(out)["loss"] != values["loss"]
 

@@ -125,6 +125,7 @@ def test_patience_ends_the_run(tmp_path, monkeypatch):
     assert result.checkpoint.name == "step-000010"
     again = make_trainer(tmp_path, **options)
     assert again.resume() == 10
+    assert again.best_checkpoint == trainer.best_checkpoint
     assert again.fit().step == 10  # still without progress
     more = make_trainer(tmp_path, **{**options, "patience": 4})
     assert more.resume() == 10
