@@ -34,14 +34,15 @@ table{border-collapse:collapse}td{padding:.1rem 1rem .1rem 0;vertical-align:top}
 td:first-child{color:#666}pre{background:#fafafa;border:1px solid #e6e6e6;border-radius:6px;
 padding:.6rem;white-space:pre-wrap}details{margin:.4rem 0}
 """
-# What is drawn: a title, and the fields of the lines of training.
+# What is drawn: a title, the field of the lines of training, and what its unit is worth.
 _CURVES = (
-    ("learning rate", "lr"),
-    ("gradient norm", "grad_norm"),
-    ("tokens per second", "tokens_per_s"),
-    ("memory in bytes", "memory_bytes"),
-    ("model FLOP utilisation", "mfu"),
-    ("loss scale", "loss_scale"),
+    ("learning rate", "lr", 1.0),
+    ("gradient norm", "grad_norm", 1.0),
+    ("tokens per second", "tokens_per_s", 1.0),
+    ("waiting for batches (ms)", "wait_s", 1e-3),
+    ("memory (MB)", "memory_bytes", 1e6),
+    ("model FLOP utilisation", "mfu", 1.0),
+    ("loss scale", "loss_scale", 1.0),
 )
 _UNSHOWN = ("step", "loss", "perplexity", "tokens")
 
@@ -151,7 +152,9 @@ def _curves(lines: list[dict[str, Any]]) -> list[str]:
             points = list(zip((x for x, _ in points), smooth([y for _, y in points]), strict=True))
         loss["training" if kind == "train" else kind] = points
     drawn = [draw("loss per token (nats)", loss)]
-    drawn += [draw(title, {title: _points(lines, "train", name)}) for title, name in _CURVES]
+    for title, name, unit in _CURVES:
+        points = [(x, y / unit) for x, y in _points(lines, "train", name)]
+        drawn.append(draw(title, {title: points}))
     scores = dict.fromkeys(
         name
         for line in lines
