@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..data import Loader, RandomWindows, TokenDataset, Tokenizer, embedded_text, read_text
-from ..device import Device, set_default_device, set_threads
-from ..device import device as find_device
+from ..data import Tokenizer
 from ..errors import FormatError
 from ..models import build, generate
 from ..random import seed as set_seed
@@ -30,8 +28,14 @@ from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
 from .metrics import read_metrics
 from .named import make_optimizer
-from .plan import OutOfMemoryError, format_bytes
 from .plot import plot_loss
+from .prepare import (
+    check_estimate,
+    choose_device,
+    read_documents,
+    read_eval_texts,
+    split_text,
+)
 from .report import system_info, write_report
 from .scores import token_bytes
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
@@ -41,10 +45,6 @@ from .trainer import FitResult, Trainer
 __all__ = ["LLMRun"]
 
 _log = logging.getLogger("pyggml.train")
-# At the least: weights, Adam's two moments and, unless each is used at once, gradients.
-_BYTES_PER_WEIGHT = 4
-_BYTES_OF_STATE = {"adam": 8, "adamw": 8}
-_BYTES_PER_GRADIENT = 4
 # Cool enough that a model of a million parameters keeps to what it knows.
 _SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
 
@@ -95,11 +95,9 @@ class LLMRun:
         self.arch, sizes = model_config(config, tokenizer.vocab_size)
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
-        where = _choose_device(config)
-        per_parameter = _BYTES_PER_WEIGHT + _BYTES_OF_STATE.get(config.optimizer, 0)
-        per_parameter += _BYTES_PER_GRADIENT * (not config.fused_update)
+        where = choose_device(config)
         count = estimate_parameters(self.arch, sizes)
-        _check_estimate(count, count * per_parameter, cache_bytes(sizes), where)
+        check_estimate(config, count, cache_bytes(sizes), where)
         if sizes.context >= 2**32:
             raise ConfigError(
                 f"--context must be below {2**32}, as GGUF files have it; got {sizes.context}: "
@@ -108,9 +106,9 @@ class LLMRun:
         ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
         self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
         self.seq_len = default_seq_len(config, sizes.context)
-        loader, validation = _split(ids, config, self.seq_len)
+        loader, validation = split_text(ids, config, self.seq_len)
         sets = {} if validation is None else {"validation": validation}
-        sets |= _read_sets(config, tokenizer)
+        sets |= read_eval_texts(config, tokenizer)
         set_seed(config.seed)
         self.model = build(self.arch, sizes)
         optimizer = make_optimizer(config, self.model)
@@ -156,8 +154,8 @@ class LLMRun:
         artifact = ArtifactDir(config.artifact_dir)
         artifact.check_new(overwrite)
         model_config(config, vocab_size=257)
-        _choose_device(config)
-        documents = _read(config)
+        choose_device(config)
+        documents = read_documents(config)
         note(f"tokenizer: {config.tokenizer}")
         tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
         run = cls(config, artifact, tokenizer, documents, callbacks, note)
@@ -185,8 +183,8 @@ class LLMRun:
             OutOfMemoryError: the run does not fit into the device's memory.
         """
         model_config(config, vocab_size=257)
-        _choose_device(config)
-        documents = _read(config)
+        choose_device(config)
+        documents = read_documents(config)
         tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
         return cls(config, ArtifactDir(config.artifact_dir), tokenizer, documents, (), note)
 
@@ -271,7 +269,7 @@ class LLMRun:
                 f"{artifact.config}: field train is not the configuration of a run: {error}"
             ) from error
         config = merge(before, changes, note)
-        documents = _read(config)
+        documents = read_documents(config)
         if artifact.tokenizer.exists():
             tokenizer = Tokenizer.from_file(artifact.tokenizer)
         else:  # the run was killed before it was written; the same text gives the same again
@@ -401,77 +399,3 @@ class LLMRun:
     def summary(self) -> dict[str, Any]:
         """The run and where it stands, as JSON-ready values."""
         return {**self._record(), **self.trainer.summary(), "memory": asdict(self.memory)}
-
-
-def _read_sets(config: TrainConfig, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
-    """Tokens of the texts that `eval_text` names."""
-    sets = {}
-    for text in config.eval_text:
-        name, _, path = text.partition("=")
-        documents = read_text([path])
-        sets[name] = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
-        if sets[name].size < 2:
-            raise ConfigError(f"--eval-text {text}: must hold at least 2 tokens: give more text")
-    return sets
-
-
-def _read(config: TrainConfig) -> list[str]:
-    """The documents to train on."""
-    return read_text(config.text) if config.text else embedded_text()
-
-
-def _choose_device(config: TrainConfig) -> Device:
-    """Make the run's device and threads the default ones."""
-    where = find_device(config.device)
-    set_default_device(where)
-    if config.threads is not None:
-        try:
-            set_threads(config.threads)
-        except ValueError as error:
-            raise ConfigError(f"--threads: {error}") from error
-    return where
-
-
-def _check_estimate(parameters: int, needed: int, cache: int, where: Device) -> None:
-    """Refuse a model whose weights or context alone do not fit, before any is made."""
-    free = where.memory_free
-    if free and needed > free:
-        raise OutOfMemoryError(
-            f"train: {parameters:,} parameters need {format_bytes(needed)} with gradients and "
-            f"optimizer state, but {where.name} has {format_bytes(free)} free: choose a smaller "
-            "--preset, or fewer --layers or a smaller --embd"
-        )
-    if free and cache > free:
-        raise OutOfMemoryError(
-            f"train: the keys and values of a whole context need {format_bytes(cache)}, but "
-            f"{where.name} has {format_bytes(free)} free: choose a shorter --context"
-        )
-
-
-def _split(ids: np.ndarray, config: TrainConfig, seq_len: int) -> tuple[Loader, np.ndarray | None]:
-    """The training batches and the validation tokens."""
-    cut = ids.size - int(ids.size * config.val_fraction)
-    train, validation = ids[:cut], ids[cut:]
-    if train.size < seq_len + 1:
-        raise ConfigError(
-            f"--text must hold more than one sequence of --seq-len {seq_len} tokens for training; "
-            f"got {train.size} tokens of {ids.size}: give more text or a smaller --seq-len"
-        )
-    if config.val_fraction and validation.size < 2:
-        raise ConfigError(
-            f"--val-fraction {config.val_fraction} of {ids.size} tokens leaves "
-            f"{validation.size} for validation: give more text, or --val-fraction 0"
-        )
-    dataset: TokenDataset | RandomWindows
-    if config.stride is not None or config.epochs is not None:
-        dataset = TokenDataset(train, seq_len, config.stride)
-    else:
-        dataset = RandomWindows(train, seq_len)
-    if len(dataset) < config.batch_size:
-        raise ConfigError(
-            f"--batch-size must be at most the number of training sequences; got "
-            f"--batch-size {config.batch_size} and {len(dataset)} sequences of {seq_len} tokens: "
-            f"use --batch-size {len(dataset)}, a smaller --seq-len, or more text"
-        )
-    loader = Loader(dataset, config.batch_size, seed=config.seed)
-    return loader, validation if config.val_fraction else None
