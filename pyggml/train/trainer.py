@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -162,7 +163,8 @@ class Trainer:
     def plan(self) -> MemoryPlan:
         """Record and plan the graphs, and tell what memory the run takes.
 
-        With a `memory_limit`, or checkpointing `auto`, this chooses as few blocks to compute twice
+        The activations are those of batches like the first; others have graphs of their own. With a
+        `memory_limit`, or checkpointing `auto`, this chooses as few blocks to compute twice
         as the limit takes.
 
         Returns:
@@ -348,8 +350,11 @@ class Trainer:
                     return None
                 found.append(metrics)
         self.evaluations = {metrics.name: metrics for metrics in found}
-        if self.best is None or found[0].loss < self.best["loss"] - self.config.min_delta:
-            self.best = {"step": self.step, "loss": found[0].loss, "stale": 0}
+        loss, bar = found[0].loss, math.inf
+        if self.best is not None:
+            bar = self.best["loss"] - self.config.min_delta
+        if loss < bar:  # a NaN is not
+            self.best = {"step": self.step, "loss": loss, "stale": 0}
         for metrics in found:
             self.tell("on_evaluation", metrics)
         return found[0]

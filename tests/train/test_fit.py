@@ -132,6 +132,14 @@ def test_patience_ends_the_run(tmp_path, monkeypatch):
     assert more.fit().step > 10
 
 
+def test_a_validation_loss_that_is_no_number_is_never_the_best(tmp_path, monkeypatch):
+    Scripted(monkeypatch, [float("nan"), float("inf"), 2.0, float("nan")])
+    trainer = make_trainer(tmp_path, steps=4, eval_every=1, patience=5)
+    result = trainer.fit()
+    assert trainer.best == {"step": 3, "loss": 2.0, "stale": 1}
+    assert load_checkpoint(result.best_checkpoint).state.step == 3
+
+
 def test_a_run_that_improves_does_not_end_early(tmp_path, monkeypatch):
     Scripted(monkeypatch, [3.0, 3.1, 2.0, 2.1, 1.0])
     result = make_trainer(tmp_path, steps=10, eval_every=2, patience=2).fit()
