@@ -29,8 +29,9 @@ def flops_per_token(model: Any, seq_len: int) -> float:
     Source: Chowdhery et al. 2022 (PaLM), arXiv:2204.02311, appendix B.
 
     Example:
-        >>> flops_per_token(GPT2(GPT2Config()), 1024) / 1e6
-        854.4384
+        >>> config = GPT2Config(vocab_size=64, context=32, n_embd=16, n_layer=3, n_head=2)
+        >>> flops_per_token(GPT2(config), 32)
+        79872.0
     """
     tables = {
         id(module.weight)

@@ -439,6 +439,7 @@ ELSEWHERE = {
     "optimizers": "takes nothing",
     "schedule_functions": "takes nothing",
     "GradNorm": "made by optimizers",
+    "ClipValue": "made by training steps",
     **dict.fromkeys(
         ("decay_groups", "param_groups", "muon_groups", "layerwise_lr", "EMA"), "reads a model"
     ),
