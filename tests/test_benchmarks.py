@@ -22,7 +22,14 @@ from pyggml.models import GPT2, GPT2Config
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
-SCRIPTS = ["gemm.py", "import_time.py", "memory.py", "scaling.py", "train_step.py"]
+SCRIPTS = [
+    "checkpointing.py",
+    "gemm.py",
+    "import_time.py",
+    "memory.py",
+    "scaling.py",
+    "train_step.py",
+]
 MODEL = "--layers 1 --embd 32 --heads 2 --vocab 67 --batch 2 --seq 16 --threads 1".split()
 ALONE = ["--only", "pyggml", "--json"]
 STEP_KEYS: dict[str, type | tuple[type, ...]] = {
@@ -116,6 +123,16 @@ def test_the_documented_commands(run: Run) -> None:
         # Options are read in order: those before --help are valid if its text comes.
         done = run(Path(script).name, *args, "--help")
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_blocks_computed_twice(run: Run) -> None:
+    sizes = [*MODEL[2:], "--layers", "2", "--steps", "1", "--json"]
+    none, every = lines_of(run("checkpointing.py", "--every", "0", "1", *sizes))
+    assert every["loss"] == none["loss"]
+    assert every["activations"] < none["activations"]
+    assert every["planned"] - none["planned"] == every["activations"] - none["activations"]
+    assert none["measured"] > 0
 
 
 def test_a_training_step(run: Run) -> None:

@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # docs/design.md, "The package", lowest first; a row there may be several here.
 LAYERS = [
     {"errors"},
-    {"_ggml", "memory", "random"},
+    {"_ggml", "atomic", "memory", "random"},
     {"_lib"},
     {"dtypes", "order"},
     {"device", "precision"},
@@ -36,7 +36,10 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # Only inside functions: `import pyggml` brings NumPy and cffi's module, no more.
-LAZY = {"typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch"}
+LAZY = {
+    "typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch", "pyarrow", "PIL",
+    "datasets", "tensorboard", "wandb", "tomli",
+}  # fmt: skip
 
 
 def unit(path: Path) -> str:

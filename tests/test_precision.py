@@ -59,6 +59,39 @@ def test_outer_products_and_their_gradients():
     assert relative(b.grad.numpy(), rounded(X) @ rounded(weight).T) < 1e-6
 
 
+def f16(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float16).astype(np.float64)
+
+
+def test_f16_rounds_the_operands_and_not_the_gradients():
+    w, x = pg.tensor(W, requires_grad=True), pg.tensor(X, requires_grad=True)
+    weight = rng.uniform(0.5, 1.5, (67, 48)).astype(np.float32)
+    with pg.autocast("f16"):
+        y = pg.ops.mul_mat(w, x)
+    assert y.dtype.name == "f32"
+    assert relative(y.numpy(), f16(X) @ f16(W).T) < 1e-6
+    (y * pg.tensor(weight)).sum().backward()
+    assert relative(w.grad.numpy(), weight.T.astype(np.float64) @ f16(X)) < 1e-6
+    assert relative(x.grad.numpy(), weight.astype(np.float64) @ f16(W)) < 1e-6
+
+
+def test_f16_in_the_other_products():
+    a, b = pg.tensor(X), pg.tensor(X[:, :33])
+    experts, ids = pg.tensor(W.reshape(3, 16, 130)), pg.tensor(np.arange(67)[:, None] % 3, "i32")
+    with pg.autocast("f16"):
+        outer = pg.ops.out_prod(a, b)
+        chosen = pg.ops.mul_mat_id(experts, a.reshape(67, 1, 130), ids)
+    assert relative(outer.numpy(), f16(X[:, :33]).T @ f16(X)) < 1e-6
+    want = [f16(x) @ f16(W.reshape(3, 16, 130)[i % 3]).T for i, x in enumerate(X)]
+    assert relative(chosen.numpy()[:, 0], np.asarray(want)) < 1e-6
+
+
+def test_beyond_the_range_of_f16_is_infinite():
+    w, x = pg.tensor(np.full((1, 4), 70000.0, np.float32)), pg.ones((1, 4))
+    with pg.autocast("f16"):
+        assert np.isinf(pg.ops.mul_mat(w, x).numpy()).all()
+
+
 def test_f32_inside_takes_it_back():
     w, x = pg.tensor(W), pg.tensor(X)
     with pg.autocast("bf16"), pg.autocast("f32"):
@@ -86,15 +119,15 @@ def test_other_threads_keep_theirs():
     assert relative(found[0], X.astype(np.float64) @ W.T.astype(np.float64)) < 1e-6
 
 
-@pytest.mark.parametrize("dtype", ["f16", "i32", "q8_0"])
+@pytest.mark.parametrize("dtype", ["i32", "q8_0"])
 def test_other_dtypes_are_refused(dtype):
-    with pytest.raises(ValueError, match="bf16 or f32"), pg.autocast(dtype):
+    with pytest.raises(ValueError, match="bf16, f16 or f32"), pg.autocast(dtype):
         raise AssertionError("not reached")
 
 
 def test_a_model_learns_as_in_f32():
     losses = {}
-    for precision in ("f32", "bf16"):
+    for precision in ("f32", "bf16", "f16"):
         pg.seed(0)
         model = GPT2(GPT2Config(vocab_size=64, context=32, n_embd=64, n_layer=2, n_head=2))
         step = TrainStep(model, SGD(model.parameters(), lr=0.3), clip=1.0, precision=precision)
@@ -103,6 +136,9 @@ def test_a_model_learns_as_in_f32():
     assert losses["bf16"][-1] < losses["bf16"][0] - 0.5
     # bf16 keeps 8 bits: two parts in a thousand for each operand, less for their sums.
     np.testing.assert_allclose(losses["bf16"], losses["f32"], rtol=4e-3)
+    # f16 keeps 11 bits.
+    np.testing.assert_allclose(losses["f16"], losses["f32"], rtol=5e-4)
+    assert losses["f16"] != losses["f32"]
     if pg.bf16_products():
         assert losses["bf16"] != losses["f32"]
 

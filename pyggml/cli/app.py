@@ -11,7 +11,9 @@ from .devices import devices
 from .errors import friendly_errors
 from .evaluate import evaluate
 from .generate import generate
-from .train_llm import train_llm
+from .lr_find import lr_find
+from .page import report
+from .train_llm import BareCheckpointing, train_llm
 
 __all__ = ["app"]
 
@@ -23,9 +25,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train-llm")(train_llm)
+app.command("train-llm", cls=BareCheckpointing)(train_llm)
 app.command("generate")(generate)
 app.command("eval")(evaluate)
+app.command("report")(report)
+app.command("lr-find")(lr_find)
 app.command("devices")(devices)
 
 

@@ -32,21 +32,31 @@ def evaluate(
         int | None, typer.Option("--threads", help="CPU threads.", show_default="all cores")
     ] = None,
     device: Annotated[str, typer.Option("--device", help="See pyggml devices.")] = "auto",
+    scores: Annotated[
+        list[str] | None,
+        typer.Option("--scores", help="accuracy, top5 and the like; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Loss (nats per token) and perplexity of a model on text.
+    """Loss (nats per token), perplexity and bits per byte of a model on text.
 
     The text is cut into sequences of --seq-len tokens; each token is predicted from those before
     it in its sequence.
     """
     with friendly_errors():
         from ..data import read_text
-        from ..train import ConfigError, eval_batches
+        from ..train import ConfigError, eval_batches, token_bytes
         from ..train import evaluate as measure
+        from ..train.evaluate import parse_score
 
         for name, value in (("seq-len", seq_len), ("batch-size", batch_size)):
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} must be at least 1; got {value}: give 1 or more")
+        for score in scores or ():
+            try:
+                parse_score(score)
+            except ValueError as error:
+                raise ConfigError(f"--scores: {error}") from error
         documents = read_text(text)
         language_model, tokenizer = load_model(model, device, threads)
         context = language_model.config.context
@@ -62,17 +72,27 @@ def evaluate(
                 f"--text must hold more than one sequence of --seq-len {length} tokens; "
                 f"got {ids.size} tokens: give more text or a smaller --seq-len"
             )
-        metrics = measure(language_model, eval_batches(ids, length, batch_size))
+        metrics = measure(
+            language_model,
+            eval_batches(ids, length, batch_size),
+            scores=scores or (),
+            token_bytes=token_bytes(tokenizer),
+        )
         assert metrics is not None
+        more = {} if metrics.bits_per_byte is None else {"bits_per_byte": metrics.bits_per_byte}
+        more |= metrics.scores
         if as_json:
-            values = {
+            values: dict[str, float] = {
                 "loss": metrics.loss,
                 "perplexity": metrics.perplexity,
                 "tokens": metrics.tokens,
                 "seq_len": length,
+                **more,
             }
             print(json.dumps(values))
         else:
             print(f"loss        {metrics.loss:.4f}")
             print(f"perplexity  {metrics.perplexity:.2f}")
             print(f"tokens      {metrics.tokens:,}")
+            for name, number in more.items():
+                print(f"{name:<13} {number:.4f}")

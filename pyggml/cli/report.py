@@ -39,6 +39,13 @@ def _time_left(trainer: Trainer, metrics: StepMetrics) -> str:
     return format_seconds(left / max(metrics.tokens_per_s, 1e-9))
 
 
+def _speed(metrics: StepMetrics) -> str:
+    """Tokens per second, and what else is out of the ordinary."""
+    mfu = f"  MFU {metrics.mfu:.1%}" if metrics.mfu is not None else ""
+    skipped = f"  skipped {metrics.skipped}" if metrics.skipped else ""
+    return f"{metrics.tokens_per_s:,.0f} tokens/s{mfu}{skipped}"
+
+
 def _size(path: Path) -> int:
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -66,15 +73,23 @@ class PlainReporter(Callback):
         self.note(
             f"step {metrics.step}/{trainer.total_steps}  loss {metrics.loss:.4f}  "
             f"lr {metrics.lr:.2e}  norm {metrics.grad_norm:.2f}  "
-            f"{metrics.tokens_per_s:,.0f} tokens/s  {_time_left(trainer, metrics)} left"
+            f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"
         )
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         """A line per evaluation."""
+        more = "".join(f"  {name} {value:.4f}" for name, value in metrics.scores.items())
+        if metrics.bits_per_byte is not None:
+            more = f"  bits per byte {metrics.bits_per_byte:.4f}{more}"
         self.note(
-            f"step {metrics.step}/{trainer.total_steps}  validation loss {metrics.loss:.4f}  "
-            f"perplexity {metrics.perplexity:.2f}"
+            f"step {metrics.step}/{trainer.total_steps}  {metrics.name} loss {metrics.loss:.4f}  "
+            f"perplexity {metrics.perplexity:.2f}{more}"
         )
+
+    def on_sample(self, trainer: Trainer, text: str) -> None:
+        """What the model writes by now."""
+        self.note(f"sample after step {trainer.step}:")
+        self.sample(text)
 
     def on_interrupt(self, trainer: Trainer, signum: int) -> None:
         """Answer at once, while the step is still running."""
@@ -92,7 +107,9 @@ class PlainReporter(Callback):
             scores.append(f"validation loss {result.validation.loss:.4f}")
             scores.append(f"perplexity {result.validation.perplexity:.2f}")
         time = format_seconds(result.elapsed_s)
-        self.note(f"finished {result.step} steps in {time}: " + ", ".join(scores or ["saved"]))
+        early = ", early for want of progress" if result.stopped_early else ""
+        said = ", ".join(scores or ["saved"])
+        self.note(f"finished {result.step} steps in {time}{early}: {said}")
 
     def sample(self, text: str) -> None:
         """What the model wrote."""
@@ -154,7 +171,7 @@ class RichReporter(PlainReporter):
         """Move the bar."""
         self._shown = (
             f"loss [bold]{metrics.loss:.3f}[/]  lr {metrics.lr:.1e}  "
-            f"{metrics.tokens_per_s:,.0f} tokens/s  {_time_left(trainer, metrics)} left"
+            f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"
         )
         self._progress.update(self._task, completed=metrics.step, description=self._shown)
 

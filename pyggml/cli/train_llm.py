@@ -6,18 +6,39 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .errors import friendly_errors
 
-__all__ = ["train_llm"]
+__all__ = ["BareCheckpointing", "train_llm"]
 
 _DATA, _MODEL, _RUN, _FILES = "Data", "Model", "Training", "Results"
+
+
+class BareCheckpointing(TyperCommand):
+    """A command whose `--checkpointing` may stand without a value, for `all`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give the bare option its value."""
+        filled = []
+        for arg, after in zip(args, [*args[1:], "-"], strict=True):
+            filled.append(arg)
+            if arg == "--checkpointing" and after.startswith("-"):
+                filled.append("all")
+        return super().parse_args(ctx, filled)
 
 
 def _option(name: str, text: str, panel: str, default: str | None = None) -> Any:
     """An option that is None when it is not given; `default` is what the help shows."""
     return typer.Option(
         f"--{name}", help=text, rich_help_panel=panel, show_default=default or False
+    )
+
+
+def _switch(name: str, text: str, default: str) -> Any:
+    """An option that is on, off, or not given."""
+    return typer.Option(
+        f"--{name}/--no-{name}", help=text, rich_help_panel=_FILES, show_default=default
     )
 
 
@@ -78,6 +99,21 @@ def train_llm(
         int | None, _option("epochs", "Passes over the text; instead of --steps.", _RUN)
     ] = None,
     steps: Annotated[int | None, _option("steps", "Optimizer steps.", _RUN, "1000")] = None,
+    optimizer: Annotated[
+        str | None, _option("optimizer", "sgd, adamw, lion, muon, …", _RUN, "adamw")
+    ] = None,
+    optimizer_options: Annotated[
+        list[str] | None,
+        _option("optimizer-options", "NAME=VALUE, such as momentum=0.9; may be repeated.", _RUN),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        _option("schedule", "Of the learning rate: constant, cosine, …", _RUN, "warmup_cosine"),
+    ] = None,
+    schedule_options: Annotated[
+        list[str] | None,
+        _option("schedule-options", "NAME=VALUE, such as power=2; may be repeated.", _RUN),
+    ] = None,
     lr: Annotated[float | None, _option("lr", "Highest learning rate.", _RUN, "0.002")] = None,
     min_lr: Annotated[
         float | None, _option("min-lr", "Learning rate at the end.", _RUN, "--lr / 10")
@@ -91,16 +127,41 @@ def train_llm(
     beta2: Annotated[
         float | None, _option("beta2", "Decay of AdamW's second moment.", _RUN, "0.99")
     ] = None,
+    ema: Annotated[
+        float | None,
+        _option(
+            "ema", "Average the weights, such as 0.999, and evaluate that; 0: off.", _RUN, "0.0"
+        ),
+    ] = None,
     clip: Annotated[
         float | None, _option("clip", "Largest gradient norm; 0: off.", _RUN, "1.0")
     ] = None,
+    patience: Annotated[
+        int | None,
+        _option("patience", "Evaluations without progress until the end; 0: off.", _RUN, "0"),
+    ] = None,
+    min_delta: Annotated[
+        float | None, _option("min-delta", "What counts as progress of the loss.", _RUN, "0.0")
+    ] = None,
+    clip_value: Annotated[
+        float | None,
+        _option("clip-value", "Largest element of a gradient; 0: off.", _RUN, "0.0"),
+    ] = None,
     seed: Annotated[int | None, _option("seed", "Seed of weights and order.", _RUN, "0")] = None,
     precision: Annotated[
-        str | None, _option("precision", "What products multiply: f32 or bf16.", _RUN, "f32")
+        str | None, _option("precision", "What products multiply: f32, bf16 or f16.", _RUN, "f32")
     ] = None,
     checkpointing: Annotated[
-        bool | None,
-        _option("checkpointing", "Less memory, more time: blocks compute twice.", _RUN, "off"),
+        str | None,
+        _option(
+            "checkpointing",
+            "Less memory, more time: all blocks compute twice, every N-th, or auto.",
+            _RUN,
+            "none; with --memory-limit: auto",
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str | None, _option("memory-limit", "Most memory to plan, such as 2GiB.", _RUN)
     ] = None,
     fused_update: Annotated[
         bool | None,
@@ -127,11 +188,37 @@ def train_llm(
         _option("save-every", "Steps between checkpoints; 0: at the end.", _FILES, "--steps / 5"),
     ] = None,
     keep: Annotated[int | None, _option("keep", "Newest checkpoints kept.", _FILES, "2")] = None,
-    prompt: Annotated[
-        str | None, _option("prompt", "Start of the sample at the end.", _FILES, "The")
+    keep_best: Annotated[
+        bool | None,
+        _switch("keep-best", "Keep the checkpoint of the lowest validation loss, too.", "on"),
+    ] = None,
+    eval_text: Annotated[
+        list[str] | None,
+        _option("eval-text", "NAME=PATH of another text to evaluate on; may be repeated.", _FILES),
+    ] = None,
+    scores: Annotated[
+        list[str] | None,
+        _option("scores", "accuracy, top5 and the like in evaluations; repeatable.", _FILES),
+    ] = None,
+    tensorboard: Annotated[
+        bool | None, _switch("tensorboard", "Write TensorBoard's event files, too.", "off")
+    ] = None,
+    wandb: Annotated[
+        str | None, _option("wandb", "Project of Weights & Biases to tell, too.", _FILES)
+    ] = None,
+    mfu: Annotated[
+        bool | None, _switch("mfu", "Measure the peak first, and the share of it used.", "off")
+    ] = None,
+    prompt: Annotated[str | None, _option("prompt", "Start of the samples.", _FILES, "The")] = None,
+    sample_every: Annotated[
+        int | None, _option("sample-every", "Steps between samples; 0: at the end.", _FILES, "0")
     ] = None,
     sample_tokens: Annotated[
-        int | None, _option("sample-tokens", "Tokens of that sample; 0: none.", _FILES, "120")
+        int | None, _option("sample-tokens", "Tokens of a sample; 0: none.", _FILES, "120")
+    ] = None,
+    config: Annotated[
+        str | None,
+        _option("config", "TOML or JSON file of options; those given here win.", _FILES),
     ] = None,
     resume: Annotated[
         bool,
@@ -150,27 +237,34 @@ def train_llm(
 
     Without options: a small Llama on the manual that comes with Python, in a few minutes. The
     folder of results holds model.gguf (which llama.cpp runs), tokenizer.json, config.json,
-    metrics.jsonl, loss.png and checkpoints. Ctrl-C writes a checkpoint; --resume goes on from it
-    with the options of the run.
+    config.toml (for --config), metrics.jsonl, loss.png, report.html and checkpoints. Ctrl-C
+    writes a checkpoint; --resume goes on from it with the options of the run.
     """
     given = {
         name: value
         for name, value in locals().items()
-        if value is not None and name not in ("resume", "overwrite")
+        if value is not None and name not in ("config", "resume", "overwrite")
     }
     with friendly_errors():
-        _run(given, resume, overwrite)
+        _run(given, config, resume, overwrite)
 
 
-def _run(given: dict[str, Any], resume: bool, overwrite: bool) -> None:
+def _run(given: dict[str, Any], config: str | None, resume: bool, overwrite: bool) -> None:
     """Prepare, describe, train, export, and say what was written."""
-    from ..train import ConfigError, LLMRun, TrainConfig, TrainingInterrupted
+    from ..train import ConfigError, LLMRun, TrainConfig, TrainingInterrupted, read_config
     from .report import make_reporter
 
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other: give one of them")
-    if "text" in given:
-        given["text"] = tuple(given["text"])
+    for name in ("text", "eval_text", "scores"):
+        if name in given:
+            given[name] = tuple(given[name])
+    if config is not None:
+        file = read_config(config)
+        for name, other in (("steps", "epochs"), ("epochs", "steps")):
+            if name in given:
+                file.pop(other, None)
+        given = {**file, **given}
     reporter = make_reporter()
     if resume:
         folder = given.pop("artifact_dir", TrainConfig.artifact_dir)

@@ -1,23 +1,86 @@
 # SPDX-License-Identifier: MIT
-"""Text, tokens and batches."""
+"""Text, tokens, images and batches."""
 
+from .augment import (
+    AugmentedDataset,
+    CorruptSpans,
+    FillInTheMiddle,
+    MaskTokens,
+    TextTransform,
+)
+from .batch import Batch
+from .buckets import BucketLoader
+from .documents import Documents
+from .images import (
+    IMAGE_SUFFIXES,
+    ArrayImages,
+    ImageDataset,
+    ImageFolder,
+    ImageSource,
+    class_weights,
+)
 from .loader import Loader
+from .packing import PackedDataset, best_fit
+from .prefetch import Prefetch
+from .records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
+from .store import TokenStore
 from .stream import StreamDecoder
 from .text import TEXT_SUFFIXES, embedded_text, read_text
 from .tokenizer import END_OF_TEXT, Tokenizer
 from .tokens import IGNORE_INDEX, Dataset, RandomWindows, TokenDataset, split_tokens
+from .transforms import (
+    CenterCrop,
+    ColorJitter,
+    HorizontalFlip,
+    ImageTransform,
+    Normalize,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+)
 
 __all__ = [
     "END_OF_TEXT",
     "IGNORE_INDEX",
+    "IMAGE_SUFFIXES",
+    "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
+    "ArrayImages",
+    "AugmentedDataset",
+    "Batch",
+    "BucketLoader",
+    "CenterCrop",
+    "ColorJitter",
+    "CorruptSpans",
     "Dataset",
+    "Documents",
+    "FillInTheMiddle",
+    "HorizontalFlip",
+    "ImageDataset",
+    "ImageFolder",
+    "ImageSource",
+    "ImageTransform",
     "Loader",
+    "MaskTokens",
+    "Normalize",
+    "PackedDataset",
+    "Prefetch",
+    "RandomCrop",
+    "RandomResizedCrop",
     "RandomWindows",
+    "Resize",
     "StreamDecoder",
+    "TextTransform",
     "TokenDataset",
+    "TokenStore",
     "Tokenizer",
+    "best_fit",
+    "class_weights",
     "embedded_text",
+    "encode_pairs",
+    "read_pairs",
+    "read_records",
     "read_text",
+    "read_texts",
     "split_tokens",
 ]

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""The small files of a tokenizer: its settings, and writing in one step."""
+"""The small files of a tokenizer: its settings and what is wrong with them."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
 
-__all__ = ["check_ids", "read_config", "replace_text"]
+__all__ = ["check_ids", "read_config"]
 
 # The library walks over every number up to the largest; no vocabulary comes near this.
 _ID_MAX = 2**24
@@ -49,17 +48,3 @@ def check_ids(file: Path, text: str) -> None:
         raise FormatError(
             f"Tokenizer.from_file: {file}: token numbers must be at most {_ID_MAX}; got {largest}"
         )
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Write a small file beside and rename it."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

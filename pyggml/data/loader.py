@@ -3,17 +3,120 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from .tokens import IGNORE_INDEX, Dataset
+from .batch import as_batch, pad_rows
+from .tokens import Dataset
 
-__all__ = ["Loader"]
+__all__ = ["Epochs", "Loader"]
 
 
-class Loader:
+class Epochs:
+    """Batches without end, epoch after epoch, each in an order of its own.
+
+    A subclass has `__len__`, `_make_order` and `_batch`. The order follows from `seed` and the
+    epoch's number alone, so that the state is two numbers.
+
+    Args:
+        seed: start of the random orders, >= 0.
+        shuffle: whether each epoch has a random order.
+        fixed: what must be as it was when a state is loaded.
+
+    Attributes:
+        epoch: number of the epoch.
+        position: batches of it already given out.
+        wait_s: seconds that were spent making batches, for which a step waited; `Prefetch` makes
+            them beforehand.
+    """
+
+    def __init__(self, seed: int, shuffle: bool, fixed: dict[str, int]) -> None:
+        self.shuffle = shuffle
+        self.seed = whole(type(self).__name__, "seed", seed, 0)
+        self._fixed = {"seed": self.seed, **fixed}
+        self.epoch = 0
+        self.position = 0
+        self.wait_s = 0.0
+        self._order: tuple[int, Any] | None = None
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        raise NotImplementedError
+
+    def _make_order(self, rng: np.random.Generator | None) -> Any:
+        """What an epoch's batches are read from; in natural order without a generator."""
+        raise NotImplementedError
+
+    def _batch(self, order: Any, position: int) -> Any:
+        """A batch of an epoch."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        began = time.perf_counter()
+        if self._order is None or self._order[0] != self.epoch:
+            self._order = (self.epoch, self._epoch_order(self.epoch))
+        batch = self._batch(self._order[1], self.position)
+        self.wait_s += time.perf_counter() - began
+        self.position += 1
+        if self.position == len(self):
+            self.epoch += 1
+            self.position = 0
+        return batch
+
+    def once(self) -> Iterator[Any]:
+        """Go through one epoch, the first, without moving the loader; for evaluation."""
+        order = self._epoch_order(0)
+        for position in range(len(self)):
+            yield self._batch(order, position)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loader stands: what `load_state_dict` needs to go on from here."""
+        return {"epoch": self.epoch, "position": self.position, **self._fixed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where `state_dict` was taken.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: the state is incomplete or out of range, or belongs to another dataset,
+                seed or batch size; the loader is then as it was.
+        """
+        own, who = self.state_dict(), type(self).__name__
+        for key in own:
+            value = state.get(key)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(
+                    f"{who}.load_state_dict: {key} must be an integer >= 0; got {value!r}"
+                )
+            if key not in ("epoch", "position") and value != own[key]:
+                raise ValueError(
+                    f"{who}.load_state_dict: {key} must be as when the state was saved; got"
+                    f" {own[key]} here, {value} in the state; use the same data and options"
+                )
+        if state["position"] >= len(self):
+            raise ValueError(
+                f"{who}.load_state_dict: position must be below {len(self)} batches;"
+                f" got {state['position']}"
+            )
+        self.epoch, self.position = state["epoch"], state["position"]
+
+    def _epoch_order(self, epoch: int) -> Any:
+        if not self.shuffle:
+            return self._make_order(None)
+        # Philox is counter-based: neighbouring seeds and epochs give unrelated streams.
+        bits = np.random.Philox(np.random.SeedSequence([self.seed, epoch]))
+        return self._make_order(np.random.Generator(bits))
+
+
+class Loader(Epochs):
     """Batches without end, epoch after epoch, each in an order of its own.
 
     The order follows from `seed` and the epoch's number alone, so `state_dict` is two numbers and
@@ -29,6 +132,9 @@ class Loader:
         pad_last: whether an incomplete last batch is filled up to B items with input 0 and
             targets that the loss ignores, so that every batch has one shape. Implies that
             nothing is dropped.
+
+    Attributes:
+        wait_s: seconds that were spent making batches; see `Epochs`.
 
     Shape:
         batch: x (B, T), y (B, T), both int32
@@ -54,18 +160,11 @@ class Loader:
         drop_last: bool = True,
         pad_last: bool = False,
     ) -> None:
-        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise ValueError(f"Loader: {name} must be an integer >= {least}; got {value!r}")
+        self.batch_size = whole("Loader", "batch_size", batch_size, 1)
         self.dataset = dataset
-        self.batch_size = int(batch_size)
-        self.shuffle = shuffle
-        self.seed = int(seed)
+        super().__init__(seed, shuffle, {"batch_size": self.batch_size, "items": len(dataset)})
         self.drop_last = drop_last and not pad_last
         self.pad_last = pad_last
-        self.epoch = 0
-        self.position = 0  # batches of this epoch already given out
-        self._order: tuple[int, np.ndarray] | None = None
         if len(self) == 0:
             raise ValueError(
                 f"Loader: the dataset must hold at least one batch; got {len(dataset)} items,"
@@ -77,79 +176,17 @@ class Loader:
         items = len(self.dataset)
         return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
 
-    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return self
-
-    def __next__(self) -> tuple[np.ndarray, np.ndarray]:
-        batch = self._batch(self._epoch_order(self.epoch), self.position)
-        self.position += 1
-        if self.position == len(self):
-            self.epoch += 1
-            self.position = 0
-        return batch
-
-    def once(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Go through one epoch, the first, without moving the loader; for evaluation."""
-        order = self._make_order(0)
-        for position in range(len(self)):
-            yield self._batch(order, position)
-
-    def state_dict(self) -> dict[str, int]:
-        """Where the loader stands: what `load_state_dict` needs to go on from here."""
-        return {
-            "epoch": self.epoch,
-            "position": self.position,
-            "seed": self.seed,
-            "batch_size": self.batch_size,
-            "items": len(self.dataset),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to where `state_dict` was taken.
-
-        Args:
-            state: what `state_dict` returned.
-
-        Raises:
-            ValueError: the state is incomplete or out of range, or belongs to another dataset,
-                seed or batch size; the loader is then as it was.
-        """
-        own = self.state_dict()
-        for key in own:
-            value = state.get(key)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(
-                    f"Loader.load_state_dict: {key} must be an integer >= 0; got {value!r}"
-                )
-            if key not in ("epoch", "position") and value != own[key]:
-                raise ValueError(
-                    f"Loader.load_state_dict: {key} must be as when the state was saved; got"
-                    f" {own[key]} here, {value} in the state; use the same data and options"
-                )
-        if state["position"] >= len(self):
-            raise ValueError(
-                f"Loader.load_state_dict: position must be below {len(self)} batches;"
-                f" got {state['position']}"
-            )
-        self.epoch, self.position = state["epoch"], state["position"]
-
-    def _make_order(self, epoch: int) -> np.ndarray:
-        if not self.shuffle:
-            return self.dataset.order(None)
-        # Philox is counter-based: neighbouring seeds and epochs give unrelated streams.
-        bits = np.random.Philox(np.random.SeedSequence([self.seed, epoch]))
-        return self.dataset.order(np.random.Generator(bits))
-
-    def _epoch_order(self, epoch: int) -> np.ndarray:
-        if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, self._make_order(epoch))
-        return self._order[1]
+    def _make_order(self, rng: np.random.Generator | None) -> np.ndarray:
+        return self.dataset.order(rng)
 
     def _batch(self, order: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
         start = position * self.batch_size
-        x, y = self.dataset.batch(order[start : start + self.batch_size])
-        missing = self.batch_size - len(x)
-        if missing and self.pad_last:
-            x = np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)])
-            y = np.concatenate([y, np.full((missing, *y.shape[1:]), IGNORE_INDEX, y.dtype)])
-        return x, y
+        batch = self.dataset.batch(order[start : start + self.batch_size])
+        return pad_rows(as_batch(batch), self.batch_size) if self.pad_last else batch
+
+
+def whole(who: str, name: str, value: Any, least: int) -> int:
+    """An integer of at least so much."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{who}: {name} must be an integer >= {least}; got {value!r}")
+    return int(value)

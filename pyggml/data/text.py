@@ -21,7 +21,7 @@ _BOM = {
 }
 
 
-def _files(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
     """The text files of a folder in sorted order, hidden ones left out; or the file itself."""
     if not path.is_dir():
         return [path]
@@ -39,24 +39,25 @@ def _files(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def _decode(path: Path, data: bytes) -> str:
+def decode(path: Path, data: bytes, offset: int = 0, who: str = "read_text") -> str:
+    """Text of a file's bytes from an offset on, which lies between two characters."""
     for bom, name in _BOM.items():
-        if data.startswith(bom):
-            raise FormatError(
-                f"read_text: {path}: text must be UTF-8; got {name}; convert it first"
-            )
+        if not offset and data.startswith(bom):
+            raise FormatError(f"{who}: {path}: text must be UTF-8; got {name}; convert it first")
     nul = data.find(0)
     if nul >= 0:
         raise FormatError(
-            f"read_text: {path}: must be text; got a NUL byte at offset {nul}; it is a binary file"
+            f"{who}: {path}: must be text; got a NUL byte at offset {offset + nul};"
+            " it is a binary file"
         )
     try:
-        return data.decode("utf-8").removeprefix("\ufeff")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError(
-            f"read_text: {path}: text must be UTF-8; got byte 0x{data[error.start]:02x} at offset"
-            f" {error.start} ({error.reason}); convert the file to UTF-8 first"
+            f"{who}: {path}: text must be UTF-8; got byte 0x{data[error.start]:02x} at offset"
+            f" {offset + error.start} ({error.reason}); convert the file to UTF-8 first"
         ) from error
+    return text if offset else text.removeprefix("\ufeff")
 
 
 def _read(path: Path) -> str:
@@ -65,7 +66,7 @@ def _read(path: Path) -> str:
             raise FormatError(f"read_text: {path}: no such file or folder")
         if not path.is_file():
             raise FormatError(f"read_text: {path}: is neither a regular file nor a folder")
-        return _decode(path, path.read_bytes())
+        return decode(path, path.read_bytes())
     except OSError as error:
         raise FormatError(f"read_text: {path}: cannot be read: {error.strerror}") from error
 
@@ -88,7 +89,7 @@ def read_text(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
             message names the file, and the byte offset where there is one.
 
     Example:
-        >>> documents = read_text(["poems/", "letter.txt"])
+        >>> documents = read_text(["poems/", "letter.txt"])  # doctest: +SKIP
     """
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
@@ -97,7 +98,7 @@ def read_text(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
         if not os.fspath(given):
             raise FormatError("read_text: a path must not be empty; name a file, or . for a folder")
         path = Path(given)
-        files = _files(path)
+        files = find_files(path)
         texts = {os.path.realpath(file): _read(file) for file in files}
         if not any(text.strip() for text in texts.values()):
             what = "the file is" if files == [path] else "all text files in it are"

@@ -6,15 +6,16 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..atomic import atomic_write
 from ..errors import DTypeError, FormatError
 from . import _vocab
-from ._files import check_ids, read_config, replace_text
+from ._files import check_ids, read_config
 from ._pieces import batches, check_bytes, check_covered, check_documents
 from .stream import StreamDecoder
 
@@ -340,6 +341,15 @@ class Tokenizer:
             )
         head = [self.bos_id] if eos and self.add_bos and self.bos_id is not None else []
         parts: list[np.ndarray] = []
+        for found, (starts, ends) in self._encode_pieces(documents):
+            ids = [*(head if starts else []), *found, *([self.eos_id] if eos and ends else [])]
+            parts.append(np.array(ids, dtype=np.int32))
+        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+    def _encode_pieces(
+        self, documents: Sequence[str]
+    ) -> Iterator[tuple[list[int], tuple[bool, bool]]]:
+        """Ids of pieces, each with whether it starts and whether it ends its document."""
         for batch in batches(documents, self._can_cut()):
             for text, _ in batch:
                 check_bytes(text, self._present, [])
@@ -347,10 +357,7 @@ class Tokenizer:
             for (text, place), encoding in zip(batch, encodings, strict=True):
                 if self._drops_silently:
                     check_covered(text, encoding)
-                ids = [*(head if place[0] else []), *encoding.ids]
-                ids += [self.eos_id] if eos and place[1] else []
-                parts.append(np.array(ids, dtype=np.int32))
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32)
+                yield encoding.ids, place
 
     def _batch_encode(self, texts: list[str]) -> list[Any]:
         if self._byte_level:  # offsets are not needed
@@ -413,14 +420,16 @@ class Tokenizer:
             OSError: it cannot be written.
         """
         file = Path(path)
-        replace_text(file, self._backend.to_str(pretty=True) + "\n")
+        with atomic_write(file, "w") as handle:
+            handle.write(self._backend.to_str(pretty=True) + "\n")
         again = Tokenizer(_library().Tokenizer.from_str(self._backend.to_str()))
         config_file = file.with_name("tokenizer_config.json")
         if (again.bos_id, again.eos_id) != (self.bos_id, self.eos_id) or config_file.exists():
             config = read_config(config_file) if config_file.exists() else {}
             for role, number in (("bos_token", self.bos_id), ("eos_token", self.eos_id)):
                 config[role] = None if number is None else self.token(number)
-            replace_text(config_file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+            with atomic_write(config_file, "w") as handle:
+                handle.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, eos_id={self.eos_id})"

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .._lib import ffi, lib
+from ..atomic import atomic_write
 from ..dtypes import DTYPES, DType, as_dtype, encode
 from ..errors import DTypeError, ShapeError
-from .atomic import atomic_write
 
 __all__ = ["f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "write_gguf"]
 

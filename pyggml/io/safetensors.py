@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic import atomic_path, atomic_write
 from ..errors import DTypeError, FormatError
-from .atomic import atomic_path, atomic_write
 
 __all__ = ["load_safetensors", "safetensors_metadata", "save_safetensors"]
 

@@ -17,6 +17,7 @@ from ..device import Device
 from ..device import device as find_device
 from ..errors import BackendError, FormatError, ShapeError
 from ..io import GGUFFile, u32, write_gguf
+from ..ops._check import need_tensor
 from ..recompute import checkpoint
 from ..tensor import Tensor
 from .config import ModelConfig
@@ -39,7 +40,8 @@ class LanguageModel(nn.Module, ABC):
 
     Attributes:
         config: sizes.
-        checkpointing: training keeps only the inputs of blocks and computes the rest again.
+        checkpointing: training keeps only the inputs of blocks and computes the rest again: True
+            for every block, n for every n-th, beginning with the first; False or 0 for none.
         arch: llama.cpp's name of the architecture.
         config_class: type of `config`.
         GGUF_NAMES: own module path, {i} for the block's number, to llama.cpp's.
@@ -64,10 +66,38 @@ class LanguageModel(nn.Module, ABC):
             )
         self.config = sizes
         self.checkpointing = False
+        self._block_numbers: dict[int, int] = {}
+
+    @property
+    def checkpointing(self) -> bool | int:
+        """Which blocks training computes twice."""
+        return self._checkpointing
+
+    @checkpointing.setter
+    def checkpointing(self, every: bool | int) -> None:
+        if not isinstance(every, int) or every < 0:
+            raise ValueError(
+                f"{type(self).__name__}: checkpointing must be True, False or n for every n-th "
+                f"block; got {every!r}"
+            )
+        self._checkpointing = every
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks that checkpointing can choose from."""
+        return int(self.config.n_layer)
+
+    def _number(self, block: nn.Module) -> int:
+        """A block's place among its like: the number in its path."""
+        if id(block) not in self._block_numbers:
+            ends = ((path.rpartition(".")[2], module) for path, module in self.named_modules())
+            self._block_numbers = {id(m): int(end) for end, m in ends if end.isdigit()}
+        return self._block_numbers[id(block)]
 
     def _run_block(self, block: Any, x: Tensor, *args: Any) -> Tensor:
         """The stream after a block."""
-        if self.checkpointing and self.training:
+        every = int(self.checkpointing)
+        if every and self.training and self._number(block) % every == 0:
             return checkpoint(block, x, *args)  # type: ignore[no-any-return]
         return block(x, *args)  # type: ignore[no-any-return]
 
@@ -78,6 +108,7 @@ class LanguageModel(nn.Module, ABC):
         *,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
+        segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
@@ -87,15 +118,19 @@ class LanguageModel(nn.Module, ABC):
             ids: tokens.
             positions: of the tokens; None is 0 to T - 1.
             mask: added to the attention scores; None is causal.
+            segments: the number of each token's document: attention stays inside of it, and is
+                causal. Positions that start anew with each document make a packed row the same as
+                its documents apart; see `nn.segment_mask`.
             cache: keys and values of earlier tokens; needs positions and mask.
             rows: which of the B * T tokens to give logits for; None is all.
 
         Shape:
-            ids (B, T) i32, positions (T,) i32, mask (T, S) f32, rows (R,) i32
-            -> (B, T, V), or (R, V) with rows
+            ids (B, T) i32, positions (T,) or (B, T) i32, mask (T, S) or (B, 1, T, S) f32,
+            segments (B, T) i32, rows (R,) i32 -> (B, T, V), or (R, V) with rows
 
         Raises:
-            ShapeError: ids is not (B, T), or T exceeds the context.
+            ShapeError: ids is not (B, T), T exceeds the context, or segments are not as ids.
+            ValueError: segments with a mask.
         """
 
     @abstractmethod
@@ -116,16 +151,39 @@ class LanguageModel(nn.Module, ABC):
         """Width of an attention head."""
         return int(self.config.n_embd // self.config.n_head)
 
-    def loss(self, ids: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    def _mask(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
+        """The mask of segments, recorded once for all blocks, or the given one."""
+        if segments is None:
+            return mask
+        who = type(self).__name__
+        if mask is not None:
+            raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
+        if need_tensor(who, "segments", segments).shape != ids.shape:
+            raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
+        flash = getattr(self.config, "attention", "plain") == "flash"
+        return nn.segment_mask(segments, "f16" if flash else "f32")
+
+    def loss(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        reduction: str = "mean",
+        *,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
         """Return the cross-entropy of the tokens that follow.
 
         Args:
             ids: tokens.
             targets: the token after each; -100 is not counted.
             reduction: "mean", "sum" or "none".
+            positions: of the tokens; see `forward`.
+            segments: documents of a packed row; see `forward`.
 
         Shape:
-            ids (B, T) i32, targets (B, T) i32 -> () or, with "none", (B, T)
+            ids (B, T) i32, targets (B, T) i32, positions (T,) or (B, T) i32, segments (B, T) i32
+            -> () or, with "none", (B, T)
 
         Raises:
             ShapeError: ids and targets differ in shape.
@@ -135,7 +193,8 @@ class LanguageModel(nn.Module, ABC):
                 f"{type(self).__name__}.loss: ids and targets must have one shape; "
                 f"got {ids.shape} and {targets.shape}"
             )
-        return ops.cross_entropy(self(ids), targets, reduction=reduction)
+        logits = self(ids, positions=positions, segments=segments)
+        return ops.cross_entropy(logits, targets, reduction=reduction)
 
     def new_cache(
         self, capacity: int | None = None, device: Device | str | None = None

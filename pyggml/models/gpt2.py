@@ -186,11 +186,13 @@ class GPT2(LanguageModel):
         *,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
+        segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the logits of the next token; see `LanguageModel.forward`."""
         batch, length = check_ids("GPT2", ids, self.config.context)
+        mask = self._mask(ids, mask, segments)
         body = self.transformer
         positions = position_ids(length, ids.device) if positions is None else positions
         x = body.drop(body.wte(ids) + body.wpe(positions))

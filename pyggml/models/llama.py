@@ -218,11 +218,13 @@ class Llama(LanguageModel):
         *,
         positions: Tensor | None = None,
         mask: Tensor | None = None,
+        segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
         """Return the logits of the next token; see `LanguageModel.forward`."""
         batch, length = check_ids("Llama", ids, self.config.context)
+        mask = self._mask(ids, mask, segments)
         body = self.model
         x = body.embed_tokens(ids)
         for i, block in enumerate(body.layers):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from .. import ops
 from ..device import Device
 from ..device import device as find_device
 from ..errors import BackendError, ShapeError
-from ..ops._check import need_tensor
+from ..ops._check import need_dtype, need_tensor
 from ..storage import check_shape
 from ..tensor import Tensor, tensor
 from . import functional, init
@@ -21,7 +22,7 @@ from .cache import LayerCache
 from .layers import Linear, check_sizes
 from .module import Module
 
-__all__ = ["CausalSelfAttention", "Rope", "causal_mask", "position_ids"]
+__all__ = ["CausalSelfAttention", "Rope", "causal_mask", "position_ids", "segment_mask"]
 
 ATTENTIONS = ("auto", "plain", "flash")
 
@@ -92,6 +93,40 @@ def position_ids(length: int, device: Device | None = None) -> Tensor:
     """Return the constant (T,) i32 tensor 0, 1, ... T - 1, shared like `causal_mask`."""
     _check_room("position_ids", length)
     return tensor(np.arange(length, dtype=np.int32), device=device)
+
+
+def segment_mask(segments: Tensor, dtype: str = "f32") -> Tensor:
+    """Record the mask that hides the future and the other documents of a packed row.
+
+    0 where a token may look, to itself and those before it with its own number; -inf elsewhere.
+
+    Args:
+        segments: the number of each token's document, from 0 to 2^24; a training step copies new
+            ones in, and the mask follows.
+        dtype: "f32", or "f16" for the fused op.
+
+    Shape:
+        segments (B, T) i32 -> (B, 1, T, T)
+
+    Raises:
+        ShapeError: segments are not (B, T).
+        DTypeError: segments are not i32.
+
+    Source: Krell et al. 2021, arXiv:2107.02027.
+
+    Example:
+        >>> segment_mask(tensor([[0, 0, 1]])).tolist()[0][0]
+        [[0.0, -inf, -inf], [0.0, 0.0, -inf], [-inf, -inf, 0.0]]
+    """
+    need_dtype("segment_mask", "segments", need_tensor("segment_mask", "segments", segments), "i32")
+    if segments.ndim != 2:
+        raise ShapeError(f"segment_mask: segments must be (B, T); got {segments.shape}")
+    batch, length = segments.shape
+    number = ops.cast(segments, "f32")
+    query, key = number.reshape(batch, 1, length, 1), number.reshape(batch, 1, 1, length)
+    other = ops.step(ops.abs(query - key))
+    mask = ops.log(1.0 - other) + causal_mask(length, segments.device)  # log 0 is -inf
+    return mask if dtype == "f32" else ops.cast(mask, dtype)
 
 
 class CausalSelfAttention(Module):
@@ -170,13 +205,14 @@ class CausalSelfAttention(Module):
 
         Args:
             x: the stream.
-            positions: of the tokens; None is 0 to T - 1.
+            positions: of the tokens, one for all sequences or each its own; None is 0 to T - 1.
             mask: scores' addend; None is causal.
             cache: keys and values of this layer; needs positions and mask, whose S columns
                 say how many cached rows are read.
 
         Shape:
-            x (B, T, dim), positions (T,) i32, mask (T, S) f32 -> (B, T, dim)
+            x (B, T, dim), positions (T,) or (B, T) i32, mask (T, S) or (B, 1, T, S) f32
+            -> (B, T, dim)
 
         Raises:
             ShapeError: x is not (B, T, dim), or a shape does not fit it.
@@ -198,12 +234,7 @@ class CausalSelfAttention(Module):
         if mask is None:
             mask = causal_mask(length, x.device, "f16" if flash else "f32")
         if self.rope is not None:
-            q, k = (
-                ops.rope(
-                    t, positions, mode=self.rope.mode, base=self.rope.base, scale=self.rope.scale
-                )
-                for t in (q, k)
-            )
+            q, k = _rotate(self.rope, q, positions), _rotate(self.rope, k, positions)
         if cache is not None:
             k, v = cache.update(k, v, positions, mask.shape[-1])
         project = self.c_proj if self.fused else self.o_proj
@@ -231,6 +262,24 @@ class CausalSelfAttention(Module):
             self.k_proj(x).reshape(batch, length, groups, width),
             self.v_proj(x).reshape(batch, length, groups, width),
         )
+
+
+def _rotate(rope: Rope, x: Tensor, positions: Tensor) -> Tensor:
+    """Turn queries or keys (B, T, H, D) by their positions, (T,) or (B, T)."""
+    need_tensor("CausalSelfAttention", "positions", positions)
+    options: dict[str, Any] = {"mode": rope.mode, "base": rope.base, "scale": rope.scale}
+    if positions.ndim < 2:
+        return ops.rope(x, positions, **options)
+    batch, length, heads, width = x.shape
+    if positions.shape != (batch, length):
+        raise ShapeError(
+            f"CausalSelfAttention: positions must be (T,) or (B, T) = ({batch}, {length}); "
+            f"got {positions.shape}"
+        )
+    # ggml has one row of positions: the sequences follow each other in it.
+    rows = x.reshape(batch * length, heads, width)
+    turned = ops.rope(rows, positions.reshape(batch * length), **options)
+    return turned.reshape(batch, length, heads, width)
 
 
 def check_attention(where: str, attention: str) -> None:

@@ -7,12 +7,42 @@ import math
 
 from .. import ops
 from ..errors import ShapeError
-from ..ops import cross_entropy, linear
+from ..ops import linear
 from ..ops._check import need_tensor
 from ..recompute import recompute
 from ..tensor import Tensor
+from .losses import (
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cross_entropy,
+    huber_loss,
+    info_nce,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    smooth_l1_loss,
+    square_error,
+    z_loss,
+)
 
-__all__ = ["attention", "cross_entropy", "flash_attention", "layer_norm", "linear", "rms_norm"]
+__all__ = [
+    "attention",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "flash_attention",
+    "huber_loss",
+    "info_nce",
+    "kl_div",
+    "l1_loss",
+    "layer_norm",
+    "linear",
+    "mse_loss",
+    "rms_norm",
+    "smooth_l1_loss",
+    "square_error",
+    "z_loss",
+]
 
 
 def layer_norm(

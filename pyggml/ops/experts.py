@@ -8,6 +8,7 @@ from ..errors import DTypeError, ShapeError
 from ..precision import allow_rounding
 from ..tensor import Tensor, record
 from ._check import contiguous, need_dtype, need_float, need_ndim, need_tensor
+from .products import operand
 from .rows import check_row_numbers
 
 __all__ = ["add_id", "mul_mat_id"]
@@ -50,7 +51,7 @@ def mul_mat_id(experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
             f" got {experts.shape}, {x.shape}, {ids.shape}"
         )
     check_row_numbers("mul_mat_id", ids, experts.shape[0])
-    args = [contiguous(experts), contiguous(x), contiguous(ids)]
+    args = [contiguous(operand(experts)), contiguous(operand(x)), contiguous(ids)]
     product = record(lib.ggml_mul_mat_id, args, (*ids.shape, experts.shape[1]))
     allow_rounding(product.ptr)
     return product

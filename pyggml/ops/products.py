@@ -8,12 +8,12 @@ from typing import Any
 
 from .._lib import lib
 from ..errors import DTypeError, ShapeError
-from ..precision import allow_rounding
+from ..precision import allow_rounding, rounds_operands
 from ..tensor import Tensor, record
 from ._check import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
-from .shape import broadcast_to, reshape, transpose
+from .shape import broadcast_to, cast, reshape, transpose
 
-__all__ = ["linear", "matmul", "mul_mat", "out_prod", "rows_in_order", "solve_tri"]
+__all__ = ["linear", "matmul", "mul_mat", "operand", "out_prod", "rows_in_order", "solve_tri"]
 
 
 def rows_in_order(x: Tensor) -> Tensor:
@@ -23,6 +23,13 @@ def rows_in_order(x: Tensor) -> Tensor:
         return x
     # Not contiguous(): ggml calls a permuted tensor ordered when the moved extents are ones.
     return record(lib.ggml_cont, [x], x.shape)
+
+
+def operand(x: Tensor) -> Tensor:
+    """What a product multiplies for `x` under `autocast`; gradients pass to `x` unrounded."""
+    if not rounds_operands() or x.dtype.name != "f32":
+        return x
+    return cast(cast(x, "f16"), "f32")
 
 
 def mul_mat(w: Tensor, x: Tensor) -> Tensor:
@@ -74,7 +81,8 @@ def mul_mat(w: Tensor, x: Tensor) -> Tensor:
 
 
 def _mul_mat(w: Tensor, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    product = record(lib.ggml_mul_mat, [rows_in_order(w), rows_in_order(x)], shape)
+    args = [rows_in_order(operand(w)), rows_in_order(operand(x))]
+    product = record(lib.ggml_mul_mat, args, shape)
     allow_rounding(product.ptr)
     return product
 
@@ -169,7 +177,7 @@ def out_prod(a: Tensor, b: Tensor) -> Tensor:
             f"out_prod: leading extents of b must be multiples of a's; got {b.shape}, {a.shape}"
         )
     shape = (*b.shape[:-2], b.shape[-1], a.shape[-1])
-    product = record(lib.ggml_out_prod, [contiguous(a), contiguous(b)], shape)
+    product = record(lib.ggml_out_prod, [contiguous(operand(a)), contiguous(operand(b))], shape)
     allow_rounding(product.ptr)
     return product
 

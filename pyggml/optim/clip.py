@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from .. import ops
 from ..graph import Graph
-from ..tensor import Tensor
+from ..tensor import Tensor, full
 
-__all__ = ["GradNorm", "clip_factor", "sum_of_squares"]
+__all__ = ["ClipValue", "GradNorm", "clip_factor", "sum_of_squares"]
 
 # torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; runs stay comparable with it.
 _NORM_EPS = 1e-6
@@ -35,6 +35,43 @@ class GradNorm:
         """Compute the norm of what the tensors now hold."""
         self._graph.run()
         return math.sqrt(float(self._graph.read(self._total).reshape(())))
+
+
+class ClipValue:
+    """Clips every element of several tensors in place, as a graph recorded once.
+
+    Args:
+        tensors: stored f32 tensors on one device.
+        value: largest magnitude that stays, > 0.
+
+    Raises:
+        ValueError: value is not a positive number.
+
+    Source: torch.nn.utils.clip_grad_value_.
+
+    Example:
+        >>> g = tensor([3.0, -0.5])
+        >>> ClipValue([g], 1.0)()
+        >>> g.tolist()
+        [1.0, -0.5]
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], value: float) -> None:
+        if isinstance(value, bool) or not 0 < value < math.inf:
+            raise ValueError(f"ClipValue: value must be finite and > 0; got {value}")
+        self._factor = full((1,), 1.0, "f32", tensors[0].device)
+        bounded = [ops.clamp(ops.mul(t, self._factor), -value, value) for t in tensors]
+        effects = [ops.cpy(b, t) for b, t in zip(bounded, tensors, strict=True)]
+        self._graph = Graph([], effects=effects, device=tensors[0].device)
+
+    def __call__(self, factor: float = 1.0) -> None:
+        """Multiply what the tensors now hold by a factor, and clip it.
+
+        Args:
+            factor: such as one over a loss scale.
+        """
+        self._factor.copy_([factor])
+        self._graph.run()
 
 
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:

@@ -7,7 +7,20 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-__all__ = ["Schedule", "constant", "cosine", "join", "linear", "warmup_cosine"]
+__all__ = [
+    "Schedule",
+    "constant",
+    "cosine",
+    "cosine_restarts",
+    "inverse_sqrt",
+    "join",
+    "linear",
+    "one_cycle",
+    "polynomial",
+    "warmup",
+    "warmup_cosine",
+    "warmup_stable_decay",
+]
 
 Schedule = Callable[[int], float]
 
@@ -67,6 +80,170 @@ def cosine(start: float, steps: int, end: float = 0.0) -> Schedule:
     return value
 
 
+def cosine_restarts(
+    start: float, steps: int, end: float = 0.0, growth: int = 1, shrink: float = 1.0
+) -> Schedule:
+    """Fall along half a cosine again and again, each time `growth` times as long.
+
+    Args:
+        start: value at the beginning of the first fall.
+        steps: length of the first fall, >= 1.
+        end: what each fall approaches.
+        growth: factor on the length from one fall to the next, >= 1.
+        shrink: factor on start - end from one fall to the next, in (0, 1].
+
+    Raises:
+        ValueError: steps or growth is not a positive integer, or shrink is out of range.
+
+    Source: Loshchilov and Hutter 2017, arXiv:1608.03983; CosineAnnealingWarmRestarts of PyTorch.
+
+    Example:
+        >>> lr = cosine_restarts(1.0, 2, growth=2)
+        >>> [round(lr(step), 3) for step in (0, 1, 2, 4, 6)]
+        [1.0, 0.5, 1.0, 0.5, 1.0]
+    """
+    _check_steps("cosine_restarts", "steps", steps, 1)
+    _check_steps("cosine_restarts", "growth", growth, 1)
+    if not 0.0 < shrink <= 1.0:
+        raise ValueError(f"cosine_restarts: shrink must be in (0, 1]; got {shrink}")
+
+    def value(step: int) -> float:
+        step, length, cycle = max(step, 0), steps, 0
+        if growth == 1:
+            cycle, step = divmod(step, steps)
+        else:
+            while step >= length:
+                step, length, cycle = step - length, length * growth, cycle + 1
+        high = end + (start - end) * shrink**cycle
+        return cosine(high, length, end)(step)
+
+    return value
+
+
+def polynomial(start: float, steps: int, end: float = 0.0, power: float = 1.0) -> Schedule:
+    """Fall as end + (start - end) * (1 - step / steps)^power, then stay.
+
+    Args:
+        start: first value.
+        steps: length of the way, >= 1.
+        end: last value.
+        power: above 1 the fall is steep first; > 0.
+
+    Raises:
+        ValueError: steps or power is not positive.
+
+    Source: torch.optim.lr_scheduler.PolynomialLR.
+
+    Example:
+        >>> [polynomial(1.0, 4, power=2.0)(step) for step in (0, 2, 4, 9)]
+        [1.0, 0.25, 0.0, 0.0]
+    """
+    _check_steps("polynomial", "steps", steps, 1)
+    _check_positive("polynomial", "power", power)
+    return lambda step: end + (start - end) * (1.0 - min(max(step, 0) / steps, 1.0)) ** power
+
+
+def inverse_sqrt(peak: float, warmup_steps: int, timescale: int | None = None) -> Schedule:
+    """Rise for `warmup_steps`, then fall as peak / sqrt(1 + (step - warmup_steps) / timescale).
+
+    With the default time scale the fall is peak * sqrt(warmup_steps / step).
+
+    Args:
+        peak: highest value, at step `warmup_steps`; the rise is that of `warmup`.
+        warmup_steps: steps before the peak, >= 0.
+        timescale: steps after the peak until the value is peak / sqrt(2); None takes
+            warmup_steps, or 10,000 where that is 0.
+
+    Raises:
+        ValueError: a number of steps is out of range.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 5.3; Raffel et al. 2020,
+        arXiv:1910.10683.
+
+    Example:
+        >>> lr = inverse_sqrt(1.0, 3)
+        >>> [round(lr(step), 3) for step in (0, 3, 12)]
+        [0.25, 1.0, 0.5]
+    """
+    _check_steps("inverse_sqrt", "warmup_steps", warmup_steps, 0)
+    scale = (warmup_steps or 10_000) if timescale is None else timescale
+    _check_steps("inverse_sqrt", "timescale", scale, 1)
+    return warmup(lambda step: peak / math.sqrt(1.0 + max(step, 0) / scale), warmup_steps)
+
+
+def one_cycle(
+    peak: float,
+    total_steps: int,
+    rise: float = 0.3,
+    start_divisor: float = 25.0,
+    end_divisor: float = 1e4,
+) -> Schedule:
+    """Rise along half a cosine to `peak`, then fall along another to almost nothing.
+
+    Args:
+        peak: highest value.
+        total_steps: steps of the run, >= 3; the last value is at step total_steps - 1, and stays.
+        rise: fraction of the run before the peak, in (0, 1); the rise takes at least one step.
+        start_divisor: the first value is peak / start_divisor, > 0.
+        end_divisor: the last value is the first over this, > 0.
+
+    Raises:
+        ValueError: a number is out of range.
+
+    Source: Smith and Topin 2019, arXiv:1708.07120; torch.optim.lr_scheduler.OneCycleLR.
+
+    Example:
+        >>> lr = one_cycle(1.0, 11, rise=0.5, start_divisor=10.0, end_divisor=10.0)
+        >>> [round(lr(step), 3) for step in (0, 10)]
+        [0.1, 0.01]
+    """
+    _check_steps("one_cycle", "total_steps", total_steps, 3)
+    if not 0.0 < rise < 1.0:
+        raise ValueError(f"one_cycle: rise must be in (0, 1); got {rise}")
+    _check_positive("one_cycle", "start_divisor", start_divisor)
+    _check_positive("one_cycle", "end_divisor", end_divisor)
+    first = peak / start_divisor
+    last, top, final = total_steps - 1, rise * total_steps - 1.0, first / end_divisor
+    # The peak may lie between two steps, as PyTorch has it; but not before the first.
+    top = min(max(top, 1.0), last)
+
+    def between(low: float, high: float, done: float) -> float:
+        return high + (low - high) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+    def value(step: int) -> float:
+        step = min(max(step, 0), last)
+        if step <= top:
+            return between(first, peak, step / top)
+        return between(peak, final, (step - top) / (last - top))
+
+    return value
+
+
+def warmup(then: Schedule, warmup_steps: int) -> Schedule:
+    """Rise for `warmup_steps` to where another schedule begins, and go on with it.
+
+    The rise is then(0) * (step + 1) / (warmup_steps + 1): the first step already moves.
+
+    Args:
+        then: what follows, counting from 0 at step `warmup_steps`.
+        warmup_steps: steps before it, >= 0.
+
+    Raises:
+        ValueError: warmup_steps is not a whole number from 0.
+
+    Example:
+        >>> lr = warmup(linear(1.0, 0.0, 2), 3)
+        >>> [lr(step) for step in range(6)]
+        [0.25, 0.5, 0.75, 1.0, 0.5, 0.0]
+    """
+    _check_steps("warmup", "warmup_steps", warmup_steps, 0)
+    if not callable(then):
+        raise TypeError(f"warmup: then must be a schedule; got {type(then).__name__}")
+    peak = then(0)
+    rise = linear(peak / (warmup_steps + 1), peak, max(warmup_steps, 1))
+    return join([rise, then], [warmup_steps])
+
+
 def warmup_cosine(peak: float, warmup_steps: int, total_steps: int, end: float = 0.0) -> Schedule:
     """Rise for `warmup_steps`, then fall along a cosine to `end` at `total_steps`.
 
@@ -89,11 +266,57 @@ def warmup_cosine(peak: float, warmup_steps: int, total_steps: int, end: float =
     """
     _check_steps("warmup_cosine", "warmup_steps", warmup_steps, 0)
     _check_steps("warmup_cosine", "total_steps", total_steps, 1)
-    rise = linear(peak / (warmup_steps + 1), peak, max(warmup_steps, 1))
     if warmup_steps >= total_steps:
-        return rise
-    fall = cosine(peak, total_steps - warmup_steps, end)
-    return join([rise, fall], [warmup_steps])
+        return warmup(constant(peak), warmup_steps)
+    return warmup(cosine(peak, total_steps - warmup_steps, end), warmup_steps)
+
+
+def warmup_stable_decay(
+    peak: float,
+    warmup_steps: int,
+    total_steps: int,
+    decay_steps: int,
+    end: float = 0.0,
+    shape: str = "linear",
+) -> Schedule:
+    """Rise, stay at `peak`, and fall in the last `decay_steps` only.
+
+    A run can go on from a checkpoint before the fall: its length need not be known.
+
+    Args:
+        peak: highest value; the rise is that of `warmup`.
+        warmup_steps: steps before the peak, >= 0.
+        total_steps: steps until `end`, at least warmup_steps + decay_steps.
+        decay_steps: length of the fall, >= 1.
+        end: last value.
+        shape: "linear", "cosine", or "sqrt": peak + (end - peak) * sqrt(fraction of the fall).
+
+    Raises:
+        ValueError: a number of steps is out of range, or another shape.
+
+    Source: Hu et al. 2024, arXiv:2404.06395; the falls: Hägele et al. 2024, arXiv:2405.18392.
+
+    Example:
+        >>> lr = warmup_stable_decay(1.0, 1, 10, 4)
+        >>> [lr(step) for step in (0, 1, 6, 8, 10)]
+        [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    _check_steps("warmup_stable_decay", "warmup_steps", warmup_steps, 0)
+    _check_steps("warmup_stable_decay", "decay_steps", decay_steps, 1)
+    _check_steps("warmup_stable_decay", "total_steps", total_steps, warmup_steps + decay_steps)
+    falls: dict[str, Callable[[], Schedule]] = {
+        "linear": lambda: linear(peak, end, decay_steps),
+        "cosine": lambda: cosine(peak, decay_steps, end),
+        "sqrt": lambda: _sqrt_fall(peak, decay_steps, end),
+    }
+    if shape not in falls:
+        raise ValueError(f"warmup_stable_decay: shape must be {', '.join(falls)}; got {shape!r}")
+    stable = total_steps - decay_steps - warmup_steps
+    return warmup(join([constant(peak), falls[shape]()], [stable]), warmup_steps)
+
+
+def _sqrt_fall(start: float, steps: int, end: float) -> Schedule:
+    return lambda step: start + (end - start) * math.sqrt(min(max(step, 0) / steps, 1.0))
 
 
 def join(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
@@ -130,3 +353,9 @@ def _check_steps(where: str, name: str, value: int, least: int) -> None:
     """Raise a ValueError unless `value` is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{where}: {name} must be an integer >= {least}; got {value!r}")
+
+
+def _check_positive(where: str, name: str, value: float) -> None:
+    """Raise a ValueError unless `value` is finite and above 0."""
+    if isinstance(value, bool) or not 0.0 < value < math.inf:
+        raise ValueError(f"{where}: {name} must be finite and > 0; got {value!r}")

@@ -1,32 +1,35 @@
 # SPDX-License-Identifier: MIT
-"""SGD: plain stochastic gradient descent."""
+"""SGD: stochastic gradient descent, with momentum if wished."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from .. import ops
 from ..tensor import Tensor
-from .optimizer import Group, Optimizer, ParamGroups
+from .groups import Group, ParamGroups, check_number
+from .inplace import blend, blending
+from .optimizer import Optimizer, State
 
 __all__ = ["SGD"]
 
 
 class SGD(Optimizer):
-    """Step against the gradient; shrink the weights apart.
+    """Step against the gradient, or against a running sum of the gradients.
 
-    w = w * (1 - lr * wd) - lr * g
+    g' = g + wd * w;  b = momentum * b + g';  w = w - lr * b
+    Nesterov: w = w - lr * (g' + momentum * b)
 
     Args:
         params: tensors or groups; see `Optimizer`.
         lr: learning rate, >= 0.
         weight_decay: wd of groups that name none, >= 0.
         fused_update: update in the backward and keep no gradients; see `Optimizer`.
+        momentum: what is kept of the running sum, in [0, 1).
+        nesterov: look ahead; needs momentum.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
 
-    Source: ggml_opt_step_sgd.
+    Source: ggml_opt_step_sgd; Sutskever et al. 2013; torch.optim.SGD.
 
     Example:
         >>> w = Parameter([1.0])
@@ -43,11 +46,25 @@ class SGD(Optimizer):
         lr: float = 1e-3,
         weight_decay: float = 0.0,
         fused_update: bool = False,
+        momentum: float = 0.0,
+        nesterov: bool = False,
     ) -> None:
+        self.momentum = check_number("SGD", "momentum", momentum, below=1.0)
+        self.nesterov = bool(nesterov)
+        if self.nesterov and not self.momentum:
+            raise ValueError("SGD: nesterov needs momentum > 0; got 0")
+        # Without momentum, decay in the gradient and decay apart are the same step.
+        self._folds = not self.momentum
+        self._couples = bool(self.momentum)
+        self.state_names = ("b",) if self.momentum else ()
         super().__init__(params, lr, weight_decay, fused_update)
+        if self.momentum:
+            self._sum = blending(self.momentum, 1.0, self.params[0])
 
-    def _hyper(self, group: Group, lr: float) -> np.ndarray:
-        return np.asarray([lr, group.weight_decay], np.float32)
-
-    def _record(self, param: Tensor, grad: Tensor, state: list[Tensor], hyper: Tensor) -> Tensor:
-        return ops.opt_step_sgd(param, grad, hyper)
+    def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:
+        if not self.momentum:
+            return [ops.opt_step_sgd(param, grad, group.hyper)]
+        step = blend(state["b"], grad, self._sum)
+        if self.nesterov:
+            step = ops.add(grad, ops.scale(step, self.momentum))
+        return [ops.opt_step_sgd(param, step, group.hyper)]

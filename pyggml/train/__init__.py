@@ -2,7 +2,7 @@
 """Training: steps, evaluation, checkpoints, metrics, and whole runs."""
 
 from .artifact import ArtifactDir
-from .callbacks import Callback, MetricsWriter
+from .callbacks import Callback, MetricsWriter, Sampler
 from .checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -13,14 +13,29 @@ from .checkpoint import (
     save_checkpoint,
 )
 from .config import ConfigError, TrainConfig
+from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
+from .files import read_config, save_config
+from .finder import LRFinding, find_lr
 from .interrupt import InterruptGuard, TrainingInterrupted
+from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
-from .plan import MemoryPlan, OutOfMemoryError, format_bytes
+from .named import make_optimizer
+from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 from .plot import plot_loss
 from .recipes import LLMRun
+from .report import system_info, write_report
+from .scaler import GradScaler
+from .scores import (
+    accuracy,
+    bits_per_byte,
+    confusion_matrix,
+    f1_score,
+    token_bytes,
+    top_k_accuracy,
+)
 from .step import NonFiniteError, StepResult, TrainStep
-from .trainer import FitResult, Trainer, TrainingError
+from .trainer import FitResult, Trainer
 
 __all__ = [
     "ArtifactDir",
@@ -30,30 +45,48 @@ __all__ = [
     "ConfigError",
     "EvalMetrics",
     "FitResult",
+    "GradScaler",
     "InterruptGuard",
     "LLMRun",
+    "LRFinding",
     "MemoryPlan",
     "MetricsError",
     "MetricsFile",
     "MetricsWriter",
     "NonFiniteError",
     "OutOfMemoryError",
+    "Sampler",
     "StepMetrics",
     "StepResult",
+    "TensorBoardWriter",
     "TrainConfig",
     "TrainState",
     "TrainStep",
     "Trainer",
     "TrainingError",
     "TrainingInterrupted",
+    "WandbWriter",
+    "accuracy",
+    "bits_per_byte",
+    "confusion_matrix",
     "eval_batches",
     "evaluate",
+    "f1_score",
+    "find_lr",
     "format_bytes",
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
+    "make_optimizer",
+    "parse_bytes",
     "perplexity",
     "plot_loss",
+    "read_config",
     "read_metrics",
     "save_checkpoint",
+    "save_config",
+    "system_info",
+    "token_bytes",
+    "top_k_accuracy",
+    "write_report",
 ]

@@ -42,8 +42,13 @@ class ArtifactDir:
         self.model = self.path / "model.gguf"
         self.tokenizer = self.path / "tokenizer.json"
         self.config = self.path / "config.json"
+        self.options = self.path / "config.toml"
         self.metrics = self.path / "metrics.jsonl"
+        self.samples = self.path / "samples.jsonl"
         self.plot = self.path / "loss.png"
+        self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
+        self.wandb = self.path / "wandb"
         self.checkpoints = self.path / "checkpoints"
 
     def files(self) -> list[Path]:
@@ -54,8 +59,13 @@ class ArtifactDir:
             # Beside tokenizer.json when that alone does not tell which tokens start and end a text.
             self.path / "tokenizer_config.json",
             self.config,
+            self.options,
             self.metrics,
+            self.samples,
             self.plot,
+            self.report,
+            self.tensorboard,
+            self.wandb,
             self.checkpoints,
         )
         return [path for path in known if path.exists()]

@@ -3,17 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics
+from ..io import atomic_write
+from .metrics import (
+    EvalMetrics,
+    MetricsError,
+    MetricsFile,
+    StepMetrics,
+    append_line,
+    read_metrics,
+)
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-__all__ = ["Callback", "MetricsWriter"]
+__all__ = ["Callback", "MetricsWriter", "Sampler", "explained"]
 
 
 class Callback:
@@ -39,6 +48,12 @@ class Callback:
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         """A checkpoint was written."""
+
+    def on_best(self, trainer: Trainer, path: Path) -> None:
+        """A checkpoint with the lowest validation loss so far was put apart."""
+
+    def on_sample(self, trainer: Trainer, text: str) -> None:
+        """The model wrote something."""
 
     def on_interrupt(self, trainer: Trainer, signum: int) -> None:
         """A signal asked for the end; the running step is still being finished."""
@@ -78,18 +93,74 @@ class MetricsWriter(Callback):
         with self._explained(trainer):
             self.file.write(metrics)
 
-    @contextmanager
-    def _explained(self, trainer: Trainer) -> Iterator[None]:
-        """Say what a failed write means for the run."""
-        try:
-            yield
-        except OSError as error:
-            if trainer.last_checkpoint is not None:
-                where = f"the last checkpoint, {trainer.last_checkpoint}, is whole"
-            else:
-                where = "there is no checkpoint yet"
-            raise MetricsError(
-                f"train: {self.file.path} could not be written at step {trainer.step} "
-                f"({error.strerror or error}); {where}. Make room or repair the folder, then "
-                "continue with --resume"
-            ) from error
+    def _explained(self, trainer: Trainer) -> AbstractContextManager[None]:
+        return explained(trainer, self.file.path)
+
+
+class Sampler(Callback):
+    """Lets the model write now and then, and keeps what it wrote in a file of JSON lines.
+
+    Args:
+        every: steps between samples, >= 1.
+        sample: writes one.
+        path: the file; None keeps none.
+
+    Raises:
+        ValueError: every is below 1.
+        MetricsError: from the hooks, when the file cannot be written.
+
+    Example:
+        >>> Sampler(100, lambda: run.sample("The"), "samples.jsonl")
+    """
+
+    def __init__(self, every: int, sample: Callable[[], str], path: str | Path | None = None):
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"Sampler: every must be an integer >= 1; got {every!r}")
+        self.every = every
+        self._sample = sample
+        self._path = None if path is None else Path(path)
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Drop the samples of steps that will be done again."""
+        if self._path is None or not self._path.exists():
+            return
+        lines = [line for line in read_metrics(self._path) if line["step"] <= trainer.step]
+        with explained(trainer, self._path), atomic_write(self._path, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        """Write a sample when it is time, and tell the others."""
+        if metrics.step % self.every:
+            return
+        text = self._sample()
+        trainer.tell("on_sample", text)
+        if self._path is None:
+            return
+        line = json.dumps({"step": metrics.step, "text": text}) + "\n"
+        with explained(trainer, self._path):
+            append_line(self._path, line.encode())
+
+
+@contextmanager
+def explained(trainer: Trainer, path: Path) -> Iterator[None]:
+    """Say what a failed write means for the run.
+
+    Args:
+        trainer: of the run.
+        path: the file that is written.
+
+    Raises:
+        MetricsError: in the place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if trainer.last_checkpoint is not None:
+            where = f"the last checkpoint, {trainer.last_checkpoint}, is whole"
+        else:
+            where = "there is no checkpoint yet"
+        raise MetricsError(
+            f"train: {path} could not be written at step {trainer.step} "
+            f"({error.strerror or error}); {where}. Make room or repair the folder, then "
+            "continue with --resume"
+        ) from error

@@ -30,6 +30,7 @@ __all__ = [
     "list_checkpoints",
     "load_checkpoint",
     "save_checkpoint",
+    "write_checkpoint",
 ]
 
 _FORMAT = 1
@@ -41,6 +42,8 @@ _MODEL, _OPTIMIZER, _STATE, _LATEST = (
     "latest",
 )
 _CHUNK_BYTES = 1 << 20
+# Fields that checkpoints of earlier versions do not have.
+_LATER = ("scaler", "schedule")
 _COUNT_MAX = 2**63 - 1
 
 
@@ -65,6 +68,8 @@ class TrainState:
         config: the run's configuration.
         best: lowest validation loss and its step, or None.
         data: fingerprint of the training tokens, or None.
+        scaler: state of the loss scaling, or None.
+        schedule: state of a schedule that has one, or None.
     """
 
     step: int
@@ -76,6 +81,8 @@ class TrainState:
     config: dict[str, Any] = field(default_factory=dict)
     best: dict[str, Any] | None = None
     data: dict[str, Any] | None = None
+    scaler: dict[str, Any] | None = None
+    schedule: dict[str, Any] | None = None
 
 
 @dataclass
@@ -171,33 +178,40 @@ def save_checkpoint(
         raise ValueError(f"save_checkpoint: keep must be at least 1; got {keep}: give 1 or more")
     directory = Path(directory)
     path = directory / f"step-{state.step:06d}"
-    arrays, values = _split(optimizer)
     before = list_checkpoints(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with atomic_dir(path, replace=True) as folder:
-            save_safetensors(folder / _MODEL, dict(model), {"format": "pt"})
-            save_safetensors(folder / _OPTIMIZER, arrays, {})
-            record = {
-                "format": _FORMAT,
-                **asdict(state),
-                "optimizer": values,
-                "files": {
-                    name: {
-                        "size_bytes": (folder / name).stat().st_size,
-                        "crc32": _crc32(folder / name),
-                    }
-                    for name in (_MODEL, _OPTIMIZER)
-                },
-            }
-            text = json.dumps(record, indent=1) + "\n"
-            (folder / _STATE).write_text(text, encoding="utf-8")
+            write_checkpoint(folder, state, model, optimizer)
         with atomic_write(directory / _LATEST, "w") as file:
             file.write(path.name + "\n")
     except OSError as error:
         raise CheckpointError(_not_written(path, before, error)) from error
     _prune(directory, keep)
     return path
+
+
+def write_checkpoint(
+    folder: Path, state: TrainState, model: Mapping[str, np.ndarray], optimizer: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint's files into a folder that is made whole elsewhere; see `atomic_dir`.
+
+    Args:
+        folder: an empty folder.
+        state: where the run stands.
+        model: the model's arrays by name.
+        optimizer: the optimizer's state.
+    """
+    arrays, values = _split(optimizer)
+    save_safetensors(folder / _MODEL, dict(model), {"format": "pt"})
+    save_safetensors(folder / _OPTIMIZER, arrays, {})
+    files = {
+        name: {"size_bytes": (folder / name).stat().st_size, "crc32": _crc32(folder / name)}
+        for name in (_MODEL, _OPTIMIZER)
+    }
+    record = {"format": _FORMAT, **asdict(state), "optimizer": values, "files": files}
+    text = json.dumps(record, indent=1) + "\n"
+    (folder / _STATE).write_text(text, encoding="utf-8")
 
 
 def _not_written(path: Path, before: list[Path], error: OSError) -> str:
@@ -325,10 +339,15 @@ def _read_state(path: Path) -> dict[str, Any]:
     best = _typed(record, "best", (dict, type(None)), path)
     if best is not None:
         _check_range(_typed(best, "step", int, path, "best."), "best.step", path)
+        if "stale" in best:
+            _check_range(_typed(best, "stale", int, path, "best."), "best.stale", path)
         loss = _typed(best, "loss", (int, float), path, "best.")
         if isinstance(loss, int):
             _check_range(loss, "best.loss", path)
     _typed(record, "data", (dict, type(None)), path)
+    for name in _LATER:
+        if name in record:
+            _typed(record, name, (dict, type(None)), path)
     return record
 
 

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ConfigError", "TrainConfig", "option_name"]
+from .checks import (
+    LISTS,
+    TABLES,
+    ConfigError,
+    check,
+    option_name,
+    read_checkpointing,
+    read_table,
+)
 
-# A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
-_BPE_SIZE_MIN = 257
-_BPE_SIZE_MAX = 10**6
-_COUNT_MAX = 2**63 - 1
-# The batches of a step are gathered before it starts.
-_ACCUMULATE_MAX = 65536
-_FLOAT32_MAX = float(2**128 - 2**104)
+__all__ = ["ConfigError", "TrainConfig", "option_name"]
 
 # Changing one of these would train another model, or the same one on other data, so a resumed
 # run must keep them.
@@ -36,6 +37,7 @@ RUN_FIELDS = (
     "stride",
     "batch_size",
     "accumulate",
+    "optimizer",
     "seed",
     "val_fraction",
 )
@@ -43,35 +45,25 @@ RUN_FIELDS = (
 COURSE_FIELDS = (
     "epochs",
     "steps",
+    "optimizer_options",
+    "schedule",
+    "schedule_options",
     "lr",
     "min_lr",
     "warmup",
     "weight_decay",
     "beta2",
+    "ema",
     "clip",
+    "clip_value",
     "precision",
     "checkpointing",
+    "memory_limit",
+    "patience",
+    "min_delta",
     "threads",
     "device",
 )
-PRECISIONS = ("f32", "bf16")
-
-
-class ConfigError(ValueError):
-    """An option, or two options together, that cannot be used."""
-
-
-def option_name(field: str) -> str:
-    """The command-line spelling of a field of `TrainConfig`.
-
-    Args:
-        field: name of the field.
-
-    Example:
-        >>> option_name("kv_heads")
-        '--kv-heads'
-    """
-    return "--" + field.replace("_", "-")
 
 
 @dataclass(frozen=True)
@@ -100,16 +92,29 @@ class TrainConfig:
         accumulate: batches per optimizer step.
         epochs: passes over the training sequences; excludes `steps`.
         steps: optimizer steps.
+        optimizer: by its name in `pyggml.optim.optimizers()`.
+        optimizer_options: further arguments of it, such as `momentum`.
+        schedule: of the learning rate, by its name in `pyggml.optim.schedule_functions()`, or
+            `plateau`.
+        schedule_options: further arguments of it, such as `decay_steps`.
         lr: highest learning rate.
-        min_lr: learning rate at the end of the cosine; a tenth of `lr` by default.
+        min_lr: learning rate at the end of the schedule; a tenth of `lr` by default.
         warmup: steps of linear warm-up; a twentieth of the run, at most 100, by default.
-        weight_decay: decoupled decay of the weight matrices.
-        beta2: decay of AdamW's second moment.
+        weight_decay: decay of the weight matrices.
+        beta2: decay of the second moment, in optimizers that have `betas`.
+        ema: what the running average of the weights keeps of itself at each step, such as 0.999;
+            evaluations, samples and the exported model are then the average's. 0 keeps none.
         clip: largest global gradient norm; 0 switches clipping off.
+        clip_value: largest magnitude of a gradient's element; 0 switches this clipping off.
         seed: seeds initial weights and shuffling.
-        precision: what matrix products multiply, `f32` or `bf16`; all else stays f32.
-        checkpointing: keep only the inputs of the model's blocks for the backward: less memory, a
-            third more time.
+        precision: what matrix products multiply, `f32`, `bf16` or `f16`; all else stays f32. With
+            `f16` the loss is scaled, and steps whose gradients overflow are skipped.
+        checkpointing: of which blocks only the inputs are kept for the backward, which computes
+            the rest again: `all` (less memory, a third more time), a number n for every n-th,
+            `none`, or `auto` for as few as fit into `memory_limit`. By default `auto` with a
+            `memory_limit`, and none without.
+        memory_limit: most bytes that the run may plan, such as `2GiB`; by default what the device
+            has free.
         fused_update: update each parameter as soon as its gradient is complete, and keep no
             gradients; without `clip` and `accumulate`.
         threads: CPU threads; by default what the device chooses.
@@ -118,9 +123,18 @@ class TrainConfig:
         eval_batches: batches per evaluation; None reads the whole validation split.
         save_every: steps between checkpoints; 0 saves at the end only.
         keep: newest checkpoints kept.
+        keep_best: keep the checkpoint with the lowest validation loss besides, in `best`.
+        patience: evaluations without a lower validation loss until the run ends; 0 never ends it.
+        min_delta: by how much a validation loss must be lower to count as such.
+        scores: what evaluations compute besides the loss: `accuracy`, `top5` and the like, `f1`.
+        eval_text: other texts to evaluate on, each `NAME=PATH`.
+        tensorboard: write TensorBoard's event files, too.
+        wandb: project of Weights & Biases that is told, too; None tells none.
+        mfu: measure the device's peak first, and report what share of it the training uses.
         val_fraction: share of the tokens held back for validation; 0 holds back none.
         sample_tokens: tokens of the sample written at the end; 0 writes none.
-        prompt: start of that sample.
+        sample_every: steps between samples during the training; 0 writes one at the end only.
+        prompt: start of the samples.
 
     Raises:
         ConfigError: a value or a combination that cannot be used; names the option and the cure.
@@ -147,15 +161,22 @@ class TrainConfig:
     accumulate: int = 1
     epochs: int | None = None
     steps: int | None = None
+    optimizer: str = "adamw"
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
+    schedule: str = "warmup_cosine"
+    schedule_options: dict[str, Any] = field(default_factory=dict)
     lr: float = 2e-3
     min_lr: float | None = None
     warmup: int | None = None
     weight_decay: float = 0.1
     beta2: float = 0.99
+    ema: float = 0.0
     clip: float = 1.0
+    clip_value: float = 0.0
     seed: int = 0
     precision: str = "f32"
-    checkpointing: bool = False
+    checkpointing: bool | int | str | None = None
+    memory_limit: int | str | None = None
     fused_update: bool = False
     threads: int | None = None
     device: str = "auto"
@@ -163,177 +184,30 @@ class TrainConfig:
     eval_batches: int | None = None
     save_every: int | None = None
     keep: int = 2
+    keep_best: bool = True
+    patience: int = 0
+    min_delta: float = 0.0
+    scores: tuple[str, ...] = ()
+    eval_text: tuple[str, ...] = ()
+    mfu: bool = False
+    tensorboard: bool = False
+    wandb: str | None = None
     val_fraction: float = 0.1
     sample_tokens: int = 120
+    sample_every: int = 0
     prompt: str = "The"
 
     def __post_init__(self) -> None:
-        text: Any = self.text
-        paths = (text,) if isinstance(text, (str, Path)) else text
-        object.__setattr__(self, "text", tuple(str(path) for path in paths))
+        for name in LISTS:
+            value: Any = getattr(self, name)
+            items = (value,) if isinstance(value, (str, Path)) else value
+            object.__setattr__(self, name, tuple(str(item) for item in items))
+        for name in TABLES:
+            object.__setattr__(self, name, read_table(name, getattr(self, name)))
         object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
         object.__setattr__(self, "tokenizer", str(self.tokenizer))
-        self._check_strings()
-        self._check_counts()
-        self._check_numbers()
-        self._check_tokenizer()
-        self._check_together()
-
-    def _check_strings(self) -> None:
-        """Texts, which must be texts."""
-        for name in ("checkpointing", "fused_update"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(
-                    f"{option_name(name)} must be on or off; got {getattr(self, name)!r}: "
-                    "give True or False"
-                )
-        if self.precision not in PRECISIONS:
-            raise ConfigError(
-                f"--precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}"
-            )
-        for name in ("device", "prompt", "arch", "preset"):
-            value = getattr(self, name)
-            if value is None and name in ("arch", "preset"):
-                continue
-            if not isinstance(value, str):
-                raise ConfigError(f"{option_name(name)} must be text; got {value!r}: give a name")
-        for name, paths in (("text", self.text), ("artifact_dir", (self.artifact_dir,))):
-            if "" in paths:
-                raise ConfigError(f"{option_name(name)} must not be empty: give a path")
-
-    def _check_counts(self) -> None:
-        """Whole numbers and their smallest values."""
-        required = ("batch_size", "accumulate", "keep")
-        sizes = ("layers", "heads", "kv_heads", "embd", "ffn", "context", "seq_len", "stride")
-        optional = (*sizes, "epochs", "steps", "threads", "eval_batches")
-        for name in (*required, *optional):
-            if name in optional and getattr(self, name) is None:
-                continue
-            self._check_int(name, 1)
-        for name in ("warmup", "eval_every", "save_every", "sample_tokens", "seed"):
-            if name not in ("sample_tokens", "seed") and getattr(self, name) is None:
-                continue
-            self._check_int(name, 0)
-        if self.accumulate > _ACCUMULATE_MAX:
-            raise ConfigError(
-                f"--accumulate must be at most {_ACCUMULATE_MAX}; got {self.accumulate}: "
-                "choose less, or a larger --batch-size"
-            )
-
-    def _check_int(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(
-                f"{option_name(name)} must be a whole number; got {value!r}: give {least} or more"
-            )
-        if value < least:
-            raise ConfigError(
-                f"{option_name(name)} must be at least {least}; got {value}: give {least} or more"
-            )
-        if value > _COUNT_MAX:
-            raise ConfigError(
-                f"{option_name(name)} must be at most {_COUNT_MAX}; got more: choose less"
-            )
-
-    def _check_float(self, name: str) -> float:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(
-                f"{option_name(name)} must be a number; got {value!r}: give a decimal number"
-            )
-        if not abs(value) <= _FLOAT32_MAX:
-            raise ConfigError(
-                f"{option_name(name)} must be finite in single precision, below "
-                f"{_FLOAT32_MAX:.2g}; got {value!s:.40}: give a smaller number"
-            )
-        return float(value)
-
-    def _check_numbers(self) -> None:
-        """Decimal numbers and their ranges."""
-        if self._check_float("lr") <= 0:
-            raise ConfigError(f"--lr must be above 0; got {self.lr}: try --lr 0.001")
-        if self.min_lr is not None and not 0 <= self._check_float("min_lr") <= self.lr:
-            raise ConfigError(
-                f"--min-lr must lie between 0 and --lr {self.lr}; got {self.min_lr}: "
-                f"try --min-lr {self.lr / 10:g}"
-            )
-        if self._check_float("weight_decay") < 0:
-            raise ConfigError(
-                f"--weight-decay must not be negative; got {self.weight_decay}: "
-                "use 0 to switch it off"
-            )
-        if not 0 < self._check_float("beta2") < 1:
-            raise ConfigError(
-                f"--beta2 must lie between 0 and 1; got {self.beta2}: try --beta2 0.99"
-            )
-        if self._check_float("clip") < 0:
-            raise ConfigError(
-                f"--clip must not be negative; got {self.clip}: use 0 to switch clipping off"
-            )
-        if not 0 <= self._check_float("val_fraction") < 1:
-            raise ConfigError(
-                f"--val-fraction must be at least 0 and below 1; got {self.val_fraction}: "
-                "try --val-fraction 0.1"
-            )
-
-    def _check_tokenizer(self) -> None:
-        spec = self.tokenizer
-        if not spec:
-            raise ConfigError(
-                "--tokenizer must not be empty: give chars, bpe:SIZE or the path of a JSON file"
-            )
-        if not spec.startswith("bpe:"):
-            return
-        size = spec[len("bpe:") :]
-        digits = size.isascii() and size.isdigit() and len(size) < len(str(_BPE_SIZE_MAX)) + 1
-        if not digits or not _BPE_SIZE_MIN <= int(size) <= _BPE_SIZE_MAX:
-            raise ConfigError(
-                f"--tokenizer bpe:SIZE needs a whole number from {_BPE_SIZE_MIN} (the 256 bytes "
-                f"and the end-of-text mark) to {_BPE_SIZE_MAX}; got {spec!r}: try bpe:2048"
-            )
-
-    def _check_together(self) -> None:
-        """Options that must agree with one another."""
-        if self.epochs is not None and self.steps is not None:
-            raise ConfigError(
-                f"--epochs and --steps exclude each other; got --epochs {self.epochs} and "
-                f"--steps {self.steps}: give one of them"
-            )
-        if self.heads is not None and self.embd is not None and self.embd % self.heads:
-            raise ConfigError(
-                f"--heads must divide --embd; got --heads {self.heads} and --embd {self.embd}: "
-                f"try --embd {_round_up(self.embd, self.heads)}"
-            )
-        if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
-            raise ConfigError(
-                f"--kv-heads must divide --heads; got --kv-heads {self.kv_heads} and --heads "
-                f"{self.heads}: try --kv-heads {math.gcd(self.heads, self.kv_heads)}"
-            )
-        if self.context is not None and self.seq_len is not None and self.seq_len > self.context:
-            raise ConfigError(
-                f"--seq-len must not exceed --context; got --seq-len {self.seq_len} and "
-                f"--context {self.context}: lower the one or raise the other"
-            )
-        if self.steps is not None and self.warmup is not None and self.warmup > self.steps:
-            raise ConfigError(
-                f"--warmup must not exceed --steps; got --warmup {self.warmup} and "
-                f"--steps {self.steps}: lower the one or raise the other"
-            )
-
-        self._check_fused_update()
-
-    def _check_fused_update(self) -> None:
-        """What needs all gradients at once."""
-        if self.fused_update and self.clip:
-            raise ConfigError(
-                "--fused-update excludes --clip, as the norm needs all gradients before the first "
-                f"update; got --clip {self.clip:g}: give --clip 0"
-            )
-        if self.fused_update and self.accumulate > 1:
-            raise ConfigError(
-                "--fused-update excludes --accumulate, as it updates after every batch; got "
-                f"--accumulate {self.accumulate}: give one of them"
-            )
+        object.__setattr__(self, "checkpointing", read_checkpointing(self.checkpointing))
+        check(self)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with some fields changed, checked again.
@@ -349,8 +223,7 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON-ready values."""
         values = dataclasses.asdict(self)
-        values["text"] = list(self.text)
-        return values
+        return values | {name: list(getattr(self, name)) for name in LISTS}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
@@ -369,10 +242,16 @@ class TrainConfig:
                 f"TrainConfig.from_dict: every field must be known; got {unknown}: "
                 "was this written by a newer pyggml?"
             )
-        text = values.get("text", ())
-        if not isinstance(text, (list, tuple)) or not all(isinstance(t, str) for t in text):
-            raise ConfigError(f"--text must be a list of paths; got {text!r}: give file names")
-        return cls(**{**values, "text": tuple(text)})
+        lists = {}
+        for name in LISTS:
+            items = values.get(name, ())
+            if not isinstance(items, (list, tuple)) or not all(isinstance(t, str) for t in items):
+                raise ConfigError(
+                    f"{option_name(name)} must be a list of texts; got {items!r}: "
+                    f"{'give file names' if name == 'text' else 'give names'}"
+                )
+            lists[name] = tuple(items)
+        return cls(**{**values, **lists})
 
     def total_steps(self, batches_per_epoch: int, default_steps: int) -> int:
         """Optimizer steps of the whole run.
@@ -386,8 +265,3 @@ class TrainConfig:
         if self.epochs is None:
             return default_steps
         return max(1, self.epochs * batches_per_epoch // self.accumulate)
-
-
-def _round_up(value: int, multiple: int) -> int:
-    """The next multiple of `multiple` that is not below `value`."""
-    return -(-value // multiple) * multiple

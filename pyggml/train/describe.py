@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..device import get_threads
 from ..precision import bf16_products
@@ -67,20 +67,35 @@ def _training(run: LLMRun) -> str:
     config, total = run.config, run.trainer.total_steps
     times = f" × {config.accumulate}" if config.accumulate > 1 else ""
     per_step = config.batch_size * config.accumulate * run.seq_len
+    by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
     fused = ", updates in the backward" if config.fused_update else ""
+    average = f", evaluated with weights averaged by {config.ema:g}" if config.ema else ""
+    again = recomputes(run.model)
+    optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
     return (
         f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
-        f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); AdamW, "
-        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}, "
-        f"seed {config.seed}{_precision(config.precision)}{fused}"
+        f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
+        f"{optimizer}, "
+        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
+        f"seed {config.seed}{_precision(config.precision)}{again}{average}{fused}"
     )
+
+
+def recomputes(model: Any) -> str:
+    """Which blocks are computed twice."""
+    every = int(model.checkpointing)
+    if not every:
+        return ""
+    return ", every block computed twice" if every == 1 else f", 1 block in {every} computed twice"
 
 
 def _precision(name: str) -> str:
     """What to know of products in less than f32."""
     if name == "f32":
         return ""
+    if name == "f16":
+        return ", operands of products rounded to f16, loss scaled"
     return f", {name} products" + ("" if bf16_products() else " (in f32: this CPU has no others)")
 
 

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""Loss and perplexity of a model on tokens."""
+"""Loss, perplexity and scores of a model on tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..data import Loader, TokenDataset
+from ..data import IGNORE_INDEX, Loader, TokenDataset
 from .metrics import EvalMetrics, perplexity
+from .scores import bits_per_byte, f1_score, top_k_accuracy
 from .step import Batch, TrainStep
 
-__all__ = ["eval_batches", "evaluate"]
+__all__ = ["eval_batches", "evaluate", "parse_score", "read_sets"]
+
+_F1 = {"f1": "macro", "f1_weighted": "weighted", "f1_micro": "micro", "f1_binary": "binary"}
 
 
 def eval_batches(
@@ -55,8 +58,11 @@ def evaluate(
     step: TrainStep | None = None,
     at_step: int = 0,
     stop: Callable[[], bool] = lambda: False,
+    scores: Sequence[str] = (),
+    token_bytes: np.ndarray | None = None,
+    name: str = "validation",
 ) -> EvalMetrics | None:
-    """Mean loss per token, and perplexity, over batches.
+    """Mean loss per token, perplexity and other scores over batches.
 
     Args:
         model: a language model.
@@ -64,16 +70,23 @@ def evaluate(
         step: a step whose recorded graphs are used again; None records its own.
         at_step: step number that the result carries.
         stop: asked before each batch; when it says yes, there is no result.
+        scores: others to compute of the logits, which costs a second forward: `accuracy`, `top5`
+            and the like, `f1`, `f1_weighted`, `f1_micro`, `f1_binary`.
+        token_bytes: bytes of text of each token, for bits per byte.
+        name: of the set, which the result carries.
 
     Raises:
-        ValueError: no target counts.
+        ValueError: no target counts, or an unknown score.
 
     Example:
         >>> evaluate(model, eval_batches(ids, 64, 8)).perplexity
         12.7
     """
+    asked = {score: parse_score(score) for score in scores}
+    guesses: list[tuple[np.ndarray, np.ndarray]] = []
     step = step or TrainStep(model, None)
-    total, tokens = 0.0, 0
+    total, tokens, size = 0.0, 0, 0
+    hits = dict.fromkeys(scores, 0.0)
     was_training = model.training
     model.eval()
     try:
@@ -83,9 +96,90 @@ def evaluate(
             loss, counted = step.loss_sum(batch)
             total += loss
             tokens += counted
+            if token_bytes is not None:
+                size += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
+            if not asked or not counted:
+                continue
+            logits = step.logits(batch)
+            for score, rule in asked.items():
+                if isinstance(rule, int):
+                    hits[score] += top_k_accuracy(logits, batch[1], rule) * counted
+            if any(isinstance(rule, str) for rule in asked.values()):
+                guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
     finally:
         model.train(was_training)
     if not tokens:
         raise ValueError("evaluate: at least one target must count; got none")
     mean = total / tokens
-    return EvalMetrics(at_step, mean, perplexity(mean), tokens)
+    return EvalMetrics(
+        at_step,
+        mean,
+        perplexity(mean),
+        tokens,
+        bits_per_byte(total, size) if size else None,
+        {score: _score(rule, hits[score] / tokens, guesses) for score, rule in asked.items()},
+        name,
+    )
+
+
+def _score(
+    rule: int | str, share: float, guesses: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> float:
+    """A score of all batches together."""
+    if isinstance(rule, int):
+        return share
+    predicted, targets = (np.concatenate(part) for part in zip(*guesses, strict=True))
+    return f1_score(predicted, targets, rule)
+
+
+def parse_score(score: str) -> int | str:
+    """How many guesses a score allows, `accuracy` one, `top5` five; or which mean an F1 is.
+
+    Args:
+        score: its name.
+
+    Raises:
+        ValueError: it is none.
+
+    Example:
+        >>> parse_score("top5"), parse_score("f1"), parse_score("f1_micro")
+        (5, 'macro', 'micro')
+    """
+    if score in _F1:
+        return _F1[score]
+    if score == "accuracy":
+        return 1
+    digits = score[3:] if isinstance(score, str) and score.startswith("top") else ""
+    if digits.isascii() and digits.isdigit() and int(digits[:9]) > 0 and len(digits) < 9:
+        return int(digits)
+    raise ValueError(
+        f"a score must be accuracy, top5 and the like, or one of {', '.join(_F1)}; got {score!r}"
+    )
+
+
+def read_sets(validation: Any) -> dict[str, Any]:
+    """Tokens or loaders to evaluate on, by name.
+
+    Args:
+        validation: tokens, a dataset with `ids`, a loader with `once()`, several of these by
+            name, or None.
+
+    Raises:
+        ValueError: a name is not text, or is `train`.
+
+    Example:
+        >>> read_sets([1, 2, 3])
+        {'validation': array([1, 2, 3])}
+    """
+    if validation is None:
+        return {}
+    sets = validation if isinstance(validation, Mapping) else {"validation": validation}
+    for name in sets:
+        if not isinstance(name, str) or not name or name == "train":
+            raise ValueError(
+                f"Trainer: a validation set's name must be text, and not train; got {name!r}"
+            )
+    return {
+        name: each if hasattr(each, "once") else np.asarray(getattr(each, "ids", each))
+        for name, each in sets.items()
+    }

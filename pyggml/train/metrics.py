@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ __all__ = [
     "MetricsError",
     "MetricsFile",
     "StepMetrics",
+    "append_line",
     "perplexity",
     "read_metrics",
+    "to_line",
 ]
 
 
@@ -53,6 +55,11 @@ class StepMetrics:
         tokens: tokens trained on since the run began.
         tokens_per_s: tokens per second of the latest steps.
         elapsed_s: seconds of training since the run began.
+        wait_s: seconds of this step that were spent waiting for its batches.
+        memory_bytes: what the process takes of the CPU's memory, or the device has in use.
+        mfu: share of the device's measured peak that the model's products need, where measured.
+        loss_scale: factor on the loss in this step, where there is loss scaling.
+        skipped: steps of the run so far whose gradients overflowed, where there is loss scaling.
     """
 
     step: int
@@ -62,6 +69,11 @@ class StepMetrics:
     tokens: int
     tokens_per_s: float
     elapsed_s: float
+    wait_s: float | None = None
+    memory_bytes: int | None = None
+    mfu: float | None = None
+    loss_scale: float | None = None
+    skipped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -73,12 +85,18 @@ class EvalMetrics:
         loss: mean loss per token, in nats.
         perplexity: exp(loss).
         tokens: tokens evaluated.
+        bits_per_byte: of the text that was predicted, where the tokenizer tells bytes.
+        scores: others that were asked for, by name.
+        name: of the set.
     """
 
     step: int
     loss: float
     perplexity: float
     tokens: int
+    bits_per_byte: float | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    name: str = "validation"
 
 
 class MetricsError(RuntimeError):
@@ -88,7 +106,8 @@ class MetricsError(RuntimeError):
 class MetricsFile:
     """A file of JSON lines, one per step and one per evaluation.
 
-    Every line carries `kind` ("train" or "validation"), `step` and the fields of the metrics.
+    Every line carries `kind` ("train", or the name of the set that was evaluated), `step` and the
+    fields of the metrics that there are.
     Lines are flushed as they come, so that the file can be followed while training.
 
     Args:
@@ -122,20 +141,44 @@ class MetricsFile:
             OSError: it cannot be written, for instance because the disk is full; names the file,
                 which is then as it was.
         """
-        kind = "train" if isinstance(metrics, StepMetrics) else "validation"
+        values = to_line(metrics)
+        kind = values["kind"]
         if (kind, metrics.step) in self._written:
             return
-        values = {name: _finite(value) for name, value in asdict(metrics).items()}
-        line = json.dumps({"kind": kind, **values}) + "\n"
+        line = json.dumps(values) + "\n"
         try:
-            _append(self.path, line.encode())
+            append_line(self.path, line.encode())
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._written.add((kind, metrics.step))
 
 
-def _append(path: Path, data: bytes) -> None:
-    """Add a line to a file, whole or not at all."""
+def to_line(metrics: StepMetrics | EvalMetrics) -> dict[str, Any]:
+    """What a file of metrics says of a step or an evaluation.
+
+    Args:
+        metrics: what was measured.
+
+    Returns:
+        The fields that there are, `kind` first; None for numbers that JSON does not have.
+    """
+    values = asdict(metrics)
+    kind = values.pop("name", "train")
+    values |= values.pop("scores", {})
+    known = {name: value for name, value in values.items() if value is not None}
+    return {"kind": kind, **{name: _finite(value) for name, value in known.items()}}
+
+
+def append_line(path: Path, data: bytes) -> None:
+    """Add a line to a file, whole or not at all.
+
+    Args:
+        path: the file; made when missing.
+        data: the line with its end.
+
+    Raises:
+        OSError: it cannot be written; the file is then as it was.
+    """
     # Opened per line: nothing is held open across a crash, and one write is one line.
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:

@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..errors import BackendError
 
-__all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes"]
+__all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes", "parse_bytes"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_FACTORS = {"": 1, "b": 1} | {
+    f"{letter}{mark}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for mark, base in (("b", 1000), ("ib", 1024))
+}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]{0,3})")
 
 
 class OutOfMemoryError(BackendError):
@@ -32,6 +39,28 @@ def format_bytes(size_bytes: int) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def parse_bytes(size: int | str) -> int:
+    """The number of bytes that a size for people says.
+
+    Args:
+        size: bytes, or a number with B, kB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB (1024).
+
+    Raises:
+        ValueError: it is none of these, or not above 0.
+
+    Example:
+        >>> parse_bytes("1.5 GiB")
+        1610612736
+    """
+    match = _SIZE.fullmatch(str(size).strip().lower())
+    if match is None or match[2] not in _FACTORS or isinstance(size, bool):
+        raise ValueError(f"a size must be a number of bytes, or like 500MB or 2GiB; got {size!r}")
+    found = int(float(match[1]) * _FACTORS[match[2]])
+    if found < 1:
+        raise ValueError(f"a size must be above 0; got {size!r}")
+    return found
 
 
 @dataclass(frozen=True)

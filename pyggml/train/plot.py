@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,29 @@ from typing import Any
 from ..io import atomic_path
 from .metrics import perplexity
 
-__all__ = ["plot_loss"]
+__all__ = ["plot_loss", "smooth"]
 
 _log = logging.getLogger("pyggml.train")
-_TRAIN, _SMOOTH, _VALIDATION, _TEXT = "#9ecae1", "#1f77b4", "#d95f02", "#444444"
+_TRAIN, _SMOOTH, _TEXT = "#9ecae1", "#1f77b4", "#444444"
+_SETS = ("#d95f02", "#2ca02c", "#9467bd", "#8c564b")
 
 
-def _smooth(values: list[float], weight: float) -> list[float]:
-    """Exponential moving average, without the bias towards zero of its first values."""
+def smooth(values: list[float]) -> list[float]:
+    """Exponential moving average over about a fiftieth of the values, without the bias of its
+    first ones towards zero.
+
+    Args:
+        values: one a step.
+
+    Returns:
+        As many; fifty or fewer are given back as they are.
+
+    Example:
+        >>> smooth([3.0, 1.0])
+        [3.0, 1.0]
+    """
+    # Smooth enough to see the trend, quick enough to show bends.
+    weight = max(0.0, 1 - 50 / len(values)) if len(values) > 50 else 0.0
     smoothed, mean, norm = [], 0.0, 0.0
     for value in values:
         mean = weight * mean + (1 - weight) * value
@@ -66,20 +82,18 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    # About a fiftieth of the run: smooth enough to see the trend, quick enough to show bends.
-    weight = max(0.0, 1 - 50 / len(losses)) if len(losses) > 50 else 0.0
-    axes.plot(steps, losses, color=_TRAIN if weight else _SMOOTH, linewidth=1.0, label="training")
-    if weight:
+    many = len(losses) > 50
+    axes.plot(steps, losses, color=_TRAIN if many else _SMOOTH, linewidth=1.0, label="training")
+    if many:
+        axes.plot(steps, smooth(losses), color=_SMOOTH, linewidth=1.8, label="training, smoothed")
+    sets = dict.fromkeys(str(line.get("kind")) for line in lines if line.get("kind") != "train")
+    for name, colour in zip(sets, itertools.cycle(_SETS), strict=False):
+        val_steps, val_losses = _points(lines, name)
+        if not val_steps:
+            continue
+        last = f"{name}, last {val_losses[-1]:.3f} (perplexity {perplexity(val_losses[-1]):.1f})"
         axes.plot(
-            steps, _smooth(losses, weight), color=_SMOOTH, linewidth=1.8, label="training, smoothed"
-        )
-    val_steps, val_losses = _points(lines, "validation")
-    if val_steps:
-        last = (
-            f"validation, last {val_losses[-1]:.3f} (perplexity {perplexity(val_losses[-1]):.1f})"
-        )
-        axes.plot(
-            val_steps, val_losses, "o-", color=_VALIDATION, linewidth=1.8, markersize=4, label=last
+            val_steps, val_losses, "o-", color=colour, linewidth=1.8, markersize=4, label=last
         )
     axes.set_xlabel("step", color=_TEXT)
     axes.set_ylabel("loss per token (nats)", color=_TEXT)

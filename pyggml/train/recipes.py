@@ -13,31 +13,38 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..data import Loader, RandomWindows, TokenDataset, Tokenizer, embedded_text, read_text
-from ..device import Device, set_default_device, set_threads
-from ..device import device as find_device
+from ..data import Tokenizer
 from ..errors import FormatError
 from ..models import build, generate
-from ..optim import AdamW, decay_groups
 from ..random import seed as set_seed
 from .artifact import ArtifactDir
-from .callbacks import Callback, MetricsWriter
+from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
 from .describe import describe
+from .files import save_config
+from .finder import LRFinding, find_lr
 from .interrupt import TrainingInterrupted
+from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
 from .metrics import read_metrics
-from .plan import OutOfMemoryError, format_bytes
+from .named import make_optimizer
 from .plot import plot_loss
+from .prepare import (
+    check_estimate,
+    choose_device,
+    read_documents,
+    read_eval_texts,
+    split_text,
+)
+from .report import system_info, write_report
+from .scores import token_bytes
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
+from .step import TrainStep
 from .trainer import FitResult, Trainer
 
 __all__ = ["LLMRun"]
 
 _log = logging.getLogger("pyggml.train")
-# Weights, AdamW's two moments and, unless each is used at once, gradients, four bytes each.
-_BYTES_PER_PARAMETER = 12
-_BYTES_PER_GRADIENT = 4
 # Cool enough that a model of a million parameters keeps to what it knows.
 _SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
 
@@ -88,10 +95,9 @@ class LLMRun:
         self.arch, sizes = model_config(config, tokenizer.vocab_size)
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
-        where = _choose_device(config)
-        per_parameter = _BYTES_PER_PARAMETER + _BYTES_PER_GRADIENT * (not config.fused_update)
+        where = choose_device(config)
         count = estimate_parameters(self.arch, sizes)
-        _check_estimate(count, count * per_parameter, cache_bytes(sizes), where)
+        check_estimate(config, count, cache_bytes(sizes), where)
         if sizes.context >= 2**32:
             raise ConfigError(
                 f"--context must be below {2**32}, as GGUF files have it; got {sizes.context}: "
@@ -100,25 +106,22 @@ class LLMRun:
         ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
         self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
         self.seq_len = default_seq_len(config, sizes.context)
-        loader, validation = _split(ids, config, self.seq_len)
+        loader, validation = split_text(ids, config, self.seq_len)
+        sets = {} if validation is None else {"validation": validation}
+        sets |= read_eval_texts(config, tokenizer)
         set_seed(config.seed)
         self.model = build(self.arch, sizes)
-        self.model.checkpointing = config.checkpointing
-        optimizer = AdamW(
-            decay_groups(self.model, config.weight_decay),
-            lr=config.lr,
-            betas=(0.9, config.beta2),
-            fused_update=config.fused_update,
-        )
+        optimizer = make_optimizer(config, self.model)
         self.trainer = Trainer(
             self.model,
             optimizer,
             loader,
-            validation,
+            sets or None,
             config,
             checkpoint_dir=artifact.checkpoints,
-            callbacks=[MetricsWriter(artifact.metrics), *callbacks],
+            callbacks=[MetricsWriter(artifact.metrics), *self._writers(), *callbacks],
             data=self.data,
+            token_bytes=token_bytes(tokenizer),
         )
         self.val_tokens = 0 if validation is None else int(validation.size)
         self.train_tokens = int(ids.size) - self.val_tokens
@@ -151,8 +154,8 @@ class LLMRun:
         artifact = ArtifactDir(config.artifact_dir)
         artifact.check_new(overwrite)
         model_config(config, vocab_size=257)
-        _choose_device(config)
-        documents = _read(config)
+        choose_device(config)
+        documents = read_documents(config)
         note(f"tokenizer: {config.tokenizer}")
         tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
         run = cls(config, artifact, tokenizer, documents, callbacks, note)
@@ -160,10 +163,64 @@ class LLMRun:
         try:
             with artifact.naming():
                 tokenizer.save(artifact.tokenizer)
+                save_config(config, artifact.options)
         except BaseException:
             artifact.release()
             raise
         return run
+
+    @classmethod
+    def sketch(cls, config: TrainConfig, note: Callable[[str], None] = _silent) -> LLMRun:
+        """Set up a run that writes nothing, to try something out with its model and text.
+
+        Args:
+            config: what it would do.
+            note: told what is going on.
+
+        Raises:
+            ConfigError: an option cannot be used.
+            FormatError: the text or the tokenizer file cannot be read.
+            OutOfMemoryError: the run does not fit into the device's memory.
+        """
+        model_config(config, vocab_size=257)
+        choose_device(config)
+        documents = read_documents(config)
+        tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
+        return cls(config, ArtifactDir(config.artifact_dir), tokenizer, documents, (), note)
+
+    def find_lr(self, start: float = 1e-6, end: float = 1.0, steps: int = 100) -> LRFinding:
+        """The learning-rate range test; the model is then as it was.
+
+        Args:
+            start: lowest rate.
+            end: highest rate.
+            steps: rates between the two.
+
+        Raises:
+            ValueError: as `find_lr`.
+        """
+        trainer, config = self.trainer, self.config
+        step = TrainStep(
+            self.model,
+            trainer.optimizer,
+            clip=config.clip,
+            seed=config.seed,
+            precision=config.precision,
+            clip_value=config.clip_value,
+        )
+        before = trainer.loader.state_dict()
+        try:
+            return find_lr(
+                self.model,
+                trainer.optimizer,
+                iter(trainer.loader),
+                start=start,
+                end=end,
+                steps=steps,
+                step=step,
+            )
+        finally:
+            trainer.loader.load_state_dict(before)
 
     @classmethod
     def resume(
@@ -212,7 +269,7 @@ class LLMRun:
                 f"{artifact.config}: field train is not the configuration of a run: {error}"
             ) from error
         config = merge(before, changes, note)
-        documents = _read(config)
+        documents = read_documents(config)
         if artifact.tokenizer.exists():
             tokenizer = Tokenizer.from_file(artifact.tokenizer)
         else:  # the run was killed before it was written; the same text gives the same again
@@ -224,10 +281,13 @@ class LLMRun:
             note("no checkpoint yet: starting at the first step")
         elif step == run.trainer.total_steps:
             note(f"the run is finished (step {step}); --steps with a larger number extends it")
+        elif run.trainer.is_stale:
+            note(f"the run ended early (step {step}); a larger --patience extends it")
         else:
             note(f"continuing after step {step}")
         with artifact.naming():
             artifact.write_config(run._record())
+            save_config(config, artifact.options)
             tokenizer.save(artifact.tokenizer)
         return run
 
@@ -249,6 +309,7 @@ class LLMRun:
             "parameters": self.model.num_parameters(),
             "total_steps": self.trainer.total_steps,
             "data": self.data,
+            "system": system_info(),
             "train": self.config.to_dict(),
         }
 
@@ -257,7 +318,7 @@ class LLMRun:
         return describe(self)
 
     def train(self) -> FitResult:
-        """Train to the end, then write the model and the picture of the loss.
+        """Train to the end, then write the model, the picture of the loss and the report.
 
         Raises:
             TrainingInterrupted: a signal asked for the end; checkpoint, model and picture are
@@ -279,7 +340,7 @@ class LLMRun:
         return result
 
     def export(self) -> None:
-        """Write the model for llama.cpp, and the picture of the loss.
+        """Write the model for llama.cpp, the picture of the loss, and the report.
 
         Raises:
             OSError: a file cannot be written; an earlier one is then whole.
@@ -287,8 +348,10 @@ class LLMRun:
         name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
         title = f"{self.arch}, {self.model.num_parameters():,} parameters"
         with self.artifact.naming():
-            self.model.save_gguf(self.artifact.model, self.tokenizer, name)
+            with self.trainer.averaged():
+                self.model.save_gguf(self.artifact.model, self.tokenizer, name)
             plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
+            write_report(self.artifact.path)
 
     def sample(self, prompt: str | None = None, max_tokens: int | None = None) -> str:
         """Some text as the model writes it now; the same for the same seed.
@@ -309,79 +372,30 @@ class LLMRun:
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
         stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
-        added = generate(
-            self.model,
-            ids,
-            max_tokens,
-            temperature=_SAMPLE_TEMPERATURE,
-            top_k=_SAMPLE_TOP_K,
-            seed=self.config.seed,
-            stop_ids=stop,
-        )
+        with self.trainer.averaged():
+            added = generate(
+                self.model,
+                ids,
+                max_tokens,
+                temperature=_SAMPLE_TEMPERATURE,
+                top_k=_SAMPLE_TOP_K,
+                seed=self.config.seed,
+                stop_ids=stop,
+            )
         return prompt + self.tokenizer.decode(added, skip_special=True)
+
+    def _writers(self) -> list[Callback]:
+        """What writes samples and logs during the training."""
+        config, found = self.config, list[Callback]()
+        if config.tensorboard:
+            found.append(TensorBoardWriter(self.artifact.tensorboard))
+        if config.wandb:
+            found.append(WandbWriter(config.wandb, self.artifact.path, resume="allow"))
+        # After the logs, which hear of the samples.
+        if config.sample_every:
+            found.append(Sampler(config.sample_every, self.sample, self.artifact.samples))
+        return found
 
     def summary(self) -> dict[str, Any]:
         """The run and where it stands, as JSON-ready values."""
         return {**self._record(), **self.trainer.summary(), "memory": asdict(self.memory)}
-
-
-def _read(config: TrainConfig) -> list[str]:
-    """The documents to train on."""
-    return read_text(config.text) if config.text else embedded_text()
-
-
-def _choose_device(config: TrainConfig) -> Device:
-    """Make the run's device and threads the default ones."""
-    where = find_device(config.device)
-    set_default_device(where)
-    if config.threads is not None:
-        try:
-            set_threads(config.threads)
-        except ValueError as error:
-            raise ConfigError(f"--threads: {error}") from error
-    return where
-
-
-def _check_estimate(parameters: int, needed: int, cache: int, where: Device) -> None:
-    """Refuse a model whose weights or context alone do not fit, before any is made."""
-    free = where.memory_free
-    if free and needed > free:
-        raise OutOfMemoryError(
-            f"train: {parameters:,} parameters need {format_bytes(needed)} with gradients and "
-            f"optimizer state, but {where.name} has {format_bytes(free)} free: choose a smaller "
-            "--preset, or fewer --layers or a smaller --embd"
-        )
-    if free and cache > free:
-        raise OutOfMemoryError(
-            f"train: the keys and values of a whole context need {format_bytes(cache)}, but "
-            f"{where.name} has {format_bytes(free)} free: choose a shorter --context"
-        )
-
-
-def _split(ids: np.ndarray, config: TrainConfig, seq_len: int) -> tuple[Loader, np.ndarray | None]:
-    """The training batches and the validation tokens."""
-    cut = ids.size - int(ids.size * config.val_fraction)
-    train, validation = ids[:cut], ids[cut:]
-    if train.size < seq_len + 1:
-        raise ConfigError(
-            f"--text must hold more than one sequence of --seq-len {seq_len} tokens for training; "
-            f"got {train.size} tokens of {ids.size}: give more text or a smaller --seq-len"
-        )
-    if config.val_fraction and validation.size < 2:
-        raise ConfigError(
-            f"--val-fraction {config.val_fraction} of {ids.size} tokens leaves "
-            f"{validation.size} for validation: give more text, or --val-fraction 0"
-        )
-    dataset: TokenDataset | RandomWindows
-    if config.stride is not None or config.epochs is not None:
-        dataset = TokenDataset(train, seq_len, config.stride)
-    else:
-        dataset = RandomWindows(train, seq_len)
-    if len(dataset) < config.batch_size:
-        raise ConfigError(
-            f"--batch-size must be at most the number of training sequences; got "
-            f"--batch-size {config.batch_size} and {len(dataset)} sequences of {seq_len} tokens: "
-            f"use --batch-size {len(dataset)}, a smaller --seq-len, or more text"
-        )
-    loader = Loader(dataset, config.batch_size, seed=config.seed)
-    return loader, validation if config.val_fraction else None

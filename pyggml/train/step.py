@@ -12,17 +12,29 @@ from typing import Any
 import numpy as np
 
 from ..anomaly import LossError
-from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
+from ..optim import ClipValue
 from ..precision import autocast, rounding
 from ..recording import Recording
 from ..tensor import Tensor, tensor, zeros
+from .batches import (
+    Batch,
+    Spec,
+    arrays_of,
+    check_batch,
+    check_closure,
+    count_targets,
+    default_loss,
+    pair_spec,
+    spec_of,
+    token_loss,
+)
+from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
 
-Batch = tuple[np.ndarray, np.ndarray]
-LossFunction = Callable[[Any, Tensor, Tensor], Tensor]
+LossFunction = Callable[..., Tensor]
 
 
 class NonFiniteError(ArithmeticError):
@@ -44,35 +56,34 @@ class StepResult:
     Args:
         loss: mean loss per token over the whole step.
         tokens: tokens that had a target.
-        grad_norm: global gradient norm before clipping.
+        grad_norm: global gradient norm before clipping; infinite in a skipped step.
+        skipped: the gradients overflowed under loss scaling: nothing was updated.
     """
 
     loss: float
     tokens: int
     grad_norm: float
+    skipped: bool = False
 
 
-def token_loss(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
-    """The sum of the losses of all tokens that have a target.
-
-    Args:
-        model: a language model with `loss(ids, targets, reduction)`.
-        ids: tokens.
-        targets: the token that follows each; `IGNORE_INDEX` where none counts.
-
-    Shape:
-        ids (B, T), targets (B, T) -> ()
-    """
-    loss: Tensor = model.loss(ids, targets, reduction="sum")
-    return loss
+def _check_fused(clip: float | None, clip_value: float | None, scaler: GradScaler | None) -> None:
+    """Refuse what needs all gradients before the first update."""
+    for name, given in (("clip", clip), ("clip_value", clip_value), ("scaler", scaler)):
+        if given:
+            cause = "the norm" if name == "clip" else "it"
+            what = "loss scaling, as of precision f16" if name == "scaler" else name
+            raise ValueError(
+                f"TrainStep: {what} must be None or 0 with an optimizer that has "
+                f"fused_update=True, as {cause} needs all gradients before the first update; "
+                f"got {given}"
+            )
 
 
 @dataclass
 class _Recorded:
     """A graph and the tensors that feed and leave it."""
 
-    ids: Tensor
-    targets: Tensor
+    inputs: tuple[Tensor, ...]
     loss: Tensor
     graph: Graph
     squares: Tensor | None = None
@@ -93,17 +104,23 @@ class TrainStep:
         model: the model; its parameters are the optimizer's.
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
-        loss: gives the summed loss of a batch from (model, ids, targets).
-        precision: what products multiply, f32 or bf16; None is what `pyggml.autocast` says at each
-            step.
+        loss: gives the summed loss of a batch from (model, x, y) and, by name, the further inputs
+            that a `pyggml.data.Batch` has; None takes the model's own `loss`, or the
+            cross-entropy of its logits.
+        precision: what products multiply, f32, bf16 or f16; None is what `pyggml.autocast` says at
+            each step.
+        clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
+            None or 0 does not clip.
+        scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
+        count: how many targets of a batch count; None counts classes that are not ignored.
 
     Attributes:
         runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
             run sets it to have the masks that it would have had.
 
     Raises:
-        ValueError: clip with an optimizer that has `fused_update`.
+        ValueError: clip, clip_value or loss scaling with an optimizer that has `fused_update`.
 
     Example:
         >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
@@ -116,50 +133,62 @@ class TrainStep:
         model: Any,
         optimizer: Any,
         clip: float | None = None,
-        loss: LossFunction = token_loss,
+        loss: LossFunction | None = None,
         seed: int = 0,
         precision: str | None = None,
+        clip_value: float | None = None,
+        scaler: GradScaler | None = None,
+        count: Callable[[Batch], int] | None = None,
     ):
         self.model = model
         self.optimizer = optimizer
         self.clip = clip or None
         self.runs = 0
+        self.clip_value = clip_value or None
+        self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
-        if self._fused and self.clip is not None:
-            raise ValueError(
-                "TrainStep: clip must be None or 0 with an optimizer that has fused_update=True, "
-                f"as the norm needs all gradients before the first update; got {clip}"
-            )
-        self._loss = loss
+        if self._fused:
+            _check_fused(clip, clip_value, self.scaler)
+        self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
+        if self._needs_closure:
+            check_closure(optimizer, clip, clip_value, self.scaler)
+        self._loss = loss or default_loss(model)
+        self._count = count or count_targets
         self._dropout = DropoutStream(seed)
         self._precision = precision
-        self._recorded: dict[tuple[tuple[int, ...], bool, int | None], _Recorded] = {}
+        self._recorded: dict[tuple[Spec, bool, int | None], _Recorded] = {}
+        self._logits: dict[tuple[Spec, int], _Recorded] = {}
         self._trained: list[Tensor] = []
+        self._clip_values: ClipValue | None = None
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
-        self._vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
 
-    def record(self, shape: tuple[int, ...], gradients: bool = True) -> Graph:
+    def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
         """The graph for batches of one shape, recorded and planned on first use.
 
         Args:
-            shape: shape of the inputs and of the targets, (B, T).
+            shape: shape of the tokens and of their targets, (B, T); or a batch like the others.
             gradients: whether it computes gradients; without, it evaluates.
         """
-        return self._get(shape, gradients).graph
+        whole = all(isinstance(extent, int) for extent in shape)
+        return self._get(pair_spec(shape) if whole else spec_of(shape), gradients).graph  # type: ignore[arg-type]
 
-    def _get(self, shape: tuple[int, ...], gradients: bool) -> _Recorded:
+    def forget(self) -> None:
+        """Drop the recorded graphs and their memory; they are recorded anew when needed."""
+        self._recorded.clear()
+        self._logits.clear()
+
+    def _get(self, spec: Spec, gradients: bool) -> _Recorded:
         grads = self.optimizer.trained() if gradients else {}
         if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:
             # Parameters were frozen or are no more: the graphs would train others.
             self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
-            self._trained = list(grads)
-        key = (shape, gradients, None if self._precision else rounding())
+            self._trained, self._clip_values = list(grads), None
+        key = (spec, gradients, None if self._precision else rounding())
         recorded = self._recorded.get(key)
         if recorded is None:
-            ids = zeros(shape, "i32", device=self._device)
-            targets = zeros(shape, "i32", device=self._device)
-            loss = self._record_loss(ids, targets, gradients)
+            inputs = self._inputs(spec)
+            loss = self._record_loss(inputs, gradients, self._loss)
             outputs, effects, squares = [loss], [], None
             if gradients and self._fused:
                 effects, squares = self.optimizer.recorded_update()
@@ -170,18 +199,25 @@ class TrainStep:
                 )
             else:
                 graph = Graph(outputs)
-            recorded = _Recorded(ids, targets, loss, graph, squares)
+            recorded = _Recorded(tuple(inputs.values()), loss, graph, squares)
             self._recorded[key] = recorded
         return recorded
 
-    def _record_loss(self, ids: Tensor, targets: Tensor, training: bool) -> Tensor:
+    def _inputs(self, spec: Spec) -> dict[str, Tensor]:
+        """Stored tensors for the arrays of a batch."""
+        return {name: zeros(shape, dtype, device=self._device) for name, shape, dtype in spec}
+
+    def _record_loss(self, inputs: dict[str, Tensor], training: bool, loss: LossFunction) -> Tensor:
         """The loss with the model in the mode that the graph is for."""
+        x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
+        more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
+        nodes = [t.node for t in inputs.values()]
         before = self.model.training
         self.model.train(training)
         try:
             precision = autocast(self._precision) if self._precision else nullcontext()
-            with self._dropout, precision, Recording("TrainStep", [ids.node, targets.node]):
-                return self._loss(self.model, ids, targets)
+            with self._dropout, precision, Recording("TrainStep", nodes):
+                return loss(self.model, x, *y, **more)
         finally:
             self.model.train(before)
 
@@ -197,29 +233,14 @@ class TrainStep:
         Raises:
             ValueError: shapes differ, or a token is not in the vocabulary.
         """
-        x, y = batch
-        if x.shape != y.shape or x.ndim != 2:
-            raise ValueError(
-                "TrainStep: inputs and targets must have one shape (B, T); "
-                f"got {x.shape} and {y.shape}"
-            )
-        counted = y != IGNORE_INDEX
-        if self._vocab_size is not None:
-            for what, ids in (("input", x), ("target", y[counted])):
-                if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < self._vocab_size:
-                    raise ValueError(
-                        f"TrainStep: every {what} must be a token from 0 to "
-                        f"{self._vocab_size - 1}; got {int(ids.min())} to {int(ids.max())}: "
-                        "use the model's own tokenizer"
-                    )
-        return int(np.count_nonzero(counted))
+        check_batch(batch, self.model)
+        return self._count(batch)
 
     def _run(self, batch: Batch, gradients: bool) -> float:
         """The summed loss of a batch; its gradients are added to the optimizer's."""
-        x, y = batch
-        recorded = self._get(x.shape, gradients)
-        recorded.ids.copy_(x)
-        recorded.targets.copy_(y)
+        recorded = self._get(spec_of(batch), gradients)
+        for own, array in zip(recorded.inputs, arrays_of(batch), strict=True):
+            own.copy_(array)
         if gradients:
             self._dropout.seek(self.runs)
             self.runs += 1
@@ -235,6 +256,41 @@ class TrainStep:
         tokens = self.check(batch)
         return self._run(batch, gradients=False), tokens
 
+    def rerun(self, batches: Sequence[Batch]) -> None:
+        """Compute a step's gradients again and drop them; nothing is updated.
+
+        Args:
+            batches: inputs and targets.
+        """
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        self._scale.copy_(np.float32(scale / max(1, sum(self.check(b) for b in batches))))
+        for batch in batches:
+            self._run(batch, gradients=not self._fused)
+        if not self._fused:
+            self.optimizer.zero_grad()
+
+    def logits(self, batch: Batch) -> np.ndarray:
+        """What the model says of a batch, without gradients.
+
+        Args:
+            batch: inputs and targets, of which the latter are not used.
+
+        Shape:
+            x (B, T) -> (B, T, V)
+        """
+        spec = tuple(row for row in spec_of(batch) if row[0] != "y")
+        key = (spec, rounding())
+        if key not in self._logits:
+            inputs = self._inputs(spec)
+            result = self._record_loss(inputs, False, lambda model, x, **more: model(x, **more))
+            self._logits[key] = _Recorded(tuple(inputs.values()), result, Graph([result]))
+        recorded = self._logits[key]
+        x, _, *more = arrays_of(batch)
+        for own, array in zip(recorded.inputs, [x, *more], strict=True):
+            own.copy_(array)
+        recorded.graph.run()
+        return recorded.graph.read(recorded.loss)
+
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
         """Do one optimizer step.
 
@@ -246,14 +302,18 @@ class TrainStep:
             ValueError: no batch, no target, or a token that is not in the vocabulary; several
                 batches with `fused_update`.
             NonFiniteError: the loss or a gradient is not finite; no parameter was changed, but for
-                `fused_update` with a finite loss.
+                `fused_update` with a finite loss. Under loss scaling gradients that are not finite
+                end a step as skipped, until a smaller scale cannot help.
         """
         tokens = sum(self.check(batch) for batch in batches)
         if not tokens:
             raise ValueError("TrainStep: a step needs at least one target that counts; got none")
-        self._scale.copy_(np.float32(1.0 / tokens))
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        self._scale.copy_(np.float32(scale / tokens))
         if self._fused:
             return self._fused_step(batches, tokens, lr)
+        if self._needs_closure:
+            return self._closure_step(batches, tokens, lr)
         self.optimizer.zero_grad()
         total = 0.0
         for batch in batches:
@@ -263,11 +323,54 @@ class TrainStep:
             self.optimizer.zero_grad()
             raise NonFiniteError(f"the loss must be finite; got {loss}")
         try:
-            norm = self.optimizer.step(lr=lr, clip=self.clip)
+            norm = self._update(lr, scale)
         except ArithmeticError as error:
             self.optimizer.zero_grad()
-            raise NonFiniteError("the gradients must be finite; got NaN or infinity") from error
-        return StepResult(loss, tokens, float(norm))
+            if self.scaler is not None and self.scaler.update(overflow=True):
+                return StepResult(loss, tokens, math.inf, skipped=True)
+            at = "" if self.scaler is None else f", at the smallest loss scale {scale:g}, too"
+            raise NonFiniteError(
+                f"the gradients must be finite; got NaN or infinity{at}"
+            ) from error
+        if self.scaler is not None:
+            self.scaler.update(overflow=False)
+        return StepResult(loss, tokens, norm)
+
+    def _update(self, lr: float | None, scale: float) -> float:
+        """Clip the gradients and let the optimizer use them; returns their norm before that."""
+        if self.clip_value is None:
+            # Only loss scaling needs it: what else steps may not know of it.
+            scaled = {} if scale == 1.0 else {"grad_scale": scale}
+            return float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
+        norm = float(self.optimizer.grad_norm()) / scale
+        if not math.isfinite(norm):
+            raise FloatingPointError("a gradient is not finite")
+        if self._clip_values is None:
+            self._clip_values = ClipValue(list(self.optimizer.trained().values()), self.clip_value)
+        self._clip_values(1.0 / scale)
+        self.optimizer.step(lr=lr, clip=self.clip)
+        return norm
+
+    def _closure_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
+        """A step of an optimizer that asks for the loss at several points."""
+        runs, norms = self.runs, list[float]()
+
+        def closure() -> float:
+            self.runs = runs  # the same function each time: the same masks
+            self.optimizer.zero_grad()
+            loss = sum(self._run(batch, gradients=True) for batch in batches) / tokens
+            if not norms:
+                norms.append(float(self.optimizer.grad_norm()))
+            return loss
+
+        try:
+            loss = float(self.optimizer.step(closure, lr=lr))
+        except ArithmeticError as error:
+            self.optimizer.zero_grad()
+            raise NonFiniteError(
+                "the loss and its gradients must be finite; they are not"
+            ) from error
+        return StepResult(loss, tokens, norms[0])
 
     def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
         """One run that computes the gradients and updates by them."""
@@ -276,7 +379,7 @@ class TrainStep:
                 "TrainStep: an optimizer that has fused_update=True updates after every batch; "
                 f"got {len(batches)} batches: give one, or make the optimizer without it"
             )
-        self._get(batches[0][0].shape, gradients=True)
+        self._get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
                 loss = self._run(batches[0], gradients=True) / tokens
@@ -284,7 +387,7 @@ class TrainStep:
             raise NonFiniteError(
                 "the loss must be finite; got NaN or infinity", error.spoiled
             ) from error
-        recorded = self._get(batches[0][0].shape, gradients=True)
+        recorded = self._get(spec_of(batches[0]), gradients=True)
         assert recorded.squares is not None
         squares = float(recorded.graph.read(recorded.squares).reshape(()))
         if not math.isfinite(squares):

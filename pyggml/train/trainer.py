@@ -3,70 +3,69 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..device import device as find_device
-from ..errors import FormatError
-from ..optim.schedules import warmup_cosine
+from ..models import LanguageModel
+from ..optim import EMA, ReduceOnPlateau
 from ..random import random_generator
+from ..roofline import measure_peaks
+from .batches import Batch, spec_of
+from .best import BEST, keep_best
 from .callbacks import Callback
-from .checkpoint import Checkpoint, TrainState, latest_checkpoint, load_checkpoint, save_checkpoint
-from .config import ConfigError, TrainConfig
-from .evaluate import eval_batches, evaluate
+from .checkpoint import TrainState, latest_checkpoint, load_checkpoint, save_checkpoint
+from .config import TrainConfig
+from .diagnose import TrainingError, diverged, find_cause
+from .efficiency import flops_per_token, memory_in_use
+from .evaluate import eval_batches, evaluate, read_sets
 from .interrupt import InterruptGuard, TrainingInterrupted
+from .lengths import DEFAULT_STEPS, default_schedule, interval
+from .limit import fit_memory, must_fit
 from .metrics import EvalMetrics, StepMetrics
 from .plan import MemoryPlan
-from .step import Batch, NonFiniteError, TrainStep
+from .restore import EMA_KEY, restore
+from .result import FitResult
+from .step import LossFunction, NonFiniteError, TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
-DEFAULT_STEPS = 1000
 _SPEED_STEPS = 20
 
 
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message says whether the parameters are still good."""
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """How a training ended.
-
-    Args:
-        step: optimizer steps done.
-        loss: mean training loss of the last step, or None when none was left to do.
-        validation: the last evaluation, or None.
-        checkpoint: the last checkpoint, or None.
-        elapsed_s: seconds of training since the run began.
-    """
-
-    step: int
-    loss: float | None
-    validation: EvalMetrics | None
-    checkpoint: Path | None
-    elapsed_s: float
-
-
 class Trainer:
-    """Trains a language model.
+    """Trains a language model, or another model that has a loss or gives logits of classes.
 
     Args:
         model: the model.
         optimizer: over its parameters.
         loader: endless training batches (x, y), with `state_dict` and `load_state_dict`.
-        validation: tokens to evaluate on, a dataset with `ids`, or None.
+        validation: tokens to evaluate on, a dataset with `ids`, a loader with `once()`, several of
+            these by name, or None. The first decides what is best and when to stop early.
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
         checkpoint_dir: folder of the checkpoints; None keeps none.
         callbacks: what looks on.
-        schedule: step -> learning rate; None takes warm-up and cosine from the configuration.
+        schedule: step -> learning rate; None takes the configuration's.
         data: fingerprint of the training tokens, kept in the checkpoints.
+        token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
+            per byte.
+        loss: the summed loss of a batch; None as `TrainStep` chooses.
+
+    Attributes:
+        step: optimizer steps done.
+        best: step and loss of the best evaluation, and evaluations since; None before the first.
+        evaluations: the last one of each set.
+        scaler: the loss scaling of precision f16, or None.
+        ema: the running average of the weights, or None.
 
     Raises:
         ValueError: a part does not fit another.
@@ -90,6 +89,8 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         schedule: Callable[[int], float] | None = None,
         data: dict[str, Any] | None = None,
+        token_bytes: np.ndarray | None = None,
+        loss: LossFunction | None = None,
     ):
         self.config = config or TrainConfig()
         if optimizer.fused_update != self.config.fused_update:
@@ -98,6 +99,8 @@ class Trainer:
                 f"got {optimizer.fused_update} and {self.config.fused_update}"
             )
         self.model = model
+        if self.config.checkpointing not in (None, "auto"):
+            model.checkpointing = self.config.checkpointing
         self.optimizer = optimizer
         self.loader = loader
         self.callbacks = list(callbacks)
@@ -110,27 +113,47 @@ class Trainer:
         self.elapsed_s = 0.0
         self.best: dict[str, Any] | None = None
         self.last_checkpoint: Path | None = None
-        self.last_evaluation: EvalMetrics | None = None
+        self.best_checkpoint: Path | None = None
+        self.evaluations: dict[str, EvalMetrics] = {}
+        self.token_bytes = token_bytes
         self._free_bytes = _free_memory(model)
-        self._validation = None if validation is None else np.asarray(_ids(validation))
+        self._sets = read_sets(validation)
+        self._device = find_device(model.parameters()[0].device)
+        self._peak_flop_s: float | None = None
+        self.ema = EMA(model, self.config.ema) if self.config.ema else None
         self._batches: Iterator[Batch] | None = None
         self._train_step = TrainStep(
             model,
             optimizer,
             clip=self.config.clip,
+            loss=loss,
             seed=self.config.seed,
             precision=self.config.precision,
+            clip_value=self.config.clip_value,
         )
+        self.scaler = self._train_step.scaler
+        self.memory: MemoryPlan | None = None
 
     @property
     def eval_every(self) -> int:
         """Steps between evaluations; 0 evaluates at the end only."""
-        return _interval(self.config.eval_every, self.total_steps, 10)
+        return interval(self.config.eval_every, self.total_steps, 10)
 
     @property
     def save_every(self) -> int:
         """Steps between checkpoints; 0 saves at the end only."""
-        return _interval(self.config.save_every, self.total_steps, 5)
+        return interval(self.config.save_every, self.total_steps, 5)
+
+    @property
+    def last_evaluation(self) -> EvalMetrics | None:
+        """The last evaluation of the first set."""
+        return self.evaluations.get(next(iter(self._sets), ""))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the validation loss has not fallen for as many evaluations as the patience."""
+        stale = 0 if self.best is None else self.best.get("stale", 0)
+        return 0 < self.config.patience <= stale
 
     @property
     def seq_len(self) -> int:
@@ -140,21 +163,39 @@ class Trainer:
     def plan(self) -> MemoryPlan:
         """Record and plan the graphs, and tell what memory the run takes.
 
+        The activations are those of batches like the first; others have graphs of their own. With a
+        `memory_limit`, or checkpointing `auto`, this chooses as few blocks to compute twice
+        as the limit takes.
+
         Returns:
-            Bytes by kind; `check()` on it refuses what does not fit.
+            Bytes by kind; `check()` on it refuses what the device has no room for.
+
+        Raises:
+            OutOfMemoryError: nothing fits into the limit.
         """
-        shape = (self.loader.batch_size, self.seq_len)
-        activations = self._train_step.record(shape).memory_bytes
-        if self._validation is not None:
-            x, _ = next(self._eval_batches())
-            activations += self._train_step.record(x.shape, gradients=False).memory_bytes
+        if self.memory is None or not must_fit(self.config):
+            self.memory = fit_memory(
+                self.model, self.config, self._plan, self._train_step.forget, self._free_bytes
+            )
+        return self.memory
+
+    def _plan(self) -> MemoryPlan:
+        """What memory the run takes as the model is now."""
+        if hasattr(self.loader, "once"):
+            first = next(iter(self.loader.once()))
+        else:
+            first = (self.loader.batch_size, self.seq_len)
+        activations = self._train_step.record(first).memory_bytes
+        firsts = [next(self._eval_batches(name)) for name in self._sets]
+        for batch in {spec_of(batch): batch for batch in firsts}.values():
+            activations += self._train_step.record(batch, gradients=False).memory_bytes
         parameters = sum(p.nbytes for p in self.model.parameters())
         return MemoryPlan(
             parameters,
             self.optimizer.grad_nbytes,
-            self.optimizer.nbytes,
+            self.optimizer.nbytes + (0 if self.ema is None else self.ema.nbytes),
             activations,
-            self.model.parameters()[0].device.name,
+            self._device.name,
             self._free_bytes,
         )
 
@@ -171,25 +212,42 @@ class Trainer:
             CheckpointError: a checkpoint could not be written.
             MetricsError: the file of a `MetricsWriter` could not be written.
         """
+        if self.memory is None and must_fit(self.config):
+            self.plan()
+        if self.config.mfu and self._peak_flop_s is None:
+            if not isinstance(self.model, LanguageModel):
+                raise ValueError("Trainer: mfu is for language models; leave it out")
+            self._peak_flop_s = measure_peaks(self._device).flop_s
         loss: float | None = None
         recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         with InterruptGuard(self._interrupted) as guard:
-            self._tell("on_start")
+            self.tell("on_start")
             self._batches = iter(self.loader)
             try:
-                if self.step == self.total_steps and self._validation is not None:
+                if self.step == self.total_steps and self._sets:
                     self.evaluate(stop=lambda: guard.requested)
-                while self.step < self.total_steps and not guard.requested:
+                while not self.is_done and not guard.requested:
                     loss = self._one_step(recent)
                     self._after_step(guard)
             finally:
                 self._batches = None
-                self._tell("on_end")
+                self.tell("on_end")
             if guard.requested:
                 raise TrainingInterrupted(self.step, self.last_checkpoint, guard.signum)
         return FitResult(
-            self.step, loss, self.last_evaluation, self.last_checkpoint, self.elapsed_s
+            self.step,
+            loss,
+            self.last_evaluation,
+            self.last_checkpoint,
+            self.elapsed_s,
+            self.step < self.total_steps,
+            self.best_checkpoint,
         )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to train."""
+        return self.step >= self.total_steps or self.is_stale
 
     def _one_step(self, recent: deque[tuple[float, int]]) -> float:
         """One optimizer step, measured."""
@@ -197,11 +255,15 @@ class Trainer:
         lr = self.schedule(self.step)
         assert self._batches is not None
         batches = [next(self._batches) for _ in range(self.config.accumulate)]
+        waited = time.perf_counter() - began
         self._train_step.runs = self.step * self.config.accumulate
+        scale = None if self.scaler is None else self.scaler.scale
         try:
             result = self._train_step(batches, lr)
         except NonFiniteError as error:
-            raise TrainingError(self._diverged(error)) from error
+            raise TrainingError(self._explain(error, batches)) from error
+        if self.ema is not None and not result.skipped:
+            self.ema.update()
         took = time.perf_counter() - began
         self.step += 1
         self.tokens += result.tokens
@@ -209,63 +271,134 @@ class Trainer:
         recent.append((took, result.tokens))
         speed = sum(n for _, n in recent) / max(sum(t for t, _ in recent), 1e-9)
         metrics = StepMetrics(
-            self.step, result.loss, lr, result.grad_norm, self.tokens, speed, self.elapsed_s
+            self.step,
+            result.loss,
+            lr,
+            result.grad_norm,
+            self.tokens,
+            speed,
+            self.elapsed_s,
+            waited,
+            memory_in_use(self._device),
+            self._mfu(speed),
+            scale,
+            None if self.scaler is None else self.scaler.skipped,
         )
-        self._tell("on_step", metrics)
+        self.tell("on_step", metrics)
         return result.loss
 
     def _after_step(self, guard: InterruptGuard) -> None:
         """Evaluate and save when it is time."""
-        last = self.step == self.total_steps
         due = self.eval_every and self.step % self.eval_every == 0
-        if self._validation is not None and (last or due) and not guard.requested:
-            self.evaluate(stop=lambda: guard.requested)
+        if self._sets and (self.is_done or due) and not guard.requested:
+            done = self.evaluate(stop=lambda: guard.requested)
+            if done is not None and isinstance(self.schedule, ReduceOnPlateau):
+                self.schedule.update(done.loss)
+            if done is not None and self.best is not None and self.best["step"] < self.step:
+                self.best = {**self.best, "stale": self.best.get("stale", 0) + 1}
+        improved = self.best is not None and self.best["step"] == self.step
         due = self.save_every and self.step % self.save_every == 0
-        if self.checkpoint_dir is not None and (last or due or guard.requested):
-            self.save()
+        saved = None
+        if self.checkpoint_dir is not None and (self.is_done or due or guard.requested):
+            saved = self.save()
+        if self.checkpoint_dir is not None and improved and self.config.keep_best:
+            self._save_best(saved)
 
-    def _diverged(self, error: NonFiniteError) -> str:
-        """The message of a run that cannot go on."""
-        if self.last_checkpoint is not None:
-            where = f"the last checkpoint is {self.last_checkpoint}"
-        else:
-            where = "there is no checkpoint yet"
-        state = f"the parameters are those of step {self.step}"
-        if error.spoiled:
-            state = "the parameters are spoiled, as --fused-update had changed them by then"
-        clip = "run without --fused-update and with --clip 1"
-        if not self.config.fused_update:
-            clip = "lower --clip"
-        return (
-            f"train: {error} at step {self.step + 1}; {state}, {where}: "
-            f"lower --lr {self.config.lr:g}, lengthen --warmup, or {clip}"
-        )
+    def _mfu(self, tokens_per_s: float) -> float | None:
+        """The share of the measured peak that the model's products need."""
+        if self._peak_flop_s is None:
+            return None
+        return flops_per_token(self.model, self.seq_len) * tokens_per_s / self._peak_flop_s
+
+    def _explain(self, error: NonFiniteError, batches: list[Batch]) -> str:
+        """The message of a run that cannot go on, with the op that began it."""
+        cause = None
+        if not error.spoiled:
+            runs = self.step * self.config.accumulate
+            cause = find_cause(self._train_step, batches, runs)
+        return diverged(error, self.config, self.step, self.last_checkpoint, cause)
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> EvalMetrics | None:
-        """Loss and perplexity on the validation tokens.
+        """Loss, perplexity and scores on every set of validation tokens.
 
         Args:
             stop: asked before each batch; when it says yes, there is no result.
 
+        Returns:
+            What was measured on the first set; `evaluations` has the others.
+
         Raises:
             ValueError: the trainer has no validation tokens.
         """
-        if self._validation is None:
+        if not self._sets:
             raise ValueError("Trainer.evaluate: validation tokens are needed; got none")
-        self._tell("on_evaluation_start")
-        metrics = evaluate(self.model, self._eval_batches(), self._train_step, self.step, stop)
-        if metrics is not None:
-            self.last_evaluation = metrics
-            if self.best is None or metrics.loss < self.best["loss"]:
-                self.best = {"step": self.step, "loss": metrics.loss}
-            self._tell("on_evaluation", metrics)
-        return metrics
+        self.tell("on_evaluation_start")
+        found = []
+        with self.averaged():
+            for name in self._sets:
+                metrics = evaluate(
+                    self.model,
+                    self._eval_batches(name),
+                    self._train_step,
+                    self.step,
+                    stop,
+                    self.config.scores,
+                    self.token_bytes,
+                    name,
+                )
+                if metrics is None:
+                    return None
+                found.append(metrics)
+        self.evaluations = {metrics.name: metrics for metrics in found}
+        loss, bar = found[0].loss, math.inf
+        if self.best is not None:
+            bar = self.best["loss"] - self.config.min_delta
+        if loss < bar:  # a NaN is not
+            self.best = {"step": self.step, "loss": loss, "stale": 0}
+        for metrics in found:
+            self.tell("on_evaluation", metrics)
+        return found[0]
 
-    def _eval_batches(self) -> Iterator[Batch]:
-        assert self._validation is not None
-        return eval_batches(
-            self._validation, self.seq_len, self.loader.batch_size, self.config.eval_batches
+    def averaged(self) -> AbstractContextManager[None]:
+        """Lend the model the average of its weights for a block, where one is kept."""
+        return nullcontext() if self.ema is None else self.ema.applied()
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state, with that of the average."""
+        state: dict[str, Any] = dict(self.optimizer.state_dict())
+        return state if self.ema is None else {**state, EMA_KEY: self.ema.state_dict()}
+
+    def _eval_batches(self, name: str) -> Iterator[Batch]:
+        """The batches of a set; those of a loader come as it gives them."""
+        of, most = self._sets[name], self.config.eval_batches
+        if hasattr(of, "once"):
+            return islice(of.once(), most)
+        return eval_batches(of, self.seq_len, self.loader.batch_size, most)
+
+    def _state(self) -> TrainState:
+        """Where the run stands, apart from its arrays."""
+        return TrainState(
+            self.step,
+            self.total_steps,
+            self.tokens,
+            self.elapsed_s,
+            self.loader.state_dict(),
+            {"generator": random_generator().bit_generator.state},
+            self.config.to_dict(),
+            self.best,
+            self.data,
+            None if self.scaler is None else self.scaler.state_dict(),
+            self.schedule.state_dict() if isinstance(self.schedule, ReduceOnPlateau) else None,
         )
+
+    def _save_best(self, saved: Path | None) -> None:
+        """Keep the checkpoint of this step apart."""
+        assert self.checkpoint_dir is not None
+        model = {} if saved else self.model.state_dict()
+        optimizer = {} if saved else self._optimizer_state()
+        path = keep_best(self.checkpoint_dir, self._state(), model, optimizer, saved)
+        self.best_checkpoint = path
+        self.tell("on_best", path)
 
     def save(self) -> Path:
         """Write a checkpoint.
@@ -276,26 +409,15 @@ class Trainer:
         """
         if self.checkpoint_dir is None:
             raise ValueError("Trainer.save: a checkpoint_dir is needed; got none")
-        state = TrainState(
-            self.step,
-            self.total_steps,
-            self.tokens,
-            self.elapsed_s,
-            self.loader.state_dict(),
-            {"generator": random_generator().bit_generator.state},
-            self.config.to_dict(),
-            self.best,
-            self.data,
-        )
         path = save_checkpoint(
             self.checkpoint_dir,
-            state,
+            self._state(),
             self.model.state_dict(),
-            self.optimizer.state_dict(),
+            self._optimizer_state(),
             self.config.keep,
         )
         self.last_checkpoint = path
-        self._tell("on_checkpoint", path)
+        self.tell("on_checkpoint", path)
         return path
 
     def resume(self, path: str | Path | None = None) -> int:
@@ -316,47 +438,21 @@ class Trainer:
             path = latest_checkpoint(self.checkpoint_dir)
             if path is None:
                 return 0
-        self._restore(load_checkpoint(path))
+        restore(self, load_checkpoint(path))
+        if self.checkpoint_dir is not None and (self.checkpoint_dir / BEST).is_dir():
+            self.best_checkpoint = self.checkpoint_dir / BEST
         return self.step
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """Take over everything a checkpoint holds."""
-        state, where = checkpoint.state, checkpoint.path
-        if state.data is not None and self.data is not None and state.data != self.data:
-            raise FormatError(
-                f"{where}: data must be that of the run, {state.data}; got {self.data}: "
-                "the text has changed since; put it back or start anew with --overwrite"
-            )
-        if state.step > self.total_steps:
-            raise FormatError(
-                f"{where}: step must not be beyond the run's {self.total_steps} steps; "
-                f"got {state.step}: give --steps {state.step} or more"
-            )
-        for what, load, values in (
-            ("model.safetensors", self.model.load_state_dict, checkpoint.model),
-            ("optimizer.safetensors", self.optimizer.load_state_dict, checkpoint.optimizer),
-            ("state.json: loader", self.loader.load_state_dict, state.loader),
-        ):
-            try:
-                load(values)
-            except (KeyError, ValueError, TypeError) as error:
-                reason = error.args[0] if error.args else error
-                raise FormatError(f"{where / what}: does not fit this run: {reason}") from error
-        try:
-            random_generator().bit_generator.state = state.rng["generator"]
-        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise FormatError(
-                f"{where / 'state.json'}: field 'rng' is not the state of a generator: {error}"
-            ) from error
-        self.step, self.tokens, self.elapsed_s = state.step, state.tokens, state.elapsed_s
-        self.best = state.best
-        self.last_checkpoint = where
-
     def _interrupted(self, signum: int) -> None:
-        self._tell("on_interrupt", signum)
+        self.tell("on_interrupt", signum)
 
-    def _tell(self, event: str, *details: Any) -> None:
-        """Call one method of every callback."""
+    def tell(self, event: str, *details: Any) -> None:
+        """Call one method of every callback.
+
+        Args:
+            event: name of the method.
+            details: what it takes after the trainer.
+        """
         for callback in self.callbacks:
             getattr(callback, event)(self, *details)
 
@@ -370,37 +466,8 @@ class Trainer:
             "elapsed_s": self.elapsed_s,
             "best": self.best,
             "validation": None if last is None else asdict(last),
+            "evaluations": {name: asdict(metrics) for name, metrics in self.evaluations.items()},
         }
-
-
-def default_schedule(config: TrainConfig, total_steps: int) -> Callable[[int], float]:
-    """Linear warm-up, then a cosine down to the lowest rate.
-
-    Args:
-        config: rates, and the length of the warm-up.
-        total_steps: steps of the whole run.
-
-    Raises:
-        ConfigError: the warm-up is longer than the run.
-    """
-    if config.warmup is not None and config.warmup > total_steps:
-        raise ConfigError(
-            f"--warmup must not exceed the run's {total_steps} steps; got {config.warmup}: "
-            "lower it, or give more --steps"
-        )
-    warmup = min(100, total_steps // 20) if config.warmup is None else config.warmup
-    min_lr = config.lr / 10 if config.min_lr is None else config.min_lr
-    return warmup_cosine(config.lr, warmup, total_steps, min_lr)
-
-
-def _interval(value: int | None, total_steps: int, parts: int) -> int:
-    """An interval in steps: as given, or so that the run has so many parts."""
-    return max(1, total_steps // parts) if value is None else value
-
-
-def _ids(validation: Any) -> Any:
-    """The tokens of a dataset, or the tokens themselves."""
-    return getattr(validation, "ids", validation)
 
 
 def _free_memory(model: Any) -> int | None:

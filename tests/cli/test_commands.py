@@ -38,9 +38,11 @@ def test_help_names_every_option(cli):
     assert code == 0
     for name in (
         "text tokenizer artifact-dir arch preset layers heads kv-heads embd ffn context seq-len "
-        "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip seed "
-        "precision checkpointing fused-update threads device eval-every save-every keep resume "
-        "overwrite val-fraction"
+        "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip "
+        "clip-value seed precision checkpointing memory-limit fused-update threads device "
+        "eval-every save-every keep resume overwrite val-fraction patience min-delta keep-best "
+        "eval-text scores mfu sample-every tensorboard wandb "
+        "ema optimizer optimizer-options schedule schedule-options config"
     ).split():
         assert f"--{name}" in out, name
 
@@ -76,7 +78,7 @@ def test_every_option_is_a_field_and_every_field_an_option():
     from pyggml.cli.train_llm import train_llm
     from pyggml.train import TrainConfig
 
-    options = set(inspect.signature(train_llm).parameters) - {"resume", "overwrite"}
+    options = set(inspect.signature(train_llm).parameters) - {"config", "resume", "overwrite"}
     assert options == set(TrainConfig.__dataclass_fields__)
 
 
@@ -150,6 +152,12 @@ def test_eval(trained, text_file, cli):
     assert values["tokens"] == text_file.stat().st_size  # every character, and the end of text
     assert float(found["loss"]) == pytest.approx(values["loss"], abs=1e-4)
     assert values["perplexity"] == pytest.approx(math.exp(values["loss"]))
+    assert 0 < values["bits_per_byte"] < values["loss"] / math.log(2) * 1.1
+    code, out, _ = cli(*base, "--json", "--scores", "accuracy", "--scores", "top3")
+    assert 0 <= json.loads(out)["accuracy"] <= json.loads(out)["top3"] <= 1
+    code, _, err = cli(*base, "--scores", "best")
+    assert code == 2
+    assert "a score must be accuracy" in err
     code, out, _ = cli(*base, "--json", "--seq-len", 1)
     assert json.loads(out)["loss"] != values["loss"]
 
@@ -199,3 +207,28 @@ def test_importing_pyggml_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_lr_find(tmp_path, text_file, cli):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'tokenizer = "chars"\nlayers = 1\nheads = 2\nembd = 16\nseq-len = 16\n'
+        f'artifact-dir = "{tmp_path / "run"}"\n'
+    )
+    base = ["lr-find", "--config", file, "--text", text_file, "--batch-size", 4, "--threads", 1]
+    code, out, err = cli(*base, "--tries", 30)
+    assert code == 0, err
+    assert re.search(r"suggested   --lr [\d.e-]+, where the loss falls fastest", out)
+    code, out, _ = cli(*base, "--tries", 30, "--json")
+    found = json.loads(out)
+    assert len(found["rates"]) == len(found["losses"]) <= 30
+    assert found["suggested"] in found["rates"]
+    assert not (tmp_path / "run").exists()
+    for more, words in (
+        (["--tries", 2], "steps must be an integer >= 5"),
+        (["--start", 2], "0 < start < end"),
+        (["--optimizer", "best"], "--optimizer must be one of"),
+    ):
+        code, _, err = cli(*base, *more)
+        assert code == 2, err
+        assert words in err

@@ -19,8 +19,10 @@ LOSS_MAX = 1.90
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
-@pytest.mark.parametrize("arch", ["gpt2", "llama"])
-def test_validation_loss(tmp_path, arch):
+@pytest.mark.parametrize(
+    ("arch", "precision"), [("gpt2", "f32"), ("gpt2", "bf16"), ("gpt2", "f16"), ("llama", "f32")]
+)
+def test_validation_loss(tmp_path, arch, precision):
     folder = tmp_path / "run"
     settings = (
         "--tokenizer chars --layers 4 --heads 4 --embd 128 --context 64 --batch-size 12 "
@@ -33,6 +35,8 @@ def test_validation_loss(tmp_path, arch):
         TEXT,
         "--arch",
         arch,
+        "--precision",
+        precision,
         "--artifact-dir",
         folder,
         *settings,

@@ -47,9 +47,11 @@ def test_artifact_content(trained):
     assert sorted(p.name for p in folder.iterdir()) == [
         "checkpoints",
         "config.json",
+        "config.toml",
         "loss.png",
         "metrics.jsonl",
         "model.gguf",
+        "report.html",
         "tokenizer.json",
     ]
     config = json.loads((folder / "config.json").read_text())
@@ -102,6 +104,22 @@ def test_updates_in_the_backward_keep_no_gradients(tmp_path, text_file, cli):
     assert "updates in the backward" in out
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert all(line["grad_norm"] > 0 for line in lines if line["kind"] == "train")
+
+
+def test_blocks_computed_twice_and_a_limit(tmp_path, text_file, cli):
+    base = ["train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", "--overwrite"]
+    for given, words in (
+        (["--checkpointing", *options()], ", every block computed twice"),
+        ([*options(), "--checkpointing"], ", every block computed twice"),
+        ([*options(layers=2), "--checkpointing", "2"], ", 1 block in 2 computed twice"),
+        ([*options(), "--memory-limit", "1GiB"], "seed 1\n"),
+    ):
+        code, out, err = cli(*base, *given)
+        assert code == 0, err
+        assert words in out, given
+    code, _, err = cli(*base, *options(), "--memory-limit", "1kB")
+    assert code == 1
+    assert "must fit into 1.0 kB" in err
 
 
 def test_without_validation(tmp_path, text_file, cli):
@@ -368,7 +386,8 @@ def test_full_disk(tmp_path, text_file):
     for words in ("step-000010 could not be written", "step-000005 is whole", "--resume"):
         assert words in done.stderr
     assert weights(folder) == before
-    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["latest", "step-000005"]
+    left = sorted(p.name for p in (folder / "checkpoints").iterdir())
+    assert left == ["best", "latest", "step-000005"]
     again = pyggml("train-llm", "--artifact-dir", folder, "--resume")
     assert again.returncode == 0, again.stderr
 
@@ -447,3 +466,37 @@ def test_a_full_disk_at_the_first_file_names_the_folder(trained, tmp_path):
     assert done.returncode == 1
     assert str(folder) in done.stderr
     assert json.loads((folder / "config.json").read_text())["arch"] == "llama"
+
+
+def test_a_file_of_options(tmp_path, text_file, cli):
+    """What a run leaves is given back; options beside it win."""
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f'text = ["{text_file}"]\ntokenizer = "chars"\nlayers = 1\nheads = 2\nembd = 16\n'
+        "seq-len = 16\nbatch-size = 4\nepochs = 9\nthreads = 1\nsample-tokens = 0\n"
+        'optimizer = "sgd"\nschedule = "constant"\n[optimizer-options]\nmomentum = 0.5\n'
+    )
+    base = ["train-llm", "--artifact-dir", tmp_path / "a"]
+    code, out, err = cli(*base, "--config", file, "--steps", 3, "--sample-every", 2,
+                         "--sample-tokens", 4, "--scores", "top2", "--eval-text",
+                         f"again={text_file}", "--keep-best")  # fmt: skip
+    assert code == 0, err
+    for words in ("3 steps of 4 × 16", "SGD, learning rate 0.002 to 0.002", "sample after step 2",
+                  "again loss ", "bits per byte ", "top2 "):  # fmt: skip
+        assert words in out, words
+    left = tmp_path / "a" / "config.toml"
+    assert "momentum = 0.5" in left.read_text()
+    assert "epochs" not in left.read_text()
+    code, _, err = cli("train-llm", "--config", left, "--artifact-dir", tmp_path / "b")
+    assert code == 0, err
+    files = [folder / "checkpoints" / "step-000003" / "model.safetensors"
+             for folder in (tmp_path / "a", tmp_path / "b")]  # fmt: skip
+    assert files[0].read_bytes() == files[1].read_bytes()
+    code, out, err = cli(
+        "report", "--artifact-dir", tmp_path / "b", "--output", tmp_path / "r.html"
+    )
+    assert code == 0, err
+    assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
+    code, _, err = cli(*base, "--config", tmp_path / "none.toml", "--overwrite")
+    assert code == 2
+    assert "cannot be read" in err

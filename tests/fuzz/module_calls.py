@@ -13,7 +13,7 @@ from draw import Draw, close, rough
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.nn import functional, init
+from pyggml.nn import functional, init, losses
 from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -228,6 +228,16 @@ def function_call(d: Draw) -> Call:
     elif name == "position_ids":
         n = _size(d, 1, 2, 33)
         calls[name] = (lambda: nn.position_ids(n), lambda: np.arange(n))
+    elif name == "segment_mask":
+        given_ids, at = d.ids(d.near((2, 5), 0.2), 3)
+        calls[name] = (
+            lambda: nn.segment_mask(given_ids),
+            lambda: np.where(
+                (at[:, None, :, None] == at[:, None, None]) & np.tri(at.shape[-1], dtype=bool),
+                0.0,
+                -np.inf,
+            ),
+        )
     elif name == "Parameter":
         given = d.odd() if d.chance(0.4) else d.array(d.near((2, 32)))
         calls[name] = (lambda: nn.Parameter(given), lambda: np.asarray(given))
@@ -262,8 +272,36 @@ def function_call(d: Draw) -> Call:
 
 FUNCTIONS = (
     *("layer_norm", "rms_norm", "linear", "attention", "flash_attention", "cross_entropy"),
-    *("cross_entropy", "causal_mask", "position_ids", "Parameter", "KVCache"),
+    *("cross_entropy", "causal_mask", "position_ids", "segment_mask", "Parameter", "KVCache"),
 )
+
+
+def loss_call(d: Draw) -> Call:
+    """A loss of tensors that mostly fit; compared in tests/nn/test_losses.py."""
+    name = d.pick(*LOSSES)
+    shape = (*d.pick((2,), (3, 4), ()), d.pick(1, 5))
+    lead = shape[:-1]
+    args: dict[str, Any] = {}
+    for p in inspect.signature(getattr(losses, name)).parameters.values():
+        if p.default is not inspect.Parameter.empty and d.chance(0.5):
+            continue
+        if d.chance(0.08):
+            args[p.name] = d.odd()
+        elif p.name in ("targets", "target") and d.chance(0.6):
+            args[p.name] = d.ids(d.near(lead, 0.1), shape[-1])[0]
+        elif "Tensor" in str(p.annotation):
+            of = shape[-1:] if "weight" in p.name and d.chance(0.7) else shape
+            args[p.name] = d.tensor(d.near(of, 0.1))[0]
+        elif "str" in str(p.annotation):
+            args[p.name] = d.pick("mean", "sum", "none", "batchmean")
+        elif "bool" in str(p.annotation):
+            args[p.name] = d.chance(0.5)
+        else:
+            args[p.name] = d.pick(0.1, 0.0, 1.0, -100, 2)
+    return f"{name} {args!r}", lambda: getattr(losses, name)(**args), no_check
+
+
+LOSSES = tuple(n for n in losses.__all__ if n.islower())
 
 
 def number_call(d: Draw) -> Call:
@@ -278,6 +316,10 @@ def number_call(d: Draw) -> Call:
             good = (1, 2, 10, 100, 0)
         if name == "join":
             good = ([schedules.constant(1.0)] * 2, [3], [])
+        elif p.name in ("then", "schedule"):
+            good = (schedules.constant(1.0), schedules.linear(1.0, 0.0, 5))
+        elif "str" in str(p.annotation):
+            good = ("linear", "cosine", "sqrt", "min", "max", "rel")
         args.append(d.odd() if d.chance(0.2) else d.pick(*good))
     step: Any = d.odd() if d.chance(0.1) else d.pick(0, 1, 5, 1000)
     shape: Any = d.odd() if d.chance(0.2) else d.pick((3, 4), (2,), (1, 1), (2, 3, 4))
@@ -286,7 +328,8 @@ def number_call(d: Draw) -> Call:
         made = fn(*args)
         if where is init:
             return pg.tensor(made(shape))
-        return pg.tensor(float(made(step) if where is schedules else made))
+        takes_step = where is schedules or name == "ReduceOnPlateau"
+        return pg.tensor(float(made(step) if takes_step else made))
 
     return f"{where.__name__}.{name} {args!r} {step!r} {shape!r}", run, no_check
 
@@ -295,6 +338,7 @@ NUMBERS = (
     *((init, n) for n in init.__all__ if n not in ("Initializer", "empty_weights")),
     *((schedules, n) for n in schedules.__all__ if n != "Schedule"),
     (optim, "clip_factor"),
+    (optim, "ReduceOnPlateau"),
 )
 
 
@@ -342,8 +386,12 @@ def optimizer_call(d: Draw) -> Call:
         optimizer = getattr(optim, name)(params, lr=lr, weight_decay=decay)
         for g in grads:
             optimizer.zero_grad()
-            (p * pg.tensor(g)).sum().backward()
-            optimizer.step(clip=clip)
+            loss = (p * pg.tensor(g)).sum()
+            loss.backward()
+            if optimizer.needs_closure:
+                optimizer.step(loss.item, clip=clip)
+            else:
+                optimizer.step(clip=clip)
         if odd in ("state", "load"):
             state: dict[str, Any] = optimizer.state_dict()
             if odd == "load":
@@ -352,10 +400,11 @@ def optimizer_call(d: Draw) -> Call:
         return p
 
     def check(got: np.ndarray) -> bool | None:
-        if odd in ("groups", "odd", "frozen") or rough(start, *grads):
+        reference = OPTIMIZERS[name]
+        if reference is None or odd in ("groups", "odd", "frozen") or rough(start, *grads):
             return None
         limit = None if clip is None else float(clip)
-        want = OPTIMIZERS[name](start, grads, float(lr), float(decay), limit)
+        want = reference(start, grads, float(lr), float(decay), limit)
         # Where a gradient nearly vanishes, AdamW divides rounding by rounding.
         return got.shape == want.shape and close(got, want, True)
 
@@ -363,8 +412,13 @@ def optimizer_call(d: Draw) -> Call:
     return text, run, check
 
 
-OPTIMIZERS = {"SGD": np_sgd, "AdamW": np_adamw}
-CALLS = (module_call, module_call, function_call, number_call, optimizer_call)
+# The others are compared in tests/optim.
+OPTIMIZERS: dict[str, Callable[..., np.ndarray] | None] = {
+    **{kind.__name__: None for kind in optim.optimizers().values()},
+    "SGD": np_sgd,
+    "AdamW": np_adamw,
+}
+CALLS = (module_call, module_call, function_call, loss_call, number_call, optimizer_call)
 
 # Public names that are not called, and why.
 ELSEWHERE = {
@@ -372,6 +426,8 @@ ELSEWHERE = {
     "LayerCache": "made by KVCache",
     "Rope": "an argument of CausalSelfAttention",
     "functional": "a namespace",
+    "losses": "a namespace",
+    **{n: "calls the function of its name" for n in losses.__all__ if not n.islower()},
     "init": "a namespace",
     "schedules": "a namespace",
     "Initializer": "a type",
@@ -380,13 +436,20 @@ ELSEWHERE = {
     "empty_weights": "a context without arguments",
     "Group": "made by optimizers",
     "Optimizer": "a base class",
+    "optimizers": "takes nothing",
+    "schedule_functions": "takes nothing",
     "GradNorm": "made by optimizers",
-    "decay_groups": "reads a model, and takes nothing that could be wrong",
+    "ClipValue": "made by training steps",
+    **dict.fromkeys(
+        ("decay_groups", "param_groups", "muon_groups", "layerwise_lr", "EMA"), "reads a model"
+    ),
 }
 
 
 def drawn() -> list[str]:
-    return sorted({*MODULES, *FUNCTIONS, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE})
+    return sorted(
+        {*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE}
+    )
 
 
 def offered() -> list[str]:

@@ -180,3 +180,15 @@ def test_bad_calls_are_named():
         build("llama", "huge")
     with pytest.raises(TypeError, match="config must be a LlamaConfig; got GPT2Config"):
         build("llama", GPT2Config.preset("tiny"))
+
+
+@pytest.mark.parametrize("arch", TINY)
+def test_segments_are_refused_where_they_do_not_fit(arch):
+    model, ids = tiny(arch), pg.tensor(np.arange(14, dtype=np.int32).reshape(2, 7))
+    segments = pg.zeros((2, 7), "i32")
+    with pytest.raises(ValueError, match="give mask or segments, not both"):
+        model(ids, mask=pg.zeros((7, 7)), segments=segments)
+    with pytest.raises(pg.ShapeError, match=r"segments must be as ids, \(2, 7\); got \(7,\)"):
+        model(ids, segments=pg.zeros((7,), "i32"))
+    whole = model(ids, segments=segments).numpy()
+    np.testing.assert_array_equal(whole, model(ids).numpy())

@@ -128,3 +128,31 @@ def test_bad_calls_are_named():
         cache.update(
             pg.ones((1, 2, 2, 4)), pg.ones((1, 2, 2, 4)), pg.tensor(np.arange(2, dtype="i4")), 5
         )
+
+
+def test_segments_hide_other_documents():
+    segments = np.array([[0, 0, 1, 1, 1], [7, 2, 2, 2, 7]], np.int32)
+    mask = nn.segment_mask(pg.tensor(segments)).numpy()
+    same = segments[:, :, None] == segments[:, None, :]
+    want = np.where(same & np.tri(5, dtype=bool), 0.0, -np.inf)
+    np.testing.assert_array_equal(mask[:, 0], want)
+    half = nn.segment_mask(pg.tensor(segments), "f16")
+    assert half.dtype.name == "f16"
+    np.testing.assert_array_equal(half.numpy()[:, 0], want)
+    with pytest.raises(pg.ShapeError, match=r"must be \(B, T\); got \(5,\)"):
+        nn.segment_mask(pg.tensor(segments[0]))
+    with pytest.raises(pg.DTypeError, match="segments must be i32"):
+        nn.segment_mask(pg.tensor(segments.astype(np.float32)))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_positions_of_each_sequence(fused):
+    layer = nn.CausalSelfAttention(8, 2, 1, fused=fused, rope=nn.Rope())
+    x = draw(2, 5, 8)
+    positions = np.array([[0, 1, 2, 3, 4], [9, 3, 1, 0, 2]], np.int32)
+    together = layer(pg.tensor(x), positions=pg.tensor(positions)).numpy()
+    for row in range(2):
+        alone = layer(pg.tensor(x[row : row + 1]), positions=pg.tensor(positions[row])).numpy()
+        np.testing.assert_allclose(together[row], alone[0], rtol=1e-5, atol=1e-6)
+    with pytest.raises(pg.ShapeError, match=r"\(T,\) or \(B, T\) = \(2, 5\); got \(5, 2\)"):
+        layer(pg.tensor(x), positions=pg.tensor(positions.T.copy()))

@@ -7,27 +7,11 @@ import pytest
 import pyggml as pg
 from pyggml import nn, optim
 from pyggml._lib import lib
-from pyggml.optim import SGD, AdamW, clip_factor, decay_groups
+from pyggml.optim import SGD, AdamW, clip_factor, decay_groups, schedules
+
+from .cases import CASES, PLAIN
 
 SHAPES = [(3, 4), (5,), (1, 1), (2, 3, 7)]
-
-
-def adamw(w, g, state, t, lr, wd, betas=(0.8, 0.95), eps=1e-6):
-    m, v = state
-    m[...] = betas[0] * m + (1 - betas[0]) * g
-    v[...] = betas[1] * v + (1 - betas[1]) * g * g
-    root = np.sqrt(v / (1 - betas[1] ** t)) + eps
-    return w * (1 - lr * wd) - lr * (m / (1 - betas[0] ** t)) / root
-
-
-def sgd(w, g, state, t, lr, wd):
-    return w * (1 - lr * wd) - lr * g
-
-
-CASES = {
-    "AdamW": (AdamW, {"betas": (0.8, 0.95), "eps": 1e-6}, adamw, 2),
-    "SGD": (SGD, {}, sgd, 0),
-}
 
 
 def params(shapes=SHAPES, seed=0):
@@ -35,62 +19,137 @@ def params(shapes=SHAPES, seed=0):
     return [nn.Parameter(rng.standard_normal(s).astype(np.float32)) for s in shapes]
 
 
-def put(optimizer, grads):
-    for grad, value in zip(optimizer.grads.values(), grads, strict=True):
-        grad.copy_(value)
+def put(optimizer, grads, tensors=None):
+    """Write the gradients, of `tensors` in their order or of the optimizer's parameters."""
+    where = optimizer.params if tensors is None else tensors
+    for parameter, value in zip(where, grads, strict=True):
+        optimizer.grads[parameter].copy_(value)
 
 
-def test_every_optimizer_has_a_case():
+def test_every_optimizer_has_a_case_and_a_name():
     own = {
-        name
+        value
         for name in optim.__all__
-        if inspect.isclass(getattr(optim, name))
-        and issubclass(getattr(optim, name), optim.Optimizer)
+        if inspect.isclass(value := getattr(optim, name)) and issubclass(value, optim.Optimizer)
     }
-    assert own - {"Optimizer"} == set(CASES)
+    assert own - {optim.Optimizer} == {case.kind for case in CASES.values()}
+    assert own - {optim.Optimizer} == set(optim.optimizers().values())
+    assert all(name == kind.__name__.lower() for name, kind in optim.optimizers().items())
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("clip", [None, 1.5])
-def test_ten_steps_follow_the_formula(name, clip):
-    kind, extra, formula, n_state = CASES[name]
-    tensors = params()
-    want = [p.numpy().astype(np.float64) for p in tensors]
-    state = [[np.zeros_like(w) for _ in range(n_state)] for w in want]
+def make(case, tensors, decay=0.3, **more):
+    """The optimizer over two groups that differ in decay and rate."""
     groups = [
-        {"params": tensors[:2], "weight_decay": 0.3},
+        {"params": tensors[:2], "weight_decay": decay},
         {"params": tensors[2:], "lr_scale": 0.5},
     ]
-    optimizer = kind(groups, lr=0.1, weight_decay=0.0, **extra)
+    return case.kind(groups, **{"lr": 0.1, "weight_decay": 0.0, **case.options, **more})
+
+
+def ten_gradients():
+    """Small ones in between, which are not clipped."""
     rng = np.random.default_rng(1)
     for t in range(1, 11):
-        # Small steps in between are not clipped: both update graphs are exercised.
         size = 1.0 if t % 2 else 0.01
-        grads = [size * rng.standard_normal(p.shape).astype(np.float32) for p in tensors]
-        put(optimizer, grads)
+        yield t, [size * rng.standard_normal(s).astype(np.float32) for s in SHAPES]
+
+
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.formula])
+@pytest.mark.parametrize("clip", [None, 1.5])
+def test_ten_steps_follow_the_formula(name, clip):
+    case = CASES[name]
+    tensors = params()
+    optimizer = make(case, tensors)
+    want = {id(p): p.numpy().astype(np.float64) for p in tensors}
+    state = {id(p): {} for p in tensors}
+    for t, grads in ten_gradients():
+        put(optimizer, grads, tensors)
         lr = 0.1 / t
         norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads))
         assert optimizer.step(lr=lr, clip=clip) == pytest.approx(norm, rel=1e-5)
         factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
-        for i, g in enumerate(grads):
-            step_lr, wd = (lr, 0.3) if i < 2 else (lr * 0.5, 0.0)
-            want[i] = formula(want[i], g * factor, state[i], t, step_lr, wd)
-        for p, w in zip(tensors, want, strict=True):
-            np.testing.assert_allclose(p.numpy(), w, rtol=2e-5, atol=2e-6)
+        for i, (p, g) in enumerate(zip(tensors, grads, strict=True)):
+            rate, wd = (lr, 0.3) if i < 2 else (lr * 0.5, 0.0)
+            cut = g.astype(np.float64) * factor
+            want[id(p)] = case.formula(want[id(p)], cut, state[id(p)], t, rate, wd)
+            np.testing.assert_allclose(p.numpy(), want[id(p)], rtol=2e-5, atol=2e-6)
     assert optimizer.steps == 10
     assert optimizer.lr == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.torch])
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_ten_steps_are_pytorchs(name, decay):
+    torch = pytest.importorskip("torch")
+    case = CASES[name]
+    kind, options = case.torch
+    tensors = params()
+    optimizer = make(case, tensors, decay)
+    theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in tensors]
+    groups = [{"params": theirs[:2], "weight_decay": decay}, {"params": theirs[2:]}]
+    other = getattr(torch.optim, kind)(groups, lr=0.1, **{"weight_decay": 0.0, **options})
+    for t, grads in ten_gradients():
+        put(optimizer, grads, tensors)
+        optimizer.step(lr=0.1 / t)
+        for group, scale in zip(other.param_groups, (1.0, 0.5), strict=True):
+            group["lr"] = 0.1 / t * scale
+        for p, g in zip(theirs, grads, strict=True):
+            p.grad = torch.tensor(g)
+        other.step()
+    for p, q in zip(tensors, theirs, strict=True):
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def parabola(w):
+    return ((w - 3.0) * (w - 3.0)).sum()
+
+
+def rosenbrock(w):
+    x, y = w[:, 0:1], w[:, 1:2]
+    bend = y - x * x
+    return ((1.0 - x) * (1.0 - x) + 100.0 * (bend * bend)).sum()
+
+
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("function", "start", "goal", "tolerance"),
+    [(parabola, (-1.0, 5.0), (3.0, 3.0), 1e-2), (rosenbrock, (-0.5, 0.5), (1.0, 1.0), 0.1)],
+)
+def test_reaches_the_minimum(name, function, start, goal, tolerance):
+    case = CASES[name]
+    valley = function is rosenbrock
+    w = nn.Parameter(np.tile(np.float32(start), (case.rows, 1)))
+    options = case.options if case.search is None else case.search
+    optimizer = case.kind([w], **{**options, "weight_decay": 0.0})
+    loss = function(w)
+    graph = pg.Graph([loss], loss=loss, grads=optimizer.grads)
+    steps = case.steps if valley else 200
+    lr = schedules.linear(case.valley if valley else case.fall, 0.0, steps)
+
+    def gradients():
+        optimizer.zero_grad()
+        graph.run()
+        return float(graph.read(loss))
+
+    for step in range(steps):
+        if case.closure:
+            optimizer.step(gradients)
+        else:
+            gradients()
+            optimizer.step(lr=lr(step))
+    assert np.abs(w.numpy() - np.float32(goal)).max() < tolerance
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", PLAIN)
 def test_non_finite_gradients_change_nothing(name, bad):
     tensors = params()
-    optimizer = CASES[name][0](tensors, lr=0.1)
+    optimizer = CASES[name].kind(tensors, lr=0.1, **CASES[name].options)
     grads = [np.ones(p.shape, np.float32) for p in tensors]
-    put(optimizer, grads)
+    put(optimizer, grads, tensors)
     optimizer.step()
     grads[1][2] = bad
-    put(optimizer, grads)
+    put(optimizer, grads, tensors)
     weights, state = [p.numpy() for p in tensors], optimizer.state_dict()
     with pytest.raises(FloatingPointError, match="at step 2, no parameter was changed"):
         optimizer.step(lr=0.5, clip=1.0)
@@ -100,25 +159,73 @@ def test_non_finite_gradients_change_nothing(name, bad):
         np.testing.assert_array_equal(value, state[key])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", PLAIN)
 def test_a_restored_state_continues_with_the_same_bits(name):
-    kind = CASES[name][0]
+    kind, options = CASES[name].kind, CASES[name].options
     rng = np.random.default_rng(5)
     steps = [[rng.standard_normal(s).astype(np.float32) for s in SHAPES] for _ in range(6)]
     one = params()
-    straight = kind(one, lr=0.1)
+    straight = kind(one, lr=0.1, **options)
     for grads in steps[:3]:
-        put(straight, grads)
+        put(straight, grads, one)
         straight.step(clip=1.0)
     two = [nn.Parameter(p.numpy()) for p in one]
-    resumed = kind(two, lr=0.7)
+    resumed = kind(two, lr=0.7, **options)
     resumed.load_state_dict(straight.state_dict())
     for grads in steps[3:]:
-        for optimizer in (straight, resumed):
-            put(optimizer, grads)
+        for optimizer, tensors in ((straight, one), (resumed, two)):
+            put(optimizer, grads, tensors)
             optimizer.step(clip=1.0)
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if CASES[n].fuses])
+def test_updates_in_the_backward_give_the_same_bits(name):
+    case, found = CASES[name], []
+    for fused in (False, True):
+        w, b = params([(64, 48), (64,)])
+        options = {"lr": 0.1, "weight_decay": 0.1, **case.options}
+        optimizer = case.kind([w, b], **options, fused_update=fused)
+        x = pg.tensor(np.random.default_rng(2).standard_normal((5, 48)).astype(np.float32))
+        loss = (pg.ops.tanh(pg.ops.linear(x, w, b)) * 3.0).sum()
+        norms = []
+        if fused:
+            effects, squares = optimizer.recorded_update()
+            outputs = [loss, squares]
+            graph = pg.Graph(outputs, loss=loss, grads=optimizer.trained(), effects=effects)
+        else:
+            graph = pg.Graph([loss], loss=loss, grads=optimizer.grads)
+        for t in range(1, 5):
+            if fused:
+                with optimizer.updating(lr=0.1 / t):
+                    graph.run()
+                norms.append(float(graph.read(squares)) ** 0.5)
+            else:
+                optimizer.zero_grad()
+                graph.run()
+                norms.append(optimizer.step(lr=0.1 / t))
+        found.append((norms, [w.numpy(), b.numpy()], optimizer.state_dict()))
+    (norms, weights, state), (other_norms, others, other_state) = found
+    assert norms == pytest.approx(other_norms, rel=1e-7)
+    for a, b in zip([*weights, *state.values()], [*others, *other_state.values()], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", [SGD, optim.Adam, optim.RMSprop])
+def test_a_weight_decay_that_changes_later_is_used(kind):
+    """It is a part of the update where it is not zero."""
+    w, v = params([(3,), (3,)], 0), params([(3,), (3,)], 0)
+    options = {"momentum": 0.5} if kind is not optim.Adam else {}
+    one, two = kind(w, lr=0.1, **options), kind(v, lr=0.1, weight_decay=0.4, **options)
+    two.groups[0].weight_decay = 0.0
+    for decay in (0.0, 0.2, 0.4, 0.0):
+        one.groups[0].weight_decay = two.groups[0].weight_decay = decay
+        for optimizer in (one, two):
+            put(optimizer, [np.ones(3), -np.ones(3)])
+            optimizer.step()
+        np.testing.assert_array_equal(w[0].numpy(), v[0].numpy())
+    assert not np.array_equal(w[0].numpy(), params([(3,), (3,)], 0)[0].numpy())
 
 
 def test_state_dict_is_checked_before_anything_is_loaded():
@@ -232,10 +339,11 @@ def test_a_state_of_another_kind_changes_nothing() -> None:
     assert opt.steps == 0
 
 
-@pytest.mark.parametrize("make", [AdamW, SGD])
-def test_frozen_later_and_unfrozen(make):
+@pytest.mark.parametrize("name", PLAIN)
+def test_frozen_later_and_unfrozen(name):
     w, b = params([(3,), (3,)])
-    optimizer = make([w, b], lr=0.1, weight_decay=0.1)
+    case = CASES[name]
+    optimizer = case.kind([w, b], **{"lr": 0.1, "weight_decay": 0.1, **case.options})
     put(optimizer, [np.ones(3), np.ones(3)])
     assert optimizer.step() == pytest.approx(6**0.5)
     for frozen, free in ((w, b), (b, w)):
@@ -245,9 +353,9 @@ def test_frozen_later_and_unfrozen(make):
         assert optimizer.grad_norm() == optimizer.step(clip=0.5) == pytest.approx(3**0.5)
         np.testing.assert_array_equal(frozen.numpy(), before[0])
         assert (free.numpy() != before[1]).all()
-        name = optimizer.names[optimizer.params.index(frozen)]
+        own = optimizer.names[next(i for i, p in enumerate(optimizer.params) if p is frozen)]
         for key in state:
-            if key.startswith(f"{name}."):
+            if key.startswith(f"{own}."):
                 np.testing.assert_array_equal(optimizer.state_dict()[key], state[key])
         frozen.requires_grad = True
     assert optimizer.step() == pytest.approx(6**0.5)

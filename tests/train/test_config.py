@@ -62,6 +62,22 @@ BAD = [
     ({"heads": 4, "kv_heads": 3}, ["--kv-heads must divide --heads", "3", "4"]),
     ({"seq_len": 65, "context": 64}, ["--seq-len", "--context", "65", "64"]),
     ({"steps": 5, "warmup": 6}, ["--warmup", "--steps"]),
+    ({"ema": 1.0}, ["--ema", "below 1", "1.0", "--ema 0.999"]),
+    ({"clip_value": -1.0}, ["--clip-value", "-1.0", "0"]),
+    ({"checkpointing": "some"}, ["--checkpointing", "'some'", "--checkpointing all"]),
+    ({"checkpointing": -1}, ["--checkpointing", "-1"]),
+    ({"checkpointing": 1.5}, ["--checkpointing", "1.5"]),
+    ({"memory_limit": "much"}, ["--memory-limit", "'much'", "2GiB"]),
+    ({"memory_limit": 0}, ["--memory-limit", "above 0"]),
+    ({"precision": "f64"}, ["--precision", "f16", "f64"]),
+    (
+        {"fused_update": True, "clip": 0.0, "clip_value": 1.0},
+        ["--fused-update excludes --clip-value", "--clip-value 1"],
+    ),
+    (
+        {"fused_update": True, "clip": 0.0, "precision": "f16"},
+        ["--fused-update excludes --precision f16", "bf16"],
+    ),
     ({"fused_update": 1}, ["--fused-update", "on or off", "got 1"]),
     ({"fused_update": True}, ["--fused-update excludes --clip", "--clip 1", "--clip 0"]),
     (

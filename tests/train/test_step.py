@@ -6,7 +6,7 @@ import pytest
 
 from pyggml import GradientError, RecordingError
 from pyggml.data import IGNORE_INDEX
-from pyggml.optim import SGD, AdamW
+from pyggml.optim import LBFGS, SGD, AdamW
 from pyggml.train import NonFiniteError, TrainStep, eval_batches, evaluate
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same, tokens
@@ -180,6 +180,29 @@ def test_a_frozen_parameter_s_gradient_is_not_in_the_norm():
             model.parameters()[0].requires_grad = False
         norms.append(step([one]).grad_norm)
     assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_line_search(parts):
+    """L-BFGS sees one function in all its calls, dropout included."""
+    model = make_model()
+    optimizer = LBFGS(model.parameters(), lr=0.5, max_iter=4)
+    step = TrainStep(model, optimizer)
+    x, y = batch(4)
+    pieces = list(zip(np.split(x, parts), np.split(y, parts), strict=True))
+    losses = [step(pieces).loss for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    assert step.loss_sum((x, y))[0] / np.count_nonzero(y != IGNORE_INDEX) < losses[-1] < losses[0]
+    assert step.runs == 4 * parts
+    weight = model.parameters()[0]
+    weight.copy_(np.full(weight.shape, np.nan, np.float32))
+    before = model.state_dict()
+    with pytest.raises(NonFiniteError, match="finite"):
+        step(pieces)
+    assert same(model.state_dict(), before)
+    for options in ({"clip": 1.0}, {"clip_value": 1.0}, {"precision": "f16"}):
+        with pytest.raises(ValueError, match="line search needs the gradients as they are"):
+            TrainStep(model, optimizer, **options)
 
 
 def test_a_loss_that_reads_is_refused():

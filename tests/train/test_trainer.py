@@ -268,7 +268,7 @@ def test_plan_counts_every_kind(tmp_path):
 
 def test_without_validation_there_is_no_evaluation():
     trainer = make_trainer(steps=2)
-    trainer._validation = None
+    trainer._sets = {}
     assert trainer.fit().validation is None
     with pytest.raises(ValueError, match="validation tokens"):
         trainer.evaluate()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyggml.io import atomic, atomic_dir, atomic_path, atomic_write, clean_stale
+from pyggml import atomic
+from pyggml.io import atomic_dir, atomic_path, atomic_write, clean_stale
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX processes")
 

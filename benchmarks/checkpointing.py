@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""Memory and time of a training step by the blocks that are computed twice, and what plan() says.
+
+python benchmarks/checkpointing.py --every 0 2 1 --steps 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def _kib(name: str) -> int:
+    """A line of the process's status, in bytes."""
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"{_STATUS} does not tell {name}: this needs Linux")
+
+
+def measure(args: argparse.Namespace) -> dict[str, float]:
+    """One choice, in a process of its own."""
+    import pyggml as pg
+    from pyggml.models import GPT2, GPT2Config
+    from pyggml.optim import AdamW, decay_groups
+    from pyggml.train import TrainStep
+
+    if args.threads:
+        pg.set_threads(args.threads)
+    before = _kib("VmRSS")
+    model = GPT2(
+        GPT2Config(
+            args.vocab, context=args.seq, n_layer=args.layers, n_head=args.heads, n_embd=args.embd
+        )
+    )
+    model.checkpointing = args.every[0]
+    optimizer = AdamW(decay_groups(model, 0.1), lr=1e-4)
+    step = TrainStep(model, optimizer, clip=1.0)
+    activations = step.record((args.batch, args.seq)).memory_bytes
+    weights = sum(p.nbytes for p in model.parameters())
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, args.vocab, (args.batch, args.seq + 1)).astype(np.int32)
+    _CLEAR.write_text("5")  # the peak counts from here: making the weights had one of its own
+    times, losses = [], []
+    for _ in range(args.steps):
+        began = time.perf_counter()
+        losses.append(step([(ids[:, :-1], ids[:, 1:])]).loss)
+        times.append(time.perf_counter() - began)
+    planned = weights + optimizer.grad_nbytes + optimizer.nbytes + activations
+    measured = _kib("VmHWM") - before
+    return {
+        "every": args.every[0],
+        "activations": activations,
+        "planned": planned,
+        "measured": measured,
+        "ratio": measured / planned,
+        "step_s": statistics.median(times),
+        "loss": losses[-1],
+    }
+
+
+def main() -> int:
+    """Measure every choice, one process after another."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, nargs="+", default=[0, 2, 1], help="0: no block")
+    sizes = {"layers": 12, "embd": 768, "heads": 12, "vocab": 50257, "batch": 4, "seq": 256}
+    for name, value in {**sizes, "steps": 3, "threads": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.alone:
+        print(json.dumps(measure(args)))
+        return 0
+    if not args.json:
+        print("every  activations     planned    measured   ratio   step s       loss")
+    options = [f"--{name}={getattr(args, name)}" for name in (*sizes, "steps", "threads")]
+    for every in args.every:
+        command = [sys.executable, __file__, "--alone", "--every", str(every), *options]
+        found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        if args.json:
+            print(json.dumps(found))
+            continue
+        mb = [f"{found[name] / 1e6:>9.0f} MB" for name in ("activations", "planned", "measured")]
+        print(f"{every:>5}{''.join(mb)}{found['ratio']:>8.3f}{found['step_s']:>9.2f}", end="")
+        print(f"{found['loss']:>11.5f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

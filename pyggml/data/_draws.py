@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""Chance that is a function of the item: what is resumed draws what it would have drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["item_rng", "number_of", "virtual_items"]
+
+# What an item carries besides its number; with fewer than 2^31 items the product fits into int64.
+_DRAWS = 2**31
+
+
+def virtual_items(
+    items: np.ndarray, count: int, rng: np.random.Generator | None = None
+) -> np.ndarray:
+    """Items of an epoch, each with its own chance in it; without a generator always the same.
+
+    A loader's order follows from its seed and the epoch, and so does what is drawn for an item.
+    """
+    items = items.astype(np.int64)
+    return items if rng is None else items + count * rng.integers(1, _DRAWS, items.size)
+
+
+def number_of(item: int, count: int) -> int:
+    """The number of an item, without its chance."""
+    return int(item) % count
+
+
+def item_rng(item: int, count: int, stream: int = 0) -> np.random.Generator:
+    """The generator of an item in its epoch."""
+    draw, number = divmod(int(item), count)
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([draw, number, stream])))

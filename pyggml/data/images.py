@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: MIT
+"""Images with their classes: from folders, from arrays, in batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import FormatError, ShapeError
+from ._draws import item_rng, number_of, virtual_items
+from .batch import Batch
+from .tokens import IGNORE_INDEX
+from .transforms import ImageTransform, pillow
+
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "ArrayImages",
+    "ImageDataset",
+    "ImageFolder",
+    "ImageSource",
+    "class_weights",
+]
+
+_log = logging.getLogger("pyggml.data")
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+_NAMED = 20
+
+
+class ImageSource(Protocol):
+    """What an `ImageDataset` reads.
+
+    Attributes:
+        labels: class of each image, (N,).
+        classes: names of the classes.
+    """
+
+    labels: np.ndarray
+    classes: list[str]
+
+    def __len__(self) -> int:
+        """Number of images."""
+
+    def image(self, item: int) -> np.ndarray | None:
+        """An image (H, W, C) f32 from 0 to 1; None if it cannot be read."""
+
+
+class ImageFolder:
+    """Images in one folder per class; needs Pillow.
+
+    The class of `pets/cat/1.jpg` in the folder `pets` is "cat". Rotations that a camera noted are
+    applied; grey, palette and transparent images become what `channels` says, transparency on
+    white.
+
+    A file that cannot be read is left out and named in `skipped`, with the cause; so is one whose
+    header can be read and whose pixels cannot, when it is first needed.
+
+    Args:
+        path: folder of the classes' folders; hidden ones are left out.
+        channels: 3 for colour, 1 for grey.
+        check: "header" reads the beginning of each file now, "full" all pixels.
+
+    Attributes:
+        files: paths of the images, sorted.
+        labels: class of each, (N,) i32.
+        classes: names of the classes, sorted.
+        skipped: (path, cause) of what could not be read.
+
+    Raises:
+        FormatError: there is no such folder, it has no class, or a class has no image that can be
+            read.
+        ValueError: an option is out of range.
+        ImportError: Pillow is not there.
+
+    Example:
+        >>> pets = ImageFolder("pets/")  # doctest: +SKIP
+        >>> print(pets.report())  # doctest: +SKIP
+        412 images of 2 classes (cat 200, dog 212); 1 skipped: pets/cat/broken.jpg: ...
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], channels: int = 3, check: str = "header"
+    ) -> None:
+        pillow("ImageFolder")
+        if channels not in (1, 3):
+            raise ValueError(f"ImageFolder: channels must be 1 or 3; got {channels!r}")
+        if check not in ("header", "full"):
+            raise ValueError(f'ImageFolder: check must be "header" or "full"; got {check!r}')
+        self.path = Path(path)
+        self.channels = channels
+        self.skipped: list[tuple[Path, str]] = []
+        if not self.path.is_dir():
+            raise FormatError(f"ImageFolder: {self.path}: no such folder")
+        folders = sorted(p for p in self.path.iterdir() if p.is_dir() and p.name[0] != ".")
+        self.classes = [folder.name for folder in folders]
+        if not self.classes:
+            raise FormatError(
+                f"ImageFolder: {self.path}: must hold one folder for each class; got none"
+            )
+        self.files: list[Path] = []
+        labels: list[int] = []
+        for label, folder in enumerate(folders):
+            good = [file for file in _image_files(folder) if self._check(file, check == "full")]
+            if not good:
+                raise FormatError(
+                    f"ImageFolder: {folder}: a class must have an image that can be read"
+                    f" ({', '.join(IMAGE_SUFFIXES)}); got none; {len(self.skipped)} skipped"
+                    + "".join(f"; {file.name}: {cause}" for file, cause in self.skipped[:1])
+                )
+            self.files += good
+            labels += [label] * len(good)
+        self.labels = np.array(labels, np.int32)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.files)
+
+    def image(self, item: int) -> np.ndarray | None:
+        """Read an image (H, W, C) f32 from 0 to 1; None, and an entry in `skipped`, if it fails."""
+        file = self.files[item]
+        try:
+            return _read(file, self.channels)
+        except Exception as error:  # noqa: BLE001 - decoders raise anything
+            self._skip(file, error)
+            return None
+
+    def report(self) -> str:
+        """Tell how many images there are, and what was left out and why."""
+        counts = np.bincount(self.labels, minlength=len(self.classes))
+        each = ", ".join(f"{name} {n}" for name, n in zip(self.classes, counts, strict=True))
+        text = f"{len(self)} images of {len(self.classes)} classes ({each});"
+        text += f" {len(self.skipped)} skipped"
+        named = [f"{file}: {cause}" for file, cause in self.skipped[:_NAMED]]
+        more = len(self.skipped) - len(named)
+        return "\n  ".join(
+            [text + (":" if named else ""), *named, *[f"and {more} more"] * (more > 0)]
+        )
+
+    def _check(self, file: Path, full: bool) -> bool:
+        """Whether a file can be read; if not, it is noted."""
+        try:
+            if full:
+                _read(file, self.channels)
+            else:
+                with pillow("ImageFolder").Image.open(file) as image:
+                    image.verify()
+        except Exception as error:  # noqa: BLE001 - decoders raise anything
+            self._skip(file, error)
+            return False
+        return True
+
+    def _skip(self, file: Path, error: Exception) -> None:
+        if all(file != known for known, _ in self.skipped):
+            cause = str(error).replace(str(file), file.name) or type(error).__name__
+            self.skipped.append((file, cause))
+            _log.warning("ImageFolder: %s is left out: %s", file, cause)
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """The images of a folder and those below, sorted, hidden ones left out."""
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [
+            Path(parent, name)
+            for name in names
+            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+        ]
+    return sorted(found)
+
+
+def _read(file: Path, channels: int) -> np.ndarray:
+    """Decode, turn as the camera was held, and convert."""
+    library = pillow("ImageFolder")
+    with library.Image.open(file) as opened:
+        image = library.ImageOps.exif_transpose(opened)
+        if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them
+            grey = np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)
+            return np.repeat(grey[:, :, None], channels, axis=2)
+        if image.mode == "F":
+            raise ValueError("floating pixels have no known range; save it as PNG or JPEG")
+        if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+            image = image.convert("RGBA")
+            white = library.Image.new("RGBA", image.size, (255, 255, 255, 255))
+            image = library.Image.alpha_composite(white, image)
+        array = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.float32) / 255.0
+    return array.reshape(*array.shape[:2], channels)
+
+
+class ArrayImages:
+    """Images in an array, which may be memory-mapped.
+
+    Args:
+        images: u8, from 0 to 255, or floats from 0 to 1.
+        labels: their classes, integers from 0.
+        classes: names of the classes; None names them by their numbers.
+
+    Shape:
+        images (N, H, W) or (N, H, W, C), labels (N,)
+
+    Raises:
+        ShapeError: the shapes do not fit.
+        ValueError: pixels are of another kind or out of range, or labels are not classes.
+
+    Example:
+        >>> source = ArrayImages(np.zeros((5, 8, 8, 3), np.uint8), [0, 1, 2, 1, 0])
+        >>> len(source), source.image(0).shape
+        (5, (8, 8, 3))
+    """
+
+    def __init__(
+        self, images: np.ndarray, labels: ArrayLike, classes: Sequence[str] | None = None
+    ) -> None:
+        self.images = np.asanyarray(images)
+        given = np.asarray(labels)
+        if self.images.ndim not in (3, 4) or given.shape != self.images.shape[:1]:
+            raise ShapeError(
+                "ArrayImages: needs images (N, H, W) or (N, H, W, C), labels (N,); got"
+                f" {self.images.shape}, {given.shape}"
+            )
+        if not self.images.size:
+            raise ShapeError(f"ArrayImages: needs images; got {self.images.shape}")
+        if self.images.dtype != np.uint8 and self.images.dtype.kind != "f":
+            raise ValueError(f"ArrayImages: images must be u8 or floats; got {self.images.dtype}")
+        if given.dtype.kind not in "iu" or given.min() < 0:
+            raise ValueError("ArrayImages: labels must be integers >= 0")
+        count = int(given.max()) + 1
+        self.classes = [str(n) for n in range(count)] if classes is None else list(classes)
+        if count > len(self.classes):
+            raise ValueError(
+                f"ArrayImages: labels must be below the {len(self.classes)} classes; got"
+                f" {count - 1}"
+            )
+        self.labels = given.astype(np.int32)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.images)
+
+    def image(self, item: int) -> np.ndarray:
+        """An image (H, W, C) f32 from 0 to 1."""
+        raw = np.asarray(self.images[item])
+        image = raw.astype(np.float32)
+        if raw.dtype == np.uint8:
+            image /= 255.0
+        elif not (image.min() >= 0.0 and image.max() <= 1.0):
+            raise ValueError(
+                f"ArrayImages: floats must be from 0 to 1; image {item} has {image.min()} to"
+                f" {image.max()}; divide by the largest, or give u8"
+            )
+        return image.reshape(*image.shape[:2], -1)
+
+
+def class_weights(labels: ArrayLike, classes: int | None = None) -> np.ndarray:
+    """Weights of classes by which each counts the same in a loss: N / (K · images of the class).
+
+    Args:
+        labels: class of each image.
+        classes: K; None is the highest label plus one.
+
+    Shape:
+        labels (N,) -> (K,) f32
+
+    Raises:
+        ValueError: labels are no classes, or a class has no image.
+
+    Example:
+        >>> class_weights([0, 0, 0, 1]).tolist()
+        [0.6666666865348816, 2.0]
+    """
+    array = np.asarray(labels)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
+        raise ValueError("class_weights: labels must be integers >= 0, at least one")
+    counts = np.bincount(array, minlength=classes or 0)
+    if classes is not None and counts.size > classes:
+        raise ValueError(
+            f"class_weights: labels must be below classes={classes}; got {array.max()}"
+        )
+    if not counts.all():
+        raise ValueError(f"class_weights: class {int(np.argmin(counts))} has no image")
+    return (array.size / (counts.size * counts)).astype(np.float32)
+
+
+class ImageDataset:
+    """Images, transformed anew in every epoch, in batches; give them to a `Loader`.
+
+    What is drawn follows from the loader's seed, the epoch and the item: a resumed run sees the
+    same. An image that cannot be read is a black one without target.
+
+    Args:
+        source: an `ImageFolder`, `ArrayImages` or one's own.
+        transforms: applied in order; images must come out in one shape.
+        mixup: above 0, each image is mixed with another, by a share drawn from Beta(mixup, mixup),
+            and so are their targets, which then are distributions.
+        weights: how often an image is drawn, relative to others; "balanced" draws each class as
+            often. An epoch is then as many draws as there are images.
+
+    Shape:
+        x (B, C, H, W) f32; y (B,) i32, or (B, K) f32 with mixup
+
+    Raises:
+        ValueError: mixup is negative, or weights are no weights.
+
+    Source: mixup: Zhang et al. 2017, arXiv:1710.09412.
+
+    Example:
+        >>> source = ArrayImages(np.zeros((6, 8, 8), np.uint8), [0, 1, 1, 1, 1, 1])
+        >>> data = ImageDataset(source, [RandomCrop(8, padding=1)], weights="balanced")
+        >>> x, y = data.batch(data.order(np.random.default_rng(0)))
+        >>> x.shape, y.dtype
+        ((6, 1, 8, 8), dtype('int32'))
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        transforms: Sequence[ImageTransform] = (),
+        *,
+        mixup: float = 0.0,
+        weights: ArrayLike | str | None = None,
+    ) -> None:
+        self.source = source
+        self.transforms = list(transforms)
+        if not 0 <= mixup < float("inf"):
+            raise ValueError(f"ImageDataset: mixup must be finite and >= 0; got {mixup!r}")
+        self.mixup = float(mixup)
+        if isinstance(weights, str):
+            if weights != "balanced":
+                raise ValueError(
+                    f'ImageDataset: weights must be "balanced" or numbers; got {weights!r}'
+                )
+            weights = class_weights(source.labels, len(source.classes))[source.labels]
+        self.weights = None if weights is None else np.asarray(weights, np.float64)
+        if self.weights is not None:
+            good = self.weights.shape == (len(source),) and np.isfinite(self.weights).all()
+            if not good or self.weights.min() < 0 or not self.weights.sum():
+                raise ValueError(
+                    f"ImageDataset: weights must be {len(source)} numbers >= 0, not all 0"
+                )
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.source)
+
+    def order(self, rng: np.random.Generator | None) -> np.ndarray:
+        """Items of an epoch with their chance in them; without a generator each once, the same."""
+        count = len(self)
+        if rng is None:
+            return virtual_items(np.arange(count), count)
+        if self.weights is None:
+            return virtual_items(rng.permutation(count), count, rng)
+        chosen = rng.choice(count, count, p=self.weights / self.weights.sum())
+        return virtual_items(chosen, count, rng)
+
+    def batch(self, items: np.ndarray) -> Batch:
+        """Read and transform images; see the class for the shapes."""
+        made = [self._item(int(item)) for item in np.asarray(items)]
+        shapes = {image.shape for image, _ in made if image is not None}
+        if len(shapes) > 1:
+            raise ShapeError(
+                f"ImageDataset: images of a batch must have one shape; got {sorted(shapes)};"
+                " end the transforms with a crop, or with Resize to (rows, columns)"
+            )
+        if not shapes:
+            raise FormatError(
+                "ImageDataset: a batch must have an image that can be read; got none of"
+                f" {len(made)}; see the source's report"
+            )
+        shape = shapes.pop()
+        images = [np.zeros(shape, np.float32) if image is None else image for image, _ in made]
+        x = np.ascontiguousarray(np.stack(images).transpose(0, 3, 1, 2), np.float32)
+        return Batch(x, np.stack([target for _, target in made]))
+
+    def _item(self, item: int) -> tuple[np.ndarray | None, np.ndarray]:
+        """An image and its target."""
+        count, classes = len(self), len(self.source.classes)
+        rng = item_rng(item, count)
+        number = number_of(item, count)
+        label = int(self.source.labels[number])
+        image = self._image(number, rng)
+        if not self.mixup:
+            return image, np.array(IGNORE_INDEX if image is None else label, np.int32)
+        other = int(rng.integers(0, count))
+        share = np.float32(rng.beta(self.mixup, self.mixup))
+        mate = self._image(other, rng)
+        target = np.zeros(classes, np.float32)
+        if image is None or mate is None:
+            return None, target
+        if image.shape != mate.shape:
+            raise ShapeError(
+                "ImageDataset: images that are mixed must have one shape; got"
+                f" {image.shape} and {mate.shape}; end the transforms with a crop"
+            )
+        target[label] += share
+        target[int(self.source.labels[other])] += 1 - share
+        return share * image + (1 - share) * mate, target
+
+    def _image(self, number: int, rng: np.random.Generator) -> np.ndarray | None:
+        """A transformed image, or None."""
+        image: Any = self.source.image(number)
+        for transform in self.transforms if image is not None else ():
+            image = transform(image, rng)
+        return None if image is None else np.asarray(image, np.float32)

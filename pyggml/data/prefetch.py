@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""Batches made in a thread of their own, so that a step need not wait for them."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["Prefetch"]
+
+# How often a waiting thread looks whether it should end.
+_LOOK_S = 0.05
+
+
+class _Done(Exception):
+    """The loader has ended."""
+
+
+class Prefetch:
+    """A loader whose next batches are made while the current one is used.
+
+    The batches, their order and the states are those of the loader: a run may be resumed with or
+    without prefetching. What the loader raises is raised by the step that would have used the
+    batch. The thread ends with `close`, at the end of a `with` block, or with the object.
+
+    Args:
+        loader: makes batches; nobody else may use it in the meantime.
+        depth: batches kept ready, >= 1.
+
+    Attributes:
+        loader: the loader.
+        wait_s: seconds that were spent waiting for batches.
+
+    Raises:
+        ValueError: depth is not a positive integer.
+
+    Example:
+        >>> dataset = TokenDataset(np.arange(101), seq_len=10)
+        >>> with Prefetch(Loader(dataset, batch_size=4)) as batches:
+        ...     x, y = next(batches)
+        >>> x.shape
+        (4, 10)
+    """
+
+    def __init__(self, loader: Any, depth: int = 2) -> None:
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"Prefetch: depth must be an integer >= 1; got {depth!r}")
+        self.loader = loader
+        self.depth = depth
+        self.wait_s = 0.0
+        self._state: dict[str, Any] = loader.state_dict()
+        self._thread: _Thread | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What a loader has else: `dataset`, `batch_size` and so on."""
+        if name.startswith("_") or name == "loader":
+            raise AttributeError(name)
+        if name in self._state:
+            return self._state[name]  # the loader's own are ahead
+        return getattr(self.loader, name)
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._thread is None:
+            self._thread = _Thread(self.loader, self.depth)
+            self._end = weakref.finalize(self, self._thread.end)
+        began = time.perf_counter()
+        try:
+            batch, state, error = self._thread.get()
+        finally:
+            self.wait_s += time.perf_counter() - began
+        if error is not None:
+            self._rewind()
+            if isinstance(error, _Done):
+                raise StopIteration
+            raise error
+        self._state = state
+        return batch
+
+    def once(self) -> Iterator[Any]:
+        """Go through one epoch, the first, without moving the loader; for evaluation."""
+        self._rewind()
+        result: Iterator[Any] = self.loader.once()
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the reader stands; batches that are only ready do not count."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where `state_dict` was taken; see the loader's.
+
+        Args:
+            state: what `state_dict` returned, of this or of the loader itself.
+
+        Raises:
+            ValueError: the loader refuses the state; all is then as it was.
+        """
+        self._rewind()
+        self.loader.load_state_dict(state)
+        self._state = self.loader.state_dict()
+
+    def close(self) -> None:
+        """End the thread; the loader then stands where the reader stood. May be called twice."""
+        self._rewind()
+
+    def __enter__(self) -> Prefetch:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _rewind(self) -> None:
+        """End the thread and forget what it made."""
+        if self._thread is not None:
+            self._end()
+            self._thread = None
+            self.loader.load_state_dict(self._state)
+
+
+class _Thread:
+    """The thread and its queue; knows nothing of the `Prefetch`, so that this can be dropped."""
+
+    def __init__(self, loader: Any, depth: int) -> None:
+        self._made: queue.Queue[tuple[Any, Any, BaseException | None]] = queue.Queue(depth)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=_run, args=(loader, self._made, self._stop), name="pyggml-prefetch", daemon=True
+        )
+        self._thread.start()
+
+    def get(self) -> tuple[Any, Any, BaseException | None]:
+        """The next batch, the state after it, and what went wrong."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._made.get(timeout=_LOOK_S)
+            if not self._thread.is_alive() and self._made.empty():
+                raise RuntimeError(
+                    "Prefetch: the thread that makes batches is gone; was the process forked?"
+                    " Make the Prefetch after forking"
+                )
+
+    def end(self) -> None:
+        """Let the thread end, and wait for it."""
+        self._stop.set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._made.get_nowait()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _run(loader: Any, made: queue.Queue[Any], stop: threading.Event) -> None:
+    """Make batches until told to stop, or until something goes wrong."""
+    error: BaseException | None = None
+    while not stop.is_set() and error is None:
+        batch = state = None
+        try:
+            batch = next(loader)
+            state = loader.state_dict()
+        except StopIteration:
+            error = _Done()
+        except BaseException as problem:  # noqa: BLE001 - whatever it is, the step shall raise it
+            error = problem
+        while not stop.is_set():
+            with contextlib.suppress(queue.Full):
+                made.put((batch, state, error), timeout=_LOOK_S)
+                break

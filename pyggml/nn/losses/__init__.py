@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""Losses: functions of tensors, and modules that keep their options."""
+
+from .contrastive import cosine_embedding_loss, info_nce
+from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
+from .modules import (
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    InfoNCE,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    SmoothL1Loss,
+    ZLoss,
+)
+from .regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss, square_error
+
+__all__ = [
+    "BCEWithLogitsLoss",
+    "CosineEmbeddingLoss",
+    "CrossEntropyLoss",
+    "HuberLoss",
+    "InfoNCE",
+    "KLDivLoss",
+    "L1Loss",
+    "MSELoss",
+    "SmoothL1Loss",
+    "ZLoss",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "huber_loss",
+    "info_nce",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "smooth_l1_loss",
+    "square_error",
+    "z_loss",
+]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""ReduceOnPlateau: a factor on a schedule that falls when a measure stops getting better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .groups import check_number
+from .schedules import Schedule, constant
+
+__all__ = ["ReduceOnPlateau"]
+
+_MODES = ("min", "max")
+_THRESHOLDS = ("rel", "abs")
+
+
+class ReduceOnPlateau:
+    """A schedule whose values shrink by `factor` when `update` sees no progress for long.
+
+    Args:
+        schedule: what the factor is for, or one number.
+        factor: by which the values are multiplied each time, in (0, 1).
+        patience: updates without progress that are borne, >= 0.
+        threshold: progress below this does not count, >= 0.
+        mode: "min" where less is better, or "max".
+        threshold_mode: "rel" counts the threshold as a fraction of the best, "abs" as it is.
+        cooldown: updates after a reduction during which none is counted, >= 0.
+        least: no value is reduced below it, >= 0.
+
+    Attributes:
+        scale: the factor at present, 1 at first.
+        best: the best measure so far.
+
+    Raises:
+        ValueError: a number is out of range, or an unknown mode.
+
+    Source: torch.optim.lr_scheduler.ReduceLROnPlateau.
+
+    Example:
+        >>> lr = ReduceOnPlateau(1.0, factor=0.5, patience=1)
+        >>> for loss in (3.0, 2.0, 2.0, 2.0):
+        ...     reduced = lr.update(loss)
+        >>> reduced, lr(4)
+        (True, 0.5)
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule | float,
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        mode: str = "min",
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        least: float = 0.0,
+    ) -> None:
+        who = "ReduceOnPlateau"
+        self._schedule = (
+            schedule if callable(schedule) else constant(check_number(who, "schedule", schedule))
+        )
+        self.factor = check_number(who, "factor", factor, below=1.0)
+        if self.factor == 0:
+            raise ValueError(f"{who}: factor must be in (0, 1); got 0")
+        self.patience, self.cooldown = patience, cooldown
+        for name, value in (("patience", patience), ("cooldown", cooldown)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"{who}: {name} must be an integer >= 0; got {value!r}")
+        self.threshold = check_number(who, "threshold", threshold)
+        if mode not in _MODES or threshold_mode not in _THRESHOLDS:
+            raise ValueError(
+                f"{who}: mode must be min or max, and threshold_mode rel or abs; "
+                f"got {mode!r} and {threshold_mode!r}"
+            )
+        self.mode, self.threshold_mode = mode, threshold_mode
+        self.least = check_number(who, "least", least)
+        self.scale = 1.0
+        self.best = math.inf if mode == "min" else -math.inf
+        self._bad = 0
+        self._cooling = 0
+
+    def __call__(self, step: int) -> float:
+        """The value at a step."""
+        value = self._schedule(step)
+        return max(value * self.scale, min(value, self.least))
+
+    def update(self, measure: float) -> bool:
+        """Take note of a measure, of an evaluation say; returns whether the values were reduced.
+
+        Args:
+            measure: a NaN counts as no progress.
+        """
+        measure = float(measure)
+        if self._is_better(measure):
+            self.best = measure
+            self._bad = 0
+        else:
+            self._bad += 1
+        if self._cooling > 0:
+            self._cooling -= 1
+            self._bad = 0
+        if self._bad <= self.patience:
+            return False
+        self.scale *= self.factor
+        self._cooling = self.cooldown
+        self._bad = 0
+        return True
+
+    def _is_better(self, measure: float) -> bool:
+        sign = -1.0 if self.mode == "min" else 1.0
+        if self.threshold_mode == "abs":
+            bar = self.best + sign * self.threshold
+        elif math.isinf(self.best):
+            bar = self.best
+        else:
+            bar = self.best * (1.0 + sign * self.threshold)
+        return measure < bar if self.mode == "min" else measure > bar
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` takes: plain numbers; no best yet is None, for JSON."""
+        best = None if math.isinf(self.best) else self.best
+        return {"scale": self.scale, "best": best, "bad": self._bad, "cooling": self._cooling}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+
+        Raises:
+            KeyError: entries are missing or unexpected.
+            ValueError: a number is out of range.
+        """
+        who = "ReduceOnPlateau.load_state_dict"
+        expected = {"scale", "best", "bad", "cooling"}
+        if set(state) != expected:
+            raise KeyError(f"{who}: needs {sorted(expected)}; got {sorted(map(str, state))}")
+        scale = check_number(who, "scale", state["scale"])
+        counts = [int(check_number(who, name, state[name])) for name in ("bad", "cooling")]
+        best = state["best"]
+        if best is None:
+            best = math.inf if self.mode == "min" else -math.inf
+        self.scale, self.best, (self._bad, self._cooling) = scale, float(best), counts

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""What a step takes: inputs, targets and further inputs; how many count, and their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..data import IGNORE_INDEX
+from ..models import LanguageModel
+from ..tensor import Tensor
+
+__all__ = [
+    "Batch",
+    "Spec",
+    "arrays_of",
+    "check_batch",
+    "check_closure",
+    "class_loss",
+    "count_targets",
+    "default_loss",
+    "extra_inputs",
+    "pair_spec",
+    "spec_of",
+    "token_loss",
+]
+
+Batch = tuple[np.ndarray, np.ndarray]
+# Name, shape and dtype of every array.
+Spec = tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+def token_loss(model: Any, ids: Tensor, targets: Tensor, **inputs: Tensor) -> Tensor:
+    """The sum of the losses of all tokens that have a target.
+
+    Args:
+        model: what has `loss(ids, targets, reduction)`, such as a language model.
+        ids: tokens.
+        targets: the token that follows each; `IGNORE_INDEX` where none counts.
+        inputs: what `model.loss` takes besides, such as positions and segments.
+
+    Shape:
+        ids (B, T), targets (B, T) -> ()
+    """
+    loss: Tensor = model.loss(ids, targets, reduction="sum", **inputs)
+    return loss
+
+
+def class_loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
+    """The sum of the cross-entropies of a classifier's logits.
+
+    Args:
+        model: gives logits, the classes last.
+        x: inputs.
+        y: classes; `IGNORE_INDEX` where none counts.
+        inputs: what the model takes besides.
+
+    Shape:
+        x any, y (...) of the logits (..., V) -> ()
+    """
+    loss: Tensor = ops.cross_entropy(model(x, **inputs), y, reduction="sum")
+    return loss
+
+
+def default_loss(model: Any) -> Any:
+    """The loss of a model that has one, or else that of a classifier."""
+    return token_loss if hasattr(model, "loss") else class_loss
+
+
+def extra_inputs(batch: Any) -> Mapping[str, np.ndarray]:
+    """The arrays of a batch besides inputs and targets, by name; see `pyggml.data.Batch`."""
+    found: Mapping[str, np.ndarray] = getattr(batch, "inputs", {})
+    return found
+
+
+def arrays_of(batch: Any) -> list[np.ndarray]:
+    """All arrays of a batch in the order of its `spec_of`."""
+    extra = extra_inputs(batch)
+    return [batch[0], batch[1], *(extra[name] for name in sorted(extra))]
+
+
+def spec_of(batch: Any) -> Spec:
+    """What a batch's arrays are: graphs are recorded for each spec.
+
+    Raises:
+        ValueError: an array is neither of whole numbers nor of decimal ones.
+    """
+    names = ["x", "y", *sorted(extra_inputs(batch))]
+    found = []
+    for name, array in zip(names, arrays_of(batch), strict=True):
+        if array.dtype.kind not in "iubf":
+            raise ValueError(f"TrainStep: {name} must hold numbers; got {array.dtype}")
+        found.append((name, array.shape, "f32" if array.dtype.kind == "f" else "i32"))
+    return tuple(found)
+
+
+def pair_spec(shape: tuple[int, ...]) -> Spec:
+    """The spec of tokens and the tokens that follow, both of one shape."""
+    return ("x", shape, "i32"), ("y", shape, "i32")
+
+
+def count_targets(batch: Any) -> int:
+    """How many targets of a batch count: the mean loss of a step is over them.
+
+    Whole numbers count where they are not `IGNORE_INDEX`; of decimal ones, each row is a target.
+    """
+    y = batch[1]
+    return len(y) if y.dtype.kind == "f" else int(np.count_nonzero(y != IGNORE_INDEX))
+
+
+def check_closure(optimizer: Any, *given: Any) -> None:
+    """Refuse what an optimizer with a line search cannot have: clipping, and a scaled loss.
+
+    Raises:
+        ValueError: one of them is given.
+    """
+    if any(given):
+        raise ValueError(
+            f"TrainStep: clip, clip_value and loss scaling must be None or 0 with "
+            f"{type(optimizer).__name__}, whose line search needs the gradients as they are"
+        )
+
+
+def check_batch(batch: Any, model: Any) -> None:
+    """Refuse a batch that does not suit the model, before ggml reads it.
+
+    Raises:
+        ValueError: shapes do not fit, or a token is not in the vocabulary.
+    """
+    x, y = batch
+    if isinstance(model, LanguageModel) and (x.shape != y.shape or x.ndim != 2):
+        raise ValueError(
+            f"TrainStep: inputs and targets must have one shape (B, T); got {x.shape} and {y.shape}"
+        )
+    sizes = {name: shape[:1] for name, shape, _ in spec_of(batch)}
+    if x.ndim < 1 or len({sizes["x"], sizes["y"]}) > 1:
+        raise ValueError(
+            f"TrainStep: inputs and targets must be as many; got {x.shape} and {y.shape}"
+        )
+    vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
+    if vocab_size is None or not isinstance(model, LanguageModel):
+        return
+    for what, ids in (("input", x), ("target", y[y != IGNORE_INDEX])):
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
+            raise ValueError(
+                f"TrainStep: every {what} must be a token from 0 to {vocab_size - 1}; got "
+                f"{int(ids.min())} to {int(ids.max())}: use the model's own tokenizer"
+            )

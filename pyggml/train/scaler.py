@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""Dynamic loss scaling, which keeps small gradients within the range of f16."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["GradScaler"]
+
+_F32_MAX = float(2**128 - 2**104)
+
+
+class GradScaler:
+    """The factor on the loss: halved when gradients overflow, doubled when they have not for long.
+
+    Gradients below 6e-8 vanish in f16, and those above 65504 become infinite. Multiplying the
+    loss multiplies all gradients; the update divides by the same factor. Powers of two change no
+    bit of what is in range.
+
+    Args:
+        init_scale: first factor, > 0.
+        growth_factor: what it grows by, > 1.
+        backoff_factor: what it shrinks by, between 0 and 1.
+        growth_interval: steps without an overflow until it grows, >= 1.
+        min_scale: factor below which it does not shrink: gradients that overflow there are
+            infinite for another reason.
+
+    Attributes:
+        scale: the factor of the next step.
+        skipped: steps that overflowed, and changed nothing.
+        good_steps: steps since the last change of the factor.
+
+    Raises:
+        ValueError: a number is out of range.
+
+    Source: torch.amp.GradScaler; Micikevicius et al. 2018, arXiv:1710.03740.
+
+    Example:
+        >>> scaler = GradScaler(init_scale=8.0, growth_interval=1)
+        >>> scaler.update(overflow=True), scaler.scale, scaler.skipped
+        (True, 4.0, 1)
+        >>> scaler.update(overflow=False), scaler.scale
+        (True, 8.0)
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        min_scale: float = 1.0,
+    ) -> None:
+        whole = isinstance(growth_interval, int) and not isinstance(growth_interval, bool)
+        for name, value, good, wanted in (
+            ("init_scale", init_scale, 0 < init_scale <= _F32_MAX, "finite in f32 and > 0"),
+            ("growth_factor", growth_factor, 1 < growth_factor < math.inf, "finite and > 1"),
+            ("backoff_factor", backoff_factor, 0 < backoff_factor < 1, "between 0 and 1"),
+            ("growth_interval", growth_interval, whole and growth_interval >= 1, "an integer >= 1"),
+            ("min_scale", min_scale, 0 < min_scale <= init_scale, "> 0, at most init_scale"),
+        ):
+            if not good:
+                raise ValueError(f"GradScaler: {name} must be {wanted}; got {value!r}")
+        self.scale = float(init_scale)
+        self.growth_factor = float(growth_factor)
+        self.backoff_factor = float(backoff_factor)
+        self.growth_interval = growth_interval
+        self.min_scale = float(min_scale)
+        self.skipped = 0
+        self.good_steps = 0
+
+    def update(self, overflow: bool) -> bool:
+        """Adapt the factor after a step.
+
+        Args:
+            overflow: whether a gradient of the step was not finite.
+
+        Returns:
+            Whether a smaller factor may help: False when an overflow came at `min_scale`.
+        """
+        if not overflow:
+            self.good_steps += 1
+            if self.good_steps >= self.growth_interval:
+                self.scale = min(self.scale * self.growth_factor, _F32_MAX)
+                self.good_steps = 0
+            return True
+        at_end = self.scale <= self.min_scale
+        self.scale = max(self.scale * self.backoff_factor, self.min_scale)
+        self.good_steps = 0
+        self.skipped += 1
+        return not at_end
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on from here, JSON-ready."""
+        return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was taken.
+
+        Args:
+            state: what it returned.
+
+        Raises:
+            ValueError: an entry is missing or out of range; nothing has changed then.
+        """
+        scale = state.get("scale")
+        number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+        if not number or not 0 < (scale or 0) <= _F32_MAX:
+            raise ValueError(
+                f"GradScaler.load_state_dict: scale must be finite in f32 and > 0; got {scale!r}"
+            )
+        for name in ("good_steps", "skipped"):
+            value = state.get(name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(
+                    f"GradScaler.load_state_dict: {name} must be an integer >= 0; got {value!r}"
+                )
+        self.scale = float(scale or 0)
+        self.good_steps, self.skipped = state["good_steps"], state["skipped"]
+
+    def __repr__(self) -> str:
+        return f"GradScaler(scale={self.scale:g}, skipped={self.skipped})"

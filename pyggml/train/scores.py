@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""How good predictions are: accuracy, top-k, F1, bits per byte."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..data import IGNORE_INDEX
+from ..errors import ShapeError
+
+__all__ = [
+    "accuracy",
+    "bits_per_byte",
+    "confusion_matrix",
+    "f1_score",
+    "token_bytes",
+    "top_k_accuracy",
+]
+
+_CONTROL = 3  # llama.cpp's token type of what stands for no text
+
+
+def _counted(who: str, predicted: np.ndarray, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and targets of what counts, one row for each."""
+    wanted = np.asarray(targets)
+    if not np.issubdtype(wanted.dtype, np.integer):
+        raise ValueError(f"{who}: targets must be whole numbers of classes; got {wanted.dtype}")
+    if predicted.shape[: wanted.ndim] != wanted.shape:
+        raise ShapeError(
+            f"{who}: predictions must have the targets' shape {wanted.shape} in front; "
+            f"got {predicted.shape}"
+        )
+    kept = wanted != IGNORE_INDEX
+    if not kept.any():
+        raise ValueError(f"{who}: at least one target must count; got none")
+    return predicted[kept], wanted[kept]
+
+
+def accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
+    """The share of predictions that are right.
+
+    Args:
+        predicted: classes, or logits with the classes last.
+        targets: classes; -100 is not counted.
+
+    Shape:
+        predicted (...) or (..., V), targets (...) -> float
+
+    Raises:
+        ShapeError: the shapes do not fit.
+        ValueError: no target counts.
+
+    Example:
+        >>> accuracy([[0.1, 0.9], [0.8, 0.2]], [1, 1])
+        0.5
+    """
+    found = np.asarray(predicted)
+    if found.ndim > np.ndim(targets):
+        return top_k_accuracy(found, targets, 1)
+    chosen, wanted = _counted("accuracy", found, targets)
+    return float(np.mean(chosen == wanted))
+
+
+def top_k_accuracy(logits: ArrayLike, targets: ArrayLike, k: int = 5) -> float:
+    """The share of targets among the k classes with the highest logits.
+
+    A class counts as found when fewer than k others have a higher logit.
+
+    Args:
+        logits: with the classes last.
+        targets: classes; -100 is not counted.
+        k: how many guesses, >= 1.
+
+    Shape:
+        logits (..., V), targets (...) -> float
+
+    Raises:
+        ShapeError: the shapes do not fit.
+        ValueError: no target counts, one is no class, or k is below 1.
+
+    Example:
+        >>> top_k_accuracy([[0.1, 0.9, 0.3], [0.8, 0.2, 0.1]], [2, 2], k=2)
+        0.5
+    """
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise ValueError(f"top_k_accuracy: k must be an integer >= 1; got {k!r}")
+    values = np.asarray(logits)
+    if values.ndim != np.ndim(targets) + 1:
+        raise ShapeError(
+            f"top_k_accuracy: logits must be (..., V) for targets {np.shape(targets)}; "
+            f"got {values.shape}"
+        )
+    rows, wanted = _counted("top_k_accuracy", values, targets)
+    if wanted.min() < 0 or wanted.max() >= rows.shape[-1]:
+        raise ValueError(
+            f"top_k_accuracy: every target must be a class from 0 to {rows.shape[-1] - 1}; "
+            f"got {wanted.min()} to {wanted.max()}"
+        )
+    own = np.take_along_axis(rows, wanted[:, None], axis=-1)
+    return float(np.mean((rows > own).sum(axis=-1) < k))
+
+
+def confusion_matrix(
+    predicted: ArrayLike, targets: ArrayLike, classes: int | None = None
+) -> np.ndarray:
+    """How often each class was taken for each.
+
+    Args:
+        predicted: classes.
+        targets: classes; -100 is not counted.
+        classes: how many there are, C; None takes the highest number that occurs.
+
+    Shape:
+        predicted (...), targets (...) -> (C, C): rows are targets, columns predictions
+
+    Raises:
+        ShapeError: the shapes differ.
+        ValueError: no target counts, or a class is out of range.
+
+    Example:
+        >>> confusion_matrix([0, 1, 1], [0, 0, 1]).tolist()
+        [[1, 1], [0, 1]]
+    """
+    chosen, wanted = _counted("confusion_matrix", np.asarray(predicted), targets)
+    if chosen.ndim != 1:
+        raise ShapeError(
+            f"confusion_matrix: predicted must have the targets' shape; got {chosen.ndim - 1} axes "
+            "more; take argmax of logits"
+        )
+    highest = int(max(chosen.max(), wanted.max()))
+    count = highest + 1 if classes is None else classes
+    lowest = int(min(chosen.min(), wanted.min()))
+    if lowest < 0 or highest >= count:
+        raise ValueError(
+            f"confusion_matrix: classes must be from 0 to {count - 1}; got {lowest} to {highest}"
+        )
+    flat = np.bincount(wanted.astype(np.int64) * count + chosen, minlength=count * count)
+    return flat.reshape(count, count)
+
+
+def f1_score(
+    predicted: ArrayLike, targets: ArrayLike, average: str = "macro", classes: int | None = None
+) -> float:
+    """The harmonic mean of precision and recall.
+
+    Args:
+        predicted: classes.
+        targets: classes; -100 is not counted.
+        average: "macro" is the mean over classes that occur, "weighted" the mean over targets,
+            "micro" counts all classes together, "binary" is the score of class 1.
+        classes: how many there are; None takes the highest number that occurs.
+
+    Shape:
+        predicted (...), targets (...) -> float
+
+    Raises:
+        ShapeError: the shapes differ.
+        ValueError: an unknown average, or as `confusion_matrix`.
+
+    Source: van Rijsbergen 1979, "Information Retrieval"; the averages are scikit-learn's.
+
+    Example:
+        >>> round(f1_score([0, 1, 1], [0, 0, 1]), 4)
+        0.6667
+    """
+    averages = ("macro", "weighted", "micro", "binary")
+    if average not in averages:
+        raise ValueError(f"f1_score: average must be one of {', '.join(averages)}; got {average!r}")
+    if average == "binary":
+        classes = max(2, classes or 2)
+    table = confusion_matrix(predicted, targets, classes)
+    if average == "micro":
+        return float(np.trace(table) / table.sum())
+    hits, given, taken = np.diag(table), table.sum(axis=1), table.sum(axis=0)
+    each = 2 * hits / np.maximum(given + taken, 1)
+    if average == "binary":
+        return float(each[1])
+    if average == "weighted":
+        return float(np.average(each, weights=given))
+    return float(each[given + taken > 0].mean())
+
+
+def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
+    """What a byte of text costs a model, whatever its tokens are.
+
+    Args:
+        loss_sum: summed cross-entropy in nats.
+        size_bytes: of the text that was predicted, >= 1.
+
+    Raises:
+        ValueError: the size is below 1.
+
+    Example:
+        >>> bits_per_byte(8 * math.log(2), 4)
+        2.0
+    """
+    if size_bytes < 1:
+        raise ValueError(f"bits_per_byte: size_bytes must be at least 1; got {size_bytes}")
+    return loss_sum / math.log(2) / size_bytes
+
+
+def token_bytes(tokenizer: Any) -> np.ndarray | None:
+    """How many bytes of text each token stands for; 0 of marks such as the end of a text.
+
+    Args:
+        tokenizer: a `Tokenizer`.
+
+    Returns:
+        (V,) counts, or None when the tokenizer's tokens do not tell.
+
+    Example:
+        >>> token_bytes(Tokenizer.chars(["abc"]))
+        array([0, 1, 1, 1])
+    """
+    try:
+        metadata = tokenizer.to_gguf_metadata()
+    except (ValueError, KeyError, AttributeError):
+        return None
+    if metadata.get("tokenizer.ggml.model") != "gpt2":
+        return None
+    # Each byte is one sign there, as GPT-2 spells them.
+    sizes = np.array([len(token) for token in metadata["tokenizer.ggml.tokens"]], np.int64)
+    sizes[np.asarray(metadata["tokenizer.ggml.token_type"]) == _CONTROL] = 0
+    return sizes

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyggml.data import Loader, Prefetch, RandomWindows, TokenDataset
+
+
+def loader(random: bool = True) -> Loader:
+    ids = np.arange(41)
+    return Loader(RandomWindows(ids, 4) if random else TokenDataset(ids, 4), 3, seed=5)
+
+
+def threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "pyggml-prefetch"]
+
+
+def same(a: Any, b: Any) -> None:
+    for ours, theirs in zip(a, b, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@given(st.integers(0, 12), st.integers(1, 4), st.booleans(), st.booleans())
+def test_resumes_exactly_with_and_without(taken: int, depth: int, random: bool, back: bool) -> None:
+    plain = loader(random)
+    with Prefetch(loader(random), depth) as batches:
+        for _ in range(taken):
+            same(next(plain), next(batches))
+        state = json.loads(json.dumps(batches.state_dict()))
+        assert state == plain.state_dict()
+        if back:  # the prefetched run goes on without
+            resumed: Any = loader(random)
+        else:
+            resumed = Prefetch(loader(random), depth)
+        resumed.load_state_dict(state)
+        for _ in range(7):
+            batch = next(plain)
+            same(batch, next(batches))
+            same(batch, next(resumed))
+        if not back:
+            resumed.close()
+
+
+def test_a_loader_goes_on_where_the_reader_stopped() -> None:
+    inner, plain = loader(), loader()
+    with Prefetch(inner, 3) as batches:
+        for _ in range(5):
+            same(next(plain), next(batches))
+        assert (batches.epoch, batches.position) == (plain.epoch, plain.position)
+    assert inner.state_dict() == plain.state_dict()
+    same(next(inner), next(plain))
+    same(next(batches), next(plain))  # and prefetching may go on after
+    batches.close()
+    batches.close()
+
+
+def test_it_stands_for_its_loader() -> None:
+    inner = loader()
+    with Prefetch(inner) as batches:
+        assert len(batches) == len(inner)
+        assert batches.dataset.seq_len == 4
+        assert batches.batch_size == 3
+        next(batches)
+        state = batches.state_dict()
+        assert len(list(batches.once())) == len(inner)
+        assert batches.state_dict() == state
+        assert iter(batches) is batches
+        with pytest.raises(AttributeError):
+            _ = batches.nothing
+
+
+class Failing:
+    """A loader that fails at its third batch, twice."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.at, self.left, self.error = 0, 2, error
+
+    def __next__(self) -> int:
+        if self.at == 2 and self.left:
+            self.left -= 1
+            raise self.error
+        self.at += 1
+        return self.at
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("error", [ValueError("bad line"), KeyboardInterrupt(), MemoryError()])
+def test_exceptions_reach_the_step_that_wanted_the_batch(error: BaseException) -> None:
+    with Prefetch(Failing(error), depth=4) as batches:
+        assert [next(batches), next(batches)] == [1, 2]
+        for _ in range(2):
+            with pytest.raises(type(error)) as raised:
+                next(batches)
+            assert raised.value is error
+            assert batches.state_dict() == {"at": 2}
+        assert next(batches) == 3
+    assert threads() == []
+
+
+def test_loaders_may_end() -> None:
+    with Prefetch(Failing(StopIteration())) as batches:
+        assert list(batches) == [1, 2]
+
+
+def test_no_thread_is_left() -> None:
+    assert threads() == []
+    batches = Prefetch(loader())
+    assert threads() == []  # nothing before the first batch
+    next(batches)
+    assert len(threads()) == 1
+    batches.close()
+    assert threads() == []
+    next(batches)
+    del batches
+    gc.collect()
+    assert threads() == []
+
+
+def test_a_refused_state_changes_nothing() -> None:
+    plain = loader()
+    with Prefetch(loader()) as batches:
+        same(next(batches), next(plain))
+        with pytest.raises(ValueError, match="seed must be as when"):
+            batches.load_state_dict({**batches.state_dict(), "seed": 77})
+        same(next(batches), next(plain))
+
+
+class Slow(Failing):
+    """A loader that takes 20 ms for a batch."""
+
+    def __next__(self) -> int:
+        time.sleep(0.02)
+        self.at += 1
+        return self.at
+
+
+def test_the_wait_is_measured_and_hidden() -> None:
+    plain = loader()
+    assert plain.wait_s == 0
+    next(plain)
+    assert 0 < plain.wait_s < 10
+
+    def waits(work_s: float) -> float:
+        with Prefetch(Slow(ValueError()), depth=2) as batches:
+            next(batches)
+            first = batches.wait_s
+            assert first > 0.01  # nothing was ready
+            for _ in range(10):
+                time.sleep(work_s)
+                next(batches)
+            return float(batches.wait_s - first)
+
+    busy, idle = waits(0.1), waits(0.0)
+    assert idle > 0.15  # ten batches of 20 ms, two of them ready at most
+    assert busy < idle / 2
+
+
+@pytest.mark.slow
+def test_steps_hardly_wait() -> None:
+    """Of a training's time, less than two per cent is spent waiting for data."""
+    import pyggml as pg
+    from pyggml.data import Documents, PackedDataset
+    from pyggml.models import build
+
+    rng = np.random.default_rng(0)
+    documents = Documents.of([rng.integers(0, 64, n) for n in rng.integers(2, 100, 2000)])
+    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "context": 128}
+    model = build("llama", sizes, vocab_size=64)
+    with Prefetch(Loader(PackedDataset(documents, 128), 8)) as batches:
+        first = next(batches)
+        arrays = {"ids": first.x, "targets": first.y, **first.inputs}
+        inputs = {name: pg.tensor(array) for name, array in arrays.items()}
+        loss = model.loss(**inputs)
+        grads = {p: pg.zeros(p.shape) for p in model.parameters()}
+        graph = pg.Graph([loss], loss=loss, grads=grads)
+        began, waited = time.perf_counter(), batches.wait_s
+        for _ in range(40):
+            batch = next(batches)
+            for name, array in {"ids": batch.x, "targets": batch.y, **batch.inputs}.items():
+                inputs[name].copy_(array)
+            graph.run()
+        share = (batches.wait_s - waited) / (time.perf_counter() - began)
+    assert share < 0.02
+
+
+def test_a_program_ends_with_a_prefetch_running() -> None:
+    text = """
+import numpy as np
+from pyggml.data import Loader, Prefetch, TokenDataset
+batches = Prefetch(Loader(TokenDataset(np.arange(101), 10), 4))
+next(batches)
+print("end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("end\n", "")
+
+
+def test_generators_are_no_loaders() -> None:
+    def endless() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(AttributeError, match="state_dict"):
+        Prefetch(endless())
+    with pytest.raises(ValueError, match="depth must be an integer >= 1"):
+        Prefetch(loader(), 0)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyggml.data import (
+    IGNORE_INDEX,
+    PackedDataset,
+    Tokenizer,
+    TokenStore,
+    encode_pairs,
+    read_pairs,
+    read_records,
+    read_texts,
+)
+from pyggml.errors import FormatError
+
+ROWS = [
+    {"text": "one\ntwo", "id": "1"},
+    {"text": 'quoted, "so"', "id": "2"},
+    {"text": "é世", "id": "3"},
+]
+
+
+def jsonl(path: Path) -> None:
+    path.write_text(
+        '{"text": "one\\ntwo", "id": "1"}\n\n{"text": "quoted, \\"so\\"", "id": "2"}\r\n'
+        '{"id": "3", "text": "é世"}',
+        encoding="utf-8",
+        newline="",
+    )
+
+
+def table(path: Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ["text", "id"], delimiter="\t" if "tsv" in path.name else ",")
+        writer.writeheader()
+        writer.writerows(ROWS)
+
+
+def parquet(path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist(ROWS), path)
+
+
+FILES = {
+    "a.jsonl": jsonl,
+    "a.NDJSON": jsonl,
+    "a.csv": table,
+    "a.tsv": table,
+    "a.parquet": parquet,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_of_files(tmp_path: Path, name: str) -> None:
+    FILES[name](tmp_path / name)
+    assert list(read_records(tmp_path / name)) == ROWS
+    assert list(read_texts(str(tmp_path / name))) == [row["text"] for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_compressed_files_and_byte_order_marks(tmp_path: Path, name: str) -> None:
+    FILES[name](tmp_path / name)
+    data = b"\xef\xbb\xbf" + (tmp_path / name).read_bytes()
+    with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
+        file.write(data)
+    assert list(read_records([tmp_path / f"{name}.gz", tmp_path / name])) == ROWS * 2
+
+
+def test_rows_of_lists_generators_and_datasets() -> None:
+    assert list(read_records(ROWS)) == ROWS
+    assert list(read_records(row for row in ROWS)) == ROWS
+
+    class Columns:
+        """What a dataset of the `datasets` library offers."""
+
+        column_names = ("text", "id")
+
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            return iter(ROWS)
+
+    assert list(read_records(Columns())) == ROWS
+    assert list(read_texts(Columns())) == [row["text"] for row in ROWS]
+
+
+def test_datasets_of_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    pytest.importorskip("datasets", exc_type=ImportError)
+    import datasets
+
+    rows = datasets.Dataset.from_list(ROWS)
+    assert list(read_records(rows)) == ROWS
+    assert list(read_records(rows.to_iterable_dataset())) == ROWS
+    assert list(read_texts(rows.select([1]))) == [ROWS[1]["text"]]
+    with pytest.raises(TypeError, match=r"choose one of its parts: source\['train'\]"):
+        next(read_records(datasets.DatasetDict({"train": rows})))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"text": }\n', r"a\.jsonl:2: not JSON: Expecting value"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a\.jsonl:2: must be a JSON object; got list"),
+        ("a.jsonl", b'{"text": "a"}\n\n{"b": 1}\n', r"a\.jsonl:3: must have .*'text'; got 'b'"),
+        ("a.jsonl", b'{"text": 1}', r"a\.jsonl:1: text must be text; got int"),
+        ("a.jsonl", b'{"text": null}', r"a\.jsonl:1: text must be text; got NoneType"),
+        ("a.jsonl", b'{"text": "\xff"}', r"a\.jsonl:1: text must be UTF-8; got byte 0xff"),
+        ("a.jsonl", b"PK\0\1", r"a\.jsonl:1: must be text; got a NUL byte"),
+        ("a.jsonl", b"[" * 10**5, r"a\.jsonl:1: not JSON"),
+        ("a.csv", b'text,id\n"a\nb",1\nc\n', r"a\.csv:4: must have 2 fields .*got 1"),
+        ("a.csv", b'text,id\n"a"b,1\n', r"a\.csv:2: not CSV: ',' expected after '\"'"),
+        ("a.csv", b'text,id\n"a\n', r"a\.csv:2: not CSV: unexpected end of data"),
+        ("a.csv", b"text,text\n", r"a\.csv:1: names of columns must differ; got text twice"),
+        ("a.csv", b"body\nx\n", r"a\.csv:2: must have the field 'text'"),
+        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz:1: cannot be read: Not a gzipped file"),
+        ("a.parquet", b"PAR1 or not", r"a\.parquet: row 0: not a Parquet file"),
+        ("a.txt", b"text", r"a\.txt: must end in one of \.jsonl, \.ndjson"),
+        ("a", b"text", r"a: must end in one of"),
+    ],
+)  # fmt: skip
+def test_bad_lines_are_refused_with_file_and_line(
+    tmp_path: Path, name: str, content: bytes, match: str
+) -> None:
+    if "parquet" in name:
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=match):
+        list(read_texts(tmp_path / name))
+
+
+def test_large_fields(tmp_path: Path) -> None:
+    limit = csv.field_size_limit()
+    (tmp_path / "a.csv").write_text("text\n" + "x" * 300_000 + "\n")
+    assert [len(text) for text in read_texts(tmp_path / "a.csv")] == [300_000]
+    assert csv.field_size_limit() == limit
+
+
+def test_bad_sources(tmp_path: Path) -> None:
+    for source, error, match in [
+        (tmp_path / "no.csv", FormatError, r"no\.csv: no such file"),
+        (5, TypeError, "must be a path, a dataset, or rows; got int"),
+        ([1], TypeError, "row 0 must be a mapping"),
+        ({"train": ROWS}, TypeError, r"choose one of its parts: source\['train'\]"),
+    ]:
+        with pytest.raises(error, match=match):
+            list(read_records(source))
+    (tmp_path / "b.csv").mkdir()
+    with pytest.raises(FormatError, match="is a folder; name its files"):
+        list(read_records(tmp_path / "b.csv"))
+
+
+def test_parquet_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r'pip install "pyggml\[data\]"'):
+        list(read_records(tmp_path / "a.parquet"))
+
+
+def test_pairs_count_completions() -> None:
+    pytest.importorskip("tokenizers")
+    rows = [{"q": "2 + 2 =", "a": " 4"}, {"q": "", "a": "x"}]
+    tokenizer = Tokenizer.chars(["0123456789 +=x"])
+    pairs = list(read_pairs(rows, "q", "a"))
+    documents = encode_pairs(pairs, tokenizer)
+    assert [tokenizer.decode(d[:-1]) for d in documents] == ["2 + 2 = 4", "x"]
+    assert all(d[-1] == tokenizer.eos_id for d in documents)
+    assert documents.targets(0).tolist() == [False] * 7 + [True] * 3
+    assert documents.targets(1).all()
+    assert encode_pairs(pairs, tokenizer, train_on_prompt=True).targets(0).all()
+    batch = PackedDataset(documents, 16).batch(np.array([0]))
+    kept = batch.y[batch.y != IGNORE_INDEX]
+    eos = tokenizer.eos_id
+    assert kept.tolist() == [*tokenizer.encode(" 4"), eos, eos]
+    with pytest.raises(FormatError, match="row 0: a must not be empty"):
+        list(read_pairs([{"q": "", "a": ""}], "q", "a"))
+    with pytest.raises(FormatError, match="row 0: must have the field 'completion'; got 'prompt'"):
+        list(read_pairs([{"prompt": ""}]))
+    with pytest.raises(ValueError, match="needs at least one pair"):
+        encode_pairs([], tokenizer)
+
+
+def test_texts_go_into_a_store(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    jsonl(tmp_path / "a.jsonl")
+    tokenizer = Tokenizer.chars(row["text"] for row in ROWS)
+    store = TokenStore.write(tmp_path / "store", read_texts(tmp_path / "a.jsonl"), tokenizer)
+    assert [tokenizer.decode(d[:-1]) for d in store.documents] == [row["text"] for row in ROWS]

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import colorsys
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyggml.data import (
+    CenterCrop,
+    ColorJitter,
+    HorizontalFlip,
+    Normalize,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+)
+from pyggml.errors import ShapeError
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def picture(rows: int = 10, columns: int = 14, channels: int = 3) -> np.ndarray:
+    return rng(7).random((rows, columns, channels), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("transform", "shape"),
+    [
+        (Resize(5), (5, 7, 3)),
+        (Resize(20), (20, 28, 3)),
+        (Resize((4, 9)), (4, 9, 3)),
+        (CenterCrop(6), (6, 6, 3)),
+        (CenterCrop((2, 9)), (2, 9, 3)),
+        (RandomCrop((10, 3)), (10, 3, 3)),
+        (RandomCrop(12, padding=1), (12, 12, 3)),
+        (RandomResizedCrop((3, 4)), (3, 4, 3)),
+        (HorizontalFlip(1), (10, 14, 3)),
+        (ColorJitter(0.3, 0.3, 0.3, 0.1), (10, 14, 3)),
+        (Normalize((0.5,) * 3, (0.5,) * 3), (10, 14, 3)),
+    ],
+    ids=repr,
+)
+def test_shapes_and_repetition(transform: Any, shape: tuple[int, ...]) -> None:
+    if "Resize" in repr(transform):
+        pytest.importorskip("PIL.Image")
+    image = picture()
+    before = image.copy()
+    made = transform(image, rng(1))
+    assert made.shape == shape
+    assert made.dtype == np.float32
+    np.testing.assert_array_equal(made, transform(image, rng(1)))
+    np.testing.assert_array_equal(image, before)  # the source's own is not written
+
+
+def test_resizing_keeps_flat_and_linear_pictures() -> None:
+    pytest.importorskip("PIL.Image")
+    flat = np.full((9, 7, 2), 0.3, np.float32)
+    np.testing.assert_allclose(Resize((4, 12))(flat, rng()), 0.3, rtol=1e-6)
+    ramp = np.broadcast_to(np.linspace(0, 1, 40, dtype=np.float32)[None, :, None], (20, 40, 1))
+    half = Resize(10)(np.array(ramp), rng())
+    want = ramp[0, :, 0].reshape(20, 2).mean(1)  # pairs of columns
+    np.testing.assert_allclose(half[5, 1:-1, 0], want[1:-1], atol=1e-6)
+
+
+def test_resizing_is_that_of_torch() -> None:
+    pytest.importorskip("PIL.Image")
+    torch = pytest.importorskip("torch")
+    image = picture(16, 24)
+    given = torch.tensor(image.transpose(2, 0, 1)[None])
+    for size in ((8, 12), (5, 31), (33, 7)):
+        want = torch.nn.functional.interpolate(
+            given, size, mode="bilinear", antialias=True, align_corners=False
+        )
+        got = Resize(size)(image, rng()).transpose(2, 0, 1)
+        np.testing.assert_allclose(got, want[0].numpy(), atol=2e-6)
+
+
+def test_crops() -> None:
+    image = picture()
+    np.testing.assert_array_equal(CenterCrop(4)(image, rng()), image[3:7, 5:9])
+    corners = set()
+    for seed in range(300):
+        made = RandomCrop(8)(image, rng(seed))
+        at = np.argwhere(np.isclose(image, made[0, 0]).all(axis=2))
+        found = [(r, c) for r, c in at.tolist() if (image[r : r + 8, c : c + 8] == made).all()]
+        assert len(found) == 1
+        corners |= set(found)
+    assert len(corners) == 3 * 7
+    padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
+    made = RandomCrop((14, 18), padding=2)(image, rng())
+    np.testing.assert_array_equal(made, padded)
+    for crop in (CenterCrop(11), RandomCrop(11)):
+        with pytest.raises(ShapeError, match=r"at least \(11, 11\); got \(10, 14\)"):
+            crop(image, rng())
+
+
+def test_resized_crops_have_the_area_and_shape_asked_for() -> None:
+    pytest.importorskip("PIL.Image")
+    # Coordinates as colours: the crop's corners are seen in the result.
+    rows, columns = np.mgrid[0:200, 0:200] / 200
+    image = np.dstack([rows, columns]).astype(np.float32)
+    crop = RandomResizedCrop(50, scale=(0.2, 0.5), ratio=(0.5, 2.0))
+    spans = []
+    for seed in range(200):
+        made = crop(image, rng(seed))
+        spans.append([np.ptp(made[:, 25, 0]), np.ptp(made[25, :, 1])])
+    high, wide = np.array(spans).T * 50 / 49
+    assert 0.18 < (high * wide).min() < 0.25
+    assert 0.45 < (high * wide).max() < 0.53
+    assert 0.48 < (wide / high).min() < 0.6
+    assert 1.7 < (wide / high).max() < 2.1
+    # Where no such crop fits, the whole image is taken.
+    narrow = RandomResizedCrop(4, scale=(1, 1), ratio=(1, 1))(picture(4, 40), rng())
+    np.testing.assert_array_equal(narrow, Resize((4, 4))(picture(4, 40), rng()))
+
+
+def test_flips() -> None:
+    image = picture()
+    flip = HorizontalFlip(0.3)
+    flipped = [bool((flip(image, rng(s)) == image[:, ::-1]).all()) for s in range(2000)]
+    assert np.mean(flipped) == pytest.approx(0.3, abs=0.04)
+
+
+def test_jitter() -> None:
+    image = picture(3, 5)
+    for name in ("brightness", "contrast", "saturation"):
+        seen = []
+        for seed in range(300):
+            jitter = ColorJitter(**{name: 0.4})
+            made = jitter(image, rng(seed)).astype(np.float64)
+            grey = image.astype(np.float64) @ [0.299, 0.587, 0.114]
+            around = {
+                "brightness": 0.0,
+                "contrast": grey.mean(),
+                "saturation": grey[:, :, None],
+            }[name]
+            inside = (made > 0) & (made < 1) & (np.abs(image - around) > 0.05)
+            factors = ((made - around) / (image - around))[inside]
+            assert np.ptp(factors) < 1e-5  # one for the whole image
+            seen.append(factors[0])
+        assert 0.6 <= min(seen) < 0.62
+        assert 1.38 < max(seen) <= 1.4
+    np.testing.assert_array_equal(ColorJitter()(image, rng()), image)
+    grey = picture(3, 5, 1)
+    np.testing.assert_allclose(ColorJitter(saturation=1.0)(grey, rng()), grey, rtol=1e-6)
+    orders = {
+        ColorJitter(0.9, 0.9, 0.9)(image, rng(s)).tobytes() == image.tobytes() for s in range(5)
+    }
+    assert orders == {False}
+
+
+def test_hues() -> None:
+    image = picture(4, 5)
+    image[0, 0] = 0.5  # grey has no hue
+    image[0, 1] = (1.0, 0.0, 0.0)
+    turns = []
+    for seed in range(100):
+        made = ColorJitter(hue=0.25)(image, rng(seed))
+        pairs = zip(image.reshape(-1, 3).tolist(), made.reshape(-1, 3).tolist(), strict=True)
+        found = [(colorsys.rgb_to_hsv(*a), colorsys.rgb_to_hsv(*b)) for a, b in pairs]
+        np.testing.assert_allclose(made[0, 0], 0.5, atol=1e-6)
+        for (_, s, v), (_, s2, v2) in found[1:]:
+            assert (s2, v2) == pytest.approx((s, v), abs=1e-5)
+        turn = {round((b[0] - a[0] + 0.5) % 1 - 0.5, 4) for a, b in found[1:]}
+        assert max(turn) - min(turn) <= 2e-4  # one for the whole image
+        turns.append(max(turn))
+    assert -0.2501 < min(turns) < -0.23
+    assert 0.23 < max(turns) < 0.2501
+    grey = picture(3, 5, 1)
+    np.testing.assert_array_equal(ColorJitter(hue=0.5)(grey, rng()), grey)
+
+
+def test_normalising() -> None:
+    image = picture()
+    made = Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(image, rng())
+    np.testing.assert_allclose(made, (image - [0.1, 0.2, 0.3]) / [1, 2, 4], rtol=1e-5, atol=1e-7)
+    with pytest.raises(ShapeError, match="must have 3 channels as mean has; got 1"):
+        Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(picture(2, 2, 1), rng())
+
+
+def test_resizing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match=r'pip install "pyggml\[images\]"'):
+        Resize(3)(picture(), rng())
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: Resize(0), "Resize: size must be an integer >= 1"),
+        (lambda: Resize((3, 4, 5)), "Resize: size must be"),
+        (lambda: CenterCrop(2.5), "CenterCrop: size must be"),
+        (lambda: CenterCrop(True), "CenterCrop: size must be"),
+        (lambda: RandomCrop((3, -1)), "RandomCrop: size must be"),
+        (lambda: RandomCrop(3, padding=-1), "padding must be an integer >= 0"),
+        (lambda: RandomResizedCrop(3, scale=(0.5, 0.2)), "scale must ascend"),
+        (lambda: RandomResizedCrop(3, ratio=(0, 1)), "ratio must ascend"),
+        (lambda: HorizontalFlip(1.5), "p must be from 0 to 1"),
+        (lambda: ColorJitter(contrast=2), "contrast must be from 0 to 1"),
+        (lambda: ColorJitter(hue=0.6), "hue must be from 0 to 0.5"),
+        (lambda: Normalize((1.0,), (0.0,)), "std > 0"),
+        (lambda: Normalize((1.0,), (1.0, 1.0)), "must be as many"),
+    ],
+)
+def test_bad_arguments(make: Any, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.nn import Module, Parameter
+from pyggml.optim import SGD, AdamW
+from pyggml.train import TrainStep, find_lr
+
+from .test_step import batch
+from .tiny import make_model, make_trainer, same
+
+
+class Bowl(Module):
+    """Half the square of one number for each token: SGD diverges above the rate 2."""
+
+    def __init__(self):
+        self.x = Parameter([4.0])
+
+
+def bowl_loss(model, ids, targets):
+    return (model.x * model.x).sum() * (0.5 * ids.shape[0] * ids.shape[1])
+
+
+def ones():
+    while True:
+        yield np.ones((2, 3), np.int32), np.ones((2, 3), np.int32)
+
+
+def test_the_rate_of_a_bowl():
+    """x falls by the factor |1 - rate|: fastest near 1, never above 2."""
+    model = Bowl()
+    optimizer = SGD(model.parameters(), lr=0.25)
+    step = TrainStep(model, optimizer, loss=bowl_loss)
+    found = find_lr(model, optimizer, ones(), start=1e-4, end=100.0, steps=60, step=step)
+    assert 0.02 < found.suggested < 2.0
+    assert found.suggested < found.lowest
+    assert found.rates[-1] < 100.0  # it ended when the loss diverged
+    assert len(found.rates) == len(found.losses) == len(found.smoothed)
+    assert found.losses[0] == 8.0
+    assert model.x.tolist() == [4.0]
+    assert optimizer.lr == 0.25
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_everything_is_put_back(fused):
+    trainer = make_trainer()
+    model = trainer.model
+    optimizer = AdamW(model.parameters(), lr=0.1, fused_update=fused)
+    TrainStep(model, optimizer)([batch(4)])
+    weights, state = model.state_dict(), optimizer.state_dict()
+    generator = pg.random_generator().bit_generator.state
+    found = find_lr(model, optimizer, iter(trainer.loader), start=1e-3, end=1.0, steps=8)
+    assert len(found.rates) <= 8
+    assert same(model.state_dict(), weights)
+    assert same(optimizer.state_dict(), state)
+    assert pg.random_generator().bit_generator.state == generator
+    if not fused:
+        assert optimizer.grad_norm() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"steps": 4}, "steps must be an integer >= 5; got 4"),
+        ({"steps": 5.0}, "steps must be an integer"),
+        ({"start": 0.0}, "0 < start < end; got start=0.0"),
+        ({"start": 2.0, "end": 1.0}, "0 < start < end"),
+        ({"steps": 9}, "needs 9 batches; got 7"),
+    ],
+)
+def test_bad_arguments(options, words):
+    model = make_model()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    weights = model.state_dict()
+    with pytest.raises(ValueError, match=re.escape(words)):
+        find_lr(model, optimizer, [batch(2)] * 7, **options)
+    assert same(model.state_dict(), weights)
+
+
+def test_a_loss_that_diverges_at_once():
+    model = Bowl()
+    optimizer = SGD(model.parameters(), lr=0.25)
+    step = TrainStep(model, optimizer, loss=bowl_loss)
+    with pytest.raises(ValueError, match="diverged after 2 steps, at the rate"):
+        find_lr(model, optimizer, ones(), start=1e3, end=1e6, steps=60, step=step)
+    assert model.x.tolist() == [4.0]

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""TensorBoard's files, Weights & Biases through a stand-in, and the page of a run."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+import sys
+import types
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from pyggml.errors import FormatError
+from pyggml.train import (
+    Sampler,
+    TensorBoardWriter,
+    TrainingError,
+    WandbWriter,
+    system_info,
+    write_report,
+)
+from pyggml.train.curves import _ticks, draw
+
+from .test_trainer import At
+from .tiny import make_trainer
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Make the import of a package fail."""
+
+    def hide(package):
+        real = builtins.__import__
+
+        def missing(name, *args, **kwargs):
+            if name.partition(".")[0] == package:
+                raise ModuleNotFoundError(name=package)
+            return real(name, *args, **kwargs)
+
+        monkeypatch.setattr(builtins, "__import__", missing)
+
+    return hide
+
+
+def events(folder):
+    """What TensorBoard itself reads of a folder: (step, value) by tag."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    found = reader.EventAccumulator(str(folder))
+    found.Reload()
+    tags = found.Tags()
+    values = {tag: [(e.step, e.value) for e in found.Scalars(tag)] for tag in tags["scalars"]}
+    for tag in tags["tensors"]:
+        values[tag] = [(e.step, e.tensor_proto.string_val[0]) for e in found.Tensors(tag)]
+    return values
+
+
+def test_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    folder = tmp_path / "tb"
+    options = {"steps": 6, "eval_every": 2, "save_every": 4}
+
+    def trainer():
+        writers = [TensorBoardWriter(folder), Sampler(3, lambda: "naïve")]
+        return make_trainer(tmp_path, writers, **options)
+
+    first = trainer()
+    first.fit()
+    found = events(folder)
+    assert [step for step, _ in found["train/loss"]] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in found["validation/loss"]] == [2, 4, 6]
+    assert found["train/lr"][0][1] == pytest.approx(first.schedule(0))
+    assert found["validation/loss"][-1][1] == pytest.approx(first.last_evaluation.loss)
+    assert found["sample"] == [(3, "naïve".encode()), (6, "naïve".encode())]
+    # A resumed run takes back what came after its checkpoint.
+    again = trainer()
+    again.resume(tmp_path / "checkpoints" / "step-000004")
+    again.fit()
+    steps = [step for step, _ in events(folder)["train/loss"]]
+    assert steps == [1, 2, 3, 4, 5, 6]
+
+
+def test_tensorboard_does_not_bring_torch_along():
+    pytest.importorskip("tensorboard")
+    import subprocess
+
+    script = (
+        "import sys; from pyggml.train import TensorBoardWriter; TensorBoardWriter('x');"
+        "assert not {'torch', 'tensorflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("package", "make"), [("tensorboard", TensorBoardWriter), ("wandb", WandbWriter)]
+)
+def test_a_missing_package_names_the_extra(without, package, make):
+    without(package)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install \"pyggml\[{package}\]\""):
+        make("somewhere")
+
+
+class StandIn(types.ModuleType):
+    """As much of wandb as is used."""
+
+    def __init__(self):
+        super().__init__("wandb")
+        self.told, self.begun, self.ended = [], [], []
+
+    def init(self, **options):
+        self.begun.append(options)
+        return self
+
+    def log(self, values, step):
+        json.dumps(values)
+        self.told.append((step, values))
+
+    def finish(self, exit_code):
+        self.ended.append(exit_code)
+
+
+def test_weights_and_biases(tmp_path, monkeypatch):
+    wandb = StandIn()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    writers = [WandbWriter("shakespeare", tmp_path, mode="offline"), Sampler(2, lambda: "text")]
+    trainer = make_trainer(callbacks=writers, steps=2, eval_every=0)
+    trainer.fit()
+    options = wandb.begun[0]
+    assert options["project"] == "shakespeare"
+    assert options["mode"] == "offline"
+    assert options["dir"] == str(tmp_path)
+    assert options["config"] == trainer.config.to_dict()
+    assert [step for step, _ in wandb.told] == [1, 2, 2, 2]
+    assert wandb.told[0][1]["train/loss"] > 0
+    assert wandb.told[2][1] == {"sample": "text"}
+    assert "validation/loss" in wandb.told[3][1]
+    assert wandb.ended == [0]
+
+
+def test_a_failed_run_says_so(monkeypatch):
+    wandb = StandIn()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+
+    def fail(trainer):
+        raise TrainingError("no more")
+
+    trainer = make_trainer(callbacks=[WandbWriter("x"), At(1, fail)], steps=3)
+    with pytest.raises(TrainingError):
+        trainer.fit()
+    assert wandb.ended == [1]
+
+
+class Page(HTMLParser):
+    """Looks whether every element ends, and what the page would load."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loads, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [v for k, v in attrs if k in ("src", "href", "data", "srcset")]
+        assert tag not in ("script", "link", "iframe", "img")
+        if tag not in ("meta", "line", "polyline", "circle"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def run_folder(tmp_path, lines, samples=()):
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {
+                "kind": "pyggml training run", "format": 1, "arch": "<b>llama", "parameters": 1234,
+                "total_steps": 200, "model": {"n_layer": 2}, "system": system_info(),
+                "train": {"prompt": "<script>alert(1)</script>", "lr": 1e-3, "text": ["a", "b"]},
+            }
+        )
+    )  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
+    return tmp_path
+
+
+def test_the_page_of_a_run(tmp_path):
+    lines = [
+        {"kind": "train", "step": n, "loss": 5 / n, "lr": 1e-3, "grad_norm": None, "mfu": 0.3,
+         "tokens": n * 10, "tokens_per_s": 1e3 + n, "elapsed_s": n / 3}
+        for n in range(1, 121)
+    ]  # fmt: skip
+    lines += [
+        {"kind": "validation", "step": n, "loss": 6 / n, "accuracy": n / 120, "bits_per_byte": 2.0}
+        for n in (40, 80, 120)
+    ]
+    samples = [{"step": 60, "text": "a & b < c"}, {"step": 120, "text": "naïve"}]
+    path = write_report(run_folder(tmp_path, lines, samples))
+    page = Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    assert page.open == []
+    assert page.loads == []
+    text = " ".join(page.text)
+    for words in (
+        "<b>llama, 1,234 parameters", "120 of 200", "loss per token", "learning rate", "accuracy",
+        "bits per byte", "model FLOP utilisation", "a & b < c", "naïve", "<script>alert(1)",
+        "validation loss, lowest", "0.05", '["a", "b"]', "ggml", "threads",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "gradient norm" not in text  # nothing of it was finite
+    assert write_report(tmp_path, tmp_path / "other.html").read_text() == path.read_text()
+
+
+def test_the_page_of_a_run_that_has_done_nothing(tmp_path):
+    page = Page()
+    page.feed(write_report(run_folder(tmp_path, [])).read_text())
+    assert "0 of 200" in " ".join(page.text)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FormatError, match="holds no run"):
+        write_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(1, 2.0)],
+        [(1, 2.0), (2, 2.0)],
+        [(0, 0.0), (1, 0.0)],
+        [(1, -1e30), (2, 1e30)],
+        [(1, 1e-30), (2, 2e-30)],
+        [(n, n**0.5) for n in range(5000)],
+        [(1, float("nan")), (2, 1.0), (3, float("inf"))],
+    ],
+)
+def test_curves_are_well_formed(points):
+    picture = draw("a < b", {"one & two": points, "none": []})
+    tree = ElementTree.fromstring(picture)
+    numbers = [float(n) for n in re.findall(r'(?:points|[xy][12]?|c[xy])="([-\d.]+)', picture)]
+    assert all(-1 <= n <= 600 for n in numbers)
+    assert len(tree.find("polyline").get("points").split()) <= 1000
+
+
+def test_nothing_to_draw():
+    assert draw("x", {}) == draw("x", {"a": [(1, float("nan"))]}) == ""
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (3, 1200), (-0.02, 0.013), (1e9, 1e9 + 5)])
+def test_ticks_are_few_and_round(low, high):
+    ticks = _ticks(low, high)
+    assert 2 <= len(ticks) <= 9
+    assert all(low <= t <= high for t in ticks)
