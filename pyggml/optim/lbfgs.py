@@ -188,8 +188,10 @@ class LBFGS(Optimizer):
             vectors.hold(point.grad for point in (before, *kept))
             vectors.move(distance)
             point = self._evaluate(closure)
-            slope = vectors.slope(point.grad) if math.isfinite(point.loss) else math.nan
-            return Point(distance, point.loss, slope, point.grad)
+            slope = vectors.slope(point.grad)
+            # A gradient that is not finite is as bad as such a loss.
+            loss = point.loss if math.isfinite(slope) else math.inf
+            return Point(distance, loss, slope, point.grad)
 
         if self.line_search_fn is None and iteration == self.max_iter:
             return Point(t, before.loss, before.slope, before.grad), 0  # nobody reads the gradient
@@ -203,8 +205,8 @@ class LBFGS(Optimizer):
                 found, more = strong_wolfe(at, before, t, longest, tolerance, most)
             if not math.isfinite(found.loss):
                 raise FloatingPointError(
-                    f"LBFGS.step: the loss must be finite; got {found.loss} after an iteration; "
-                    "the parameters are those before it; lower lr"
+                    f"LBFGS.step: loss and gradients must be finite; got loss {found.loss} after "
+                    "an iteration; the parameters are those before it; lower lr"
                 )
         except BaseException:
             vectors.move(0.0)
