@@ -148,6 +148,7 @@ class LBFGS(Optimizer):
         if len(self.trained()) < len(self.params):
             raise GradientError("LBFGS.step: a parameter was frozen; make a new optimizer")
         vectors = self._vectors
+        vectors.hold([])
         first = here = self._evaluate(closure)
         if not math.isfinite(here.loss) or not math.isfinite(vectors.largest(here.grad)):
             raise FloatingPointError(
@@ -163,6 +164,8 @@ class LBFGS(Optimizer):
             t = self.lr
             if self.iterations == 1:
                 t = min(1.0, 1.0 / vectors.length_1(here.grad)) * self.lr
+            # The last pair counts for nothing until a step has been taken along this direction.
+            self._t = 0.0
             if slope > -self.tolerance_change:
                 break
             before = here = Point(0.0, here.loss, slope, here.grad)
@@ -175,7 +178,6 @@ class LBFGS(Optimizer):
             flat = abs(here.loss - before.loss) < self.tolerance_change and more > 0
             if calls >= self.max_eval or change <= self.tolerance_change or flat:
                 break
-        vectors.hold([])
         return first.loss
 
     def _search(

@@ -145,6 +145,15 @@ def test_what_is_not_finite_or_fails_changes_nothing(search):
         optimizer.step(lambda: closure() * float("nan"))
     for p, value in zip(tensors, before, strict=True):
         np.testing.assert_array_equal(p.numpy(), value)
+    # However often that happens, the next step is a good one.
+    for _ in range(6):
+        calls[:] = []
+        with pytest.raises(KeyError, match="broken"):
+            optimizer.step(fails)
+    start = closure()
+    optimizer.lr = 0.1 if search is None else 1.0
+    optimizer.step(closure)
+    assert closure() < start
 
 
 @pytest.mark.parametrize("search", ["strong_wolfe", None])
