@@ -242,6 +242,11 @@ class LBFGS(Optimizer):
             vectors.steepest()
         return vectors.slope(grad)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state and of the vectors that the search works with."""
+        return self._vectors.nbytes
+
     def _tensors(self) -> dict[str, Tensor]:
         return self._vectors.saved()
 

@@ -4,9 +4,10 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pyggml import optim
+from pyggml import nn, optim
 from pyggml.nn import losses
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
@@ -24,6 +25,17 @@ def test_the_examples_run(last):
     for title in SECTIONS[: last + 1]:
         for block in re.findall(r"```python\n(.*?)```", section(title), re.DOTALL):
             exec(block, names)
+
+
+def test_the_bytes_of_the_state_are_those_of_the_table():
+    want = {"SGD": 0, "Adam": 8, "AdamW": 8, "AdamW8bit": 3 * 34 / 32, "RMSprop": 4, "Adagrad": 4}
+    want |= {"Adafactor": 2 * 4 / 64, "Lion": 4, "Muon": 4, "LBFGS": 4 * (2 * 10 + 8)}
+    for kind in optim.optimizers().values():
+        w = nn.Parameter(np.zeros((64, 64), np.float32))
+        assert kind([w]).nbytes / w.size == want[kind.__name__], kind.__name__
+    momentum = optim.SGD([nn.Parameter(np.zeros((8, 8)))], momentum=0.5)
+    both = optim.RMSprop([nn.Parameter(np.zeros((8, 8)))], momentum=0.5, centered=True)
+    assert (momentum.nbytes, both.nbytes) == (4 * 64, 12 * 64)
 
 
 def test_everything_is_named():
