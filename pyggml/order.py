@@ -91,13 +91,66 @@ def weave(order: Sequence[Any], effects: Sequence[Any], least: int) -> list[Any]
     known = _Order()
     for i, ptr in enumerate(order):
         known.put(ptr, i)
-    waiting: dict[int, list[Any]] = {}
+    places = []
     for ptr in effects:
         at = known.earliest(ptr, least)
         known.put(ptr, at)
+        places.append(at)
+    waiting: dict[int, list[Any]] = {}
+    for ptr, at in zip(effects, _delayed(order, effects, places), strict=True):
         waiting.setdefault(at, []).append(ptr)
     woven: list[Any] = []
     for i, ptr in enumerate(order):
         woven.append(ptr)
         woven += waiting.get(i, [])
     return woven
+
+
+def _delayed(order: Sequence[Any], effects: Sequence[Any], places: Sequence[int]) -> list[int]:
+    """The places of effects, where what is made of stored tensors alone waits for its first reader.
+
+    A moment out of its eight-bit blocks could be made at once, but its memory would then be held
+    until the gradient comes.
+    """
+    alone = _made_of_stored(effects)
+    writers: dict[int, list[int]] = {}
+    for i, ptr in enumerate(order):
+        for memory, writes in _accesses(ptr):
+            if writes:
+                writers.setdefault(memory, []).append(i)
+    wanted: dict[int, int] = {}
+    written: dict[int, int] = {}
+    late = list(places)
+    for k in reversed(range(len(effects))):
+        ptr, touched = effects[k], list(_accesses(effects[k]))
+        if address(ptr) in alone and address(ptr) in wanted:
+            # Nothing that it reads may be overwritten before it.
+            bounds = [wanted[address(ptr)]]
+            for memory, _ in touched:
+                bounds += [i - 1 for i in writers.get(memory, []) if i > places[k]]
+                bounds += [written[memory]] if memory in written else []
+            late[k] = max(places[k], min(bounds))
+        for source in sources(ptr):
+            wanted[address(source)] = min(late[k], wanted.get(address(source), late[k]))
+        for memory, writes in touched:
+            if writes:
+                written[memory] = min(late[k], written.get(memory, late[k]))
+    return late
+
+
+def _made_of_stored(effects: Sequence[Any]) -> set[int]:
+    """The addresses of effects that write nothing and read stored tensors and one another alone."""
+    found: set[int] = set()
+    for ptr in effects:
+        # ggml_cast has itself as a source.
+        others = [s for s in sources(ptr) if s != ptr]
+        stored = all(address(s) in found or _is_stored(s) for s in others)
+        if stored and not any(writes for _, writes in _accesses(ptr)):
+            found.add(address(ptr))
+    return found
+
+
+def _is_stored(ptr: Any) -> bool:
+    """Whether it is a stored tensor, or a view of one."""
+    root = ptr.view_src if ptr.view_src != ffi.NULL and ptr.op in MOVES else ptr
+    return bool(root.buffer != ffi.NULL)

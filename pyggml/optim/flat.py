@@ -58,6 +58,11 @@ class FlatVectors:
         kept = {"direction": "d", "gradient": "before", "steps": "steps", "changes": "changes"}
         return {f"history.{name}": self._named[own] for name, own in kept.items()}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all vectors."""
+        return sum(value.nbytes for value in self._named.values())
+
     def _run(self, key: str, record: _Record) -> list[float]:
         """Run what `record` gave, outputs and effects, at its first call."""
         if key not in self._graphs:

@@ -8,6 +8,7 @@ import numpy as np
 from .. import ops
 from .._lib import lib
 from ..tensor import Tensor, record, tensor
+from .clip import sum_of_squares
 
 __all__ = ["assign", "blend", "blending", "copied", "mean_square"]
 
@@ -62,6 +63,4 @@ def copied(x: Tensor) -> Tensor:
 
 def mean_square(x: Tensor) -> Tensor:
     """The mean of the squares of all elements, ()."""
-    fused = ops.sum_sqr(x)
-    total = fused if x.device.supports(fused.ptr) else ops.sum(ops.sqr(x))
-    return ops.scale(total, 1.0 / x.size)
+    return ops.scale(sum_of_squares([x]), 1.0 / x.size)

@@ -148,6 +148,7 @@ class LBFGS(Optimizer):
         if len(self.trained()) < len(self.params):
             raise GradientError("LBFGS.step: a parameter was frozen; make a new optimizer")
         vectors = self._vectors
+        vectors.hold([])
         first = here = self._evaluate(closure)
         if not math.isfinite(here.loss) or not math.isfinite(vectors.largest(here.grad)):
             raise FloatingPointError(
@@ -163,6 +164,8 @@ class LBFGS(Optimizer):
             t = self.lr
             if self.iterations == 1:
                 t = min(1.0, 1.0 / vectors.length_1(here.grad)) * self.lr
+            # The last pair counts for nothing until a step has been taken along this direction.
+            self._t = 0.0
             if slope > -self.tolerance_change:
                 break
             before = here = Point(0.0, here.loss, slope, here.grad)
@@ -175,7 +178,6 @@ class LBFGS(Optimizer):
             flat = abs(here.loss - before.loss) < self.tolerance_change and more > 0
             if calls >= self.max_eval or change <= self.tolerance_change or flat:
                 break
-        vectors.hold([])
         return first.loss
 
     def _search(
@@ -188,8 +190,10 @@ class LBFGS(Optimizer):
             vectors.hold(point.grad for point in (before, *kept))
             vectors.move(distance)
             point = self._evaluate(closure)
-            slope = vectors.slope(point.grad) if math.isfinite(point.loss) else math.nan
-            return Point(distance, point.loss, slope, point.grad)
+            slope = vectors.slope(point.grad)
+            # A gradient that is not finite is as bad as such a loss.
+            loss = point.loss if math.isfinite(slope) else math.inf
+            return Point(distance, loss, slope, point.grad)
 
         if self.line_search_fn is None and iteration == self.max_iter:
             return Point(t, before.loss, before.slope, before.grad), 0  # nobody reads the gradient
@@ -203,8 +207,8 @@ class LBFGS(Optimizer):
                 found, more = strong_wolfe(at, before, t, longest, tolerance, most)
             if not math.isfinite(found.loss):
                 raise FloatingPointError(
-                    f"LBFGS.step: the loss must be finite; got {found.loss} after an iteration; "
-                    "the parameters are those before it; lower lr"
+                    f"LBFGS.step: loss and gradients must be finite; got loss {found.loss} after "
+                    "an iteration; the parameters are those before it; lower lr"
                 )
         except BaseException:
             vectors.move(0.0)
@@ -237,6 +241,11 @@ class LBFGS(Optimizer):
         else:
             vectors.steepest()
         return vectors.slope(grad)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state and of the vectors that the search works with."""
+        return self._vectors.nbytes
 
     def _tensors(self) -> dict[str, Tensor]:
         return self._vectors.saved()

@@ -143,7 +143,7 @@ FACTORED: dict[str, Any] = {"beta2_decay": -0.7, "eps": (1e-7, 1e-2), "d": 1.2}
 NESTEROV: dict[str, Any] = {"momentum": 0.9, "nesterov": True}
 
 CASES = {
-    "SGD": Case(optim.SGD, sgd(), {}, ("SGD", {}), valley=3e-3, steps=4000),
+    "SGD": Case(optim.SGD, sgd(), {}, ("SGD", {}), valley=4e-3, steps=7000),
     "SGD momentum": Case(
         optim.SGD, sgd(0.9), {"momentum": 0.9}, ("SGD", {"momentum": 0.9}), 0.05, 2e-3, 1000
     ),
@@ -176,8 +176,8 @@ CASES = {
         adafactor(**FACTORED),
         FACTORED,
         ("Adafactor", FACTORED),
-        valley=0.02,
-        steps=3000,
+        valley=0.03,
+        steps=5000,
     ),
     "AdamW8bit": Case(
         optim.AdamW8bit,
@@ -191,7 +191,7 @@ CASES = {
         optim.Muon, muon(0.8, False), {"momentum": 0.8, "nesterov": False}, fall=1.0
     ),
     "LBFGS": Case(optim.LBFGS, None, fall=1.0, valley=1.0, steps=40, closure=True, fuses=False),
-    "Lion": Case(optim.Lion, lion(0.9, 0.99), valley=0.02),
+    "Lion": Case(optim.Lion, lion(0.9, 0.99), valley=0.01, steps=1500),
 }
 
 # Those that update by the gradients that are there.

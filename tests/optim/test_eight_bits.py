@@ -6,7 +6,10 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.optim import AdamW, AdamW8bit
+from pyggml.data.text import embedded_text
+from pyggml.models import GPT2, GPT2Config
+from pyggml.optim import AdamW, AdamW8bit, param_groups, schedules
+from pyggml.train import TrainStep
 
 UNIT = 2.0**12
 
@@ -150,3 +153,24 @@ def test_it_trains_as_adamw_does():
     eight = train(AdamW8bit, 600, min_8bit_size=0)
     assert other < 0.12  # it begins at 0.53
     assert eight == pytest.approx(other, rel=0.005)
+
+
+@pytest.mark.slow
+def test_it_trains_a_language_model_as_adamw_does():
+    """Bytes of the embedded text; docs/training.md names the losses."""
+    data = np.frombuffer(" ".join(embedded_text()).encode(), np.uint8).astype(np.int32)
+
+    def last_losses(kind, steps=400):
+        pg.seed(0)
+        model = GPT2(GPT2Config(256, context=64, n_embd=64, n_layer=2, n_head=4))
+        step = TrainStep(model, kind(param_groups(model, 0.1)), clip=1.0)
+        rate, rng = schedules.warmup_cosine(3e-3, 20, steps, 3e-4), np.random.default_rng(0)
+        losses = []
+        for i in range(steps):
+            rows = np.stack([data[at : at + 65] for at in rng.integers(0, len(data) - 65, 8)])
+            losses.append(step([(rows[:, :-1], rows[:, 1:])], lr=rate(i)).loss)
+        return float(np.mean(losses[-steps // 10 :]))
+
+    other, eight = last_losses(AdamW), last_losses(AdamW8bit)
+    assert other < 2.5
+    assert eight == pytest.approx(other, rel=0.01)

@@ -145,6 +145,39 @@ def test_what_is_not_finite_or_fails_changes_nothing(search):
         optimizer.step(lambda: closure() * float("nan"))
     for p, value in zip(tensors, before, strict=True):
         np.testing.assert_array_equal(p.numpy(), value)
+    # However often that happens, the next step is a good one.
+    for _ in range(6):
+        calls[:] = []
+        with pytest.raises(KeyError, match="broken"):
+            optimizer.step(fails)
+    start = closure()
+    optimizer.lr = 0.1 if search is None else 1.0
+    optimizer.step(closure)
+    assert closure() < start
+
+
+@pytest.mark.parametrize("search", ["strong_wolfe", None])
+def test_gradients_that_are_not_finite_later_spoil_nothing(search):
+    """The loss is finite, and its gradient at the new places is not."""
+    w = nn.Parameter([1.0, -2.0])
+    optimizer = LBFGS([w], lr=0.5, line_search_fn=search)
+    calls = []
+
+    def closure():
+        calls.append(1)
+        optimizer.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        if len(calls) > 1:
+            optimizer.grads[w].copy_([float("nan"), 1.0])
+        return loss
+
+    if search is None:
+        with pytest.raises(FloatingPointError, match="parameters are those before it"):
+            optimizer.step(closure)
+    else:
+        optimizer.step(closure)
+    assert w.tolist() == [1.0, -2.0]
 
 
 def test_bad_arguments_are_named():

@@ -113,7 +113,7 @@ def rosenbrock(w):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(
     ("function", "start", "goal", "tolerance"),
-    [(parabola, (-1.0, 5.0), (3.0, 3.0), 1e-2), (rosenbrock, (-0.5, 0.5), (1.0, 1.0), 0.1)],
+    [(parabola, (-1.0, 5.0), (3.0, 3.0), 1e-2), (rosenbrock, (-0.5, 0.5), (1.0, 1.0), 0.03)],
 )
 def test_reaches_the_minimum(name, function, start, goal, tolerance):
     case = CASES[name]

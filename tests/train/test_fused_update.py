@@ -14,7 +14,7 @@ from pyggml import ops
 from pyggml.errors import GradientError, ShapeError
 from pyggml.graph import Graph, grad_of
 from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
-from pyggml.optim import SGD, AdamW, decay_groups
+from pyggml.optim import SGD, AdamW, AdamW8bit, Lion, decay_groups
 from pyggml.train import NonFiniteError, Trainer, TrainingError, TrainStep
 
 from .test_trainer import At
@@ -70,19 +70,35 @@ def test_no_gradient_stays():
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_no_room_for_all_gradients_is_planned(checkpointing):
+@pytest.mark.parametrize("kind", [AdamW, AdamW8bit, Lion])
+def test_no_room_for_all_gradients_is_planned(kind, checkpointing):
     """With layers that are large for the few tokens, gradients kept to the end would show."""
 
     def planned(fused):
         pg.seed(0)
         model = GPT2(GPT2Config(64, context=8, n_embd=64, n_layer=12, n_head=2))
         model.checkpointing = checkpointing
-        step = TrainStep(model, AdamW(model.parameters(), fused_update=fused))
+        step = TrainStep(model, kind(model.parameters(), fused_update=fused))
         weights = sum(p.nbytes for p in model.parameters())
         return step.record((1, 8)).memory_bytes, weights
 
     (kept, weights), (fused, _) = planned(False), planned(True)
     assert fused < kept + 0.15 * weights
+
+
+def test_what_waits_for_its_reader_reads_what_was_there():
+    """A product of stored numbers waits for the gradient, but not beyond a later write to them."""
+    w = pg.tensor([1.0, 2.0], requires_grad=True)
+    m, other, got = pg.tensor([3.0, 5.0]), pg.tensor([10.0, 10.0]), pg.zeros((2,))
+    dw, hyper = grad_of(w), pg.tensor([-1.0, 0.0])
+    effects = [
+        ops.cpy(m * 2.0 + dw, got),  # needs the gradient
+        ops.opt_step_sgd(m, other, hyper),  # m + other, which needs none
+    ]
+    loss = (w * w).sum()
+    Graph([loss], loss=loss, grads={w: dw}, effects=effects).run()
+    assert got.tolist() == [8.0, 14.0]
+    assert m.tolist() == [13.0, 15.0]
 
 
 def test_each_update_waits_for_the_last_reader_only():

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""What docs/training.md shows of losses, optimizers and schedules works, and all are named."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyggml import nn, optim
+from pyggml.nn import losses
+
+TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
+SECTIONS = ("Losses", "Optimizers", "Schedules")
+
+
+def section(title):
+    return re.split(r"^## ", TEXT.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.M)[0]
+
+
+@pytest.mark.parametrize("last", range(len(SECTIONS)))
+def test_the_examples_run(last):
+    """Each section goes on from those before it."""
+    names: dict = {}
+    for title in SECTIONS[: last + 1]:
+        for block in re.findall(r"```python\n(.*?)```", section(title), re.DOTALL):
+            exec(block, names)
+
+
+def test_the_bytes_of_the_state_are_those_of_the_table():
+    want = {"SGD": 0, "Adam": 8, "AdamW": 8, "AdamW8bit": 3 * 34 / 32, "RMSprop": 4, "Adagrad": 4}
+    want |= {"Adafactor": 2 * 4 / 64, "Lion": 4, "Muon": 4, "LBFGS": 4 * (2 * 10 + 8)}
+    for kind in optim.optimizers().values():
+        w = nn.Parameter(np.zeros((64, 64), np.float32))
+        assert kind([w]).nbytes / w.size == want[kind.__name__], kind.__name__
+    momentum = optim.SGD([nn.Parameter(np.zeros((8, 8)))], momentum=0.5)
+    both = optim.RMSprop([nn.Parameter(np.zeros((8, 8)))], momentum=0.5, centered=True)
+    assert (momentum.nbytes, both.nbytes) == (4 * 64, 12 * 64)
+
+
+def test_everything_is_named():
+    for title, names in [
+        ("Losses", losses.__all__),
+        ("Optimizers", [kind.__name__ for kind in optim.optimizers().values()]),
+        ("Schedules", [*optim.schedule_functions(), "warmup", "join", "ReduceOnPlateau"]),
+    ]:
+        missing = [name for name in names if f"`{name}" not in section(title)]
+        assert not missing, title
