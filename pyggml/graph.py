@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ._lib import ffi, lib, pass_interrupt
+from .activations import Activations, Computation
 from .anomaly import LossGuard, Watcher, is_watching
-from .device import COMPUTE_LOCK, Device, Freer, get_threads
+from .device import COMPUTE_LOCK, Device, get_threads
 from .device import device as find_device
 from .differentiable import (
     backward_headers,
@@ -23,7 +24,7 @@ from .differentiable import (
     walk,
 )
 from .errors import BackendError, DTypeError
-from .memory import LARGE_BYTES, has_room
+from .memory import has_room
 from .node import Arena, Node, recorder
 from .order import MOVES, weave
 from .order import address as _address
@@ -39,9 +40,6 @@ __all__ = ["Graph", "grad_of", "tensor_like"]
 _TENSORS_PER_GRADIENT = 16
 # Headers for outputs and accumulators.
 _HEADERS_SPARE = 256
-# ggml_backend_sched_new: 2 · GGML_SCHED_MAX_SPLIT_INPUTS headers for each tensor of the graph.
-_SCHED_HEADERS = 60
-_SCHED_SPARE_BYTES = 2**20
 
 
 class Graph:
@@ -59,6 +57,7 @@ class Graph:
             `grad_of` made for it, which effects and outputs may use.
         loss_grad: stored scalar that the backward starts from; None means 1.
         device: None takes the outputs' device.
+        activations: memory to share with other graphs of the CPU; None takes memory of its own.
 
     Attributes:
         memory_bytes: planned memory for everything that is not stored.
@@ -87,6 +86,7 @@ class Graph:
         grads: Mapping[Tensor, Tensor] | None = None,
         loss_grad: Tensor | None = None,
         device: Device | str | None = None,
+        activations: Activations | None = None,
     ):
         for name, given in (("outputs", outputs), ("effects", effects)):
             if not isinstance(given, (list, tuple)):
@@ -110,10 +110,21 @@ class Graph:
                     "graph: outputs, effects and the loss must be Tensors;"
                     f" got {type(each).__name__}"
                 )
+        if activations is not None and not isinstance(activations, Activations):
+            raise TypeError(
+                f"graph: activations must be an Activations; got {type(activations).__name__}"
+            )
         roots = [*outputs, *([loss] if loss is not None else []), *effects]
         if not roots:
             raise ValueError("graph: needs at least one output or effect; got none")
         self.device = find_device(device) if device is not None else roots[0].device
+        if activations is not None and (
+            activations.device is not self.device or self.device.kind != "cpu"
+        ):
+            raise BackendError(
+                "graph: activations are shared by graphs of the CPU; got a graph of "
+                f"{self.device.name} and activations of {activations.device.name}"
+            )
         self._accumulate = check_request(loss, grads or {}, loss_grad)
         # Non-contiguous results are read through an ordered copy.
         self._sources = {t: _ordered(t).node for t in outputs}
@@ -133,7 +144,7 @@ class Graph:
             check_path(forward, loss.node, {id(p.node) for p in grads or {}})
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
-            self._plan()
+            self._plan(activations)
 
     def _build(
         self, forward: list[Node], after: list[Node], loss: Tensor | None, seed: Tensor | None
@@ -289,60 +300,25 @@ class Graph:
                 " cast the operands to f32"
             )
 
-    def _devices(self) -> list[Device]:
-        """The graph's own, and the CPU for the ops that it lacks."""
-        return [self.device, *([find_device("cpu")] if self.device.kind != "cpu" else [])]
-
-    def _plan(self) -> None:
+    def _plan(self, shared: Activations | None) -> None:
         self.n_nodes = int(lib.ggml_graph_n_nodes(self._cgraph))
         self.memory_bytes = 0
         self._has_run = False
-        self._sched: Any = None
+        self._activations = shared if shared is not None else Activations(self.device)
         if self.n_nodes == 0:
             return
-        backends = [where.backend for where in self._devices()]
-        handles = ffi.new("ggml_backend_t[]", backends)
-        # ggml cannot allocate with a scheduler that has only measured: each gets its own.
-        if self._most_bytes >= LARGE_BYTES:
-            self._check_memory(self._scheduler(handles))
-        self._sched = self._scheduler(handles)
-        if not lib.ggml_backend_sched_alloc_graph(self._sched, self._cgraph):
-            self._sched = None  # its memory is wanted for measuring
-            self._check_memory(self._scheduler(handles))
-            raise BackendError(f"graph: {self.device.name} could not allocate the activations")
+        self._computation = Computation(
+            self._cgraph, self._arena.ctx, self.n_nodes, self._n_tensors, self._most_bytes
+        )
+        own = shared is None or not shared.memory_bytes
+        needed = 0 if own else self._activations.measure(self._computation)
+        self._activations.take(self._computation)
+        self.memory_bytes = self._activations.memory_bytes if own else needed
         # ggml's CPU backend takes this when it first computes, and aborts where it cannot.
         self._work_bytes = 0
         if self.device.kind == "cpu":
             plan = lib.ggml_graph_plan(self._cgraph, get_threads(), ffi.NULL)
             self._work_bytes = int(plan.work_size)
-        self.memory_bytes = sum(
-            int(lib.ggml_backend_sched_get_buffer_size(self._sched, b)) for b in backends
-        )
-
-    def _scheduler(self, handles: Any) -> Any:
-        size = self._n_tensors
-        bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
-        # ggml looks at none of these allocations; its tables take less than a quarter more.
-        if not has_room(bookkeeping + bookkeeping // 4 + _SCHED_SPARE_BYTES):
-            raise BackendError(
-                f"graph: {self.n_nodes:,} ops are too many to plan at once: {bookkeeping:,} bytes"
-                " of bookkeeping are more than is free; compute in parts, with .detach() between"
-                " them, or free memory"
-            )
-        sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
-        return ffi.gc(sched, Freer(self.device, lib.ggml_backend_sched_free))
-
-    def _check_memory(self, sched: Any) -> None:
-        """Refuse a graph whose activations do not fit."""
-        places = self._devices()
-        sizes = ffi.new("size_t[]", len(places))
-        lib.ggml_backend_sched_reserve_size(sched, self._cgraph, sizes)
-        for place, size in zip(places, sizes, strict=True):
-            if not place.has_memory(size) or size > place.memory_free:
-                raise BackendError(
-                    f"graph: {place.name} cannot allocate {size:,} bytes for activations"
-                    f" ({place.memory_free:,} free); use a smaller batch or sequence"
-                )
 
     def run(self) -> None:
         """Compute everything once; other threads of Python go on meanwhile.
@@ -355,7 +331,7 @@ class Graph:
             KeyboardInterrupt: Ctrl-C; under `detect_anomaly`, `profile` and with gradients of
                 `grad_of` it ends the graph between two ops, else after the last one.
         """
-        if self._sched is None:
+        if self.n_nodes == 0:
             return
         self.device.check()
         if self._work_bytes and not has_room(self._work_bytes):
@@ -364,16 +340,17 @@ class Graph:
                 " use a smaller batch or sequence, or free memory"
             )
         with COMPUTE_LOCK:
+            sched = self._activations.take(self._computation)
             self._has_run = True
-            watcher = self._watcher()
+            watcher = self._watcher(sched)
             # Always set: Ctrl-C may have kept an earlier run from taking its own away.
             if watcher is None:
-                self._watch(ffi.NULL, ffi.NULL)
+                lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
             else:
-                self._watch(lib.pyggml_watch, watcher.handle)
-            status = lib.ggml_backend_sched_graph_compute(self._sched, self._cgraph)
+                lib.ggml_backend_sched_set_eval_callback(sched, lib.pyggml_watch, watcher.handle)
+            status = lib.ggml_backend_sched_graph_compute(sched, self._cgraph)
             if watcher is not None:
-                self._watch(ffi.NULL, ffi.NULL)
+                lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
         pass_interrupt()
         if watcher is not None and watcher.error is not None:
             raise watcher.error
@@ -381,7 +358,7 @@ class Graph:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
             raise BackendError(f"graph: {self.device.name} failed to compute: {reason}")
 
-    def _watcher(self) -> Watcher | Recorder | LossGuard | None:
+    def _watcher(self, sched: Any) -> Watcher | Recorder | LossGuard | None:
         profile = active_profile()
         watcher: Watcher | Recorder | None = None
         if is_watching():
@@ -390,18 +367,15 @@ class Graph:
             watcher = Recorder(profile, self._recorded)
         if not self._passing:
             return watcher
-        alone = int(lib.ggml_backend_sched_get_n_splits(self._sched)) == 1
+        alone = int(lib.ggml_backend_sched_get_n_splits(sched)) == 1
         return LossGuard(self._loss, alone, watcher)
-
-    def _watch(self, callback: Any, user_data: Any) -> None:
-        lib.ggml_backend_sched_set_eval_callback(self._sched, callback, user_data)
 
     def read(self, t: Tensor) -> np.ndarray:
         """Copy an output's numbers of the last run.
 
         Raises:
             KeyError: `t` is not an output of this graph.
-            BackendError: the graph has not run yet.
+            BackendError: the graph has not run yet, or another one of its activations has since.
         """
         source = self._sources.get(t)
         if source is None:
@@ -411,6 +385,11 @@ class Graph:
         check_read(source)
         if not self._has_run:
             raise BackendError("read: the graph has not run yet; call run() first")
+        if not self._activations.is_held_by(self._computation):
+            raise BackendError(
+                "read: another graph of the same activations has run since; read before that, or"
+                " run again"
+            )
         return read(source, self._clones[_address(source.ptr)])
 
     def fetch(self, t: Tensor) -> Tensor:

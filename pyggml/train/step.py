@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..activations import Activations
 from ..anomaly import LossError
 from ..graph import Graph
 from ..ops.dropout import DropoutStream
@@ -162,6 +163,8 @@ class TrainStep:
         self._clip_values: ClipValue | None = None
         self._device = model.parameters()[0].device
         self._scale = tensor(np.float32(1.0), device=self._device)
+        # Batches of many shapes take no more memory than the largest.
+        self._activations = Activations(self._device) if self._device.kind == "cpu" else None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
         """The graph for batches of one shape, recorded and planned on first use.
@@ -173,10 +176,20 @@ class TrainStep:
         whole = all(isinstance(extent, int) for extent in shape)
         return self._get(pair_spec(shape) if whole else spec_of(shape), gradients).graph  # type: ignore[arg-type]
 
+    @property
+    def activation_bytes(self) -> int:
+        """Memory for what the graphs recorded so far compute."""
+        if self._activations is not None:
+            return self._activations.memory_bytes
+        recorded = (*self._recorded.values(), *self._logits.values())
+        return sum(each.graph.memory_bytes for each in recorded)
+
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
         self._recorded.clear()
         self._logits.clear()
+        if self._activations is not None:
+            self._activations = Activations(self._device)
 
     def _get(self, spec: Spec, gradients: bool) -> _Recorded:
         grads = self.optimizer.trained() if gradients else {}
@@ -195,10 +208,15 @@ class TrainStep:
                 outputs.append(squares)
             if gradients:
                 graph = Graph(
-                    outputs, effects=effects, loss=loss, grads=grads, loss_grad=self._scale
+                    outputs,
+                    effects=effects,
+                    loss=loss,
+                    grads=grads,
+                    loss_grad=self._scale,
+                    activations=self._activations,
                 )
             else:
-                graph = Graph(outputs)
+                graph = Graph(outputs, activations=self._activations)
             recorded = _Recorded(tuple(inputs.values()), loss, graph, squares)
             self._recorded[key] = recorded
         return recorded
@@ -283,7 +301,8 @@ class TrainStep:
         if key not in self._logits:
             inputs = self._inputs(spec)
             result = self._record_loss(inputs, False, lambda model, x, **more: model(x, **more))
-            self._logits[key] = _Recorded(tuple(inputs.values()), result, Graph([result]))
+            graph = Graph([result], activations=self._activations)
+            self._logits[key] = _Recorded(tuple(inputs.values()), result, graph)
         recorded = self._logits[key]
         x, _, *more = arrays_of(batch)
         for own, array in zip(recorded.inputs, [x, *more], strict=True):

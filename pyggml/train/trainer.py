@@ -185,16 +185,16 @@ class Trainer:
             first = next(iter(self.loader.once()))
         else:
             first = (self.loader.batch_size, self.seq_len)
-        activations = self._train_step.record(first).memory_bytes
+        self._train_step.record(first)
         firsts = [next(self._eval_batches(name)) for name in self._sets]
         for batch in {spec_of(batch): batch for batch in firsts}.values():
-            activations += self._train_step.record(batch, gradients=False).memory_bytes
+            self._train_step.record(batch, gradients=False)
         parameters = sum(p.nbytes for p in self.model.parameters())
         return MemoryPlan(
             parameters,
             self.optimizer.grad_nbytes,
             self.optimizer.nbytes + (0 if self.ema is None else self.ema.nbytes),
-            activations,
+            self._train_step.activation_bytes,
             self._device.name,
             self._free_bytes,
         )
