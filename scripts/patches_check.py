@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,10 @@ from vendor_fetch import VendorError, archive
 import vendor
 
 ROOT = Path(__file__).resolve().parent.parent
-_COMMAND = re.compile(r"test-backend-ops (test|grad) -o ([A-Z0-9_]+(?:,[A-Z0-9_]+)*)")
+_COMMAND = re.compile(
+    r"test-backend-ops (test|grad) -o ([A-Z0-9_]+(?:,[A-Z0-9_]+)*)(?: -p '([^';]+)')?"
+    r"|(test-packed-gemm|test-grad-graph)"
+)
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -37,13 +41,26 @@ class PatchError(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a `Tests:` line."""
+    """One command of a `Tests:` line; programs other than test-backend-ops have no mode."""
 
-    mode: str
-    ops: tuple[str, ...]
+    program: str
+    mode: str = ""
+    ops: tuple[str, ...] = ()
+    params: str = ""
 
     def __str__(self) -> str:
-        return f"{self.mode} -o {','.join(self.ops)}"
+        if not self.mode:
+            return self.program
+        params = f" -p '{self.params}'" if self.params else ""
+        return f"{self.mode} -o {','.join(self.ops)}{params}"
+
+    @property
+    def arguments(self) -> list[str]:
+        """What the program is called with."""
+        if not self.mode:
+            return []
+        params = ["-p", self.params] if self.params else []
+        return [self.mode, "-o", ",".join(self.ops), *params, "-b", "CPU"]
 
 
 def commands(patch: Path) -> list[Command]:
@@ -65,7 +82,11 @@ def commands(patch: Path) -> list[Command]:
                 f"{patch.name}: `Tests:` must name commands such as"
                 f" `test-backend-ops grad -o NORM`, with `; ` between them; got {part!r}"
             )
-        found.append(Command(match[1], tuple(match[2].split(","))))
+        mode, ops, params, program = match.groups()
+        if program:
+            found.append(Command(program))
+        else:
+            found.append(Command("test-backend-ops", mode, tuple(ops.split(",")), params or ""))
     return found
 
 
@@ -96,8 +117,8 @@ target_compile_options(test-backend-ops PRIVATE -O0)
 """
 
 
-def build(tree: Path, folder: Path, jobs: int) -> Path:
-    """Configure and build; returns test-backend-ops."""
+def build(tree: Path, folder: Path, jobs: int, programs: Iterable[str]) -> Path:
+    """Configure and build; returns the programs' folder."""
     lists = tree.parent / "CMakeLists.txt"
     if not lists.is_file() or lists.read_text(encoding="utf-8") != _LISTS:
         lists.write_text(_LISTS, encoding="utf-8")
@@ -113,8 +134,8 @@ def build(tree: Path, folder: Path, jobs: int) -> Path:
         if launcher:
             configure += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={launcher}" for lang in ("C", "CXX")]
         _run(configure)
-    _run(["cmake", "--build", str(folder), "--target", "test-backend-ops", "--", f"-j{jobs}"])
-    return folder / "bin" / "test-backend-ops"
+    _run(["cmake", "--build", str(folder), "--target", *programs, "--", f"-j{jobs}"])
+    return folder / "bin"
 
 
 def _run(command: list[str]) -> str:
@@ -130,13 +151,18 @@ def _run(command: list[str]) -> str:
     return _ESCAPES.sub("", done.stdout)
 
 
-def check(program: Path, command: Command) -> int:
+def check(programs: Path, command: Command) -> int:
     """Run one command; returns the number of cases that passed.
 
     Raises:
         PatchError: it fails, or an op that it names ran no case.
     """
-    output = _run([str(program), command.mode, "-o", ",".join(command.ops), "-b", "CPU"])
+    output = _run([str(programs / command.program), *command.arguments])
+    if not command.mode:
+        count = len(re.findall(r"^ok |: OK$", output, re.MULTILINE))
+        if not count:
+            raise PatchError(f"{command}: no case ran")
+        return count
     passed = [
         match[1]
         for match in re.finditer(r"^\s*([A-Z0-9_]+)\(.*\):.*\bOK\s*$", output, re.MULTILINE)
@@ -188,9 +214,11 @@ def main(argv: list[str] | None = None) -> int:
         for patch in patches[first - 1 : last]:
             vendor.apply(tree, [patch])
             begin = time.monotonic()
-            program = build(tree, folder, options.jobs)
+            wanted = plan[patches.index(patch)]
+            names = sorted({"test-backend-ops", *(command.program for command in wanted)})
+            programs = build(tree, folder, options.jobs, names)
             built = time.monotonic()
-            counts = [(command, check(program, command)) for command in plan[patches.index(patch)]]
+            counts = [(command, check(programs, command)) for command in wanted]
             ended = time.monotonic()
             told = "; ".join(f"{command}: {count} OK" for command, count in counts)
             seconds = f"{built - begin:5.0f}s {ended - built:5.0f}s"

@@ -45,10 +45,11 @@ def test_commands_on_one_line_and_on_two(script: ModuleType, tmp_path: Path) -> 
     patch = write(
         tmp_path,
         "Why.\nTests: test-backend-ops test -o A_BACK; test-backend-ops grad -o A,B_2;\n"
-        "  test-backend-ops grad -o C",
+        "  test-backend-ops grad -o C -p 'type=f32.*n=[12]'; test-packed-gemm; test-grad-graph",
     )
     assert [str(command) for command in script.commands(patch)] == [
-        "test -o A_BACK", "grad -o A,B_2", "grad -o C",
+        "test -o A_BACK", "grad -o A,B_2", "grad -o C -p 'type=f32.*n=[12]'", "test-packed-gemm",
+        "test-grad-graph",
     ]  # fmt: skip
 
 
@@ -70,11 +71,12 @@ def test_another_form_is_refused(
     assert told in str(raised.value)
 
 
-def program(folder: Path, text: str, status: int) -> Path:
-    path = folder / "test-backend-ops"
-    path.write_text(f"#!/bin/sh\nprintf '{text}'\nexit {status}\n")
-    path.chmod(0o755)
-    return path
+def programs(folder: Path, text: str, status: int) -> Path:
+    for name in ("test-backend-ops", "test-grad-graph"):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\nprintf '{text}'\nexit {status}\n")
+        path.chmod(0o755)
+    return folder
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the tests")
@@ -84,12 +86,24 @@ def test_a_run_counts_only_with_cases_of_each_op(script: ModuleType, tmp_path: P
         r"  NORM(type=f16): not supported [CPU]\n"
         r"  2/2 tests passed\n  Backend CPU: OK\n"
     )
-    passing = program(tmp_path, lines, 0)
-    assert script.check(passing, script.Command("grad", ("NORM",))) == 1
+    passing = programs(tmp_path, lines, 0)
+    assert script.check(passing, script.Command("test-backend-ops", "grad", ("NORM",))) == 1
     with pytest.raises(script.PatchError, match="no case of RMS_NORM ran"):
-        script.check(passing, script.Command("grad", ("NORM", "RMS_NORM")))
+        script.check(passing, script.Command("test-backend-ops", "grad", ("NORM", "RMS_NORM")))
     with pytest.raises(script.PatchError, match="exit status 3"):
-        script.check(program(tmp_path, lines, 3), script.Command("grad", ("NORM",)))
+        script.check(
+            programs(tmp_path, lines, 3), script.Command("test-backend-ops", "grad", ("NORM",))
+        )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the tests")
+def test_a_program_of_our_own_counts_its_cases(script: ModuleType, tmp_path: Path) -> None:
+    command = script.Command("test-grad-graph")
+    assert script.check(programs(tmp_path, r"  one: OK\n  two: OK\n0 failed\n", 0), command) == 2
+    with pytest.raises(script.PatchError, match="test-grad-graph: no case ran"):
+        script.check(programs(tmp_path, r"0 failed\n", 0), command)
+    with pytest.raises(script.PatchError, match="exit status 1"):
+        script.check(programs(tmp_path, r"  one: OK\n  two: FAIL\n", 1), command)
 
 
 def test_files_that_stay_the_same_keep_their_times(script: ModuleType, tmp_path: Path) -> None:
