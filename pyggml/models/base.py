@@ -160,7 +160,8 @@ class LanguageModel(nn.Module, ABC):
             raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
         if need_tensor(who, "segments", segments).shape != ids.shape:
             raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
-        flash = getattr(self.config, "attention", "plain") == "flash"
+        attention = getattr(self.config, "attention", "plain")
+        flash = attention == "flash" or (attention == "auto" and ids.device.kind == "cpu")
         return nn.segment_mask(segments, "f16" if flash else "f32")
 
     def loss(

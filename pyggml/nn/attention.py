@@ -143,7 +143,8 @@ class CausalSelfAttention(Module):
         fused: one matrix for q, k and v.
         rope: rotary positions; None when the model learns its positions.
         attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
-            "auto" is "flash" where that is faster: on the CPU, with neither mask nor cache given.
+            "auto" is "flash" where that is faster: on the CPU, without a cache, and with no mask or
+            one of f16.
         init_weight: initialiser of the q, k and v projections; None is Linear's.
         init_out: initialiser of the output projection; None is init_weight.
 
@@ -245,7 +246,9 @@ class CausalSelfAttention(Module):
     def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
         if self.attention != "auto":
             return self.attention == "flash"
-        return mask is None and cache is None and x.device.kind == "cpu"
+        # A mask of f32 is not rounded for the sake of speed.
+        fits = mask is None or mask.dtype.name == "f16"
+        return fits and cache is None and x.device.kind == "cpu"
 
     def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (B, T, H, D), k and v (B, T, G, D)."""

@@ -128,7 +128,7 @@ LAYOUTS: dict[str, Callable[[Documents], list[Batch]]] = {
     ("arch", "attention", "checkpointing"),
     [
         ("gpt2", "plain", False),
-        ("gpt2", "flash", False),
+        ("gpt2", "auto", False),
         ("gpt2", "plain", True),
         ("llama", "plain", False),
         ("llama", "flash", False),

@@ -99,7 +99,7 @@ def test_generation_with_a_cache_agrees() -> None:
         np.testing.assert_allclose(generator.feed(piece), want[at], rtol=1e-4, atol=1e-5)
 
 
-def test_auto_is_flash_without_a_mask_on_the_cpu() -> None:
+def test_auto_is_flash_where_it_rounds_no_mask() -> None:
     attend = nn.CausalSelfAttention(16, 2)
     x = pg.tensor(np.random.default_rng(0).standard_normal((2, 6, 16)))
     mask = nn.causal_mask(6)
@@ -111,6 +111,7 @@ def test_auto_is_flash_without_a_mask_on_the_cpu() -> None:
 
     assert "FLASH_ATTN_EXT" in ops_of()
     assert "FLASH_ATTN_EXT" not in ops_of(mask=mask)
+    assert "FLASH_ATTN_EXT" in ops_of(mask=nn.causal_mask(6, None, "f16"))
     np.testing.assert_allclose(
         attend(x).numpy(), attend(x, mask=mask).numpy(), rtol=1e-4, atol=1e-5
     )
