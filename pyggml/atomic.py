@@ -24,8 +24,10 @@ __all__ = ["atomic_dir", "atomic_path", "atomic_write", "clean_stale", "fsync_tr
 
 # A leftover of another host, whose processes cannot be asked, is stale after a day.
 STALE_SECONDS = 24 * 3600.0
+# Of this process; one that was forked from it has another number.
+_RUN = secrets.token_hex(2)
 _LEFTOVER = re.compile(
-    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.(?P<kind>tmp|old)$"
+    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-(?P<run>[0-9a-f]{4})[0-9a-f]{4}\.(?P<kind>tmp|old)$"
 )
 
 
@@ -36,7 +38,7 @@ def _host() -> str:
 
 def _sibling(path: Path, kind: str) -> Path:
     """A free hidden name beside `path`."""
-    tag = f".pyggml-{_host()}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
+    tag = f".pyggml-{_host()}-{os.getpid()}-{_RUN}{secrets.token_hex(2)}.{kind}"
     name = path.name
     if kind == "tmp":
         # File systems allow 255 bytes a name, and the tag takes 45; only "old" is read back.
@@ -56,7 +58,9 @@ def _is_alive(pid: int) -> bool:
 
 def _is_stale(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
     if os.name == "posix" and match["host"] == _host():
-        return not _is_alive(int(match["pid"]))
+        pid = int(match["pid"])
+        # In a container each process may have the number that the killed one had.
+        return match["run"] != _RUN if pid == os.getpid() else not _is_alive(pid)
     with contextlib.suppress(OSError):
         return time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
     return False

@@ -153,7 +153,10 @@ def test_leftovers_of_dead_processes_go(tmp_path: Path) -> None:
     leftover(tmp_path, "a", "tmp", dead).touch()
     leftover(tmp_path, "step", "tmp", dead).mkdir()
     (leftover(tmp_path, "step", "tmp", dead) / "x").touch()
-    mine = leftover(tmp_path, "b", "tmp", os.getpid())
+    # Of a killed process that had the number of this one, as in a container.
+    before = leftover(tmp_path, "b", "tmp", os.getpid())
+    before.touch()
+    mine = before.with_name(before.name.replace("-0123abcd", f"-{atomic._RUN}abcd"))
     mine.touch()
     foreign = leftover(tmp_path, "c", "tmp", dead, host="00000000")
     foreign.touch()

@@ -49,7 +49,7 @@ class BucketLoader(Epochs):
         >>> documents = Documents.of([np.arange(n) for n in (3, 30, 4, 5, 28, 9)])
         >>> loader = BucketLoader(documents, max_tokens=64, buckets=2)
         >>> sorted(next(loader).x.shape for _ in range(len(loader)))
-        [(2, 29), (8, 8)]
+        [(2, 29), (4, 8)]
     """
 
     def __init__(
@@ -85,7 +85,11 @@ class BucketLoader(Epochs):
         self._bounds = _bounds(self._pieces[:, 2], buckets, self.seq_len)
         bucket = np.searchsorted(self._bounds, self._pieces[:, 2])
         self._members = [np.flatnonzero(bucket == b) for b in range(self._bounds.size)]
-        self.shapes = [(self.max_tokens // int(t), int(t)) for t in self._bounds]
+        # No more rows than there are documents for.
+        self.shapes = [
+            (min(self.max_tokens // int(t), max(1, m.size)), int(t))
+            for t, m in zip(self._bounds, self._members, strict=True)
+        ]
         counts = [
             -(-m.size // rows) for m, (rows, _) in zip(self._members, self.shapes, strict=True)
         ]

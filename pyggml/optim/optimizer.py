@@ -65,7 +65,7 @@ class Optimizer(ABC):
 
     # Kinds of state that are f32 and of the parameter's shape.
     state_names: tuple[str, ...] = ()
-    # `step` takes a closure that computes loss and gradients; `TrainStep` has none to give.
+    # `step` takes a closure that computes loss and gradients.
     needs_closure = False
     # Group keys besides those that all optimizers know.
     group_options: tuple[str, ...] = ()

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..data import IGNORE_INDEX
 from ..models import LanguageModel
+from ..nn import functional
 from ..tensor import Tensor
 
 __all__ = [
@@ -55,14 +55,13 @@ def class_loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
     Args:
         model: gives logits, the classes last.
         x: inputs.
-        y: classes; `IGNORE_INDEX` where none counts.
+        y: classes, `IGNORE_INDEX` where none counts; or a probability for each class, as of mixup.
         inputs: what the model takes besides.
 
     Shape:
-        x any, y (...) of the logits (..., V) -> ()
+        x any, y (...) or (..., V) of the logits (..., V) -> ()
     """
-    loss: Tensor = ops.cross_entropy(model(x, **inputs), y, reduction="sum")
-    return loss
+    return functional.cross_entropy(model(x, **inputs), y, reduction="sum")
 
 
 def default_loss(model: Any) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -14,9 +15,23 @@ import numpy as np
 from ..io import atomic_dir
 from .checkpoint import CheckpointError, TrainState, list_checkpoints, write_checkpoint
 
-__all__ = ["BEST", "keep_best"]
+__all__ = ["BEST", "best_step", "keep_best"]
 
 BEST = "best"
+
+
+def best_step(directory: str | Path) -> int | None:
+    """The step of the best checkpoint, or None where there is none that tells it.
+
+    Args:
+        directory: folder of the run's checkpoints.
+    """
+    try:
+        record = json.loads((Path(directory) / BEST / "state.json").read_text(encoding="utf-8"))
+        step = record["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def keep_best(

@@ -70,6 +70,7 @@ class TrainState:
         data: fingerprint of the training tokens, or None.
         scaler: state of the loss scaling, or None.
         schedule: state of a schedule that has one, or None.
+        evaluated: the last step whose evaluation was done, or None.
     """
 
     step: int
@@ -83,6 +84,7 @@ class TrainState:
     data: dict[str, Any] | None = None
     scaler: dict[str, Any] | None = None
     schedule: dict[str, Any] | None = None
+    evaluated: int | None = None
 
 
 @dataclass
@@ -253,6 +255,45 @@ def list_checkpoints(directory: str | Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
+def clear_ahead(directory: str | Path, step: int) -> list[Path]:
+    """Put checkpoints aside that are ahead of the step at which a run begins.
+
+    A run that went back to an earlier checkpoint leaves them behind as `step-000020.left`, whole;
+    under their own names they would be taken for its newest.
+
+    Args:
+        directory: folder of the run's checkpoints; a missing one is an empty one.
+        step: where the run begins.
+
+    Returns:
+        Where they are now.
+
+    Raises:
+        CheckpointError: the run begins at step 0, so that they are another run's; or one cannot be
+            renamed.
+    """
+    ahead = [path for path in list_checkpoints(directory) if int(path.name[5:]) > step]
+    if ahead and not step:
+        raise CheckpointError(
+            f"checkpoint: {directory} holds {ahead[-1].name} of another run, and this one begins at"
+            " step 0: resume() continues there; else give another folder, or move these away"
+        )
+    left = []
+    for path in ahead:
+        target, n = path.with_name(f"{path.name}.left"), 1
+        while target.exists():
+            target, n = path.with_name(f"{path.name}.left{n}"), n + 1
+        try:
+            path.rename(target)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint: {path} is ahead of step {step} and cannot be put aside"
+                f" ({error.strerror or error}); move it away"
+            ) from error
+        left.append(target)
+    return left
+
+
 def latest_checkpoint(directory: str | Path) -> Path | None:
     """The newest complete checkpoint, after removing what killed processes left.
 
@@ -348,6 +389,8 @@ def _read_state(path: Path) -> dict[str, Any]:
     for name in _LATER:
         if name in record:
             _typed(record, name, (dict, type(None)), path)
+    if "evaluated" in record:
+        _typed(record, "evaluated", (int, type(None)), path)
     return record
 
 

@@ -71,4 +71,5 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         ) from error
     trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
     trainer.best = state.best
+    trainer._evaluated = state.evaluated
     trainer.last_checkpoint = where

@@ -101,7 +101,9 @@ def top_k_accuracy(logits: ArrayLike, targets: ArrayLike, k: int = 5) -> float:
             f"got {wanted.min()} to {wanted.max()}"
         )
     own = np.take_along_axis(rows, wanted[:, None], axis=-1)
-    return float(np.mean((rows > own).sum(axis=-1) < k))
+    # A tie is a miss, and so is NaN, which is not less than anything: who knows nothing scores 0.
+    rivals = (~(rows < own)).sum(axis=-1) - 1
+    return float(np.mean(rivals < k))
 
 
 def confusion_matrix(

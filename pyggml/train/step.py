@@ -36,6 +36,8 @@ from .scaler import GradScaler
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
 
 LossFunction = Callable[..., Tensor]
+# Graphs that are kept for batches of other shapes; each takes megabytes of headers.
+_MOST_GRAPHS = 32
 
 
 class NonFiniteError(ArithmeticError):
@@ -198,7 +200,7 @@ class TrainStep:
             self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
             self._trained, self._clip_values = list(grads), None
         key = (spec, gradients, None if self._precision else rounding())
-        recorded = self._recorded.get(key)
+        recorded = self._recorded.pop(key, None)
         if recorded is None:
             inputs = self._inputs(spec)
             loss = self._record_loss(inputs, gradients, self._loss)
@@ -218,7 +220,9 @@ class TrainStep:
             else:
                 graph = Graph(outputs, activations=self._activations)
             recorded = _Recorded(tuple(inputs.values()), loss, graph, squares)
-            self._recorded[key] = recorded
+        self._recorded[key] = recorded  # the last one is the last used
+        if len(self._recorded) > _MOST_GRAPHS:
+            del self._recorded[next(iter(self._recorded))]
         return recorded
 
     def _inputs(self, spec: Spec) -> dict[str, Tensor]:

@@ -21,9 +21,15 @@ from ..optim import EMA, ReduceOnPlateau
 from ..random import random_generator
 from ..roofline import measure_peaks
 from .batches import Batch, spec_of
-from .best import BEST, keep_best
+from .best import BEST, best_step, keep_best
 from .callbacks import Callback
-from .checkpoint import TrainState, latest_checkpoint, load_checkpoint, save_checkpoint
+from .checkpoint import (
+    TrainState,
+    clear_ahead,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from .config import TrainConfig
 from .diagnose import TrainingError, diverged, find_cause
 from .efficiency import flops_per_token, memory_in_use
@@ -112,6 +118,7 @@ class Trainer:
         self.tokens = 0
         self.elapsed_s = 0.0
         self.best: dict[str, Any] | None = None
+        self._evaluated: int | None = None
         self.last_checkpoint: Path | None = None
         self.best_checkpoint: Path | None = None
         self.evaluations: dict[str, EvalMetrics] = {}
@@ -186,6 +193,8 @@ class Trainer:
         else:
             first = (self.loader.batch_size, self.seq_len)
         self._train_step.record(first)
+        for shape in getattr(self.loader, "shapes", ()):
+            self._train_step.record(shape)
         firsts = [next(self._eval_batches(name)) for name in self._sets]
         for batch in {spec_of(batch): batch for batch in firsts}.values():
             self._train_step.record(batch, gradients=False)
@@ -209,9 +218,12 @@ class Trainer:
             TrainingInterrupted: a signal asked for the end; the running step was finished and a
                 checkpoint written.
             TrainingError: a loss or gradient is not finite; names the last checkpoint.
-            CheckpointError: a checkpoint could not be written.
+            CheckpointError: a checkpoint could not be written, or the run begins at step 0
+                in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
         """
+        if self.checkpoint_dir is not None:
+            clear_ahead(self.checkpoint_dir, self.step)
         if self.memory is None and must_fit(self.config):
             self.plan()
         if self.config.mfu and self._peak_flop_s is None:
@@ -224,7 +236,9 @@ class Trainer:
             self.tell("on_start")
             self._batches = iter(self.loader)
             try:
-                if self.step == self.total_steps and self._sets:
+                if self.step and self._evaluated != self.step:
+                    self._after_step(guard, resumed=True)  # a signal came before its evaluation
+                elif self.step == self.total_steps and self._sets:
                     self.evaluate(stop=lambda: guard.requested)
                 while not self.is_done and not guard.requested:
                     loss = self._one_step(recent)
@@ -254,7 +268,13 @@ class Trainer:
         began = time.perf_counter()
         lr = self.schedule(self.step)
         assert self._batches is not None
-        batches = [next(self._batches) for _ in range(self.config.accumulate)]
+        try:
+            batches = [next(self._batches) for _ in range(self.config.accumulate)]
+        except StopIteration:
+            raise TrainingError(
+                f"train: the loader ended after step {self.step} of {self.total_steps}; it must go"
+                " on without an end, as those of pyggml.data do"
+            ) from None
         waited = time.perf_counter() - began
         self._train_step.runs = self.step * self.config.accumulate
         scale = None if self.scaler is None else self.scaler.scale
@@ -287,11 +307,16 @@ class Trainer:
         self.tell("on_step", metrics)
         return result.loss
 
-    def _after_step(self, guard: InterruptGuard) -> None:
-        """Evaluate and save when it is time."""
+    def _after_step(self, guard: InterruptGuard, resumed: bool = False) -> None:
+        """Evaluate and save when it is time; a resumed step that owes nothing is left alone."""
         due = self.eval_every and self.step % self.eval_every == 0
-        if self._sets and (self.is_done or due) and not guard.requested:
+        owed = bool(self._sets and (self.is_done or due))
+        if resumed and not owed:
+            return
+        if owed and not guard.requested:
             done = self.evaluate(stop=lambda: guard.requested)
+            if done is not None:
+                self._evaluated = self.step
             if done is not None and isinstance(self.schedule, ReduceOnPlateau):
                 self.schedule.update(done.loss)
             if done is not None and self.best is not None and self.best["step"] < self.step:
@@ -389,6 +414,7 @@ class Trainer:
             self.data,
             None if self.scaler is None else self.scaler.state_dict(),
             self.schedule.state_dict() if isinstance(self.schedule, ReduceOnPlateau) else None,
+            self._evaluated,
         )
 
     def _save_best(self, saved: Path | None) -> None:
@@ -439,8 +465,12 @@ class Trainer:
             if path is None:
                 return 0
         restore(self, load_checkpoint(path))
-        if self.checkpoint_dir is not None and (self.checkpoint_dir / BEST).is_dir():
-            self.best_checkpoint = self.checkpoint_dir / BEST
+        if self.checkpoint_dir is not None:
+            is_best = self.best is not None and self.best["step"] == self.step
+            if is_best and self.config.keep_best and best_step(self.checkpoint_dir) != self.step:
+                self._save_best(self.last_checkpoint)  # the run was killed before it could
+            if (self.checkpoint_dir / BEST).is_dir():
+                self.best_checkpoint = self.checkpoint_dir / BEST
         return self.step
 
     def _interrupted(self, signum: int) -> None:

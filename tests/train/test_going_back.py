@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Runs that begin again, go back or end at a bad moment lose nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from pyggml import nn, zeros
+from pyggml.data import Loader
+from pyggml.optim import SGD
+from pyggml.train import (
+    Callback,
+    CheckpointError,
+    Trainer,
+    TrainingError,
+    TrainingInterrupted,
+    TrainStep,
+    latest_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    top_k_accuracy,
+)
+
+from .test_trainer import At
+from .tiny import make_trainer, same, tokens
+
+
+def make(folder, **options):
+    """The tiny trainer, which evaluates and saves."""
+    options = {"steps": 12, "eval_every": 4, "save_every": 2, "keep": 2} | options
+    callbacks = options.pop("callbacks", ())
+    base = make_trainer(**options)
+    return Trainer(
+        base.model,
+        base.optimizer,
+        base.loader,
+        tokens(60, seed=1),
+        base.config,
+        checkpoint_dir=folder,
+        callbacks=callbacks,
+    )
+
+
+def test_a_run_from_the_start_does_not_take_another_ones_folder(tmp_path):
+    make(tmp_path).fit()
+    before = list_checkpoints(tmp_path)
+    with pytest.raises(CheckpointError, match=r"holds step-000012 of another run.*resume\(\)"):
+        make(tmp_path).fit()
+    assert list_checkpoints(tmp_path) == before
+
+
+def test_a_run_that_goes_back_keeps_what_it_writes(tmp_path):
+    whole = make(tmp_path, keep=6)
+    whole.fit()
+    weights = load_checkpoint(tmp_path / "step-000012").model
+    back = make(tmp_path)
+    assert back.resume(tmp_path / "step-000004") == 4
+    back.callbacks.append(At(8, lambda trainer: trainer.save()))
+    result = back.fit()
+    assert result.checkpoint == latest_checkpoint(tmp_path) == tmp_path / "step-000012"
+    assert same(load_checkpoint(result.checkpoint).model, weights)
+    left = load_checkpoint_left(tmp_path / "step-000012.left", tmp_path / "moved" / "step-000012")
+    assert same(left.model, weights)
+
+
+def load_checkpoint_left(path, target):
+    """What was put aside, read under its first name."""
+    shutil.copytree(path, target)
+    return load_checkpoint(target)
+
+
+def interrupted(folder, step, **options):
+    """Train with a signal in a step; then go on to the end in a new trainer."""
+    stop = At(step, lambda trainer: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(TrainingInterrupted):
+        make(folder, callbacks=[stop], **options).fit()
+    again = make(folder, **options)
+    assert again.resume() == step
+    return again, again.fit()
+
+
+@pytest.mark.parametrize("step", [4, 8, 12])
+@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+def test_a_signal_at_an_evaluation_only_puts_it_off(tmp_path, step, schedule):
+    options = {"schedule": schedule, "lr": 0.5}
+    whole = make(tmp_path / "whole", **options)
+    result = whole.fit()
+    again, resumed = interrupted(tmp_path / "cut", step, **options)
+    assert same(again.model.state_dict(), whole.model.state_dict())
+    assert again.best == whole.best
+    assert resumed.validation.loss == result.validation.loss
+    best = load_checkpoint(tmp_path / "cut" / "best").state.step
+    assert best == load_checkpoint(tmp_path / "whole" / "best").state.step == whole.best["step"]
+
+
+class Killed(Exception):
+    """Stands for a kill."""
+
+
+class Kill(Callback):
+    def on_checkpoint(self, trainer, path):
+        if trainer.best is not None and trainer.best["step"] == trainer.step == 8:
+            raise Killed
+
+
+def test_a_kill_before_the_best_is_kept_loses_it_not(tmp_path):
+    with pytest.raises(Killed):
+        make(tmp_path, callbacks=[Kill()], lr=0.01).fit()
+    assert load_checkpoint(tmp_path / "best").state.step == 4
+    again = make(tmp_path, lr=0.01)
+    assert again.resume() == 8
+    assert load_checkpoint(tmp_path / "best").state.step == 8
+    assert again.best_checkpoint == tmp_path / "best"
+
+
+def test_a_loader_that_ends_is_told(tmp_path):
+    trainer = make(tmp_path)
+
+    class Short(Loader):
+        def __next__(self):
+            if trainer.step == 3:
+                raise StopIteration
+            return super().__next__()
+
+    trainer.loader.__class__ = Short
+    with pytest.raises(TrainingError, match="the loader ended after step 3 of 12"):
+        trainer.fit()
+
+
+def test_who_knows_nothing_scores_nothing():
+    targets = np.arange(10)
+    assert top_k_accuracy(np.zeros((10, 10)), targets) == 0.0
+    assert top_k_accuracy(np.full((10, 10), np.nan), targets, 5) == 0.0
+    assert top_k_accuracy(np.eye(10), targets) == 1.0
+
+
+def test_a_classifier_learns_from_probabilities():
+    head = nn.Linear(3, 2)
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    y = np.array([[1, 0], [0.25, 0.75], [0.5, 0.5], [0, 1]], np.float32)
+    step = TrainStep(head, SGD(head.parameters(), lr=0.1))
+    logits = head(zeros((4, 3)) + x).numpy()
+    shifted = logits - logits.max(-1, keepdims=True)
+    log = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    assert step([(x, y)]).loss == pytest.approx(-(y * log).sum(-1).mean(), rel=1e-5)
+
+
+def test_graphs_of_old_shapes_are_dropped(monkeypatch):
+    monkeypatch.setattr("pyggml.train.step._MOST_GRAPHS", 3)
+    trainer = make_trainer(steps=1)
+    step = TrainStep(trainer.model, trainer.optimizer)
+    for length in (2, 3, 4, 5, 3, 6):
+        ids = np.zeros((1, length), np.int32)
+        step([(ids, ids)])
+    assert [key[0][0][1][1] for key in step._recorded] == [5, 3, 6]
