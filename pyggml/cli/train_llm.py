@@ -21,7 +21,8 @@ class BareCheckpointing(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Give the bare option its value."""
         filled = []
-        for arg, after in zip(args, [*args[1:], "-"], strict=True):
+        for i, arg in enumerate(args):
+            after = args[i + 1] if i + 1 < len(args) else "-"
             filled.append(arg)
             if arg == "--checkpointing" and after.startswith("-"):
                 filled.append("all")

@@ -232,3 +232,19 @@ def test_lr_find(tmp_path, text_file, cli):
         code, _, err = cli(*base, *more)
         assert code == 2, err
         assert words in err
+
+
+def test_train_llm_takes_no_option_at_all():
+    """As the README's first command has it; and `--checkpointing` without a value."""
+    from typer.main import get_command
+
+    from pyggml.cli.app import app
+
+    command = get_command(app).commands["train-llm"]
+    for args, wanted in (
+        ([], None),
+        (["--checkpointing", "--steps", "3"], "all"),
+        (["--steps", "3", "--checkpointing"], "all"),
+        (["--checkpointing", "2"], "2"),
+    ):
+        assert command.make_context("train-llm", list(args)).params["checkpointing"] == wanted
