@@ -74,6 +74,19 @@ def operator_call(d: Draw) -> Call:
     return _compare(d, f"operator.{name}", fn, fn, pairs)
 
 
+def _rounded(x: np.ndarray, dtype: str) -> np.ndarray:
+    """What a number becomes in another dtype: the nearest one, of two the even one."""
+    if dtype[0] == "i":
+        return np.trunc(x)
+    if dtype == "f16":
+        return x.astype(np.float16).astype(np.float64)
+    if dtype == "bf16":
+        bits = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+        return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+    return x
+
+
 def method_call(d: Draw) -> Call:
     t, x = d.tensor(d.shape())
     pair = [(t, x)]
@@ -98,7 +111,7 @@ def method_call(d: Draw) -> Call:
         "contiguous": (lambda t: t.contiguous(), lambda x: x),
         "sum": (lambda t: t.sum(axis, keep), lambda x: x.sum(axis, keepdims=keep)),
         "mean": (lambda t: t.mean(axis, keep), lambda x: x.mean(axis, keepdims=keep)),
-        "astype": (lambda t: t.astype(dtype), lambda x: np.trunc(x) if dtype[0] == "i" else x),
+        "astype": (lambda t: t.astype(dtype), lambda x: _rounded(x, dtype)),
         "pow": (lambda t: t**power, None),
         "neg": (operator.neg, operator.neg),
         "detach": (lambda t: t.detach(), lambda x: x),
