@@ -141,7 +141,9 @@ def _adamw(d: Draw) -> Made:
 
     def want() -> Any:
         with np.errstate(all="ignore"):
-            return start * (1 - 0.1 * 0.01) - 0.1 * g / (np.sqrt(g * g) + 1e-8)
+            # The moments are f32: the square of 1e30 is Inf there, and the step 0.
+            square = np.square(np.asarray(g, np.float32)).astype(np.float64)
+            return start * (1 - 0.1 * 0.01) - 0.1 * g / (np.sqrt(square) + 1e-8)
 
     return [pg.tensor(w, requires_grad=d.chance(0.8)), grad, m, v, hyper], want
 
