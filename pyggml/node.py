@@ -70,6 +70,7 @@ class Node:
         "grad",
         "hooks",
         "keep",
+        "late",
         "limit",
         "origin",
         "ptr",
@@ -104,6 +105,8 @@ class Node:
         self.limit: int | None = None
         # Whether the backward reads the result of the forward, or computes it again.
         self.keep = recorder.keep
+        # Whether it is computed only when the backward comes to it.
+        self.late = False
 
     @property
     def where(self) -> str:

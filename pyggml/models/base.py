@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from .. import nn, ops
+from .. import nn
 from ..device import Device
 from ..device import device as find_device
 from ..errors import BackendError, FormatError, ShapeError
@@ -102,6 +102,33 @@ class LanguageModel(nn.Module, ABC):
         return block(x, *args)  # type: ignore[no-any-return]
 
     @abstractmethod
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: nn.KVCache | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the stream after the last norm, which the head reads.
+
+        Args and exceptions are those of `forward`.
+
+        Shape:
+            ids (B, T) i32 -> (B, T, C), or (R, C) with rows
+        """
+
+    @property
+    @abstractmethod
+    def head_weight(self) -> Tensor:
+        """What makes logits of the stream.
+
+        Shape:
+            (V, C)
+        """
+
     def forward(
         self,
         ids: Tensor,
@@ -132,6 +159,10 @@ class LanguageModel(nn.Module, ABC):
             ShapeError: ids is not (B, T), T exceeds the context, or segments are not as ids.
             ValueError: segments with a mask.
         """
+        x = self.hidden(
+            ids, positions=positions, mask=mask, segments=segments, cache=cache, rows=rows
+        )
+        return nn.functional.linear(x, self.head_weight)
 
     @abstractmethod
     def gguf_config(self) -> dict[str, Any]:
@@ -194,8 +225,8 @@ class LanguageModel(nn.Module, ABC):
                 f"{type(self).__name__}.loss: ids and targets must have one shape; "
                 f"got {ids.shape} and {targets.shape}"
             )
-        logits = self(ids, positions=positions, segments=segments)
-        return ops.cross_entropy(logits, targets, reduction=reduction)
+        x = self.hidden(ids, positions=positions, segments=segments)
+        return nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
 
     def new_cache(
         self, capacity: int | None = None, device: Device | str | None = None

@@ -180,7 +180,7 @@ class GPT2(LanguageModel):
                 config.n_embd, config.vocab_size, False, init.gpt2(config.n_layer)
             )
 
-    def forward(
+    def hidden(
         self,
         ids: Tensor,
         *,
@@ -190,7 +190,7 @@ class GPT2(LanguageModel):
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of the next token; see `LanguageModel.forward`."""
+        """Return what the head reads; see `LanguageModel.hidden`."""
         batch, length = check_ids("GPT2", ids, self.config.context)
         mask = self._mask(ids, mask, segments)
         body = self.transformer
@@ -201,8 +201,14 @@ class GPT2(LanguageModel):
         x = body.ln_f(x)
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
-        head = body.wte if self.config.tie else self.lm_head
-        return nn.functional.linear(x, head.weight)
+        return x  # type: ignore[no-any-return]
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's weight; a tied one is the embedding table."""
+        head: Any = self.transformer.wte if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the parameters in Hugging Face's layout: its Conv1D weights are (in, out)."""

@@ -212,7 +212,7 @@ class Llama(LanguageModel):
                 config.n_embd, config.vocab_size, False, init.gpt2(config.n_layer)
             )
 
-    def forward(
+    def hidden(
         self,
         ids: Tensor,
         *,
@@ -222,7 +222,7 @@ class Llama(LanguageModel):
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of the next token; see `LanguageModel.forward`."""
+        """Return what the head reads; see `LanguageModel.hidden`."""
         batch, length = check_ids("Llama", ids, self.config.context)
         mask = self._mask(ids, mask, segments)
         body = self.model
@@ -232,8 +232,14 @@ class Llama(LanguageModel):
         x = body.norm(x)
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
-        head = body.embed_tokens if self.config.tie else self.lm_head
-        return nn.functional.linear(x, head.weight)
+        return x  # type: ignore[no-any-return]
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's weight; a tied one is the embedding table."""
+        head: Any = self.model.embed_tokens if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
         """Overwrite the parameters; see `Module.load_state_dict`.

@@ -14,7 +14,7 @@ from ...recording import is_input
 from ...tensor import Tensor, tensor
 from ._check import F32_MAX, as_weight, check_reduction, number, reduce, same_shape
 
-__all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "z_loss"]
+__all__ = ["binary_cross_entropy_with_logits", "counted", "cross_entropy", "kl_div", "z_loss"]
 
 _F32_TINY = float(np.finfo(np.float32).tiny)
 # Whole numbers up to here are exact in f32.
@@ -89,7 +89,7 @@ def _weighted(
 ) -> Tensor:
     """Class numbers with weights of classes or smoothing."""
     rows = ops.cross_entropy(logits, targets, ignore_index, "none")
-    counts = _counted(targets, ignore_index)
+    counts = counted(targets, ignore_index)
     own = counts if weight is None else ops.mul(counts, _weight_of(weight, targets))
     loss = rows if weight is None else ops.mul(rows, own)
     if smoothing:
@@ -105,7 +105,7 @@ def _weighted(
     return ops.div(ops.sum(loss), ops.clamp(ops.sum(own), _F32_TINY, F32_MAX))
 
 
-def _counted(targets: Tensor, ignore_index: int) -> Tensor:
+def counted(targets: Tensor, ignore_index: int) -> Tensor:
     """1 where a target counts, else 0."""
     distance = ops.abs(ops.scale(ops.cast(targets, "f32"), 1.0, -float(ignore_index)))
     return ops.step(ops.scale(distance, 1.0, -0.5))
@@ -291,7 +291,7 @@ def z_loss(
         )
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
         raise ValueError(f"z_loss: ignore_index must be an integer; got {ignore_index!r}")
-    counts = _counted(targets, ignore_index)
+    counts = counted(targets, ignore_index)
     loss = ops.mul(loss, counts)
     if reduction != "mean":
         return reduce(loss, reduction)
