@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..io import atomic_dir
-from .checkpoint import CheckpointError, TrainState, list_checkpoints, write_checkpoint
+from .checkpoint import write_checkpoint
+from .folders import CheckpointError, list_checkpoints
+from .state import TrainState
 
 __all__ = ["BEST", "best_step", "keep_best"]
 

@@ -23,17 +23,12 @@ from ..roofline import measure_peaks
 from .batches import Batch, spec_of
 from .best import BEST, best_step, keep_best
 from .callbacks import Callback
-from .checkpoint import (
-    TrainState,
-    clear_ahead,
-    latest_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from .checkpoint import load_checkpoint, save_checkpoint
 from .config import TrainConfig
 from .diagnose import TrainingError, diverged, find_cause
 from .efficiency import flops_per_token, memory_in_use
 from .evaluate import eval_batches, evaluate, read_sets
+from .folders import clear_ahead, latest_checkpoint
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, default_schedule, interval
 from .limit import fit_memory, must_fit
@@ -41,6 +36,7 @@ from .metrics import EvalMetrics, StepMetrics
 from .plan import MemoryPlan
 from .restore import EMA_KEY, restore
 from .result import FitResult
+from .state import TrainState
 from .step import LossFunction, NonFiniteError, TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
