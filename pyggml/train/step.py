@@ -5,23 +5,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..activations import Activations
 from ..anomaly import LossError
 from ..graph import Graph
-from ..ops.dropout import DropoutStream
 from ..optim import ClipValue
-from ..precision import autocast, rounding
-from ..recording import Recording
-from ..tensor import Tensor, tensor, zeros
+from ..tensor import Tensor
 from .batches import (
     Batch,
-    Spec,
     arrays_of,
     check_batch,
     check_closure,
@@ -31,13 +25,10 @@ from .batches import (
     spec_of,
     token_loss,
 )
+from .graphs import LossFunction, StepGraphs
 from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
-
-LossFunction = Callable[..., Tensor]
-# Graphs that are kept for batches of other shapes; each takes megabytes of headers.
-_MOST_GRAPHS = 32
 
 
 class NonFiniteError(ArithmeticError):
@@ -80,16 +71,6 @@ def _check_fused(clip: float | None, clip_value: float | None, scaler: GradScale
                 f"fused_update=True, as {cause} needs all gradients before the first update; "
                 f"got {given}"
             )
-
-
-@dataclass
-class _Recorded:
-    """A graph and the tensors that feed and leave it."""
-
-    inputs: tuple[Tensor, ...]
-    loss: Tensor
-    graph: Graph
-    squares: Tensor | None = None
 
 
 class TrainStep:
@@ -155,18 +136,9 @@ class TrainStep:
         self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
         if self._needs_closure:
             check_closure(optimizer, clip, clip_value, self.scaler)
-        self._loss = loss or default_loss(model)
         self._count = count or count_targets
-        self._dropout = DropoutStream(seed)
-        self._precision = precision
-        self._recorded: dict[tuple[Spec, bool, int | None], _Recorded] = {}
-        self._logits: dict[tuple[Spec, int], _Recorded] = {}
-        self._trained: list[Tensor] = []
-        self._clip_values: ClipValue | None = None
-        self._device = model.parameters()[0].device
-        self._scale = tensor(np.float32(1.0), device=self._device)
-        # Batches of many shapes take no more memory than the largest.
-        self._activations = Activations(self._device) if self._device.kind == "cpu" else None
+        self._graphs = StepGraphs(model, optimizer, loss or default_loss(model), seed, precision)
+        self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
         """The graph for batches of one shape, recorded and planned on first use.
@@ -176,72 +148,17 @@ class TrainStep:
             gradients: whether it computes gradients; without, it evaluates.
         """
         whole = all(isinstance(extent, int) for extent in shape)
-        return self._get(pair_spec(shape) if whole else spec_of(shape), gradients).graph  # type: ignore[arg-type]
+        spec = pair_spec(shape) if whole else spec_of(shape)  # type: ignore[arg-type]
+        return self._graphs.get(spec, gradients).graph
 
     @property
     def activation_bytes(self) -> int:
         """Memory for what the graphs recorded so far compute."""
-        if self._activations is not None:
-            return self._activations.memory_bytes
-        recorded = (*self._recorded.values(), *self._logits.values())
-        return sum(each.graph.memory_bytes for each in recorded)
+        return self._graphs.memory_bytes
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
-        self._recorded.clear()
-        self._logits.clear()
-        if self._activations is not None:
-            self._activations = Activations(self._device)
-
-    def _get(self, spec: Spec, gradients: bool) -> _Recorded:
-        grads = self.optimizer.trained() if gradients else {}
-        if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:
-            # Parameters were frozen or are no more: the graphs would train others.
-            self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
-            self._trained, self._clip_values = list(grads), None
-        key = (spec, gradients, None if self._precision else rounding())
-        recorded = self._recorded.pop(key, None)
-        if recorded is None:
-            inputs = self._inputs(spec)
-            loss = self._record_loss(inputs, gradients, self._loss)
-            outputs, effects, squares = [loss], [], None
-            if gradients and self._fused:
-                effects, squares = self.optimizer.recorded_update()
-                outputs.append(squares)
-            if gradients:
-                graph = Graph(
-                    outputs,
-                    effects=effects,
-                    loss=loss,
-                    grads=grads,
-                    loss_grad=self._scale,
-                    activations=self._activations,
-                )
-            else:
-                graph = Graph(outputs, activations=self._activations)
-            recorded = _Recorded(tuple(inputs.values()), loss, graph, squares)
-        self._recorded[key] = recorded  # the last one is the last used
-        if len(self._recorded) > _MOST_GRAPHS:
-            del self._recorded[next(iter(self._recorded))]
-        return recorded
-
-    def _inputs(self, spec: Spec) -> dict[str, Tensor]:
-        """Stored tensors for the arrays of a batch."""
-        return {name: zeros(shape, dtype, device=self._device) for name, shape, dtype in spec}
-
-    def _record_loss(self, inputs: dict[str, Tensor], training: bool, loss: LossFunction) -> Tensor:
-        """The loss with the model in the mode that the graph is for."""
-        x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
-        more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
-        nodes = [t.node for t in inputs.values()]
-        before = self.model.training
-        self.model.train(training)
-        try:
-            precision = autocast(self._precision) if self._precision else nullcontext()
-            with self._dropout, precision, Recording("TrainStep", nodes):
-                return loss(self.model, x, *y, **more)
-        finally:
-            self.model.train(before)
+        self._graphs.forget()
 
     def check(self, batch: Batch) -> int:
         """Check a batch before ggml reads it.
@@ -258,16 +175,11 @@ class TrainStep:
         check_batch(batch, self.model)
         return self._count(batch)
 
-    def _run(self, batch: Batch, gradients: bool) -> float:
+    def _run(self, batch: Batch) -> float:
         """The summed loss of a batch; its gradients are added to the optimizer's."""
-        recorded = self._get(spec_of(batch), gradients)
-        for own, array in zip(recorded.inputs, arrays_of(batch), strict=True):
-            own.copy_(array)
-        if gradients:
-            self._dropout.seek(self.runs)
-            self.runs += 1
-        recorded.graph.run()
-        return float(recorded.graph.read(recorded.loss))
+        loss = self._graphs.run(batch, self.runs)
+        self.runs += 1
+        return loss
 
     def loss_sum(self, batch: Batch) -> tuple[float, int]:
         """The summed loss of a batch and its number of tokens, without gradients.
@@ -276,7 +188,7 @@ class TrainStep:
             batch: inputs and targets.
         """
         tokens = self.check(batch)
-        return self._run(batch, gradients=False), tokens
+        return self._graphs.run(batch), tokens
 
     def rerun(self, batches: Sequence[Batch]) -> None:
         """Compute a step's gradients again and drop them; nothing is updated.
@@ -285,9 +197,12 @@ class TrainStep:
             batches: inputs and targets.
         """
         scale = 1.0 if self.scaler is None else self.scaler.scale
-        self._scale.copy_(np.float32(scale / max(1, sum(self.check(b) for b in batches))))
+        self._graphs.scale.copy_(np.float32(scale / max(1, sum(map(self.check, batches)))))
         for batch in batches:
-            self._run(batch, gradients=not self._fused)
+            if self._fused:
+                self._graphs.run(batch)
+            else:
+                self._run(batch)
         if not self._fused:
             self.optimizer.zero_grad()
 
@@ -300,19 +215,8 @@ class TrainStep:
         Shape:
             x (B, T) -> (B, T, V)
         """
-        spec = tuple(row for row in spec_of(batch) if row[0] != "y")
-        key = (spec, rounding())
-        if key not in self._logits:
-            inputs = self._inputs(spec)
-            result = self._record_loss(inputs, False, lambda model, x, **more: model(x, **more))
-            graph = Graph([result], activations=self._activations)
-            self._logits[key] = _Recorded(tuple(inputs.values()), result, graph)
-        recorded = self._logits[key]
         x, _, *more = arrays_of(batch)
-        for own, array in zip(recorded.inputs, [x, *more], strict=True):
-            own.copy_(array)
-        recorded.graph.run()
-        return recorded.graph.read(recorded.loss)
+        return self._graphs.logits(batch).run([x, *more])
 
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
         """Do one optimizer step.
@@ -332,7 +236,7 @@ class TrainStep:
         if not tokens:
             raise ValueError("TrainStep: a step needs at least one target that counts; got none")
         scale = 1.0 if self.scaler is None else self.scaler.scale
-        self._scale.copy_(np.float32(scale / tokens))
+        self._graphs.scale.copy_(np.float32(scale / tokens))
         if self._fused:
             return self._fused_step(batches, tokens, lr)
         if self._needs_closure:
@@ -340,7 +244,7 @@ class TrainStep:
         self.optimizer.zero_grad()
         total = 0.0
         for batch in batches:
-            total += self._run(batch, gradients=True)
+            total += self._run(batch)
         loss = total / tokens
         if not math.isfinite(loss):
             self.optimizer.zero_grad()
@@ -368,9 +272,11 @@ class TrainStep:
         norm = float(self.optimizer.grad_norm()) / scale
         if not math.isfinite(norm):
             raise FloatingPointError("a gradient is not finite")
-        if self._clip_values is None:
-            self._clip_values = ClipValue(list(self.optimizer.trained().values()), self.clip_value)
-        self._clip_values(1.0 / scale)
+        trained = self._graphs.trained
+        if self._clip_values is None or self._clip_values[0] is not trained:
+            grads = list(self.optimizer.trained().values())
+            self._clip_values = trained, ClipValue(grads, self.clip_value)
+        self._clip_values[1](1.0 / scale)
         self.optimizer.step(lr=lr, clip=self.clip)
         return norm
 
@@ -381,7 +287,7 @@ class TrainStep:
         def closure() -> float:
             self.runs = runs  # the same function each time: the same masks
             self.optimizer.zero_grad()
-            loss = sum(self._run(batch, gradients=True) for batch in batches) / tokens
+            loss = sum(self._run(batch) for batch in batches) / tokens
             if not norms:
                 norms.append(float(self.optimizer.grad_norm()))
             return loss
@@ -402,15 +308,14 @@ class TrainStep:
                 "TrainStep: an optimizer that has fused_update=True updates after every batch; "
                 f"got {len(batches)} batches: give one, or make the optimizer without it"
             )
-        self._get(spec_of(batches[0]), gradients=True)
+        recorded = self._graphs.get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
-                loss = self._run(batches[0], gradients=True) / tokens
+                loss = self._run(batches[0]) / tokens
         except LossError as error:
             raise NonFiniteError(
                 "the loss must be finite; got NaN or infinity", error.spoiled
             ) from error
-        recorded = self._get(spec_of(batches[0]), gradients=True)
         assert recorded.squares is not None
         squares = float(recorded.graph.read(recorded.squares).reshape(()))
         if not math.isfinite(squares):

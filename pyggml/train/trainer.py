@@ -29,6 +29,7 @@ from .diagnose import TrainingError, diverged, find_cause
 from .efficiency import flops_per_token, memory_in_use
 from .evaluate import eval_batches, evaluate, read_sets
 from .folders import clear_ahead, latest_checkpoint
+from .graphs import LossFunction
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, default_schedule, interval
 from .limit import fit_memory, must_fit
@@ -37,7 +38,7 @@ from .plan import MemoryPlan
 from .restore import EMA_KEY, restore
 from .result import FitResult
 from .state import TrainState
-from .step import LossFunction, NonFiniteError, TrainStep
+from .step import NonFiniteError, TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
