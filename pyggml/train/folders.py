@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -17,7 +18,9 @@ __all__ = [
     "instead",
     "latest_checkpoint",
     "list_checkpoints",
+    "make_folder",
     "prune",
+    "put_aside",
     "step_of",
 ]
 
@@ -94,6 +97,28 @@ def prune(directory: Path, keep: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def make_folder(directory: str | Path) -> None:
+    """Make a folder for checkpoints, or refuse it before there is anything to lose.
+
+    Args:
+        directory: the folder; it may exist.
+
+    Raises:
+        CheckpointError: it cannot be made, or nothing can be written into it.
+    """
+    reason = ""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            reason = "no permission to write"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise CheckpointError(
+            f"checkpoint: {directory} cannot hold checkpoints ({reason}): give another folder"
+        )
+
+
 def clear_ahead(directory: str | Path, step: int) -> list[Path]:
     """Put checkpoints aside that are ahead of the step at which a run begins.
 
@@ -119,18 +144,37 @@ def clear_ahead(directory: str | Path, step: int) -> list[Path]:
         )
     left = []
     for path in ahead:
-        target, n = path.with_name(f"{path.name}.left"), 1
-        while target.exists():
-            target, n = path.with_name(f"{path.name}.left{n}"), n + 1
         try:
-            path.rename(target)
+            target = put_aside(path)
         except OSError as error:
             raise CheckpointError(
                 f"checkpoint: {path} is ahead of step {step} and cannot be put aside"
                 f" ({error.strerror or error}); move it away"
             ) from error
-        left.append(target)
+        left += [] if target is None else [target]
     return left
+
+
+def put_aside(path: Path) -> Path | None:
+    """Rename what another run left, so that this one can have its name.
+
+    Args:
+        path: a file or a folder.
+
+    Returns:
+        Its new path, which ends in `.left`, `.left1` and so on; None where there is nothing, or an
+        empty file.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return None
+    target, n = path.with_name(f"{path.name}.left"), 1
+    while target.exists():
+        target, n = path.with_name(f"{path.name}.left{n}"), n + 1
+    path.rename(target)
+    return target
 
 
 def instead(path: Path) -> str:

@@ -59,7 +59,8 @@ class StepGraphs:
     Args:
         model: the model.
         optimizer: has the gradients; None only evaluates.
-        loss: gives the summed loss of a batch from (model, x, y) and further inputs by name.
+        loss: gives the summed loss of a batch, or a loss for each target, from (model, x, y) and
+            further inputs by name.
         seed: of the dropouts' masks.
         precision: what products multiply; None is what `pyggml.autocast` says.
 
@@ -124,7 +125,7 @@ class StepGraphs:
     def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor]) -> Recorded:
         """A graph of loss and gradients; with `fused_update`, of the update, too."""
         inputs = self._inputs(spec)
-        loss = self._record(inputs, True, self.loss)
+        loss = self._record(inputs, True, self._summed)
         outputs, effects, squares = [loss], [], None
         if getattr(self._optimizer, "fused_update", False):
             effects, squares = self._optimizer.recorded_update()
@@ -139,6 +140,14 @@ class StepGraphs:
         )
         return Recorded(tuple(inputs.values()), loss, graph, squares)
 
+    def _summed(self, model: Any, x: Tensor, *y: Tensor, **more: Tensor) -> Tensor:
+        """The loss; where it is one number for each target, their sum."""
+        loss = self.loss(model, x, *y, **more)
+        if not isinstance(loss, Tensor) or not loss.dtype.is_float:
+            got = f"a Tensor of {loss.dtype.name}" if isinstance(loss, Tensor) else repr(loss)
+            raise TypeError(f"TrainStep: loss must give a Tensor of f32; got {got:.60}")
+        return loss.sum() if loss.size > 1 else loss
+
     def evaluation(self, spec: Spec) -> Recorded:
         """A graph of the summed loss without gradients, which is not kept here.
 
@@ -146,7 +155,7 @@ class StepGraphs:
             spec: of the batches.
         """
         inputs = self._inputs(spec)
-        loss = self._record(inputs, False, self.loss)
+        loss = self._record(inputs, False, self._summed)
         return Recorded(tuple(inputs.values()), loss, Graph([loss], activations=self._activations))
 
     def logits(self, batch: Batch) -> Recorded:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io import atomic_write
+from .folders import put_aside
 
 __all__ = [
     "EvalMetrics",
@@ -117,6 +119,26 @@ class MetricsFile:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._written: set[tuple[str, int]] = set()
+
+    def begin(self, step: int) -> None:
+        """Make the file ready for a run, before there is anything to lose.
+
+        Lines of another run, which this one begins after, are put aside; of its own, those of
+        steps that it will do again are dropped.
+
+        Args:
+            step: where the run begins; 0 for a new one.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self.path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self.path))
+        if step == 0:
+            put_aside(self.path)
+        self.truncate_after(step)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        append_line(self.path, b"")
 
     def truncate_after(self, step: int) -> None:
         """Drop the lines of later steps, and a last line that a kill cut short.

@@ -295,7 +295,7 @@ def test_a_run_resumes_with_the_same_bits(tmp_path):
     with pytest.raises(Stop):
         first.fit()
     rest = make_trainer(tmp_path / "parts", **options)
-    assert rest.resume() == 3
+    assert rest.resume() == 4  # an error in a callback leaves a checkpoint
     rest.fit()
     assert same(rest.model.state_dict(), whole.model.state_dict())
     assert same(rest.optimizer.state_dict(), whole.optimizer.state_dict())
