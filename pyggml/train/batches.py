@@ -25,6 +25,7 @@ __all__ = [
     "default_loss",
     "extra_inputs",
     "need_batches",
+    "need_pair",
     "pair_spec",
     "spec_of",
     "token_loss",
@@ -158,6 +159,27 @@ def need_batches(batches: Any) -> Any:
     return batches
 
 
+def need_pair(batch: Any) -> Any:
+    """A pair of arrays, as it was given.
+
+    Args:
+        batch: what a step was given.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(f"TrainStep: a batch must be a pair (x, y); got {type(batch).__name__}")
+    arrays = {"x": batch[0], "y": batch[1], **extra_inputs(batch)}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(
+                f"TrainStep: {name} must be a NumPy array; got {type(array).__name__}: give "
+                "np.asarray(values), or tensor.numpy()"
+            )
+    return batch
+
+
 def check_batch(batch: Any, model: Any) -> None:
     """Refuse a batch that does not suit the model, before ggml reads it.
 
@@ -165,15 +187,7 @@ def check_batch(batch: Any, model: Any) -> None:
         TypeError: it is no pair of arrays.
         ValueError: shapes do not fit, or a token is not in the vocabulary.
     """
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise TypeError(f"TrainStep: a batch must be a pair (x, y); got {type(batch).__name__}")
-    x, y = batch
-    for name, array in {"x": x, "y": y, **extra_inputs(batch)}.items():
-        if not isinstance(array, np.ndarray):
-            raise TypeError(
-                f"TrainStep: {name} must be a NumPy array; got {type(array).__name__}: give "
-                "np.asarray(values), or tensor.numpy()"
-            )
+    x, y = need_pair(batch)
     if isinstance(model, LanguageModel) and (x.shape != y.shape or x.ndim != 2):
         raise ValueError(
             f"TrainStep: inputs and targets must have one shape (B, T); got {x.shape} and {y.shape}"

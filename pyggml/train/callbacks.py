@@ -126,6 +126,8 @@ class Sampler(Callback):
         if metrics.step % self.every:
             return
         text = self._sample()
+        if not isinstance(text, str):
+            raise TypeError(f"Sampler: sample must give a text; got {text!r:.60}")
         trainer.tell("on_sample", text)
         if self._path is None:
             return

@@ -19,7 +19,8 @@ import numpy as np
 from ..errors import FormatError
 from ..io import atomic_dir, atomic_write, load_safetensors, save_safetensors
 from .folders import LATEST, STATE, CheckpointError, instead, list_checkpoints, prune
-from .state import FORMAT, TrainState, check_file, crc32, read_state, typed
+from .need import need_path, need_whole
+from .state import FORMAT, TrainState, check_file, check_record, crc32, read_state, typed
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint", "write_checkpoint"]
 
@@ -98,7 +99,8 @@ def save_checkpoint(
         The new checkpoint's directory.
 
     Raises:
-        ValueError: keep is below 1.
+        TypeError: an argument is of another kind, or a value is neither an array nor JSON-ready.
+        ValueError: keep is below 1, or a number of the state is out of range.
         CheckpointError: it could not be written, for instance because the disk is full. The
             earlier checkpoints are whole; the new one is whole, too, if only `latest` could not
             be written, and otherwise nothing is left of it. The message says which.
@@ -107,9 +109,15 @@ def save_checkpoint(
         >>> save_checkpoint("checkpoints", TrainState(10, 20), model.state_dict(), {}).name
         'step-000010'
     """
-    if keep < 1:
-        raise ValueError(f"save_checkpoint: keep must be at least 1; got {keep}: give 1 or more")
-    directory = Path(directory)
+    who = "save_checkpoint"
+    need_whole(who, "keep", keep, 1)
+    directory = need_path(who, "directory", directory)
+    if not isinstance(state, TrainState):
+        raise TypeError(f"{who}: state must be a TrainState; got {type(state).__name__}")
+    for name, arrays in (("model", model), ("optimizer", optimizer)):
+        if not isinstance(arrays, Mapping):
+            raise TypeError(f"{who}: {name} must be arrays by name; got {type(arrays).__name__}")
+    _check_state(who, state, optimizer, directory)
     path = directory / f"step-{state.step:06d}"
     before = list_checkpoints(directory)
     try:
@@ -122,6 +130,20 @@ def save_checkpoint(
         raise CheckpointError(_not_written(path, before, error)) from error
     prune(directory, keep)
     return path
+
+
+def _check_state(
+    who: str, state: TrainState, optimizer: Mapping[str, Any], directory: Path
+) -> None:
+    """Refuse before anything is written what could not be written, or not be read again."""
+    record = {"format": FORMAT, **asdict(state), "optimizer": {}, "files": {}}
+    check_record(record, directory / STATE)
+    try:
+        json.dumps({**record, "optimizer": _split(optimizer)[1]})
+    except (TypeError, ValueError) as error:  # another kind, or a circle
+        raise TypeError(
+            f"{who}: what is no array must be JSON-ready; got a value that is not: {error}"
+        ) from error
 
 
 def write_checkpoint(
@@ -167,7 +189,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     Raises:
         FormatError: a file is missing, damaged or foreign; names file, field and cause.
     """
-    path = Path(path)
+    path = need_path("load_checkpoint", "path", path)
     state_path = path / STATE
     record = read_state(state_path)
     for name in (_MODEL, _OPTIMIZER):

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..data import IGNORE_INDEX, Loader, TokenDataset
 from .metrics import EvalMetrics, perplexity
-from .need import need_texts, need_whole
+from .need import need_function, need_texts, need_whole
+from .parts import need_token_bytes
 from .scores import bits_per_byte, f1_score, top_k_accuracy
 from .step import Batch, TrainStep
 
@@ -89,7 +90,7 @@ def evaluate(
         name: of the set, which the result carries.
 
     Raises:
-        TypeError: scores are not texts.
+        TypeError: an argument is of another kind.
         ValueError: no target counts, an unknown score, or one that is not for such logits.
 
     Example:
@@ -100,7 +101,14 @@ def evaluate(
     asked = {score: parse_score(score) for score in scores}
     checked = False
     guesses: list[tuple[np.ndarray, np.ndarray]] = []
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"evaluate: batches must be several; got {type(batches).__name__}")
+    if step is not None and not isinstance(step, TrainStep):
+        raise TypeError(f"evaluate: step must be a TrainStep or None; got {type(step).__name__}")
+    need_function("evaluate", "stop", stop, "without arguments, to whether to stop")
+    need_whole("evaluate", "at_step", at_step)
     step = step or TrainStep(model, None)
+    token_bytes = need_token_bytes("evaluate", token_bytes, step.model)
     total, tokens, size = 0.0, 0, 0
     hits = dict.fromkeys(scores, 0.0)
     was_training = model.training

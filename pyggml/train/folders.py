@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from ..io import clean_stale
+from .need import need_path
 
 __all__ = [
     "LATEST",
@@ -55,7 +56,7 @@ def list_checkpoints(directory: str | Path) -> list[Path]:
     Args:
         directory: folder of a run's checkpoints; a missing one is an empty one.
     """
-    directory = Path(directory)
+    directory = need_path("list_checkpoints", "directory", directory)
     if not directory.is_dir():
         return []
     found = []
@@ -76,7 +77,7 @@ def latest_checkpoint(directory: str | Path) -> Path | None:
         Its directory, or None when there is none. A checkpoint that was renamed into place but
         not yet named by `latest` counts: it is complete.
     """
-    clean_stale(directory)
+    clean_stale(need_path("latest_checkpoint", "directory", directory))
     found = list_checkpoints(directory)
     return found[-1] if found else None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "check_step",
     "need_callbacks",
     "need_config",
+    "need_data",
     "need_loader",
     "need_model",
     "need_optimizer",
@@ -89,6 +91,25 @@ def need_config(who: str, config: Any) -> TrainConfig:
         hint = ": give TrainConfig(**options)" if isinstance(config, dict) else ""
         raise TypeError(f"{who}: config must be a TrainConfig; got {type(config).__name__}{hint}")
     return config
+
+
+def need_data(who: str, data: Any) -> dict[str, Any] | None:
+    """What tells one run's data from another's, for its checkpoints.
+
+    Args:
+        who: what takes it.
+        data: what it was given.
+
+    Raises:
+        TypeError: it is no dict of JSON-ready values.
+    """
+    try:
+        json.dumps(data)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{who}: data must be JSON-ready; {error}") from error
+    if data is not None and not isinstance(data, dict):
+        raise TypeError(f"{who}: data must be a dict or None; got {data!r:.60}")
+    return data
 
 
 def need_loader(who: str, loader: Any, config: TrainConfig, saves: bool) -> Any:

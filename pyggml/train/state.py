@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import FormatError
 from .folders import instead, step_of
 
-__all__ = ["FORMAT", "TrainState", "check_file", "crc32", "read_state", "typed"]
+__all__ = ["FORMAT", "TrainState", "check_file", "check_record", "crc32", "read_state", "typed"]
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
@@ -84,8 +84,34 @@ def read_state(path: Path) -> dict[str, Any]:
             f"{path}: the file is missing, so this is no complete checkpoint; "
             "give the directory of another one"
         ) from None
+    except NotADirectoryError:
+        raise FormatError(
+            f"{path.parent}: is a file, and a checkpoint is a directory such as step-000100; "
+            "give that"
+        ) from None
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise FormatError(f"{path}: not a JSON file ({error}); {instead(path.parent)}") from error
+    check_record(record, path)
+    if step_of(path.parent) not in (None, record["step"]):
+        raise FormatError(
+            f"{path}: step must be that of the directory's name; got {record['step']}; "
+            f"{instead(path.parent)}"
+        )
+    return dict(record)
+
+
+def check_record(record: Any, path: Path) -> None:
+    """Refuse what cannot be the record of a checkpoint; done before it is written, too.
+
+    Args:
+        record: what `state.json` holds, or is to hold.
+        path: where.
+
+    Raises:
+        FormatError: names the field and the cause.
+    """
     if not isinstance(record, dict):
         raise FormatError(
             f"{path}: must hold a JSON object; got {type(record).__name__}; {instead(path.parent)}"
@@ -108,10 +134,6 @@ def read_state(path: Path) -> dict[str, Any]:
             f"{path}: total_steps must be at least step; got {total} and {step}; "
             f"{instead(path.parent)}"
         )
-    if step_of(path.parent) not in (None, step):
-        raise FormatError(
-            f"{path}: step must be that of the directory's name; got {step}; {instead(path.parent)}"
-        )
     for name in ("loader", "rng", "config", "files"):
         typed(record, name, dict, path)
     best = typed(record, "best", (dict, type(None)), path)
@@ -128,7 +150,6 @@ def read_state(path: Path) -> dict[str, Any]:
             typed(record, name, (dict, type(None)), path)
     if "evaluated" in record:
         typed(record, "evaluated", (int, type(None)), path)
-    return record
 
 
 def _check_range(value: float, name: str, path: Path) -> None:

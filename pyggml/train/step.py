@@ -26,6 +26,7 @@ from .batches import (
     count_targets,
     default_loss,
     need_batches,
+    need_pair,
     pair_spec,
     spec_of,
     token_loss,
@@ -142,8 +143,8 @@ class TrainStep:
             shape: shape of the tokens and of their targets, (B, T); or a batch like the others.
             gradients: whether it computes gradients; without, it evaluates.
         """
-        whole = all(isinstance(extent, int) for extent in shape)
-        spec = pair_spec(shape) if whole else spec_of(shape)  # type: ignore[arg-type]
+        whole = isinstance(shape, tuple) and all(isinstance(extent, int) for extent in shape)
+        spec = pair_spec(shape) if whole else spec_of(need_pair(shape))  # type: ignore[arg-type]
         return self._graphs.get(spec, gradients).graph
 
     def record_logits(self, batch: Batch) -> tuple[int, ...]:
@@ -152,7 +153,7 @@ class TrainStep:
         Args:
             batch: inputs and targets, of which the latter are not used.
         """
-        return self._graphs.logits(batch).result.shape
+        return self._graphs.logits(need_pair(batch)).result.shape
 
     @property
     def activation_bytes(self) -> int:
@@ -222,7 +223,7 @@ class TrainStep:
         Shape:
             x (B, T) -> (B, T, V)
         """
-        x, _, *more = arrays_of(batch)
+        x, _, *more = arrays_of(need_pair(batch))
         return self._graphs.logits(batch).run([x, *more])
 
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:

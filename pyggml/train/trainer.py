@@ -35,6 +35,7 @@ from .need import need_function, need_path
 from .parts import (
     need_callbacks,
     need_config,
+    need_data,
     need_loader,
     need_model,
     need_optimizer,
@@ -124,7 +125,7 @@ class Trainer:
         self.total_steps = self.config.total_steps(batches, DEFAULT_STEPS)
         self.schedule = schedule or default_schedule(self.config, self.total_steps)
         need_function("Trainer", "schedule", self.schedule, "from a step to its learning rate")
-        self.data = data
+        self.data = need_data("Trainer", data)
         self.step = 0
         self.tokens = 0
         self.elapsed_s = 0.0
