@@ -14,10 +14,9 @@ from .checks import (
     check,
     option_name,
     read_checkpointing,
-    read_list,
-    read_path,
     read_table,
 )
+from .texts import read_list, read_path
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -17,18 +16,17 @@ from ..models import LanguageModel
 from ..optim import EMA
 from ..roofline import measure_peaks
 from .batches import Batch
-from .best import BEST, best_step, keep_best
+from .best import BEST, best_step, judge, keep_best
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import TrainConfig
 from .diagnose import TrainingError
 from .efficiency import flops_per_token, free_memory
-from .evaluate import check_score, evaluate, parse_score
 from .folders import clear_ahead, latest_checkpoint, make_folder
 from .graphs import LossFunction
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, default_schedule, interval
-from .limit import fit_memory, must_fit
+from .limit import count_memory, fit_memory, must_fit
 from .loop import Loop
 from .metrics import EvalMetrics
 from .need import need_function, need_path
@@ -45,7 +43,7 @@ from .plan import MemoryPlan
 from .restore import optimizer_state, restore, state_of
 from .result import FitResult
 from .step import TrainStep
-from .validation import check_set, read_sets, set_batches
+from .validation import check_scores, check_set, evaluate_sets, read_sets
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
@@ -152,10 +150,7 @@ class Trainer:
         )
         self.scaler = self._train_step.scaler
         self.memory: MemoryPlan | None = None
-        if isinstance(model, LanguageModel):
-            logits = (1, 1, model.config.vocab_size)
-            for score in self.config.scores:
-                check_score(score, parse_score(score), logits, np.zeros((1, 1), np.int32))
+        check_scores(model, self.config.scores)
 
     @property
     def eval_every(self) -> int:
@@ -197,8 +192,10 @@ class Trainer:
             OutOfMemoryError: nothing fits into the limit.
         """
         if self.memory is None or not must_fit(self.config):
+            forget = self._train_step.forget
+            free = self._free_bytes
             self.memory = fit_memory(
-                self.model, self.config, self._plan, self._train_step.forget, self._free_bytes
+                self.model, self.config, lambda: count_memory(self, free), forget, free
             )
         return self.memory
 
@@ -210,25 +207,6 @@ class Trainer:
         """
         for name, of in self._sets.items():
             check_set(name, of, self.loader, self._train_step, self.config.scores)
-
-    def _plan(self) -> MemoryPlan:
-        """What memory the run takes as the model is now."""
-        if hasattr(self.loader, "once"):
-            first = next(iter(self.loader.once()))
-        else:
-            first = (self.loader.batch_size, self.seq_len)
-        self._train_step.record(first)
-        for shape in getattr(self.loader, "shapes", ()):
-            self._train_step.record(shape)
-        self.check()
-        return MemoryPlan(
-            sum(p.nbytes for p in self.model.parameters()),
-            self.optimizer.grad_nbytes,
-            self.optimizer.nbytes + (0 if self.ema is None else self.ema.nbytes),
-            self._train_step.activation_bytes,
-            self.device.name,
-            self._free_bytes,
-        )
 
     def fit(self) -> FitResult:
         """Train from the current step to the last.
@@ -311,28 +289,12 @@ class Trainer:
         if not self._sets:
             raise ValueError("Trainer.evaluate: validation tokens are needed; got none")
         self.tell("on_evaluation_start")
-        found = []
         with self.averaged():
-            for name in self._sets:
-                metrics = evaluate(
-                    self.model,
-                    self._eval_batches(name),
-                    self._train_step,
-                    self.step,
-                    stop,
-                    self.config.scores,
-                    self.token_bytes,
-                    name,
-                )
-                if metrics is None:
-                    return None
-                found.append(metrics)
+            found = evaluate_sets(self, stop)
+        if found is None:
+            return None
         self.evaluations = {metrics.name: metrics for metrics in found}
-        loss, bar = found[0].loss, math.inf
-        if self.best is not None:
-            bar = self.best["loss"] - self.config.min_delta
-        if loss < bar:  # a NaN is not
-            self.best = {"step": self.step, "loss": loss, "stale": 0}
+        self.best = judge(self.best, self.step, found[0].loss, self.config.min_delta)
         for metrics in found:
             self.tell("on_evaluation", metrics)
         return found[0]
@@ -340,10 +302,6 @@ class Trainer:
     def averaged(self) -> AbstractContextManager[None]:
         """Lend the model the average of its weights for a block, where one is kept."""
         return nullcontext() if self.ema is None else self.ema.applied()
-
-    def _eval_batches(self, name: str) -> Iterator[Batch]:
-        """The batches of a set."""
-        return set_batches(self._sets[name], self.loader, self.config.eval_batches)
 
     def loader_state(self) -> dict[str, Any]:
         """Where the loader stands, for a checkpoint; nothing where none is kept."""

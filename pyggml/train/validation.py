@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data import Dataset, Documents, Loader, PackedDataset
 from ..models import LanguageModel
 from .batches import Batch
-from .evaluate import check_score, eval_batches, evenly, parse_score
+from .evaluate import check_score, eval_batches, evaluate, evenly, parse_score
+from .metrics import EvalMetrics
 from .step import TrainStep
 
-__all__ = ["check_set", "read_sets", "set_batches"]
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+__all__ = ["check_scores", "check_set", "evaluate_sets", "read_sets", "set_batches"]
 
 
 class _Rows(Loader):
@@ -141,3 +145,44 @@ def check_set(name: str, of: Any, loader: Any, step: TrainStep, scores: tuple[st
                 check_score(score, parse_score(score), shape, first[1])
     except (ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def check_scores(model: Any, scores: tuple[str, ...]) -> None:
+    """Refuse what says nothing of a language model; other models' classes show with a batch.
+
+    Args:
+        model: the model.
+        scores: what evaluations are to compute besides the loss.
+
+    Raises:
+        ValueError: names the score.
+    """
+    if isinstance(model, LanguageModel):
+        for score in scores:
+            shape = (1, 1, model.config.vocab_size)
+            check_score(score, parse_score(score), shape, np.zeros((1, 1), np.int32))
+
+
+def evaluate_sets(trainer: Trainer, stop: Callable[[], bool]) -> list[EvalMetrics] | None:
+    """What is measured on every set of a trainer; None when it was stopped.
+
+    Args:
+        trainer: with its model as it is to be evaluated.
+        stop: asked before each batch.
+    """
+    config, found = trainer.config, list[EvalMetrics]()
+    for name, of in trainer._sets.items():
+        metrics = evaluate(
+            trainer.model,
+            set_batches(of, trainer.loader, config.eval_batches),
+            trainer._train_step,
+            trainer.step,
+            stop,
+            config.scores,
+            trainer.token_bytes,
+            name,
+        )
+        if metrics is None:
+            return None
+        found.append(metrics)
+    return found

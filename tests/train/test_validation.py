@@ -9,6 +9,7 @@ import pytest
 from pyggml.data import Documents, Loader, PackedDataset, TokenDataset
 from pyggml.optim import AdamW
 from pyggml.train import Callback, TrainConfig, Trainer, load_checkpoint
+from pyggml.train.validation import set_batches
 
 from .test_batches import Batches, Classifier, clouds
 from .test_going_back import make
@@ -219,7 +220,7 @@ def test_some_batches_of_documents_lie_evenly():
     """Packing puts the longest documents first: the first rows alone say nothing of the rest."""
     trainer = trainer_on(Documents.of(documents(count=90)), eval_batches=3)
     every = list(trainer._sets["validation"].once())
-    chosen = list(trainer._eval_batches("validation"))
+    chosen = list(set_batches(trainer._sets["validation"], trainer.loader, 3))
     assert len(every) > 5
     places = [next(i for i, b in enumerate(every) if np.array_equal(a.x, b.x)) for a in chosen]
     assert places == [0, round((len(every) - 1) / 2), len(every) - 1]
