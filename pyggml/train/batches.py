@@ -93,8 +93,11 @@ def spec_of(batch: Any) -> Spec:
     names = ["x", "y", *sorted(extra_inputs(batch))]
     found = []
     for name, array in zip(names, arrays_of(batch), strict=True):
-        if array.dtype.kind not in "iubf":
-            raise ValueError(f"TrainStep: {name} must hold numbers; got {array.dtype}")
+        if array.dtype.kind not in "iuf":
+            raise ValueError(
+                f"TrainStep: {name} must hold numbers; got {array.dtype}: give "
+                f"{name}.astype(np.int32), or np.float32"
+            )
         found.append((name, array.shape, "f32" if array.dtype.kind == "f" else "i32"))
     return tuple(found)
 

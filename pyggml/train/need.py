@@ -61,7 +61,7 @@ def need_whole(who: str, name: str, value: Any, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{who}: {name} must be a whole number; got {value!r:.60}")
     if value < least:
-        raise ValueError(f"{who}: {name} must be >= {least}; got {value!r:.60}")
+        raise ValueError(f"{who}: {name} must be at least {least}; got {value!r:.60}")
     return int(value)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "need_model",
     "need_optimizer",
     "need_token_bytes",
+    "set_checkpointing",
 ]
 
 
@@ -184,6 +185,27 @@ def need_callbacks(who: str, callbacks: Any) -> list[Callback]:
             hint = ": give an object of it" if isinstance(each, type) else ""
             raise TypeError(f"{who}: a callback must be a Callback; got {each!r:.60}{hint}")
     return found
+
+
+def set_checkpointing(who: str, model: Any, every: bool | int | str) -> None:
+    """Choose the blocks of a model that are computed twice.
+
+    Args:
+        who: what is told.
+        model: the model.
+        every: for `model.checkpointing`.
+
+    Raises:
+        ValueError: the model has no blocks to choose from.
+    """
+    if hasattr(model, "n_blocks"):
+        model.checkpointing = every
+    elif every:
+        raise ValueError(
+            f"{who}: checkpointing needs a model whose blocks it can choose from; got "
+            f"{type(model).__name__}, which has no n_blocks: leave it out, or use "
+            "pyggml.checkpoint in the model"
+        )
 
 
 def need_token_bytes(who: str, sizes: Any, model: Module) -> np.ndarray | None:

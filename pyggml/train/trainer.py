@@ -13,7 +13,7 @@ import numpy as np
 
 from ..device import device as find_device
 from ..models import LanguageModel
-from ..optim import EMA
+from ..optim import EMA, ReduceOnPlateau
 from ..roofline import measure_peaks
 from .batches import Batch
 from .best import BEST, best_step, judge, keep_best
@@ -38,12 +38,13 @@ from .parts import (
     need_model,
     need_optimizer,
     need_token_bytes,
+    set_checkpointing,
 )
 from .plan import MemoryPlan
 from .restore import optimizer_state, restore, state_of
 from .result import FitResult
 from .step import TrainStep
-from .validation import check_scores, check_set, evaluate_sets, read_sets
+from .validation import check_no_sets, check_scores, check_set, evaluate_sets, read_sets
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
@@ -113,7 +114,7 @@ class Trainer:
         if self.config.mfu and not isinstance(model, LanguageModel):
             raise ValueError("Trainer: mfu is for language models; leave it out")
         if self.config.checkpointing not in (None, "auto"):
-            model.checkpointing = self.config.checkpointing
+            set_checkpointing("Trainer", model, self.config.checkpointing)
         self.loader = need_loader("Trainer", loader, self.config, checkpoint_dir is not None)
         self.callbacks = need_callbacks("Trainer", callbacks)
         self.checkpoint_dir: Path | None = None
@@ -151,6 +152,8 @@ class Trainer:
         self.scaler = self._train_step.scaler
         self.memory: MemoryPlan | None = None
         check_scores(model, self.config.scores)
+        if not self._sets:
+            check_no_sets(self.config, isinstance(self.schedule, ReduceOnPlateau))
 
     @property
     def eval_every(self) -> int:

@@ -17,9 +17,17 @@ from .metrics import EvalMetrics
 from .step import TrainStep
 
 if TYPE_CHECKING:
+    from .config import TrainConfig
     from .trainer import Trainer
 
-__all__ = ["check_scores", "check_set", "evaluate_sets", "read_sets", "set_batches"]
+__all__ = [
+    "check_no_sets",
+    "check_scores",
+    "check_set",
+    "evaluate_sets",
+    "read_sets",
+    "set_batches",
+]
 
 
 class _Rows(Loader):
@@ -161,6 +169,25 @@ def check_scores(model: Any, scores: tuple[str, ...]) -> None:
         for score in scores:
             shape = (1, 1, model.config.vocab_size)
             check_score(score, parse_score(score), shape, np.zeros((1, 1), np.int32))
+
+
+def check_no_sets(config: TrainConfig, falls: bool) -> None:
+    """Refuse what would wait for an evaluation that never comes.
+
+    Args:
+        config: of a run without validation sets.
+        falls: whether its rate falls with the validation loss.
+
+    Raises:
+        ValueError: names the option.
+    """
+    asked = {"patience": config.patience, "scores": config.scores, "schedule plateau": falls}
+    for name, given in asked.items():
+        if given:
+            raise ValueError(
+                f"Trainer: {name} needs a validation set; got none: give `validation`, or leave "
+                "it out"
+            )
 
 
 def evaluate_sets(trainer: Trainer, stop: Callable[[], bool]) -> list[EvalMetrics] | None:

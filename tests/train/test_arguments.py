@@ -164,7 +164,7 @@ CASES = {
         (lambda w: eval_batches("x", 3, 2), ValueError, "one-dimensional integer array"),
         (lambda w: eval_batches(tokens(), "3", 2), ValueError, "seq_len must be"),
         (lambda w: eval_batches(tokens(), 3, "2"), TypeError, "batch_size must be"),
-        (lambda w: eval_batches(tokens(), 3, 2, 0), ValueError, "max_batches must be >= 1"),
+        (lambda w: eval_batches(tokens(), 3, 2, 0), ValueError, "max_batches must be at least 1"),
     ],
     "find_lr": [
         (lambda w: find_lr(None, w.optimizer, w.loader), TypeError, "model must be"),

@@ -224,3 +224,24 @@ def test_some_batches_of_documents_lie_evenly():
     assert len(every) > 5
     places = [next(i for i, b in enumerate(every) if np.array_equal(a.x, b.x)) for a in chosen]
     assert places == [0, round((len(every) - 1) / 2), len(every) - 1]
+
+
+@pytest.mark.parametrize(
+    "options", [{"patience": 2}, {"scores": ("accuracy",)}, {"schedule": "plateau"}]
+)
+def test_what_waits_for_evaluations_needs_a_set(options):
+    with pytest.raises(ValueError, match="needs a validation set; got none"):
+        trainer_on(None, **options)
+
+
+def test_checkpointing_needs_blocks():
+    loader = Batches(*clouds(32))
+    with pytest.raises(ValueError, match="got Classifier, which has no n_blocks"):
+        trainer_on(None, Classifier(), loader, checkpointing="all")
+    assert trainer_on(None, Classifier(), loader, checkpointing="none").fit().step == 4
+
+
+def test_flags_are_no_numbers():
+    x, y = clouds(8)
+    with pytest.raises(ValueError, match=r"y must hold numbers; got bool: give y\.astype"):
+        trainer_on(Sets((x, y > 1)), Classifier(), Batches(*clouds(32))).fit()
