@@ -11,10 +11,13 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pyggml.train import StepMetrics
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
@@ -30,9 +33,21 @@ def _kib(name: str) -> int:
 def measure(args: argparse.Namespace) -> dict[str, float]:
     """One choice, in a process of its own."""
     import pyggml as pg
+    from pyggml.data import Loader, TokenDataset
     from pyggml.models import GPT2, GPT2Config
     from pyggml.optim import AdamW, decay_groups
-    from pyggml.train import TrainStep
+    from pyggml.train import Callback, TrainConfig, Trainer
+
+    class Note(Callback):
+        """The seconds and the loss of each step."""
+
+        def __init__(self) -> None:
+            self.times: list[float] = []
+            self.losses: list[float] = []
+
+        def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+            self.times.append(metrics.elapsed_s - sum(self.times))
+            self.losses.append(metrics.loss)
 
     if args.threads:
         pg.set_threads(args.threads)
@@ -42,29 +57,33 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
             args.vocab, context=args.seq, n_layer=args.layers, n_head=args.heads, n_embd=args.embd
         )
     )
-    model.checkpointing = args.every[0]
-    optimizer = AdamW(decay_groups(model, 0.1), lr=1e-4)
-    step = TrainStep(model, optimizer, clip=1.0)
-    activations = step.record((args.batch, args.seq)).memory_bytes
-    weights = sum(p.nbytes for p in model.parameters())
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, args.vocab, (args.batch, args.seq + 1)).astype(np.int32)
+    ids = rng.integers(0, args.vocab, args.batch * args.seq + 1).astype(np.int32)
+    note, config = (
+        Note(),
+        TrainConfig(
+            steps=args.steps, batch_size=args.batch, clip=1.0, checkpointing=args.every[0] or "none"
+        ),
+    )
+    trainer = Trainer(
+        model,
+        AdamW(decay_groups(model, 0.1), lr=1e-4),
+        Loader(TokenDataset(ids, args.seq), args.batch),
+        config=config,
+        callbacks=[note],
+    )
+    plan = trainer.plan()
     _CLEAR.write_text("5")  # the peak counts from here: making the weights had one of its own
-    times, losses = [], []
-    for _ in range(args.steps):
-        began = time.perf_counter()
-        losses.append(step([(ids[:, :-1], ids[:, 1:])]).loss)
-        times.append(time.perf_counter() - began)
-    planned = weights + optimizer.grad_nbytes + optimizer.nbytes + activations
+    trainer.fit()
     measured = _kib("VmHWM") - before
     return {
         "every": args.every[0],
-        "activations": activations,
-        "planned": planned,
+        "activations": plan.activations,
+        "planned": plan.total,
         "measured": measured,
-        "ratio": measured / planned,
-        "step_s": statistics.median(times),
-        "loss": losses[-1],
+        "ratio": measured / plan.total,
+        "step_s": statistics.median(note.times),
+        "loss": note.losses[-1],
     }
 
 

@@ -365,3 +365,17 @@ def test_peers_agree(run: Run) -> None:
         assert {"torch", "torch.compile"} <= {r["peer"] for r in ran}
         for result in ran:
             check_step(result)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_measured_peak_is_that_of_the_plan(run: Run) -> None:
+    """A GPT-2 of 34 million parameters, each choice in a fresh process: within a twentieth."""
+    sizes = "--layers 8 --embd 512 --heads 8 --vocab 16384 --batch 4 --seq 256".split()
+    none, every = lines_of(
+        run("checkpointing.py", "--every", "0", "1", *sizes, "--steps=2", "--threads=1", "--json")
+    )
+    assert every["loss"] == none["loss"]
+    assert every["planned"] < 0.85 * none["planned"]
+    for found in (none, every):
+        assert found["measured"] == pytest.approx(found["planned"], rel=0.05)

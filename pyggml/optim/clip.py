@@ -6,11 +6,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from .. import ops
 from ..graph import Graph
 from ..tensor import Tensor, full
 
-__all__ = ["ClipValue", "GradNorm", "clip_factor", "sum_of_squares"]
+__all__ = ["NORM_MAX", "ClipValue", "GradNorm", "clip_factor", "sum_of_squares"]
+
+# The square of a longer gradient is more than f32 holds, as second moments do.
+NORM_MAX = math.sqrt(float(np.finfo(np.float32).max))
 
 # torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; runs stay comparable with it.
 _NORM_EPS = 1e-6
@@ -18,6 +23,9 @@ _NORM_EPS = 1e-6
 
 class GradNorm:
     """The Euclidean norm of several tensors together, as a graph recorded once.
+
+    Where the sum of the squares is more than f32 holds, it is summed in f64 on the host: a norm is
+    infinite or NaN only where an element is.
 
     Args:
         tensors: f32 tensors on one device.
@@ -28,13 +36,17 @@ class GradNorm:
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = list(tensors)
         self._total = sum_of_squares(tensors)
         self._graph = Graph([self._total], device=tensors[0].device)
 
     def __call__(self) -> float:
         """Compute the norm of what the tensors now hold."""
         self._graph.run()
-        return math.sqrt(float(self._graph.read(self._total).reshape(())))
+        total = float(self._graph.read(self._total).reshape(()))
+        if not math.isfinite(total):
+            total = math.fsum(_square(each.numpy()) for each in self._tensors)
+        return math.sqrt(total)
 
 
 class ClipValue:
@@ -72,6 +84,12 @@ class ClipValue:
         """
         self._factor.copy_([factor])
         self._graph.run()
+
+
+def _square(x: np.ndarray) -> float:
+    """The sum of the squares in f64."""
+    wide = x.astype(np.float64).reshape(-1)
+    return float(wide @ wide)
 
 
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from ..errors import GradientError
 from ..graph import Graph, grad_of
 from ..precision import autocast
 from ..tensor import Tensor, tensor, zeros_group
-from .clip import GradNorm, clip_factor, sum_of_squares
+from .clip import NORM_MAX, GradNorm, clip_factor, sum_of_squares
 from .groups import Group, ParamGroups, check_number, check_params, read_groups
 from .state import check_entries, load_arrays, read_steps, save_arrays
 
@@ -289,7 +289,8 @@ class Optimizer(ABC):
             The norm of the gradients before clipping, divided by grad_scale.
 
         Raises:
-            FloatingPointError: a gradient is NaN or infinite; nothing has changed.
+            FloatingPointError: a gradient is NaN or infinite, or their norm's square is more than
+                f32 holds and it is not clipped; nothing has changed.
             GradientError: with `fused_update` there are no gradients; a gradient is added into
                 another optimizer's; or as `trained`.
             ValueError: lr is negative, or clip or grad_scale is not positive.
@@ -318,6 +319,14 @@ class Optimizer(ABC):
             raise FloatingPointError(
                 f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
                 f"{self.steps + 1}, no parameter was changed; lower the learning rate or clip"
+            )
+        # A smaller scale mends what is too long with one; what is too long without, clipping does.
+        kept = norm if grad_scale != 1.0 or clip is None else min(norm, clip)
+        if kept > NORM_MAX:
+            raise FloatingPointError(
+                f"{self._who}.step: the gradients' norm must be at most {NORM_MAX:.2g}, whose "
+                f"square f32 holds; got {norm:g} at step {self.steps + 1}, no parameter was "
+                "changed; clip, or lower the learning rate or grad_scale"
             )
         norm /= grad_scale
         self.lr = new_lr

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .checks import (
@@ -17,6 +16,7 @@ from .checks import (
     read_checkpointing,
     read_table,
 )
+from .texts import read_list, read_path
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
 
@@ -199,13 +199,11 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in LISTS:
-            value: Any = getattr(self, name)
-            items = (value,) if isinstance(value, (str, Path)) else value
-            object.__setattr__(self, name, tuple(str(item) for item in items))
+            object.__setattr__(self, name, read_list(name, getattr(self, name)))
         for name in TABLES:
             object.__setattr__(self, name, read_table(name, getattr(self, name)))
-        object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
-        object.__setattr__(self, "tokenizer", str(self.tokenizer))
+        for name in ("artifact_dir", "tokenizer"):
+            object.__setattr__(self, name, read_path(name, getattr(self, name)))
         object.__setattr__(self, "checkpointing", read_checkpointing(self.checkpointing))
         check(self)
 
@@ -235,6 +233,10 @@ class TrainConfig:
         Raises:
             ConfigError: an unknown field, or a value that cannot be used.
         """
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"TrainConfig.from_dict: values must be options by name; got {values!r:.60}"
+            )
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:

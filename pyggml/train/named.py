@@ -9,6 +9,7 @@ from typing import Any
 from ..optim import Muon, Optimizer, decay_groups, muon_groups, optimizers
 from .checks import ConfigError
 from .config import TrainConfig
+from .parts import need_config, need_model
 
 __all__ = ["make_optimizer"]
 
@@ -25,13 +26,15 @@ def make_optimizer(config: TrainConfig, model: Any) -> Optimizer:
         model: whose parameters.
 
     Raises:
+        TypeError: an argument is of another kind.
         ConfigError: the options do not suit the optimizer.
 
     Example:
         >>> make_optimizer(TrainConfig(optimizer="lion"), model)
         Lion(lr=0.002, steps=0, groups=[…])
     """
-    kind: Any = optimizers()[config.optimizer]
+    need_model("make_optimizer", model)
+    kind: Any = optimizers()[need_config("make_optimizer", config).optimizer]
     takes = inspect.signature(kind).parameters
     options: dict[str, Any] = {"betas": (_BETA1, config.beta2)} if "betas" in takes else {}
     for name, value in config.optimizer_options.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..io import atomic_path
 from .metrics import perplexity
+from .need import need_path
 
 __all__ = ["plot_loss", "smooth"]
 
@@ -64,8 +65,15 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
         Whether the picture was drawn: False without matplotlib or without a loss to show.
 
     Raises:
+        TypeError: lines are others, or path is none.
         OSError: the file cannot be written.
     """
+    if not isinstance(lines, (list, tuple)) or not all(isinstance(each, dict) for each in lines):
+        raise TypeError(
+            "plot_loss: lines must be those of read_metrics; got something else: give "
+            "read_metrics(path)"
+        )
+    path = need_path("plot_loss", "path", path)
     steps, losses = _points(lines, "train")
     if not steps:
         return False

@@ -28,6 +28,7 @@ from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
 from .metrics import read_metrics
 from .named import make_optimizer
+from .parts import need_callbacks, need_config
 from .plot import plot_loss
 from .prepare import (
     check_estimate,
@@ -119,7 +120,11 @@ class LLMRun:
             sets or None,
             config,
             checkpoint_dir=artifact.checkpoints,
-            callbacks=[MetricsWriter(artifact.metrics), *self._writers(), *callbacks],
+            callbacks=[
+                MetricsWriter(artifact.metrics),
+                *self._writers(),
+                *need_callbacks("LLMRun", callbacks),
+            ],
             data=self.data,
             token_bytes=token_bytes(tokenizer),
         )
@@ -151,7 +156,7 @@ class LLMRun:
             FormatError: the text or the tokenizer file cannot be read.
             OutOfMemoryError: the run does not fit into the device's memory.
         """
-        artifact = ArtifactDir(config.artifact_dir)
+        artifact = ArtifactDir(need_config("LLMRun.prepare", config).artifact_dir)
         artifact.check_new(overwrite)
         model_config(config, vocab_size=257)
         choose_device(config)
