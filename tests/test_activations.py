@@ -79,6 +79,6 @@ def test_batches_of_many_shapes_take_the_memory_of_the_largest() -> None:
         patch.setattr("pyggml.train.graphs.Activations", lambda device: None)
         other, again, weights_again = steps(shapes)
     apart = sum(other.record(shape).memory_bytes for shape in set(shapes))
-    assert other.activation_bytes == apart > 1.5 * largest
+    assert other.activation_bytes >= apart > 1.5 * largest
     assert again == losses
     np.testing.assert_array_equal(weights_again, weights)
