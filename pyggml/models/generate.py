@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ..graph import Graph
 from ..tensor import Tensor, zeros
-from .base import LanguageModel
+from .language import LanguageModel
 
 __all__ = ["Generator", "generate", "sample"]
 

@@ -17,15 +17,9 @@ from ..nn import init
 from ..nn.attention import check_attention, check_heads
 from ..nn.layers import check_eps, check_sizes
 from ..tensor import Tensor
-from .base import (
-    LanguageModel,
-    check_ids,
-    read_number,
-    read_sizes,
-    read_tie,
-    read_vocab_size,
-)
 from .config import ModelConfig
+from .files import read_number, read_sizes, read_tie, read_vocab_size
+from .language import LanguageModel, check_ids
 
 __all__ = ["Llama", "LlamaConfig"]
 

@@ -10,22 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from ..io import read_gguf
-from .base import LanguageModel
+from .base import Model
+from .cnn import CNN
 from .config import ModelConfig
 from .gpt2 import GPT2
+from .language import LanguageModel
 from .llama import Llama
+from .mlp import MLP
+from .resnet import ResNet
 
 if TYPE_CHECKING:
     from ..data import Tokenizer
 
-__all__ = ["MODELS", "build", "load"]
+__all__ = ["LANGUAGE_MODELS", "MODELS", "build", "load"]
 
-MODELS: dict[str, type[LanguageModel]] = {model.arch: model for model in (GPT2, Llama)}
+MODELS: dict[str, type[Model]] = {model.arch: model for model in (GPT2, Llama, MLP, CNN, ResNet)}
+# Those that continue text, and that `pyggml train-llm` trains.
+LANGUAGE_MODELS: dict[str, type[LanguageModel]] = {
+    arch: model for arch, model in MODELS.items() if issubclass(model, LanguageModel)
+}
+# By what a file calls its architecture; of two models that read one, the first does.
+_READERS: dict[str, type[Model]] = {}
+for _model in MODELS.values():
+    for _arch in _model.gguf_archs or (_model.arch,):
+        _READERS.setdefault(_arch, _model)
 
 
-def build(
-    arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any
-) -> LanguageModel:
+def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any) -> Any:
     """Build a model with fresh weights.
 
     Args:
@@ -58,7 +69,7 @@ def build(
     return model(config)
 
 
-def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]:
+def load(path: str | os.PathLike[str]) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
     Args:
@@ -67,6 +78,9 @@ def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]
     Raises:
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
         FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
+
+    Returns:
+        A model of `MODELS`, in training mode, and the tokenizer or None.
     """
     if not os.fspath(path):
         raise FileNotFoundError(
@@ -81,12 +95,12 @@ def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]
         )
     with read_gguf(file_path) as file:
         arch = file.metadata.get("general.architecture")
-        if arch not in MODELS:
+        if arch not in _READERS:
             raise FormatError(
-                f"{file_path}: general.architecture must be one of {', '.join(MODELS)}; "
+                f"{file_path}: general.architecture must be one of {', '.join(_READERS)}; "
                 f"got {arch!r}"
             )
-        model = MODELS[arch].from_gguf(file)
+        model = _READERS[arch].from_gguf(file)
         tokenizer = None
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer

@@ -4,7 +4,20 @@
 from . import functional, init, losses
 from .attention import CausalSelfAttention, Rope, causal_mask, position_ids, segment_mask
 from .cache import KVCache, LayerCache
-from .layers import GELU, Dropout, Embedding, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU
+from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
+from .image_norms import BatchNorm1d, BatchNorm2d, GroupNorm
+from .layers import (
+    GELU,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    ReLU,
+    RMSNorm,
+    Sequential,
+    SiLU,
+    Tanh,
+)
 from .losses import (
     BCEWithLogitsLoss,
     CosineEmbeddingLoss,
@@ -21,14 +34,21 @@ from .mlp import GELUMLP, SwiGLUMLP
 from .module import Module, Parameter
 
 __all__ = [
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "BCEWithLogitsLoss",
     "CausalSelfAttention",
+    "Conv2d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
+    "Flatten",
     "GELU",
     "GELUMLP",
+    "GlobalAvgPool2d",
+    "GroupNorm",
     "HuberLoss",
     "InfoNCE",
     "KLDivLoss",
@@ -37,16 +57,18 @@ __all__ = [
     "LayerCache",
     "LayerNorm",
     "Linear",
-    "MSELoss",
+    "MaxPool2d",
     "Module",
+    "MSELoss",
     "Parameter",
-    "RMSNorm",
     "ReLU",
+    "RMSNorm",
     "Rope",
     "Sequential",
     "SiLU",
     "SmoothL1Loss",
     "SwiGLUMLP",
+    "Tanh",
     "ZLoss",
     "causal_mask",
     "functional",

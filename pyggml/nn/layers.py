@@ -23,6 +23,7 @@ __all__ = [
     "ReLU",
     "Sequential",
     "SiLU",
+    "Tanh",
 ]
 
 
@@ -186,6 +187,14 @@ class ReLU(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(x)."""
         return ops.relu(x)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return tanh(x)."""
+        return ops.tanh(x)
 
 
 class Sequential(Module):

@@ -79,6 +79,39 @@ def _size(d: Draw, *sizes: int) -> Any:
     return d.odd() if d.chance(0.06) else d.pick(*sizes)
 
 
+# Those of images; BatchNorm2d and others have cases with PyTorch beside them in tests/nn.
+IMAGES = (
+    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv2d", "Flatten", "GlobalAvgPool2d", "GroupNorm",
+    "MaxPool2d",
+)  # fmt: skip
+
+
+def image_module(d: Draw, name: str, dim: Any, wide: Any, flag: bool) -> Any:
+    """A layer of images, with channels that may fit."""
+    channels = _size(d, 1, 5)
+    if name == "Conv2d":
+        groups = d.pick(1, 1, channels, d.odd() if d.chance(0.1) else 1)
+        kernel, stride = _size(d, 1, 3), _size(d, 1, 2)
+        return nn.Conv2d(channels, wide, kernel, stride, d.pick(0, 1), groups=groups, bias=flag)
+    if name in ("AvgPool2d", "MaxPool2d"):
+        return getattr(nn, name)(_size(d, 1, 2), d.pick(None, 1, 2), d.pick(0, 0, 1))
+    if name in ("BatchNorm1d", "BatchNorm2d"):
+        momentum = d.pick(0.1, None, d.odd() if d.chance(0.1) else 1.0)
+        return getattr(nn, name)(channels, momentum=momentum, affine=flag).train(d.chance(0.5))
+    if name == "GroupNorm":
+        return nn.GroupNorm(_size(d, 1, 5), channels, affine=flag)
+    return getattr(nn, name)()
+
+
+def image_reference(name: str, x: np.ndarray) -> Callable[..., Any] | None:
+    """What NumPy says of the layers that take one line."""
+    if name == "Flatten":
+        return lambda: x.reshape(len(x), -1)
+    if name == "GlobalAvgPool2d" and x.ndim == 4:
+        return lambda: x.mean((2, 3))
+    return None
+
+
 def module_call(d: Draw) -> Call:
     """A module made and called."""
     dim, wide = _size(d, 1, 2, 8, 32), _size(d, 1, 3, 16)
@@ -125,10 +158,14 @@ def module_call(d: Draw) -> Call:
                 dim, heads, groups, bias=flag, fused=d.chance(0.5), rope=rope, attention=kind
             )
             return m, (x,), None
+        if name in IMAGES:
+            images, pixels = d.tensor(d.near((*lead, n, n), 0.1), low=-2, high=2)
+            return image_module(d, name, dim, wide, flag), (images,), image_reference(name, pixels)
         if name == "Dropout":
             m = nn.Dropout(d.pick(0.1, 0.0, 0.9, d.odd())).train(flag)
             return m, (x,), None if flag else lambda: values
         table = {"GELU": np_gelu, "SiLU": np_silu, "ReLU": lambda v: np.maximum(v, 0)}
+        table["Tanh"] = np.tanh
         m = getattr(nn, name)()
         return m, (x,), (lambda: table[name](values)) if name in table else None
 
@@ -155,7 +192,8 @@ def module_call(d: Draw) -> Call:
 
 MODULES = (
     *("Linear", "LayerNorm", "RMSNorm", "Embedding", "GELUMLP", "SwiGLUMLP", "Sequential"),
-    *("CausalSelfAttention", "Dropout", "GELU", "SiLU", "ReLU"),
+    *("CausalSelfAttention", "Dropout", "GELU", "SiLU", "ReLU", "Tanh"),
+    *IMAGES,
 )
 
 
