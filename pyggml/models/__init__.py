@@ -2,9 +2,12 @@
 """Models: configuration, module, names in files, generation."""
 
 from .base import Model
+from .bert import BERT, BERTConfig
+from .bert_heads import BERTForMaskedLM, BERTForSequenceClassification
 from .cnn import CNN, CNNConfig
 from .config import ModelConfig
 from .generate import Generator, generate, sample
+from .generate_t5 import generate_from
 from .gpt2 import GPT2, GPT2Config
 from .image import ClassifierConfig, ImageModel
 from .language import LanguageModel
@@ -12,8 +15,13 @@ from .llama import Llama, LlamaConfig
 from .mlp import MLP, MLPConfig
 from .registry import LANGUAGE_MODELS, MODELS, build, load
 from .resnet import ResNet, ResNetConfig
+from .t5 import T5, T5Config
 
 __all__ = [
+    "BERT",
+    "BERTConfig",
+    "BERTForMaskedLM",
+    "BERTForSequenceClassification",
     "CNN",
     "CNNConfig",
     "ClassifierConfig",
@@ -32,8 +40,11 @@ __all__ = [
     "ModelConfig",
     "ResNet",
     "ResNetConfig",
+    "T5",
+    "T5Config",
     "build",
     "generate",
+    "generate_from",
     "load",
     "sample",
 ]

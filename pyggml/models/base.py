@@ -18,7 +18,7 @@ from ..io import GGUFFile, u32, write_gguf
 from ..recompute import checkpoint
 from ..tensor import Tensor
 from .config import ModelConfig
-from .files import check_tensor, config_metadata, read_config
+from .files import check_tensor, config_metadata, own_metadata, read_config, read_own
 
 __all__ = ["Model"]
 
@@ -48,6 +48,8 @@ class Model(nn.Module, ABC):
         config_class: type of `config`.
         GGUF_NAMES: own module path, {i} for the block's number, to that in the file; empty where
             the file has the own names.
+        OWN_FIELDS: fields of the configuration that no key of llama.cpp holds; the file has those
+            that are not at their default as `pyggml.field`.
 
     Raises:
         TypeError: the configuration is another model's.
@@ -57,6 +59,7 @@ class Model(nn.Module, ABC):
     gguf_archs: ClassVar[tuple[str, ...] | None] = None
     config_class: ClassVar[type[ModelConfig]]
     GGUF_NAMES: ClassVar[dict[str, str]] = {}
+    OWN_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
         who = type(self).__name__
@@ -114,6 +117,11 @@ class Model(nn.Module, ABC):
     def gguf_arch(self) -> str:
         """What the model's own file calls its architecture."""
         return self.arch
+
+    @classmethod
+    def reads(cls, file: GGUFFile) -> bool:
+        """Whether a file of one of `gguf_archs` is this model's; asked where several share one."""
+        return True
 
     def gguf_config(self) -> dict[str, Any]:
         """Return the configuration as metadata of a GGUF file."""
@@ -181,7 +189,8 @@ class Model(nn.Module, ABC):
         }
         if dtype.startswith("q"):
             general["general.quantization_version"] = u32(2)
-        return {**general, **self.gguf_config(), **(tokenizer_metadata or {})}
+        own = own_metadata(self.config, self.OWN_FIELDS)
+        return {**general, **self.gguf_config(), **own, **(tokenizer_metadata or {})}
 
     def to_gguf_tensors(self, dtype: str = "f32") -> dict[str, Any]:
         """Return the tensors of a GGUF file, under its names and in its layouts.
@@ -257,7 +266,7 @@ class Model(nn.Module, ABC):
             wanted = " or ".join(map(repr, archs))
             raise FormatError(f"{file.path}: general.architecture must be {wanted}; got {arch!r}")
         try:
-            config = cls.config_from_gguf(file)
+            config = read_own(file, cls.config_from_gguf(file), cls.OWN_FIELDS)
             cls.check_gguf(file, config)
             with nn.init.empty_weights():
                 model = cls(config)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -18,8 +18,10 @@ __all__ = [
     "check_block_count",
     "check_tensor",
     "config_metadata",
+    "own_metadata",
     "read_config",
     "read_number",
+    "read_own",
     "read_sizes",
     "read_tie",
     "read_vocab_size",
@@ -74,6 +76,32 @@ def read_config(file: GGUFFile, arch: str, kind: type[C]) -> C:
         return kind.from_dict(values)
     except (TypeError, ValueError) as error:
         raise FormatError(f"{file.path}: {arch}: {error}") from error
+
+
+def own_metadata(config: ModelConfig, names: Sequence[str]) -> dict[str, Any]:
+    """Return the named fields of a configuration that are not at their default."""
+    defaults = {field.name: field.default for field in fields(config)}
+    values = {name: getattr(config, name) for name in names}
+    return {
+        f"pyggml.{name}": _typed(value)
+        for name, value in values.items()
+        if value is not None and value != defaults[name]
+    }
+
+
+def read_own(file: GGUFFile, config: C, names: Sequence[str]) -> C:
+    """Put in what `own_metadata` wrote.
+
+    Raises:
+        FormatError: a field is out of range.
+    """
+    given = {n: file.metadata[f"pyggml.{n}"] for n in names if f"pyggml.{n}" in file.metadata}
+    if not given:
+        return config
+    try:
+        return config.from_dict({**config.to_dict(), **given})
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"{file.path}: pyggml.{', pyggml.'.join(given)}: {error}") from error
 
 
 def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:

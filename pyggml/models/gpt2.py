@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from .. import nn, ops
 from ..io import GGUFFile, f32, u32
 from ..nn import init
-from ..nn.attention import check_attention, check_heads, position_ids
+from ..nn.attention import check_attention, check_heads
 from ..nn.layers import check_eps, check_sizes
+from ..nn.masks import position_ids
 from ..tensor import Tensor
 from .config import ModelConfig
 from .files import read_number, read_sizes, read_tie, read_vocab_size
@@ -153,6 +154,7 @@ class GPT2(LanguageModel):
 
     arch = "gpt2"
     config_class = GPT2Config
+    OWN_FIELDS = ("dropout",)
     GGUF_NAMES: ClassVar[dict[str, str]] = {
         "transformer.wte": "token_embd",
         "transformer.wpe": "position_embd",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FormatError
 from ..io import read_gguf
 from .base import Model
+from .bert import BERT
+from .bert_heads import BERTForMaskedLM, BERTForSequenceClassification
 from .cnn import CNN
 from .config import ModelConfig
 from .gpt2 import GPT2
@@ -18,22 +20,33 @@ from .language import LanguageModel
 from .llama import Llama
 from .mlp import MLP
 from .resnet import ResNet
+from .t5 import T5
 
 if TYPE_CHECKING:
     from ..data import Tokenizer
 
 __all__ = ["LANGUAGE_MODELS", "MODELS", "build", "load"]
 
-MODELS: dict[str, type[Model]] = {model.arch: model for model in (GPT2, Llama, MLP, CNN, ResNet)}
+MODELS: dict[str, type[Model]] = {
+    model.arch: model
+    for model in (
+        *(GPT2, Llama, BERT, BERTForMaskedLM, BERTForSequenceClassification),
+        *(T5, MLP, CNN, ResNet),
+    )
+}
 # Those that continue text, and that `pyggml train-llm` trains.
 LANGUAGE_MODELS: dict[str, type[LanguageModel]] = {
     arch: model for arch, model in MODELS.items() if issubclass(model, LanguageModel)
 }
-# By what a file calls its architecture; of two models that read one, the first does.
-_READERS: dict[str, type[Model]] = {}
-for _model in MODELS.values():
-    for _arch in _model.gguf_archs or (_model.arch,):
-        _READERS.setdefault(_arch, _model)
+
+
+def _readers() -> dict[str, list[type[Model]]]:
+    """Who reads a file, by what it calls its architecture; the bare model comes last."""
+    found: dict[str, list[type[Model]]] = {}
+    for model in MODELS.values():
+        for arch in model.gguf_archs or (model.arch,):
+            found.setdefault(arch, []).insert(0, model)
+    return found
 
 
 def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any) -> Any:
@@ -95,12 +108,13 @@ def load(path: str | os.PathLike[str]) -> tuple[Any, Tokenizer | None]:
         )
     with read_gguf(file_path) as file:
         arch = file.metadata.get("general.architecture")
-        if arch not in _READERS:
+        readers = _readers()
+        if arch not in readers:
             raise FormatError(
-                f"{file_path}: general.architecture must be one of {', '.join(_READERS)}; "
+                f"{file_path}: general.architecture must be one of {', '.join(readers)}; "
                 f"got {arch!r}"
             )
-        model = _READERS[arch].from_gguf(file)
+        model = next(kind for kind in readers[arch] if kind.reads(file)).from_gguf(file)
         tokenizer = None
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer

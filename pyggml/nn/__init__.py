@@ -2,7 +2,7 @@
 """Modules, their functions and initialisers."""
 
 from . import functional, init, losses
-from .attention import CausalSelfAttention, Rope, causal_mask, position_ids, segment_mask
+from .attention import CausalSelfAttention, Rope
 from .cache import KVCache, LayerCache
 from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
 from .image_norms import BatchNorm1d, BatchNorm2d, GroupNorm
@@ -30,8 +30,10 @@ from .losses import (
     SmoothL1Loss,
     ZLoss,
 )
+from .masks import causal_mask, padding_mask, position_ids, segment_mask
 from .mlp import GELUMLP, SwiGLUMLP
 from .module import Module, Parameter
+from .relative import RelativePositionBias, relative_buckets
 
 __all__ = [
     "AvgPool2d",
@@ -62,6 +64,7 @@ __all__ = [
     "MSELoss",
     "Parameter",
     "ReLU",
+    "RelativePositionBias",
     "RMSNorm",
     "Rope",
     "Sequential",
@@ -74,6 +77,8 @@ __all__ = [
     "functional",
     "init",
     "losses",
+    "padding_mask",
     "position_ids",
+    "relative_buckets",
     "segment_mask",
 ]

@@ -3,26 +3,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from .. import ops
-from ..device import Device
-from ..device import device as find_device
-from ..errors import BackendError, ShapeError
-from ..ops._check import need_dtype, need_tensor
-from ..storage import check_shape
-from ..tensor import Tensor, tensor
+from ..errors import ShapeError
+from ..ops._check import need_tensor
+from ..tensor import Tensor
 from . import functional, init
 from .cache import LayerCache
 from .layers import Linear, check_sizes
+from .masks import causal_mask, position_ids
 from .module import Module
 
-__all__ = ["CausalSelfAttention", "Rope", "causal_mask", "position_ids", "segment_mask"]
+__all__ = ["CausalSelfAttention", "Rope"]
 
 ATTENTIONS = ("auto", "plain", "flash")
 
@@ -54,79 +48,6 @@ class Rope:
             )
         if self.mode not in ("neox", "normal"):
             raise ValueError(f'Rope: mode must be "neox" or "normal"; got {self.mode!r}')
-
-
-def _check_room(who: str, *shape: int) -> None:
-    """Refuse a constant that is no tensor's, or larger than what is free, before NumPy makes it."""
-    size = 8 * math.prod(check_shape(who, shape))  # and a copy
-    if not find_device("cpu").has_memory(size):
-        raise BackendError(f"{who}: {size:,} bytes are more than is free; use a smaller length")
-
-
-@lru_cache(maxsize=32)
-def causal_mask(length: int, device: Device | None = None, dtype: str = "f32") -> Tensor:
-    """Return the constant that hides the future: 0 up to the diagonal, -inf beyond.
-
-    Args:
-        length: T; one mask per length, device and dtype is made and shared.
-        device: where it lives; None is the default device.
-        dtype: "f32", or "f16" for the fused op.
-
-    Shape:
-        -> (T, T)
-
-    Raises:
-        ShapeError: length is no whole number of at least one.
-        BackendError: more than the memory that is free.
-
-    Example:
-        >>> causal_mask(2).tolist()
-        [[0.0, -inf], [0.0, 0.0]]
-    """
-    _check_room("causal_mask", length, length)
-    hidden = np.triu(np.full((length, length), -np.inf, np.float32), k=1)
-    return tensor(hidden, dtype, device)
-
-
-@lru_cache(maxsize=32)
-def position_ids(length: int, device: Device | None = None) -> Tensor:
-    """Return the constant (T,) i32 tensor 0, 1, ... T - 1, shared like `causal_mask`."""
-    _check_room("position_ids", length)
-    return tensor(np.arange(length, dtype=np.int32), device=device)
-
-
-def segment_mask(segments: Tensor, dtype: str = "f32") -> Tensor:
-    """Record the mask that hides the future and the other documents of a packed row.
-
-    0 where a token may look, to itself and those before it with its own number; -inf elsewhere.
-
-    Args:
-        segments: the number of each token's document, from 0 to 2^24; a training step copies new
-            ones in, and the mask follows.
-        dtype: "f32", or "f16" for the fused op.
-
-    Shape:
-        segments (B, T) i32 -> (B, 1, T, T)
-
-    Raises:
-        ShapeError: segments are not (B, T).
-        DTypeError: segments are not i32.
-
-    Source: Krell et al. 2021, arXiv:2107.02027.
-
-    Example:
-        >>> segment_mask(tensor([[0, 0, 1]])).tolist()[0][0]
-        [[0.0, -inf, -inf], [0.0, 0.0, -inf], [-inf, -inf, 0.0]]
-    """
-    need_dtype("segment_mask", "segments", need_tensor("segment_mask", "segments", segments), "i32")
-    if segments.ndim != 2:
-        raise ShapeError(f"segment_mask: segments must be (B, T); got {segments.shape}")
-    batch, length = segments.shape
-    number = ops.cast(segments, "f32")
-    query, key = number.reshape(batch, 1, length, 1), number.reshape(batch, 1, 1, length)
-    other = ops.step(ops.abs(query - key))
-    mask = ops.log(1.0 - other) + causal_mask(length, segments.device)  # log 0 is -inf
-    return mask if dtype == "f32" else ops.cast(mask, dtype)
 
 
 class CausalSelfAttention(Module):

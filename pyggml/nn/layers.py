@@ -160,14 +160,25 @@ class RMSNorm(Module):
 
 
 class GELU(Module):
-    """x * Phi(x), by its tanh approximation.
+    """x * Phi(x), the normal distribution's.
+
+    Args:
+        approximate: "tanh" as GPT-2 and T5 have it, or "none" as BERT.
+
+    Raises:
+        ValueError: approximate is neither.
 
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
 
+    def __init__(self, approximate: str = "tanh") -> None:
+        if approximate not in ("tanh", "none"):
+            raise ValueError(f'GELU: approximate must be "tanh" or "none"; got {approximate!r}')
+        self.approximate = approximate
+
     def forward(self, x: Tensor) -> Tensor:
         """Return gelu(x)."""
-        return ops.gelu(x)
+        return ops.gelu(x) if self.approximate == "tanh" else ops.gelu_erf(x)
 
 
 class SiLU(Module):

@@ -276,6 +276,23 @@ def function_call(d: Draw) -> Call:
                 -np.inf,
             ),
         )
+    elif name == "padding_mask":
+        given_ids, at = d.ids(d.near((2, 5), 0.2), 2)
+        rows = _size(d, 1, 3)
+        calls[name] = (
+            lambda: nn.padding_mask(given_ids, rows),
+            lambda: np.broadcast_to(
+                np.where(at > 0, 0.0, -1e30)[:, None, None], (at.shape[0], 1, rows, at.shape[1])
+            ),
+        )
+    elif name == "relative_buckets":
+        at = d.rng.integers(-300, 300, d.pick((), (1,), (7,), (2, 2)))
+        buckets, far = _size(d, 2, 4, 32), _size(d, 4, 128)
+        calls[name] = (lambda: pg.tensor(nn.relative_buckets(at, at, buckets, far)), None)
+    elif name == "RelativePositionBias":
+        heads, buckets = _size(d, 1, 2, 8), _size(d, 2, 4, 32)
+        at = d.pick(_size(d, 1, 5), d.ids(d.near((2, 3), 0.2), 4)[0])
+        calls[name] = (lambda: nn.RelativePositionBias(buckets, heads)(at), None)
     elif name == "Parameter":
         given = d.odd() if d.chance(0.4) else d.array(d.near((2, 32)))
         calls[name] = (lambda: nn.Parameter(given), lambda: np.asarray(given))
@@ -311,6 +328,7 @@ def function_call(d: Draw) -> Call:
 FUNCTIONS = (
     *("layer_norm", "rms_norm", "linear", "attention", "flash_attention", "cross_entropy"),
     *("cross_entropy", "causal_mask", "position_ids", "segment_mask", "Parameter", "KVCache"),
+    *("padding_mask", "relative_buckets", "RelativePositionBias"),
 )
 
 
