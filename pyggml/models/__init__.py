@@ -12,6 +12,7 @@ from .gpt2 import GPT2, GPT2Config
 from .image import ClassifierConfig, ImageModel
 from .language import LanguageModel
 from .llama import Llama, LlamaConfig
+from .llm import LLM, LLMConfig
 from .mlp import MLP, MLPConfig
 from .registry import LANGUAGE_MODELS, MODELS, build, load
 from .resnet import ResNet, ResNetConfig
@@ -30,6 +31,8 @@ __all__ = [
     "Generator",
     "ImageModel",
     "LANGUAGE_MODELS",
+    "LLM",
+    "LLMConfig",
     "LanguageModel",
     "Llama",
     "LlamaConfig",

@@ -57,6 +57,7 @@ class Generator:
             )
         self.model = model
         self.length = 0
+        self._window: int | None = getattr(model.config, "window", None)
         self._cache = model.new_cache(self.capacity)
         self._plans: dict[tuple[int, int], _Plan] = {}
 
@@ -90,7 +91,11 @@ class Generator:
         at = self.length + np.arange(width)
         plan.ids.copy_(np.pad(tokens, (0, width - count))[None])
         plan.positions.copy_(at.astype(np.int32))
-        plan.mask.copy_(np.where(np.arange(seen) <= at[:, None], 0.0, -np.inf).astype(np.float32))
+        rows = np.arange(seen)
+        visible = rows <= at[:, None]
+        if self._window is not None:
+            visible &= rows > at[:, None] - self._window
+        plan.mask.copy_(np.where(visible, 0.0, -np.inf).astype(np.float32))
         plan.row.copy_(np.asarray([count - 1], np.int32))
         plan.graph.run()
         self.length = end

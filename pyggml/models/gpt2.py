@@ -93,6 +93,18 @@ class GPT2Config(ModelConfig):
         """Width inside the feed-forward part."""
         return 4 * self.n_embd if self.n_ffn is None else self.n_ffn
 
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.n_embd // self.n_head
+
+    def count_parameters(self) -> int:
+        """Count a model's parameters without building it."""
+        width = self.n_embd
+        block = 4 * width * width + 2 * width * self.ffn + 9 * width + self.ffn
+        tables = self.vocab_size * (1 if self.tie else 2) + self.context
+        return tables * width + self.n_layer * block + 2 * width
+
 
 class _Block(nn.Module):
     """x + attn(ln_1(x)), then x + mlp(ln_2(x))."""

@@ -74,7 +74,7 @@ class LanguageModel(Model):
     @property
     def head_dim(self) -> int:
         """Width of an attention head."""
-        return int(self.config.n_embd // self.config.n_head)
+        return int(self.config.head_dim)
 
     def _mask(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
         """The mask of segments, recorded once for all blocks, or the given one."""
@@ -87,7 +87,8 @@ class LanguageModel(Model):
             raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
         attention = getattr(self.config, "attention", "plain")
         flash = attention == "flash" or (attention == "auto" and ids.device.kind == "cpu")
-        return nn.segment_mask(segments, "f16" if flash else "f32")
+        window = getattr(self.config, "window", None)
+        return nn.segment_mask(segments, "f16" if flash else "f32", window)
 
     def loss(
         self,

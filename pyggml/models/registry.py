@@ -18,6 +18,7 @@ from .config import ModelConfig
 from .gpt2 import GPT2
 from .language import LanguageModel
 from .llama import Llama
+from .llm import LLM
 from .mlp import MLP
 from .resnet import ResNet
 from .t5 import T5
@@ -30,7 +31,7 @@ __all__ = ["LANGUAGE_MODELS", "MODELS", "build", "load"]
 MODELS: dict[str, type[Model]] = {
     model.arch: model
     for model in (
-        *(GPT2, Llama, BERT, BERTForMaskedLM, BERTForSequenceClassification),
+        *(GPT2, Llama, LLM, BERT, BERTForMaskedLM, BERTForSequenceClassification),
         *(T5, MLP, CNN, ResNet),
     )
 }

@@ -2,9 +2,10 @@
 """Modules, their functions and initialisers."""
 
 from . import functional, init, losses
-from .attention import CausalSelfAttention, Rope
+from .attention import CausalSelfAttention
 from .cache import KVCache, LayerCache
 from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
+from .experts import MixtureOfExperts, balance_loss
 from .image_norms import BatchNorm1d, BatchNorm2d, GroupNorm
 from .layers import (
     GELU,
@@ -31,9 +32,10 @@ from .losses import (
     ZLoss,
 )
 from .masks import causal_mask, padding_mask, position_ids, segment_mask
-from .mlp import GELUMLP, SwiGLUMLP
+from .mlp import GEGLUMLP, GELUMLP, SwiGLUMLP
 from .module import Module, Parameter
 from .relative import RelativePositionBias, relative_buckets
+from .rope import Rope, RopeScaling
 
 __all__ = [
     "AvgPool2d",
@@ -48,6 +50,7 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GELU",
+    "GEGLUMLP",
     "GELUMLP",
     "GlobalAvgPool2d",
     "GroupNorm",
@@ -60,6 +63,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MaxPool2d",
+    "MixtureOfExperts",
     "Module",
     "MSELoss",
     "Parameter",
@@ -67,12 +71,14 @@ __all__ = [
     "RelativePositionBias",
     "RMSNorm",
     "Rope",
+    "RopeScaling",
     "Sequential",
     "SiLU",
     "SmoothL1Loss",
     "SwiGLUMLP",
     "Tanh",
     "ZLoss",
+    "balance_loss",
     "causal_mask",
     "functional",
     "init",

@@ -3,51 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from .. import ops
 from ..errors import ShapeError
 from ..ops._check import need_tensor
 from ..tensor import Tensor
 from . import functional, init
 from .cache import LayerCache
-from .layers import Linear, check_sizes
+from .layers import Linear, RMSNorm, check_sizes
 from .masks import causal_mask, position_ids
 from .module import Module
+from .rope import Rope
 
-__all__ = ["CausalSelfAttention", "Rope"]
+__all__ = ["CausalSelfAttention"]
 
 ATTENTIONS = ("auto", "plain", "flash")
-
-
-@dataclass(frozen=True)
-class Rope:
-    """Rotary position embedding: how attention rotates queries and keys.
-
-    Args:
-        base: wavelength base theta.
-        mode: "neox" pairs element i with i + D / 2 (Hugging Face's layout), "normal" pairs
-            neighbours.
-        scale: factor on the positions.
-
-    Raises:
-        ValueError: base or scale is not positive, or the mode is unknown.
-
-    Source: ggml_rope_ext; Su et al. 2021, arXiv:2104.09864.
-    """
-
-    base: float = 10000.0
-    mode: str = "neox"
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not (self.base > 0 and self.scale > 0):
-            raise ValueError(
-                f"Rope: base and scale must be > 0; got base={self.base}, scale={self.scale}"
-            )
-        if self.mode not in ("neox", "normal"):
-            raise ValueError(f'Rope: mode must be "neox" or "normal"; got {self.mode!r}')
 
 
 class CausalSelfAttention(Module):
@@ -60,9 +28,12 @@ class CausalSelfAttention(Module):
         dim: width of the stream.
         n_head: query heads; must divide dim.
         n_kv_head: key-value heads; must divide n_head; None is n_head.
-        bias: learn shifts.
+        bias: learn shifts, or, as "qkv", those of q, k and v alone.
         fused: one matrix for q, k and v.
         rope: rotary positions; None when the model learns its positions.
+        head_dim: width of a head; None is dim / n_head.
+        qk_norm: eps of RMS norms over each head of q and k; None has none.
+        window: how many tokens a token sees, itself among them; None is all before it.
         attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
             "auto" is "flash" where that is faster: on the CPU, without a cache, and with no mask or
             one of f16.
@@ -87,33 +58,46 @@ class CausalSelfAttention(Module):
         n_head: int,
         n_kv_head: int | None = None,
         *,
-        bias: bool = True,
+        bias: bool | str = True,
         fused: bool = False,
         rope: Rope | None = None,
+        head_dim: int | None = None,
+        qk_norm: float | None = None,
+        window: int | None = None,
         attention: str = "auto",
         init_weight: init.Initializer | None = None,
         init_out: init.Initializer | None = None,
     ) -> None:
         n_kv_head = n_head if n_kv_head is None else n_kv_head
-        check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None)
+        check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None, head_dim)
+        if window is not None:
+            check_sizes("CausalSelfAttention", window=window)
+        if bias not in (True, False, "qkv"):
+            raise ValueError(
+                f'CausalSelfAttention: bias must be True, False or "qkv"; got {bias!r}'
+            )
         check_attention("CausalSelfAttention", attention)
         if not isinstance(rope, (Rope, type(None))):
             raise TypeError(f"CausalSelfAttention: rope must be a Rope; got {type(rope).__name__}")
         self.n_head = n_head
         self.n_kv_head = n_kv_head
-        self.head_dim = dim // n_head
+        self.head_dim = dim // n_head if head_dim is None else head_dim
         self.rope = rope
+        self.window = window
         self.fused = fused
         self.attention = attention
-        kv_dim = n_kv_head * self.head_dim
+        inner, kv_dim = n_head * self.head_dim, n_kv_head * self.head_dim
+        shifts, last = bool(bias), bias is True
         if fused:
-            self.c_attn = Linear(dim, dim + 2 * kv_dim, bias, init_weight)
-            self.c_proj = Linear(dim, dim, bias, init_out or init_weight)
+            self.c_attn = Linear(dim, inner + 2 * kv_dim, shifts, init_weight)
+            self.c_proj = Linear(inner, dim, last, init_out or init_weight)
         else:
-            self.q_proj = Linear(dim, dim, bias, init_weight)
-            self.k_proj = Linear(dim, kv_dim, bias, init_weight)
-            self.v_proj = Linear(dim, kv_dim, bias, init_weight)
-            self.o_proj = Linear(dim, dim, bias, init_out or init_weight)
+            self.q_proj = Linear(dim, inner, shifts, init_weight)
+            self.k_proj = Linear(dim, kv_dim, shifts, init_weight)
+            self.v_proj = Linear(dim, kv_dim, shifts, init_weight)
+            self.o_proj = Linear(inner, dim, last, init_out or init_weight)
+        self.q_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
+        self.k_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
 
     def forward(
         self,
@@ -128,7 +112,7 @@ class CausalSelfAttention(Module):
         Args:
             x: the stream.
             positions: of the tokens, one for all sequences or each its own; None is 0 to T - 1.
-            mask: scores' addend; None is causal.
+            mask: scores' addend; None is causal, within the window.
             cache: keys and values of this layer; needs positions and mask, whose S columns
                 say how many cached rows are read.
 
@@ -154,14 +138,21 @@ class CausalSelfAttention(Module):
             positions = position_ids(length, x.device)
         flash = self._takes_flash(x, mask, cache)
         if mask is None:
-            mask = causal_mask(length, x.device, "f16" if flash else "f32")
+            mask = causal_mask(length, x.device, "f16" if flash else "f32", self.window)
+        q = q if self.q_norm is None else self.q_norm(q)
+        k = k if self.k_norm is None else self.k_norm(k)
+        scale = None
         if self.rope is not None:
-            q, k = _rotate(self.rope, q, positions), _rotate(self.rope, k, positions)
+            whole = length if cache is None else cache.keys.shape[0]
+            q = self.rope.rotate(q, positions, whole)
+            k = self.rope.rotate(k, positions, whole)
+            if self.rope.score_factor != 1.0:
+                scale = self.rope.score_factor * self.head_dim**-0.5
         if cache is not None:
             k, v = cache.update(k, v, positions, mask.shape[-1])
         project = self.c_proj if self.fused else self.o_proj
         attend = functional.flash_attention if flash else functional.attention
-        y: Tensor = project(attend(q, k, v, mask))
+        y: Tensor = project(attend(q, k, v, mask, scale))
         return y
 
     def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
@@ -188,24 +179,6 @@ class CausalSelfAttention(Module):
         )
 
 
-def _rotate(rope: Rope, x: Tensor, positions: Tensor) -> Tensor:
-    """Turn queries or keys (B, T, H, D) by their positions, (T,) or (B, T)."""
-    need_tensor("CausalSelfAttention", "positions", positions)
-    options: dict[str, Any] = {"mode": rope.mode, "base": rope.base, "scale": rope.scale}
-    if positions.ndim < 2:
-        return ops.rope(x, positions, **options)
-    batch, length, heads, width = x.shape
-    if positions.shape != (batch, length):
-        raise ShapeError(
-            f"CausalSelfAttention: positions must be (T,) or (B, T) = ({batch}, {length}); "
-            f"got {positions.shape}"
-        )
-    # ggml has one row of positions: the sequences follow each other in it.
-    rows = x.reshape(batch * length, heads, width)
-    turned = ops.rope(rows, positions.reshape(batch * length), **options)
-    return turned.reshape(batch, length, heads, width)
-
-
 def check_attention(where: str, attention: str) -> None:
     """Raise a ValueError unless there is such an attention."""
     if attention not in ATTENTIONS:
@@ -214,17 +187,22 @@ def check_attention(where: str, attention: str) -> None:
         )
 
 
-def check_heads(where: str, dim: int, n_head: int, n_kv_head: int, rope: bool) -> None:
+def check_heads(
+    where: str, dim: int, n_head: int, n_kv_head: int, rope: bool, head_dim: int | None = None
+) -> None:
     """Raise a ValueError unless the heads divide the width and each other."""
     check_sizes(where, n_embd=dim, n_head=n_head, n_kv_head=n_kv_head)
-    if dim % n_head:
+    if head_dim is not None:
+        check_sizes(where, head_dim=head_dim)
+    elif dim % n_head:
         raise ValueError(f"{where}: n_head must divide n_embd; got n_embd={dim}, n_head={n_head}")
     if n_head % n_kv_head:
         raise ValueError(
             f"{where}: n_kv_head must divide n_head; got n_head={n_head}, n_kv_head={n_kv_head}"
         )
-    if rope and (dim // n_head) % 2:
+    width = dim // n_head if head_dim is None else head_dim
+    if rope and width % 2:
+        sizes = f"{dim} / {n_head} = {width}" if head_dim is None else f"head_dim={width}"
         raise ValueError(
-            f"{where}: rotary positions need an even head size n_embd / n_head; "
-            f"got {dim} / {n_head} = {dim // n_head}"
+            f"{where}: rotary positions need an even head size n_embd / n_head; got {sizes}"
         )

@@ -137,6 +137,7 @@ class RMSNorm(Module):
     Args:
         dim: width of the last axis.
         eps: added to the mean square, > 0.
+        offset: the gain is 1 + weight, as Gemma has it, and the weight begins at 0.
 
     Shape:
         x (..., dim) -> (..., dim)
@@ -149,14 +150,16 @@ class RMSNorm(Module):
         (2, 4)
     """
 
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+    def __init__(self, dim: int, eps: float = 1e-5, offset: bool = False) -> None:
         check_sizes("RMSNorm", dim=dim)
         self.eps = check_eps("RMSNorm", eps)
-        self.weight = Parameter(init.constant(1.0)((dim,)))
+        self.offset = bool(offset)
+        self.weight = Parameter(init.constant(0.0 if offset else 1.0)((dim,)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised and scaled `x`."""
-        return functional.rms_norm(x, self.weight, self.eps)
+        gain = self.weight + 1.0 if self.offset else self.weight
+        return functional.rms_norm(x, gain, self.eps)
 
 
 class GELU(Module):

@@ -129,26 +129,20 @@ def default_seq_len(config: TrainConfig, context: int) -> int:
     return config.seq_len or context
 
 
-def estimate_parameters(arch: str, sizes: Any) -> int:
+def estimate_parameters(sizes: Any) -> int:
     """Count a model's parameters without building it.
 
     Args:
-        arch: a key of `pyggml.models.LANGUAGE_MODELS`.
         sizes: its configuration.
 
     Returns:
-        The matrices and tables; vectors, a few in a thousand, are left out.
+        The number of elements.
 
     Example:
-        >>> estimate_parameters("gpt2", GPT2Config()) // 10**6
+        >>> estimate_parameters(GPT2Config()) // 10**6
         124
     """
-    width, ffn = sizes.n_embd, sizes.n_ffn
-    kv_width = width * getattr(sizes, "n_kv_head", sizes.n_head) // sizes.n_head
-    matrices_in_mlp = 3 if arch == "llama" else 2
-    block = 2 * width * width + 2 * width * kv_width + matrices_in_mlp * width * ffn
-    tables = sizes.vocab_size * (1 if sizes.tie else 2) + (sizes.context if arch == "gpt2" else 0)
-    return int(sizes.n_layer * block + tables * width)
+    return int(sizes.count_parameters())
 
 
 def cache_bytes(sizes: Any) -> int:
@@ -158,5 +152,5 @@ def cache_bytes(sizes: Any) -> int:
         sizes: the model's configuration.
     """
     heads = getattr(sizes, "n_kv_head", sizes.n_head)
-    per_token = 2 * sizes.n_layer * heads * (sizes.n_embd // sizes.n_head)
+    per_token = 2 * sizes.n_layer * heads * sizes.head_dim
     return int(4 * sizes.context * per_token)

@@ -140,9 +140,13 @@ def module_call(d: Draw) -> Call:
         if name == "GELUMLP":
             m = nn.GELUMLP(dim, wide, flag)
             return m, (x,), lambda: np_linear(np_gelu(np_linear(values, m.c_fc)), m.c_proj)
-        if name == "SwiGLUMLP":
-            m = nn.SwiGLUMLP(dim, wide, flag)
-            gate = lambda: np_silu(np_linear(values, m.gate_proj))  # noqa: E731
+        if name == "MixtureOfExperts":
+            experts, used = _size(d, 1, 4), _size(d, 1, 2)
+            return nn.MixtureOfExperts(dim, wide, experts, used, flag, d.pick(0, 5)), (x,), None
+        if name in ("SwiGLUMLP", "GEGLUMLP"):
+            m = getattr(nn, name)(dim, wide, flag)
+            act = np_silu if name == "SwiGLUMLP" else np_gelu
+            gate = lambda: act(np_linear(values, m.gate_proj))  # noqa: E731
             up = lambda: np_linear(values, m.up_proj)  # noqa: E731
             return m, (x,), lambda: np_linear(gate() * up(), m.down_proj)
         if name == "Sequential":
@@ -151,11 +155,23 @@ def module_call(d: Draw) -> Call:
             return m, (x,), lambda: np.maximum(np_linear(values, first), 0)
         if name == "CausalSelfAttention":
             heads = _size(d, 1, 2, 4)
+            kinds = ("linear", "dynamic", "llama3", "yarn", "table", d.odd())
+            stretched = lambda: nn.RopeScaling(d.pick(*kinds), _size(d, 1, 4), _size(d, 2, 9))  # noqa: E731
             rope = d.pick(None, nn.Rope(), nn.Rope(d.pick(10.0, d.odd())))
+            rope = nn.Rope(scaling=stretched()) if d.chance(0.3) else rope
             kind = d.pick("plain", "plain", "flash")
             groups = d.pick(None, 1, 2, d.odd() if d.chance(0.1) else 1)
             m = nn.CausalSelfAttention(
-                dim, heads, groups, bias=flag, fused=d.chance(0.5), rope=rope, attention=kind
+                dim,
+                heads,
+                groups,
+                bias=d.pick(flag, "qkv", d.odd()) if d.chance(0.1) else flag,
+                fused=d.chance(0.5),
+                rope=rope,
+                head_dim=d.pick(None, None, _size(d, 2, 4)),
+                qk_norm=d.pick(None, None, 1e-5),
+                window=d.pick(None, None, _size(d, 1, 3)),
+                attention=kind,
             )
             return m, (x,), None
         if name in IMAGES:
@@ -192,6 +208,7 @@ def module_call(d: Draw) -> Call:
 
 MODULES = (
     *("Linear", "LayerNorm", "RMSNorm", "Embedding", "GELUMLP", "SwiGLUMLP", "Sequential"),
+    *("GEGLUMLP", "MixtureOfExperts"),
     *("CausalSelfAttention", "Dropout", "GELU", "SiLU", "ReLU", "Tanh"),
     *IMAGES,
 )
@@ -481,6 +498,8 @@ ELSEWHERE = {
     "Module": "a base class; every module above is one",
     "LayerCache": "made by KVCache",
     "Rope": "an argument of CausalSelfAttention",
+    "RopeScaling": "an argument of Rope",
+    "balance_loss": "reads what MixtureOfExperts appends; compared in tests/nn/test_experts.py",
     "functional": "a namespace",
     "losses": "a namespace",
     **{n: "calls the function of its name" for n in losses.__all__ if not n.islower()},

@@ -5,12 +5,12 @@ import pytest
 import pyggml as pg
 from pyggml.models import GPT2, LANGUAGE_MODELS, GPT2Config, LlamaConfig, build
 
+_LLAMA = {"vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_kv_head": 1}
 TINY = {
     "gpt2": {"vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3},
-    "llama": {
-        "vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_kv_head": 1,
-    },
-}  # fmt: skip
+    "llama": _LLAMA,
+    "llm": {**_LLAMA, "n_ffn": 32},
+}
 
 
 def tiny(arch, **overrides):
