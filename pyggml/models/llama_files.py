@@ -220,7 +220,8 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
         "n_shared_ffn": "expert_shared_feed_forward_length",
     }
     if file.metadata.get(f"{arch}.expert_count"):
-        optional |= {"n_expert": "expert_count", "n_expert_used": "expert_used_count"}
+        needed = {"n_expert": "expert_count", "n_expert_used": "expert_used_count"}
+        fields |= read_sizes(file, arch, needed)
     for field, key in optional.items():
         if f"{arch}.{key}" in file.metadata:
             fields |= read_sizes(file, arch, {field: key})

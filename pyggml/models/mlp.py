@@ -93,7 +93,9 @@ class MLP(ImageModel):
         layers: list[nn.Module] = []
         width = config.inputs
         for wide in config.hidden:
-            layers.append(nn.Linear(width, wide, init_weight=init.kaiming_uniform()))
+            # A norm takes any shift away again: the layer before it learns none.
+            bias = config.norm == "none"
+            layers.append(nn.Linear(width, wide, bias, init.kaiming_uniform()))
             if config.norm == "batch":
                 layers.append(nn.BatchNorm1d(wide))
             layers.append(make_activation("MLP", config.activation))
