@@ -291,6 +291,8 @@ class Model(nn.Module, ABC):
                 f"{file.path}: the tensors must be those of {self.gguf_arch}; "
                 f"missing {sorted(missing)[:8]}, unexpected {unexpected[:8]}"
             )
+        for name, array in self.gguf_extra().items():
+            check_tensor(file, name, array.shape)
         for name, (own, value) in wanted.items():
             there = self.gguf_layout(own, np.empty(value.shape, np.float32), reading=False).shape
             check_tensor(file, name, there)
