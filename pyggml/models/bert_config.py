@@ -104,6 +104,13 @@ class BERTConfig(ModelConfig):
                     f"{who}: labels must be as many as classes, {self.classes}; got {self.labels!r}"
                 )
 
+    def count_parameters(self) -> int:
+        """Count the parameters of `BERT`, without a head, without building it."""
+        width = self.n_embd
+        tables = (self.vocab_size + self.context + self.types) * width + 2 * width
+        block = 4 * (width * width + width) + 2 * width * self.ffn + self.ffn + width + 4 * width
+        return tables + self.n_layer * block
+
     @property
     def ffn(self) -> int:
         """Width inside the feed-forward part."""

@@ -122,6 +122,17 @@ class T5Config(ModelConfig):
         """Blocks of the decoder."""
         return self.n_layer if self.n_decoder is None else self.n_decoder
 
+    def count_parameters(self) -> int:
+        """Count a model's parameters without building it."""
+        width, inner = self.n_embd, self.n_head * self.n_head_dim
+        attention = 4 * width * inner + width
+        feed_forward = (3 if self.gated else 2) * width * self.n_ffn + width
+        encoder = self.n_layer * (attention + feed_forward)
+        decoder = self.decoder_layers * (2 * attention + feed_forward)
+        distances = 2 * self.buckets * self.n_head
+        tables = self.vocab_size * width * (1 if self.tie else 2)
+        return tables + encoder + decoder + distances + 2 * width
+
     @property
     def ffn(self) -> int:
         """Width inside the feed-forward part."""
