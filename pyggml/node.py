@@ -67,6 +67,7 @@ class Node:
         "barrier",
         "buffer",
         "device",
+        "effects",
         "grad",
         "hooks",
         "keep",
@@ -103,6 +104,8 @@ class Node:
         self.origin = caller()
         # Row numbers kept here must be below this: ggml's row ops abort on others.
         self.limit: int | None = None
+        # In-place ops that a graph which computes this carries out as well.
+        self.effects: list[Node] = []
         # Whether the backward reads the result of the forward, or computes it again.
         self.keep = recorder.keep
         # Whether it is computed only when the backward comes to it.

@@ -27,6 +27,7 @@ SCRIPTS = [
     "gemm.py",
     "import_time.py",
     "memory.py",
+    "models.py",
     "scaling.py",
     "train_step.py",
 ]
@@ -379,3 +380,24 @@ def test_the_measured_peak_is_that_of_the_plan(run: Run) -> None:
     assert every["planned"] < 0.85 * none["planned"]
     for found in (none, every):
         assert found["measured"] == pytest.approx(found["planned"], rel=0.05)
+
+
+@pytest.mark.parametrize("arch", ["mlp", "cnn", "bert", "t5", "llm"])
+def test_small_presets_are_measured(run: Run, arch: str) -> None:
+    done = run("models.py", "--seconds", "0.01", "--only", arch)
+    assert done.returncode == 0, done.stderr
+    head, _, *rows = done.stdout.splitlines()
+    assert head.split(" | ")[2:5] == ["parameters", "batch", "MiB to train"]
+    assert rows
+    for row in rows:
+        name, _, parameters, _, mib, speed = row.strip("| ").split(" | ")
+        assert name == f"`{arch}`"
+        # Weights, gradients and two moments of AdamW, and activations.
+        assert float(mib.replace(",", "")) > 16 * int(parameters.replace(",", "")) / 2**20
+        assert float(speed.split()[0].replace(",", "")) > 0
+
+
+def test_a_time_of_nothing_is_refused(run: Run) -> None:
+    done = run("models.py", "--seconds", "0")
+    assert done.returncode == 2
+    assert "--seconds must be above 0; got 0.0" in done.stderr

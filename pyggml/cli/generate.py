@@ -116,12 +116,12 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
     Raises:
         ConfigError: a number of threads that cannot be.
         BackendError: there is no such device.
-        FormatError: the file is no model, or has no tokenizer.
+        FormatError: the file is no model, one that continues no text, or has no tokenizer.
         FileNotFoundError: there is no such file.
     """
     from ..device import set_default_device, set_threads
     from ..errors import FormatError
-    from ..models import load
+    from ..models import LanguageModel, load
     from ..train import ConfigError
 
     set_default_device(device)
@@ -131,6 +131,11 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
         except ValueError as error:
             raise ConfigError(f"--threads: {error}") from error
     language_model, tokenizer = load(path)
+    if not isinstance(language_model, LanguageModel):
+        raise FormatError(
+            f"{path}: general.architecture must be that of a model that continues text; got "
+            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}: choose another file"
+        )
     if tokenizer is None:
         raise FormatError(
             f"{path}: the file has no tokenizer (tokenizer.ggml.model): "

@@ -25,7 +25,7 @@ def lr_find(
     tokenizer: Annotated[
         str | None, typer.Option("--tokenizer", help="chars, bpe:SIZE, or a JSON file.")
     ] = None,
-    arch: Annotated[str | None, typer.Option("--arch", help="llama or gpt2.")] = None,
+    arch: Annotated[str | None, typer.Option("--arch", help="llama, llm or gpt2.")] = None,
     preset: Annotated[str | None, typer.Option("--preset", help="Named sizes.")] = None,
     seq_len: Annotated[int | None, typer.Option("--seq-len", help="Tokens per sequence.")] = None,
     batch_size: Annotated[

@@ -72,11 +72,13 @@ def train_llm(
         ),
     ] = None,
     arch: Annotated[
-        str | None, _option("arch", "Architecture: llama or gpt2.", _MODEL, "llama")
+        str | None, _option("arch", "Architecture: llama, llm or gpt2.", _MODEL, "llama")
     ] = None,
     preset: Annotated[
         str | None,
-        _option("preset", "Named sizes: tiny, small, gpt2-124m, … Sizes given win.", _MODEL),
+        _option(
+            "preset", "Named sizes: tiny, small, gpt2-124m, qwen3-0.6b … Sizes given win.", _MODEL
+        ),
     ] = None,
     layers: Annotated[int | None, _option("layers", "Blocks.", _MODEL, "4")] = None,
     heads: Annotated[int | None, _option("heads", "Query heads.", _MODEL, "4")] = None,

@@ -77,7 +77,8 @@ class TrainConfig:
         text: files and folders of UTF-8 text; empty trains on the text that comes with Python.
         tokenizer: `chars`, `bpe:SIZE` or the path of a `tokenizers` JSON file.
         artifact_dir: folder for everything the run leaves.
-        arch: architecture, `llama` or `gpt2`; by default the one that has the preset, or `llama`.
+        arch: architecture, `llama`, `llm` or `gpt2`; by default the one that has the preset, or
+            `llama`.
         preset: named set of sizes; single sizes given beside it win.
         layers: number of blocks.
         heads: query heads.
