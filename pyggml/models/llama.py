@@ -179,12 +179,11 @@ class Llama(LanguageModel):
         While training, a mixture of experts adds `router_aux` times `nn.balance_loss`, for each
         target that counts where the losses are summed; "none" leaves it out.
         """
-        inputs = {"positions": positions, "segments": segments}
         share = self.config.router_aux if self.config.n_expert and self.training else 0.0
         if not share or reduction == "none" or ids.shape != targets.shape:
-            return super().loss(ids, targets, reduction, **inputs)
+            return super().loss(ids, targets, reduction, positions=positions, segments=segments)
         routings: list[Routing] = []
-        x = self.hidden(ids, **inputs, routings=routings)
+        x = self.hidden(ids, positions=positions, segments=segments, routings=routings)
         loss = nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
         balance = ops.scale(nn.balance_loss(routings), share)
         return loss + (balance * _counted(targets) if reduction == "sum" else balance)
