@@ -236,7 +236,7 @@ def test_state_dict_is_checked_before_anything_is_loaded():
         optimizer.load_state_dict({k: v for k, v in state.items() if k != "0.m"})
     with pytest.raises(pg.ShapeError, match=r"1.v must have the shape \(5,\)"):
         optimizer.load_state_dict({**state, "1.v": np.zeros(4)})
-    with pytest.raises(ValueError, match="steps must be >= 0"):
+    with pytest.raises(ValueError, match="steps must be an integer >= 0"):
         optimizer.load_state_dict({**state, "steps": np.int64(-1)})
 
 
