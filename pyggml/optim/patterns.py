@@ -28,7 +28,7 @@ class _Model(Protocol):
 
 
 def decay_groups(
-    model: _Model, weight_decay: float = 0.01, decay_embeddings: bool = True
+    model: _Model, weight_decay: float = 0.01, decay_embeddings: bool = False
 ) -> list[dict[str, Any]]:
     """Split a model's parameters for an optimizer: matrices decay, the others do not.
 

@@ -183,7 +183,8 @@ def test_fifty_steps(name):
         betas=BETAS,
         eps=EPS,
     )
-    ours = AdamW(decay_groups(pair.model, DECAY), lr=LR, betas=BETAS, eps=EPS)
+    groups = decay_groups(pair.model, DECAY, decay_embeddings=True)  # every matrix, as above
+    ours = AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
     loss = pair.model.loss(pair.x, pair.y)
     graph = pg.Graph([loss], loss=loss, grads=ours.grads)
     losses, clipped = [], 0

@@ -263,11 +263,12 @@ def test_frozen_parameters_are_left_out():
 def test_decay_groups():
     model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     decayed, plain = decay_groups(model, 0.2)
+    assert decayed["names"] == ["2.weight"]
+    assert plain["names"] == ["0.weight", "1.weight", "1.bias", "2.bias"]
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.2, 0.0)
+    decayed, plain = decay_groups(model, 0.2, decay_embeddings=True)
     assert decayed["names"] == ["0.weight", "2.weight"]
     assert plain["names"] == ["1.weight", "1.bias", "2.bias"]
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.2, 0.0)
-    decayed, plain = decay_groups(model, 0.2, decay_embeddings=False)
-    assert decayed["names"] == ["2.weight"]
 
 
 @pytest.mark.parametrize("kind", [SGD, AdamW])
