@@ -224,6 +224,13 @@ class LanguageModel(nn.Module, ABC):
         """Turn a parameter's layout into llama.cpp's, or back when `reading`."""
         return array
 
+    def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of the tensors that llama.cpp asks for and this model does not have.
+
+        The file holds zeros for them.
+        """
+        return {}
+
     def to_gguf_metadata(
         self,
         tokenizer_metadata: Mapping[str, Any] | None = None,
@@ -266,7 +273,8 @@ class LanguageModel(nn.Module, ABC):
             name = self.gguf_name(own)
             keep = array.ndim < 2 or name.startswith("position_embd") or dtype == "f32"
             tensors[name] = array if keep else (dtype, array)
-        return tensors
+        zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
+        return tensors | zeros
 
     def save_gguf(
         self,
@@ -322,8 +330,9 @@ class LanguageModel(nn.Module, ABC):
                 raise
             raise FormatError(f"{file.path}: {error}") from error
         wanted = {model.gguf_name(own): (own, p) for own, p in model.named_parameters()}
+        zeros = model.gguf_zeros()
         missing = [name for name in wanted if name not in file.tensors]
-        unexpected = [name for name in file.tensors if name not in wanted]
+        unexpected = [name for name in file.tensors if name not in wanted and name not in zeros]
         if config_is_tied(config) and "output.weight" in unexpected:
             # Older converters write the tied head a second time; read_tie has compared the two.
             unexpected.remove("output.weight")
@@ -332,6 +341,12 @@ class LanguageModel(nn.Module, ABC):
                 f"{file.path}: the tensors must be those of {cls.arch}; "
                 f"missing {missing[:8]}, unexpected {unexpected[:8]}"
             )
+        for name in zeros:
+            if name in file.tensors and np.any(file.array(name, dequantise=True)):
+                raise FormatError(
+                    f"{file.path}: tensor {name} must be zeros, as by the metadata the model has "
+                    "no such; got other numbers"
+                )
         for name, (own, parameter) in wanted.items():
             check_tensor(file, name, parameter.shape)
             array = np.asarray(file.array(name, dequantise=True), np.float32)

@@ -150,4 +150,6 @@ def shown(value: Any) -> str:
         return str(value)
     text = repr(value)
     text = text if len(text) <= 60 else f"{text[:57]}..."
-    return text if isinstance(value, (str, tuple, list)) else f"{text}, of type {type(value).__name__}"
+    return (
+        text if isinstance(value, (str, tuple, list)) else f"{text}, of type {type(value).__name__}"
+    )
