@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,24 @@ def test_every_optimizer_has_a_case_and_a_name():
     assert own - {optim.Optimizer} == {case.kind for case in CASES.values()}
     assert own - {optim.Optimizer} == set(optim.optimizers().values())
     assert all(name == kind.__name__.lower() for name, kind in optim.optimizers().items())
+
+
+# These are compared with PyTorch's, step by step, in files of their own.
+OWN_FILES = {"Muon": "test_muon.py", "LBFGS": "test_lbfgs.py"}
+
+
+@pytest.mark.parametrize("kind", optim.optimizers().values())
+def test_every_optimizer_is_compared_with_pytorchs_or_with_its_formula(kind):
+    torch = pytest.importorskip("torch")
+    name, cases = kind.__name__, [case for case in CASES.values() if case.kind is kind]
+    if hasattr(torch.optim, name) and name not in OWN_FILES:
+        assert any(case.torch and case.torch[0] == name for case in cases)
+    elif name in OWN_FILES:
+        text = (Path(__file__).parent / OWN_FILES[name]).read_text("utf-8")
+        assert f"torch.optim.{name}(" in text
+        assert "are_pytorchs" in text
+    else:
+        assert all(case.formula for case in cases)
 
 
 def make(case, tensors, decay=0.3, **more):
