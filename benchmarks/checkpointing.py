@@ -50,11 +50,12 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     rng = np.random.default_rng(0)
     ids = rng.integers(0, args.vocab, (args.batch, args.seq + 1)).astype(np.int32)
     _CLEAR.write_text("5")  # the peak counts from here: making the weights had one of its own
-    times, losses = [], []
+    times, cpu, losses = [], [], []
     for _ in range(args.steps):
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         losses.append(step([(ids[:, :-1], ids[:, 1:])]).loss)
         times.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - used)
     planned = weights + optimizer.grad_nbytes + optimizer.nbytes + activations
     measured = _kib("VmHWM") - before
     return {
@@ -64,6 +65,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
         "measured": measured,
         "ratio": measured / planned,
         "step_s": statistics.median(times),
+        "cpu_s": statistics.median(cpu),
         "loss": losses[-1],
     }
 
@@ -82,7 +84,7 @@ def main() -> int:
         print(json.dumps(measure(args)))
         return 0
     if not args.json:
-        print("every  activations     planned    measured   ratio   step s       loss")
+        print("every  activations     planned    measured   ratio   step s    cpu s       loss")
     options = [f"--{name}={getattr(args, name)}" for name in (*sizes, "steps", "threads")]
     for every in args.every:
         command = [sys.executable, __file__, "--alone", "--every", str(every), *options]
@@ -92,7 +94,7 @@ def main() -> int:
             continue
         mb = [f"{found[name] / 1e6:>9.0f} MB" for name in ("activations", "planned", "measured")]
         print(f"{every:>5}{''.join(mb)}{found['ratio']:>8.3f}{found['step_s']:>9.2f}", end="")
-        print(f"{found['loss']:>11.5f}")
+        print(f"{found['cpu_s']:>9.2f}{found['loss']:>11.5f}", flush=True)
     return 0
 
 

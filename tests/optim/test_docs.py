@@ -53,6 +53,21 @@ def test_the_bytes_measured_on_a_model_are_those_of_the_table():
         assert f"{measured:.2f}" == told[kind.__name__], kind.__name__
 
 
+def test_the_table_of_checkpointing_adds_up():
+    """Its ratios are those of its numbers, and the plan is within 5% of what was measured."""
+    cells = re.findall(
+        r"^\| (?:none|every 2nd|all) \| (.*) \|$", section("Activation checkpointing"), re.M
+    )
+    rows = [[float(re.sub(r"[^\d.]", "", cell)) for cell in row.split("|")] for row in cells]
+    assert len(rows) == 3
+    for activations, planned, measured, ratio, seconds, more in rows:
+        # Both are rounded to a megabyte, 2e-4 of them each, and the ratio to three digits.
+        assert measured / planned == pytest.approx(ratio, abs=9e-4)
+        assert abs(ratio - 1) < 0.05
+        assert planned - activations == pytest.approx(rows[0][1] - rows[0][0], abs=1)
+        assert seconds / rows[0][4] == pytest.approx(more, abs=6e-3)
+
+
 def test_everything_is_named():
     for title, names in [
         ("Losses", losses.__all__),
