@@ -11,6 +11,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,14 +40,22 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     from pyggml.train import Callback, TrainConfig, Trainer
 
     class Note(Callback):
-        """The seconds and the loss of each step."""
+        """The seconds, those of the CPU, and the loss of each step."""
 
         def __init__(self) -> None:
             self.times: list[float] = []
+            self.cpu: list[float] = []
+            self._used = 0.0
             self.losses: list[float] = []
+
+        def start(self) -> None:
+            self._used = time.process_time()
 
         def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
             self.times.append(metrics.elapsed_s - sum(self.times))
+            used = time.process_time()
+            self.cpu.append(used - self._used)
+            self._used = used
             self.losses.append(metrics.loss)
 
     if args.threads:
@@ -73,6 +82,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
         callbacks=[note],
     )
     plan = trainer.plan()
+    note.start()
     _CLEAR.write_text("5")  # the peak counts from here: making the weights had one of its own
     trainer.fit()
     measured = _kib("VmHWM") - before
@@ -83,6 +93,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
         "measured": measured,
         "ratio": measured / plan.total,
         "step_s": statistics.median(note.times),
+        "cpu_s": statistics.median(note.cpu),
         "loss": note.losses[-1],
     }
 
@@ -101,7 +112,7 @@ def main() -> int:
         print(json.dumps(measure(args)))
         return 0
     if not args.json:
-        print("every  activations     planned    measured   ratio   step s       loss")
+        print("every  activations     planned    measured   ratio   step s    cpu s       loss")
     options = [f"--{name}={getattr(args, name)}" for name in (*sizes, "steps", "threads")]
     for every in args.every:
         command = [sys.executable, __file__, "--alone", "--every", str(every), *options]
@@ -111,7 +122,7 @@ def main() -> int:
             continue
         mb = [f"{found[name] / 1e6:>9.0f} MB" for name in ("activations", "planned", "measured")]
         print(f"{every:>5}{''.join(mb)}{found['ratio']:>8.3f}{found['step_s']:>9.2f}", end="")
-        print(f"{found['loss']:>11.5f}")
+        print(f"{found['cpu_s']:>9.2f}{found['loss']:>11.5f}", flush=True)
     return 0
 
 

@@ -17,7 +17,9 @@ _BETA1 = 0.9
 
 
 def make_optimizer(config: TrainConfig, model: Any) -> Optimizer:
-    """The run's optimizer over a model's parameters; matrices decay, gains and shifts do not.
+    """The run's optimizer over a model's parameters, of which matrices decay.
+
+    Gains, shifts and embeddings, with them a tied head, do not; see `pyggml.optim.decay_groups`.
 
     Muon leaves embeddings and the head to AdamW's rule.
 
