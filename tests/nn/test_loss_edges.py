@@ -186,6 +186,11 @@ CLASSES = {"logits": lambda: pg.tensor(LOGITS), "targets": lambda: pg.tensor([0,
 GOOD = {
     "cross_entropy": CLASSES,
     "z_loss": CLASSES,
+    "linear_cross_entropy": {
+        "x": lambda: pg.tensor(X),
+        "weight": lambda: pg.ones((3, X.shape[-1])),
+        "targets": lambda: pg.tensor([0, 1, 2]),
+    },
     "cosine_embedding_loss": {
         "x1": lambda: pg.tensor(X),
         "x2": lambda: pg.tensor(Y),

@@ -10,7 +10,7 @@ from ...errors import ShapeError
 from ...ops._check import need_dtype, need_float, need_tensor
 from ...recompute import postpone
 from ...tensor import Tensor
-from ._check import check_reduction
+from ._check import check_reduction, check_smoothing, whole
 from .distribution import counted, cross_entropy
 
 __all__ = ["linear_cross_entropy"]
@@ -63,6 +63,8 @@ def linear_cross_entropy(
     need_tensor(who, "weight", weight)
     need_tensor(who, "targets", targets)
     check_reduction(who, reduction)
+    check_smoothing(who, label_smoothing)
+    ignore_index = whole(who, "ignore_index", ignore_index)
     need_dtype(who, "targets", targets, "i32")
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(
