@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Build ggml's Metal backend for the CPU: its kernels and its host code, on an emulated device.
 
-The result is a library that ggml loads as a backend: `GGML_BACKEND_PATH=it` adds a device "metal" to any program that
-uses ggml, pyggml and test-backend-ops included.
+The result is a library that ggml loads as a backend: `GGML_BACKEND_PATH=it` adds a device "metal"
+to any program that uses ggml, pyggml and test-backend-ops included.
 """
 
 from __future__ import annotations
@@ -20,8 +20,18 @@ __all__ = ["KERNEL_FILES", "build", "ggml_tree"]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-# Kernel files of the training ops, which the patches add, and upstream's that a training step needs beside them.
-OURS = ("act_back",)
+# Kernel files of the patches, and upstream's that a training step needs beside them.
+OURS = (
+    "act_back",
+    "norm_back",
+    "rows_back",
+    "sum",
+    "dropout",
+    "loss",
+    "out_prod",
+    "fa_back",
+    "image_back",
+)
 UPSTREAM = (
     "unary",
     "binbcast",
@@ -29,15 +39,19 @@ UPSTREAM = (
     "softmax",
     "reduce",
     "rope",
-    "misc",
     "pool",
     "conv",
     "quantize",
     "mul_mv",
     "mul_mm",
+    "misc",
     "fa_aux",
+    "fa_f32",
+    "fa_vec_f32",
 )
-KERNEL_FILES = OURS
+# Upstream's attention has a kernel for each size of a head and kind of weights: these are used.
+ATTENTION = re.compile(r"kernel_flash_attn_ext_(vec_)?f32_dk32_dv32")
+KERNEL_FILES = OURS + UPSTREAM
 
 HOST_FILES = (
     "ggml-metal.cpp",
@@ -93,9 +107,11 @@ def _without_comments(source: str) -> str:
 
 
 def _compiled(source: str) -> str:
-    """The text without what #ifdef leaves out: kernels of the tensor units, which need a newer device."""
+    """The text without what #ifdef leaves out: the kernels of newer devices' tensor units."""
     out, keep = [], [True]
-    for line in source.split("\n"):
+    for line in re.sub(r"#\s*if defined\((\w+)\)[ \t]*$", r"#ifdef \1", source, flags=re.M).split(
+        "\n"
+    ):
         if match := re.match(r"\s*#\s*(ifdef|ifndef|if)\b\s*(\S*)", line):
             word, name = match.groups()
             keep.append(
@@ -140,7 +156,9 @@ def kernels_of(source: str) -> list[Kernel]:
         functions[name] = _split(text[match.end() : end])
         if not match.group(1):
             found.append(Kernel(name, name, functions[name]))
-    pattern = r'template\s*\[\[host_name\("([^"]+)"\)\]\]\s*kernel\s+[^;]*?\b(\w+)\s*<([^;]*)>\s*;'
+    pattern = (
+        r'template\s*\[\[host_name\("([^"]+)"\s*\)\]\]\s*kernel\s+[^;]*?\b(\w+)\s*<([^;]*)>\s*;'
+    )
     for match in re.finditer(pattern, text):
         host_name, name, arguments = match.groups()
         if name in functions:
@@ -151,7 +169,7 @@ def kernels_of(source: str) -> list[Kernel]:
 def _argument(parameter: str, counters: dict[str, int]) -> str:
     attribute = re.search(r"\[\[\s*(\w+)\s*(?:\(([^)]*)\))?\s*\]\]", parameter)
     kind = attribute.group(1) if attribute else "buffer"
-    declared = parameter.split("[[")[0].split()
+    declared = parameter.split("[[", maxsplit=1)[0].split()
     if kind in ("buffer", "threadgroup"):
         given = attribute.group(2) if attribute else None
         index = int(given) if given is not None else counters[kind]
@@ -180,10 +198,29 @@ def as_cpp(source: str) -> str:
     return re.sub(r"=\s*\{\s*\[\s*0\s*\.\.\.[^\]]*\]\s*=\s*([^};]*?)\s*\}", r"= {\1}", source)
 
 
+def _with_includes(path: Path) -> str:
+    """A kernel file's text with those of the kernel files that it includes: their signatures."""
+
+    def included(match: re.Match[str]) -> str:
+        other = path.parent / match.group(1)
+        return _with_includes(other) if other.suffix == ".metal" else match.group(0)
+
+    return re.sub(r'#include "([^"]+)"', included, path.read_text())
+
+
+def _some_attention(source: str) -> str:
+    """Without the kernels for other sizes; the macros of the types stay for the wrappers."""
+    source = re.sub(r"#undef FA_TYPES\w*", "", source)
+    lines = source.split("\n")
+    return "\n".join("" if "[[host_name(" in x and not ATTENTION.search(x) else x for x in lines)
+
+
 def wrapper_source(path: Path) -> str:
     """C++ of a kernel file and the registration of its kernels."""
-    source = path.read_text()
-    text = as_cpp(source)
+    text, source = path.read_text(), _with_includes(path)
+    if path.stem.startswith(("fa_f", "fa_vec")):
+        text, source = _some_attention(text), _some_attention(source)
+    text = as_cpp(text)
     space = f"k_{path.stem}"
     lines = [
         '#include "emulated.h"',
@@ -203,7 +240,7 @@ def wrapper_source(path: Path) -> str:
         "    for (const emu::constant_value & v : values) {",
     ]
     pattern = r"constant\s+(\w+)\s+(\w+)\s*\[\[function_constant\(([^)]*)\)\]\]\s*;"
-    for kind, name, index in re.findall(pattern, _without_comments(source)):
+    for kind, name, index in re.findall(pattern, _compiled(_without_comments(source))):
         lines.append(f"        if (v.index == ({index})) {{ {name} = ({kind}) v.value; }}")
     lines += ["    }", "}", ""]
     kernels = kernels_of(source)
@@ -259,7 +296,7 @@ class Builder:
             self.generate(f"kernels/{path.name}", as_cpp(path.read_text()))
 
     def _run(self, command: list[str]) -> None:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}\n{done.stderr[-8000:]}")
 
@@ -267,7 +304,7 @@ class Builder:
         compiler = ["gcc"] if source.suffix == ".c" else ["g++", *FLAGS]
         command = [*compiler, *flags, "-fPIC", *self.includes, str(source)]
         # the preprocessed text names all that an object depends on
-        text = subprocess.run([*command, "-E", "-P"], capture_output=True)
+        text = subprocess.run([*command, "-E", "-P"], capture_output=True, check=False)
         if text.returncode != 0:
             raise RuntimeError(
                 f"{' '.join(command)}\n{text.stderr.decode(errors='replace')[-8000:]}"

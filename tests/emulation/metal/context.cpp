@@ -53,11 +53,17 @@ struct node_group {
     std::string                      name;
 };
 
-void add_block(std::vector<block> & blocks, char * begin, size_t size, bool written) {
+// the moments of an optimizer's step are sources and results
+bool changes(const ggml_tensor * op, int src) {
+    return op->op == GGML_OP_OPT_STEP_ADAMW && (src == 2 || src == 3);
+}
+
+void add_block(std::vector<block> & blocks, char * begin, size_t size, bool read, bool written) {
     block b;
-    b.begin = begin;
-    b.end   = begin + size;
-    (written ? b.written : b.read) = true;
+    b.begin   = begin;
+    b.end     = begin + size;
+    b.read    = read;
+    b.written = written;
     // overlapping ranges become one
     for (auto it = blocks.begin(); it != blocks.end(); ) {
         if (it->begin < b.end && b.begin < it->end) {
@@ -314,11 +320,11 @@ enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph *
                 // what one node of a fused group writes, the next need not read
                 const bool inner = t->src[s] && std::find(nodes.begin() + i, nodes.begin() + k, t->src[s]) != nodes.begin() + k;
                 if (t->src[s] && !inner && !ggml_is_empty(t->src[s])) {
-                    add_block(g.blocks, (char *) t->src[s]->data, ggml_nbytes(t->src[s]), false);
+                    add_block(g.blocks, (char *) t->src[s]->data, ggml_nbytes(t->src[s]), true, changes(t, s));
                 }
             }
             const size_t size = t->view_src ? ggml_nbytes(t) : ggml_backend_buft_get_alloc_size(t->buffer->buft, t);
-            add_block(g.blocks, (char *) t->data, size, true);
+            add_block(g.blocks, (char *) t->data, size, false, true);
         }
         const std::vector<emu::command> commands = emu::take_commands();
         if (log_file) {

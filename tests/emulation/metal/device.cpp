@@ -90,7 +90,10 @@ struct ggml_metal_pipeline_with_params ggml_metal_library_compile_pipeline(
         ggml_metal_library_t lib, const char * base, const char * name, ggml_metal_cv_t cv) {
     ggml_metal_pipeline_with_params res = ggml_metal_library_get_pipeline(lib, name);
     const emu::kernel_entry * kernel = emu::find_kernel(base);
-    if (res.pipeline || !kernel) {
+    if (!kernel) {
+        GGML_ABORT("%s is in none of the emulated files", base);
+    }
+    if (res.pipeline) {
         return res;
     }
     res.pipeline = ggml_metal_pipeline_init();
@@ -113,9 +116,6 @@ void ggml_metal_encoder_debug_group_pop (ggml_metal_encoder_t) {}
 void ggml_metal_encoder_end_encoding(ggml_metal_encoder_t) {}
 
 void ggml_metal_encoder_set_pipeline(ggml_metal_encoder_t encoder, struct ggml_metal_pipeline_with_params pipeline) {
-    if (!pipeline.pipeline) {
-        GGML_ABORT("the kernel is in none of the emulated files");
-    }
     // bindings outlive a pipeline on the hardware; here a kernel must set all that it reads
     encoder->next = {};
     encoder->next.kernel    = pipeline.pipeline->kernel;

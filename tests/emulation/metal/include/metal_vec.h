@@ -47,10 +47,11 @@ template <class T> struct promote { using type = T; };
 template <> struct promote<bfloat> { using type = float; };
 template <class A, class B> using common = decltype(typename promote<A>::type() + typename promote<B>::type());
 
+// Aligned as their elements: upstream's kernels hold pointers to vectors that they only read by elements.
 template <class T, int N> struct vec_data;
-template <class T> struct alignas(2*sizeof(T)) vec_data<T, 2> { T x, y; };
-template <class T> struct alignas(4*sizeof(T)) vec_data<T, 3> { T x, y, z; };
-template <class T> struct alignas(4*sizeof(T)) vec_data<T, 4> { T x, y, z, w; };
+template <class T> struct vec_data<T, 2> { T x, y; };
+template <class T> struct vec_data<T, 3> { T x, y, z, padding; };
+template <class T> struct vec_data<T, 4> { T x, y, z, w; };
 
 // without the alignment of a vector
 template <class T, int N> struct packed {
