@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from ._check import whole
 from ._draws import item_rng, number_of, virtual_items
 from .batch import Batch
 from .documents import Documents
-from .loader import whole
 from .tokens import IGNORE_INDEX
 
 __all__ = ["AugmentedDataset", "CorruptSpans", "FillInTheMiddle", "MaskTokens", "TextTransform"]

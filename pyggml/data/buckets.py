@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ._check import whole
 from .batch import Batch
 from .documents import Documents
-from .loader import Epochs, whole
+from .loader import Epochs
 from .packing import check_overlong, cut_pieces, pair
 from .tokens import IGNORE_INDEX
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ._check import whole
 from .batch import as_batch, pad_rows
 from .tokens import Dataset
 
@@ -183,10 +184,3 @@ class Loader(Epochs):
         start = position * self.batch_size
         batch = self.dataset.batch(order[start : start + self.batch_size])
         return pad_rows(as_batch(batch), self.batch_size) if self.pad_last else batch
-
-
-def whole(who: str, name: str, value: Any, least: int) -> int:
-    """An integer of at least so much."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{who}: {name} must be an integer >= {least}; got {value!r}")
-    return int(value)

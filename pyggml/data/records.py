@@ -279,10 +279,22 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
 RECORD_SUFFIXES = tuple(_READERS)
 
 
+def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
+    """What reads such a file, by its name."""
+    suffixes = [s.lower() for s in path.suffixes]
+    packed = suffixes[-1:] == [_COMPRESSED]
+    reader = _READERS.get("".join(suffixes[-2:-1] if packed else suffixes[-1:]))
+    return None if packed and reader is _parquet else reader
+
+
+def is_records(path: Path) -> bool:
+    """Whether a file's name says that it holds records."""
+    return _reader(path) is not None
+
+
 def _file(path: Path) -> Iterator[Record]:
-    suffixes = [s.lower() for s in path.suffixes if s.lower() != _COMPRESSED]
-    reader = _READERS.get(suffixes[-1] if suffixes else "")
-    if reader is None or (reader is _parquet and path.suffix.lower() == _COMPRESSED):
+    reader = _reader(path)
+    if reader is None:
         raise FormatError(
             f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)} (all but"
             f" Parquet also with {_COMPRESSED}); rename it, or give its rows"

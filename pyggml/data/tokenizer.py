@@ -16,7 +16,7 @@ from ..atomic import atomic_write
 from ..errors import DTypeError, FormatError
 from . import _vocab
 from ._files import check_ids, read_config
-from ._pieces import batches, check_bytes, check_covered, check_documents
+from ._pieces import batches, check_bytes, check_covered, check_documents, cut_text
 from .stream import StreamDecoder
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Tokenizer:
         The same texts give the same tokenizer. `<|endoftext|>` is token 0.
 
         Args:
-            texts: documents.
+            texts: documents, one after another: an iterator may give more than memory holds.
             vocab_size: tokens wanted, from 257 (256 bytes and the end of text) to 1,000,000. A
                 short text gives fewer.
 
@@ -139,7 +139,6 @@ class Tokenizer:
                 f"Tokenizer.train_bpe: vocab_size must be an integer >= 257 (256 bytes and"
                 f" {END_OF_TEXT}) and <= {_BPE_SIZE_MAX}; got {vocab_size!r}; try 4096"
             )
-        documents = check_documents(texts, "train_bpe")
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
@@ -150,7 +149,10 @@ class Tokenizer:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        backend.train_from_iterator(documents, trainer, length=len(documents))
+        documents = check_documents(texts, "train_bpe")
+        # Long documents in pieces, of the same words: the library's memory grows with the longest.
+        pieces = (piece for document in documents for piece in cut_text(document))
+        backend.train_from_iterator(pieces, trainer)
         return cls(backend)
 
     @classmethod
@@ -168,7 +170,10 @@ class Tokenizer:
         """
         _library()
         symbol = {byte: char for char, byte in _vocab.byte_alphabet().items()}
-        found = sorted(set().union(*check_documents(texts, "chars")))
+        seen: set[str] = set()
+        for text in check_documents(texts, "chars"):
+            seen.update(text)
+        found = sorted(seen)
         tokens = {END_OF_TEXT: 0}
         merges: dict[tuple[str, str], None] = {}
         for char in found:
