@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from ._check import several
 
 __all__ = ["batches", "check_bytes", "check_covered", "check_documents", "cut_text"]
 
@@ -27,7 +29,7 @@ def check_documents(texts: Any, who: str) -> Iterator[str]:
     """Go through documents; refuse none at all, and text that UTF-8 cannot hold."""
     if isinstance(texts, str):
         texts = [texts]
-    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+    if not several(texts):
         raise TypeError(f"Tokenizer.{who}: texts must be documents; got {type(texts).__name__}")
     found = False
     for text in texts:

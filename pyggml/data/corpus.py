@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ._check import path_like, several
 from ._units import Unit, cut, read_unit
 from ._worker import Encoded, Settings, encode_all
 from .documents import Documents
@@ -107,7 +108,7 @@ class Corpus:
         """
         made = cls.__new__(cls)
         made.field, made.separator, made.left_out, made.files = "text", None, [], []
-        made.texts = tuple(_checked_texts([texts] if isinstance(texts, str) else texts, "of"))
+        made.texts = tuple(_checked_texts([texts] if isinstance(texts, str) else texts))
         made.size_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in made.texts)
         return made
 
@@ -115,7 +116,7 @@ class Corpus:
         """The files, each once, in the order given."""
         if isinstance(paths, (str, os.PathLike)):
             paths = [paths]
-        if isinstance(paths, bytes) or not isinstance(paths, Iterable):
+        if not several(paths):
             raise TypeError(f"Corpus: paths must be paths of files or folders; got {paths!r}")
         found: dict[str, Path] = {}
         for given in paths:
@@ -123,7 +124,7 @@ class Corpus:
                 raise TypeError(f"Corpus: paths must be paths of files or folders; got {given!r}")
             if not os.fspath(given):
                 raise FormatError("Corpus: a path must not be empty; name a file, or . for this")
-            path = Path(given)
+            path = path_like("Corpus", "paths", given)
             files = self._files_of(path)
             if all(_is_blank(file) for file in files):
                 what = "the file is" if files == [path] else "all text files in it are"
@@ -310,12 +311,13 @@ def encode_texts(
         yield encode(batch)
 
 
-def _checked_texts(texts: Iterable[Any], who: str) -> Iterator[str]:
+def _checked_texts(texts: Any) -> Iterator[str]:
+    if not several(texts):
+        raise TypeError(f"Corpus.of: texts must be documents; got {texts!r}")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(
-                f"Corpus.{who}: documents must be texts; document {number} is a"
-                f" {type(text).__name__}"
+                f"Corpus.of: documents must be texts; document {number} is a {type(text).__name__}"
             )
         yield text
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ._check import several
 from .documents import Documents
 from .tokenizer import Tokenizer
 
@@ -145,11 +146,21 @@ def encode_pairs(
         >>> encode_pairs([("2+2=", "4")], tokenizer).targets(0).tolist()
         [False, False, False, False, True, True]
     """
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(
+            f"encode_pairs: tokenizer must be a Tokenizer; got {type(tokenizer).__name__}"
+        )
     sequences: list[np.ndarray] = []
     counted: list[np.ndarray] = []
     head = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     tail = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    for prompt, completion in pairs:
+    if not several(pairs):
+        raise TypeError(f"encode_pairs: pairs must be (prompt, completion); got {pairs!r}")
+    for pair in pairs:
+        good = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not good or not all(isinstance(part, str) for part in pair):
+            raise TypeError(f"encode_pairs: a pair must be (prompt, completion); got {pair!r}")
+        prompt, completion = pair
         first = np.array([*head, *tokenizer.encode(prompt)], np.int32)
         second = np.array([*tokenizer.encode(completion), *tail], np.int32)
         sequences.append(np.concatenate([first, second]))

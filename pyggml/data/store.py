@@ -16,7 +16,7 @@ import numpy as np
 
 from ..atomic import atomic_dir
 from ..errors import FormatError
-from ._check import whole
+from ._check import path_like, whole
 from ._worker import Encoded
 from .corpus import Corpus, Progress, check_encoding, encode_texts, silent
 from .documents import Documents
@@ -58,7 +58,7 @@ class TokenStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = path_like("TokenStore", "path", path)
         self.info = _read_info(self.path / "store.json")
         self.vocab_size = int(self.info["vocab_size"])
         self.ids = self._map("tokens.bin", self.info["dtype"], self.info["tokens"])
@@ -131,7 +131,7 @@ class TokenStore:
         dtype = _DTYPES[tokenizer.vocab_size > 2**16]
         hashes = [source["blake2b"] + source.get("field", "") for source in sources]
         key = _key(tokenizer, corpus.separator, eos, hashes)
-        target = Path(cache) / f"tokens-{key[:24]}"
+        target = path_like("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
         if target.is_dir():
             with suppress(FormatError):  # a damaged one is made anew
                 store = cls(target)
@@ -183,7 +183,7 @@ class TokenStore:
         check_encoding(tokenizer, eos)
         if isinstance(documents, str):
             documents = [documents]
-        target = Path(path)
+        target = path_like("TokenStore.write", "path", path)
         target.parent.mkdir(parents=True, exist_ok=True)
         dtype = _DTYPES[tokenizer.vocab_size > 2**16]
         info = {"key": None, "vocab_size": tokenizer.vocab_size, "separator": None, "eos": eos}

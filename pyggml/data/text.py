@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import FormatError
+from ._check import path_like, several
 
 __all__ = ["TEXT_SUFFIXES", "embedded_text", "read_text"]
 
@@ -108,11 +109,15 @@ def read_text(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     """
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
+    if not several(paths):
+        raise TypeError(f"read_text: paths must be paths of files or folders; got {paths!r}")
     documents: dict[str, str] = {}
     for given in paths:
+        if not isinstance(given, (str, os.PathLike)):
+            raise TypeError(f"read_text: paths must be paths of files or folders; got {given!r}")
         if not os.fspath(given):
             raise FormatError("read_text: a path must not be empty; name a file, or . for a folder")
-        path = Path(given)
+        path = path_like("read_text", "paths", given)
         files = find_files(path)
         texts = {os.path.realpath(file): _read(file) for file in files}
         if not any(text.strip() for text in texts.values()):
