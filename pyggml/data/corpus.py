@@ -186,8 +186,13 @@ class Corpus:
             ['one']
         """
         every = 1 if most_bytes is None else max(1, -(-self.size_bytes // max(1, most_bytes)))
-        whole = chain(self.texts, *map(self._pieces_of, self.files))
-        return (piece for number, piece in enumerate(whole) if number % every == 0)
+        number = 0
+        for piece in chain(self.texts, *map(self._pieces_of, self.files)):
+            if number % every == 0:
+                yield piece
+            number += 1
+        if not number:
+            raise FormatError(f"Corpus: {self._names()}: must hold text; all documents are blank")
 
     def _pieces_of(self, file: Path) -> Iterator[str]:
         if is_records(file):
@@ -200,6 +205,11 @@ class Corpus:
                 yield from (part for part in text.split(self.separator) if part.strip())
             elif text.strip():
                 yield text
+
+    def _names(self) -> str:
+        """The files for an error message."""
+        named = ", ".join(map(str, self.files[:3])) or "the documents given"
+        return named + (", …" if len(self.files) > 3 else "")
 
     def tokens(self, tokenizer: Tokenizer, eos: bool = True) -> Documents:
         """Tokenize all of it into memory; `TokenStore.build` is for what does not fit.
@@ -224,7 +234,7 @@ class Corpus:
                 ends += [total + end for end in part.ends]
                 total += part.ids.size
         if not total:
-            raise FormatError("Corpus: needs text to start from; all documents are blank")
+            raise FormatError(f"Corpus: {self._names()}: must hold text; all documents are blank")
         return Documents(np.concatenate(ids), np.array(ends, np.int64))
 
     def encode(

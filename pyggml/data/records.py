@@ -179,7 +179,8 @@ def _text(record: dict[str, Any], field: str, who: str) -> str:
     if field not in record:
         raise FormatError(
             f"{who}: {_where(record)}: must have the field {field!r}; got"
-            f" {', '.join(map(repr, record)) or 'none'}; name another field"
+            f" {', '.join(map(repr, record)) or 'none'}; name another"
+            + (" with field= (--field)" if who == "read_texts" else " field")
         )
     value = record[field]
     if not isinstance(value, str):

@@ -180,6 +180,6 @@ def read_sets(validation: Any) -> dict[str, Any]:
                 f"Trainer: a validation set's name must be text, and not train; got {name!r}"
             )
     return {
-        name: each if hasattr(each, "once") else np.asarray(getattr(each, "ids", each))
+        name: each if hasattr(each, "once") else np.asanyarray(getattr(each, "ids", each))
         for name, each in sets.items()
     }

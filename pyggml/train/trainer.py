@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from ..data import Prefetch
 from ..device import device as find_device
 from ..models import LanguageModel
 from ..optim import EMA, ReduceOnPlateau
 from ..random import random_generator
 from ..roofline import measure_peaks
-from .batches import Batch, spec_of
+from .batches import Batch, prefetched, spec_of
 from .best import BEST, best_step, keep_best
 from .callbacks import Callback
 from .checkpoint import (
@@ -38,6 +39,7 @@ from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, default_schedule, interval
 from .limit import fit_memory, must_fit
 from .metrics import EvalMetrics, StepMetrics
+from .named import make_loss
 from .plan import MemoryPlan
 from .restore import EMA_KEY, restore
 from .result import FitResult
@@ -54,7 +56,8 @@ class Trainer:
     Args:
         model: the model.
         optimizer: over its parameters.
-        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`.
+        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`. One of
+            pyggml.data is read ahead, in a thread, as `prefetch` of the configuration says.
         validation: tokens to evaluate on, a dataset with `ids`, a loader with `once()`, several of
             these by name, or None. The first decides what is best and when to stop early.
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
@@ -108,7 +111,7 @@ class Trainer:
         if self.config.checkpointing not in (None, "auto"):
             model.checkpointing = self.config.checkpointing
         self.optimizer = optimizer
-        self.loader = loader
+        self.loader = prefetched(loader, self.config.prefetch)
         self.callbacks = list(callbacks)
         self.checkpoint_dir = None if checkpoint_dir is None else Path(checkpoint_dir)
         self.total_steps = self.config.total_steps(len(loader), DEFAULT_STEPS)
@@ -133,7 +136,7 @@ class Trainer:
             model,
             optimizer,
             clip=self.config.clip,
-            loss=loss,
+            loss=loss or make_loss(self.config, model),
             seed=self.config.seed,
             precision=self.config.precision,
             clip_value=self.config.clip_value,
@@ -245,6 +248,8 @@ class Trainer:
                     self._after_step(guard)
             finally:
                 self._batches = None
+                if isinstance(self.loader, Prefetch):
+                    self.loader.close()
                 self.tell("on_end")
             if guard.requested:
                 raise TrainingInterrupted(self.step, self.last_checkpoint, guard.signum)
