@@ -181,13 +181,20 @@ def _text(record: dict[str, Any], field: str, who: str) -> str:
             f"{who}: {_where(record)}: must have the field {field!r}; got"
             f" {', '.join(map(repr, record)) or 'none'}; name another"
             + (" with field= (--field)" if who == "read_texts" else " field")
+            + ("; if ; stands between columns, write commas" if _semicolons(record) else "")
         )
     value = record[field]
     if not isinstance(value, str):
         raise FormatError(
-            f"{who}: {_where(record)}: {field} must be text; got {type(value).__name__}"
+            f"{who}: {_where(record)}: {field} must be text; got {type(value).__name__};"
+            " leave such rows out, or make them text"
         )
     return value
+
+
+def _semicolons(record: dict[str, Any]) -> bool:
+    """Whether a row looks like one whose columns a comma did not part."""
+    return len(record) == 1 and ";" in next(iter(record))
 
 
 def _dataset(source: Any) -> Iterator[Record]:
@@ -213,7 +220,8 @@ def _jsonl(path: Path) -> Iterator[Record]:
                 raise FormatError(f"read_records: {where}: not JSON: {error}") from error
             if not isinstance(value, dict):
                 raise FormatError(
-                    f"read_records: {where}: must be a JSON object; got {type(value).__name__}"
+                    f"read_records: {where}: must be a JSON object; got {type(value).__name__};"
+                    " JSONL has one object on each line"
                 )
             yield Record(where, value)
 

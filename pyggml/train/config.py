@@ -240,8 +240,9 @@ class TrainConfig:
         object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
         object.__setattr__(self, "tokenizer", str(self.tokenizer))
         object.__setattr__(self, "checkpointing", read_checkpointing(self.checkpointing))
-        if self.cache_dir is not None:
-            object.__setattr__(self, "cache_dir", str(self.cache_dir))
+        cache: Any = self.cache_dir
+        if isinstance(cache, Path):
+            object.__setattr__(self, "cache_dir", str(cache))
         check(self)
         check_data(self)
 

@@ -70,6 +70,8 @@ def read_corpus(config: TrainConfig, note: Note) -> Corpus:
         ConfigError: an option is for text of another kind.
         FormatError: a file is missing or empty.
     """
+    for text in config.eval_text:
+        _eval_corpus(text, config)  # a missing file is told before anything is tokenized
     if not config.text:
         return Corpus.of(embedded_text())
     corpus = Corpus(config.text, config.field, config.separator)
@@ -87,9 +89,15 @@ def read_corpus(config: TrainConfig, note: Note) -> Corpus:
         names = ", ".join(file.name for file in corpus.left_out[:3])
         more = ", …" if len(corpus.left_out) > 3 else ""
         note(
-            f"note: {len(corpus.left_out)} files of records beside text are left out ({names}"
-            f"{more}): name them with --text to read them"
+            f"note: records beside text in a folder are left out ({names}{more}): name the files "
+            "with --text to read them"
         )
+    for file in corpus.files:
+        if file.suffix.lower() == ".json":
+            note(
+                f"note: {file} is read as text, with its braces: for records write JSONL, one "
+                "object on each line"
+            )
     return corpus
 
 
@@ -178,12 +186,15 @@ def read_eval_texts(config: TrainConfig, tokenizer: Tokenizer, note: Note) -> di
     """Tokens of the texts that `eval_text` names."""
     sets = {}
     for text in config.eval_text:
-        name, _, path = text.partition("=")
-        corpus = Corpus([path], config.field, config.separator)
-        sets[name] = tokenize(corpus, tokenizer, config, note).ids
+        name = text.partition("=")[0]
+        sets[name] = tokenize(_eval_corpus(text, config), tokenizer, config, note).ids
         if sets[name].size < 2:
             raise ConfigError(f"--eval-text {text}: must hold at least 2 tokens: give more text")
     return sets
+
+
+def _eval_corpus(text: str, config: TrainConfig) -> Corpus:
+    return Corpus([text.partition("=")[2]], config.field, config.separator)
 
 
 def split_text(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Loader, Any]:

@@ -41,6 +41,8 @@ __all__ = ["LLMRun"]
 _log = logging.getLogger("pyggml.train")
 # Cool enough that a model of a million parameters keeps to what it knows.
 _SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
+# Evaluations of so many times the tokens trained on between two deserve a word.
+_MOST_PARTS = 10
 
 
 def _silent(text: str) -> None:
@@ -124,6 +126,7 @@ class LLMRun:
         self.train_tokens = int(tokens.ids.size) - self.val_tokens
         self.memory = self.trainer.plan()
         self.memory.check()
+        self._note_long_evaluations()
 
     @classmethod
     def prepare(
@@ -291,6 +294,17 @@ class LLMRun:
             save_config(config, artifact.options)
             tokenizer.save(artifact.tokenizer)
         return run
+
+    def _note_long_evaluations(self) -> None:
+        """Tell when evaluations would take longer than the training between them."""
+        config, every = self.config, self.trainer.eval_every
+        between = every * config.batch_size * config.accumulate * self.seq_len
+        if config.eval_batches is None and every and self.val_tokens > _MOST_PARTS * between:
+            self.note(
+                f"note: each evaluation reads {self.val_tokens:,} tokens, "
+                f"{self.val_tokens / between:.0f} times what is trained on between two: "
+                "--eval-batches 100 reads fewer"
+            )
 
     def _check_data(self, record: dict[str, Any]) -> None:
         """The tokens must be those that the run began with."""

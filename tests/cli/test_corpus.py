@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 
 import pytest
 
@@ -95,7 +96,12 @@ def test_what_is_left_out_of_a_folder_is_told(tmp_path, cli):
     code, out, err = cli("train-llm", "--text", tmp_path / "mixed", "--artifact-dir",
                          tmp_path / "run", *options())  # fmt: skip
     assert code == 0, err
-    assert "note: 1 files of records beside text are left out (a.jsonl): name them" in out
+    assert "note: records beside text in a folder are left out (a.jsonl): name the files" in out
+    (tmp_path / "a.json").write_text(json.dumps(LINES))
+    code, out, err = cli("train-llm", "--text", tmp_path / "a.json", "--artifact-dir",
+                         tmp_path / "json", *options())  # fmt: skip
+    assert code == 0, err
+    assert "a.json is read as text, with its braces: for records write JSONL" in out
 
 
 def test_memory_and_disk_and_threads_give_the_same_weights(tmp_path, text_file, cli):
@@ -165,6 +171,22 @@ def test_resume_refuses_other_text_of_the_same_size(tmp_path, cli):
         check(cli(*base, "--resume", *more), 2, f"{more[0]} cannot change")
 
 
+def test_a_missing_text_to_evaluate_on_is_told_first(tmp_path, text_file, cli):
+    result = train(cli, tmp_path, "--text", text_file, "--eval-text", f"x={tmp_path}/none.txt")
+    check(result, 1, "none.txt: no such file")
+    assert "tokenizer:" not in result[1]
+
+
+def test_evaluations_that_take_longer_than_the_training_are_told(tmp_path, text_file, cli):
+    base = ["train-llm", "--text", text_file, *options(val_fraction=0.5, eval_every=1)]
+    code, out, err = cli(*base, "--artifact-dir", tmp_path / "a")
+    assert code == 0, err
+    assert re.search(r"note: each evaluation reads [\d,]+ tokens, 1\d times what is trained", out)
+    code, out, err = cli(*base, "--artifact-dir", tmp_path / "b", "--eval-batches", 2)
+    assert code == 0, err
+    assert "note: each evaluation" not in out
+
+
 def test_packing_keeps_documents_apart(tmp_path, cli):
     path = jsonl(tmp_path / "a.jsonl")
     config = TrainConfig(
@@ -210,6 +232,8 @@ BAD_TEXT = [
     ("a.jsonl", b"\0\1\2", [], 1, ["a.jsonl:1", "binary"]),
     ("a.jsonl", b'{"text": " "}\n', [], 1, ["a.jsonl"]),
     ("a.csv", b"id,body\n1,x\n", [], 1, ["a.csv:2", "'text'", "'body'", "--field"]),
+    ("a.jsonl", b'[{"text": "x"}]', [], 1, ["a.jsonl:1", "one object on each line"]),
+    ("a.csv", b"id;text\n1;x\n", [], 1, ["a.csv:2", "'id;text'", "write commas"]),
     ("a.csv", b"id,text\n1\n", [], 1, ["a.csv:2", "2 fields"]),
     ("a.csv", b"text\n", [], 1, ["a.csv"]),
     ("a.jsonl.gz", b"no gzip", [], 1, ["a.jsonl.gz", "gzip"]),
@@ -264,6 +288,11 @@ def test_rules_for_single_parameters_reach_the_optimizer(tmp_path, text_file, cl
                          "--steps", 8, "--label-smoothing", 0)  # fmt: skip
     assert code == 0, err
     assert "--label-smoothing was 0.1 and is now 0.0" in out
+
+
+def test_a_cache_in_a_file_of_options_is_a_path(tmp_path, cli):
+    (tmp_path / "run.toml").write_text("cache_dir = 5\n")
+    check(train(cli, tmp_path, "--config", tmp_path / "run.toml"), 2, "--cache-dir must be text")
 
 
 def test_lr_find_does_not_log(tmp_path, text_file, cli, monkeypatch):
