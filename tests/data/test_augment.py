@@ -265,7 +265,7 @@ def test_seq2seq_rows_are_filled_as_well_as_they_can(seq_len: int, target_len: i
         (lambda d: MaskTokens(-1, 5), "mask_id must be an integer >= 0"),
         (lambda d: CorruptSpans(()), "sentinels must be tokens"),
         (lambda d: CorruptSpans((1,), rate=2), "rate must be > 0 and < 1"),
-        (lambda d: CorruptSpans((1,), mean_span=0.5), "mean_span must be >= 1"),
+        (lambda d: CorruptSpans((1,), mean_span=0.5), "mean_span must be finite and >= 1"),
         (lambda d: FillInTheMiddle(1, 2, 3, rate=1.5), "rate must be from 0 to 1"),
         (lambda d: FillInTheMiddle(1, 2, 3, spm_rate=-1), "spm_rate must be from 0 to 1"),
     ],
