@@ -10,6 +10,7 @@ from .augment import (
 )
 from .batch import Batch
 from .buckets import BucketLoader
+from .corpus import Corpus
 from .documents import Documents
 from .images import (
     IMAGE_SUFFIXES,
@@ -51,6 +52,7 @@ __all__ = [
     "BucketLoader",
     "CenterCrop",
     "ColorJitter",
+    "Corpus",
     "CorruptSpans",
     "Dataset",
     "Documents",

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data import IGNORE_INDEX
+from ..data import IGNORE_INDEX, Prefetch
+from ..data.loader import Epochs
 from ..models import LanguageModel
 from ..nn import functional
 from ..tensor import Tensor
@@ -27,6 +28,7 @@ __all__ = [
     "need_batches",
     "need_pair",
     "pair_spec",
+    "prefetched",
     "spec_of",
     "token_loss",
 ]
@@ -209,3 +211,13 @@ def check_batch(batch: Any, model: Any) -> None:
                 f"TrainStep: every {what} must be a token from 0 to {vocab_size - 1}; got "
                 f"{int(ids.min())} to {int(ids.max())}: use the model's own tokenizer"
             )
+
+
+def prefetched(loader: Any, depth: int) -> Any:
+    """A loader of pyggml.data that makes its batches ahead; others as they are.
+
+    Args:
+        loader: of training batches.
+        depth: batches kept ready; 0 leaves the loader as it is.
+    """
+    return Prefetch(loader, depth) if depth and isinstance(loader, Epochs) else loader

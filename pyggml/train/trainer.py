@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..data import Prefetch
 from ..device import device as find_device
 from ..models import LanguageModel
 from ..optim import EMA, ReduceOnPlateau
 from ..roofline import measure_peaks
-from .batches import Batch
+from .batches import Batch, prefetched
 from .best import BEST, best_step, judge, keep_best
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
@@ -29,6 +30,7 @@ from .lengths import DEFAULT_STEPS, default_schedule, interval
 from .limit import count_memory, fit_memory, must_fit
 from .loop import Loop
 from .metrics import EvalMetrics
+from .named import make_loss
 from .need import need_function, need_path
 from .parts import (
     need_callbacks,
@@ -55,7 +57,8 @@ class Trainer:
     Args:
         model: the model.
         optimizer: over its parameters.
-        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`.
+        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`. One of
+            pyggml.data is read ahead, in a thread, as `prefetch` of the configuration says.
         validation: tokens to evaluate on, a dataset, `Documents`, a loader with `once()`, several
             of these by name, or None. The first decides what is best and when to stop early.
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
@@ -115,7 +118,8 @@ class Trainer:
             raise ValueError("Trainer: mfu is for language models; leave it out")
         if self.config.checkpointing not in (None, "auto"):
             set_checkpointing("Trainer", model, self.config.checkpointing)
-        self.loader = need_loader("Trainer", loader, self.config, checkpoint_dir is not None)
+        loader = need_loader("Trainer", loader, self.config, checkpoint_dir is not None)
+        self.loader = prefetched(loader, self.config.prefetch)
         self.callbacks = need_callbacks("Trainer", callbacks)
         self.checkpoint_dir: Path | None = None
         if checkpoint_dir is not None:
@@ -143,7 +147,7 @@ class Trainer:
             model,
             optimizer,
             clip=self.config.clip,
-            loss=loss,
+            loss=loss or make_loss(self.config, model),
             seed=self.config.seed,
             precision=self.config.precision,
             clip_value=self.config.clip_value,
@@ -244,6 +248,8 @@ class Trainer:
                 loop = Loop(self, guard)
                 loop.run()
             finally:
+                if isinstance(self.loader, Prefetch):
+                    self.loader.close()
                 self.tell("on_end")
             if guard.requested:
                 raise TrainingInterrupted(self.step, self.last_checkpoint, guard.signum)

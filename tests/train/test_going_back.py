@@ -119,7 +119,7 @@ def test_a_kill_before_the_best_is_kept_loses_it_not(tmp_path):
 
 
 def test_a_loader_that_ends_is_told(tmp_path):
-    trainer = make(tmp_path)
+    trainer = make(tmp_path, prefetch=0)
 
     class Short(Loader):
         def __next__(self):
