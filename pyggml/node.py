@@ -17,6 +17,7 @@ from .errors import BackendError, ShapeError
 from .memory import has_room
 
 if TYPE_CHECKING:
+    from .custom import Pullback
     from .tensor import Tensor
 
 __all__ = ["Arena", "Node", "caller", "recorder"]
@@ -73,6 +74,7 @@ class Node:
         "limit",
         "origin",
         "ptr",
+        "pullback",
         "requires_grad",
         "shape",
         "srcs",
@@ -102,6 +104,8 @@ class Node:
         self.origin = caller()
         # Row numbers kept here must be below this: ggml's row ops abort on others.
         self.limit: int | None = None
+        # The recorded backward of a custom function that this is a result of.
+        self.pullback: Pullback | None = None
         # Whether the backward reads the result of the forward, or computes it again.
         self.keep = recorder.keep
 

@@ -36,6 +36,7 @@ __all__ = [
     "MAX_DIMS",
     "Tensor",
     "check_shape",
+    "cut",
     "empty",
     "full",
     "ne_of",
@@ -283,13 +284,7 @@ class Tensor(Operators):
         """
         constant = self.is_stored and not self.requires_grad and self._node.barrier is None
         if outer() is not None and not (constant and not is_input(self._node)):
-            # What shares memory may get its own when the graph is made: a copy stays the same.
-            alone = self.is_stored or self.ptr.view_src == ffi.NULL
-            source = self if alone else record(lib.ggml_cont, [self], self.shape)
-            cut = record(lib.ggml_view_tensor, [source], self.shape, False)
-            # A view that names no operand: ggml looks for no parameter behind it.
-            cut.ptr.op = lib.GGML_OP_VIEW
-            return cut
+            return cut(self)
         if constant:
             return self
         return tensor(self.numpy(), self.dtype, self.device)
@@ -393,6 +388,19 @@ def record(
     if differentiable and result.dtype.is_float:
         node.barrier = next((s.node.barrier for s in sources if s.node.barrier), None)
     return result
+
+
+def cut(t: Tensor) -> Tensor:
+    """Record the same numbers without a way back: a view that names no operand.
+
+    ggml looks for no parameter behind it; `Node.srcs` has what it is a view of.
+    """
+    # What shares memory may get its own when the graph is made: a copy stays the same.
+    alone = t.is_stored or t.ptr.view_src == ffi.NULL
+    source = t if alone else record(lib.ggml_cont, [t], t.shape, False)
+    view = record(lib.ggml_view_tensor, [source], t.shape, False)
+    view.ptr.op = lib.GGML_OP_VIEW
+    return view
 
 
 def tensor(
