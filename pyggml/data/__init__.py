@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Text, tokens, images and batches."""
 
+from .arrays import ArrayDataset
 from .augment import (
     AugmentedDataset,
     CorruptSpans,
@@ -45,6 +46,7 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
+    "ArrayDataset",
     "ArrayImages",
     "AugmentedDataset",
     "Batch",

@@ -22,7 +22,7 @@ from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .named import make_optimizer
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
-from .plot import plot_loss
+from .plot import plot_curves, plot_loss, plot_matrix
 from .recipes import LLMRun
 from .report import system_info, write_report
 from .scaler import GradScaler
@@ -80,7 +80,9 @@ __all__ = [
     "make_optimizer",
     "parse_bytes",
     "perplexity",
+    "plot_curves",
     "plot_loss",
+    "plot_matrix",
     "read_config",
     "read_metrics",
     "save_checkpoint",
