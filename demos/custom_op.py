@@ -30,9 +30,7 @@ pg.set_threads(1)  # so small a model that a second thread would only be waited 
 # 1. A gradient that is finite where the chain rule is not. |x| = sqrt(x·x) has the slope x / |x|,
 #    which is 0/0 at the origin; we say 0 there.
 naive = pg.value_and_grad(lambda x: ops.sqrt(ops.sqr(x)).sum())
-magnitude = pg.custom_function(
-    lambda x: ops.sqrt(ops.sqr(x)), lambda grad, y, x: grad * ops.sgn(x)
-)
+magnitude = pg.custom_function(lambda x: ops.sqrt(ops.sqr(x)), lambda grad, y, x: grad * ops.sgn(x))
 safe = pg.value_and_grad(lambda x: magnitude(x).sum())
 x = np.array([-2.0, 0.0, 3.0], np.float32)
 print(f"d|x|/dx at {x.tolist()}: composed {naive(x)[1].tolist()}, own {safe(x)[1].tolist()}")
@@ -90,5 +88,7 @@ if options.plot:
 took = time.perf_counter() - began
 got = right["straight-through"]
 if not (got > 0.93 and got > right["flat sign"]):
-    sys.exit(f"FAILED: with the gradient more than 93% must be right, and more than without; {right}")
+    sys.exit(
+        f"FAILED: with the gradient more than 93% must be right, and more than without; {right}"
+    )
 print(f"OK {got:.1%} right > 93%, {right['flat sign']:.1%} without the gradient, in {took:.1f} s")

@@ -3,9 +3,9 @@
 
     python demos/gpu_neural.py [--plot loss.png]
 
-The code that trains does not know where it runs: tensors are made on the default device, and graphs
-run where their tensors are. On a machine without a GPU the CPU is compared with itself, on one
-thread and on all. GPUs add up in another order, so that losses agree to some digits, not to the bit.
+The code that trains does not know where it runs: tensors are made on the default device, and
+graphs run where their tensors are. On a machine without a GPU the CPU is compared with itself, on
+one thread and on all. GPUs add up in another order: losses agree to some digits, not to the bit.
 """
 
 import argparse
@@ -101,7 +101,9 @@ if options.plot:
     plot_curves(options.plot, curves, title="the same training on each device", log="y")
 took = time.perf_counter() - began
 if not reference[-1] < 0.2 * reference[0]:
-    sys.exit(f"FAILED: the loss must fall to a fifth; got {reference[0]:.4f} to {reference[-1]:.4f}")
+    sys.exit(
+        f"FAILED: the loss must fall to a fifth; got {reference[0]:.4f} to {reference[-1]:.4f}"
+    )
 if not worst < AGREE:
     sys.exit(f"FAILED: the devices' losses must agree to {AGREE}; they are {worst:.1e} apart")
 print(f"OK {len(runs)} runs agree to {worst:.1e} < {AGREE} in {took:.1f} s")

@@ -30,7 +30,9 @@ TRIES, STEPS, CONTEXT, BATCH = 60, 60, 32, 8
 texts = embedded_text()[:100]  # of the manual that comes with Python
 tokenizer = Tokenizer.chars(texts)
 ids = tokenizer.encode_documents(texts)
-config = GPT2Config(vocab_size=tokenizer.vocab_size, context=CONTEXT, n_embd=64, n_layer=2, n_head=2)
+config = GPT2Config(
+    vocab_size=tokenizer.vocab_size, context=CONTEXT, n_embd=64, n_layer=2, n_head=2
+)
 
 
 def make() -> tuple[GPT2, SGD, Loader]:
@@ -63,7 +65,9 @@ for name, factor in (("a thirtieth", 1 / 30), ("suggested", 1.0), ("thirty times
     except NonFiniteError as error:
         print(f"{name:<13} rate {factor * found.suggested:.1e}: {error}")
     ends[name] = float(np.mean(losses[-10:]))
-    print(f"{name:<13} rate {factor * found.suggested:.1e}: loss after {STEPS} steps {ends[name]:.3f}")
+    print(
+        f"{name:<13} rate {factor * found.suggested:.1e}: loss after {STEPS} steps {ends[name]:.3f}"
+    )
 
 if options.plot:
     from pyggml.train import plot_curves

@@ -4,9 +4,9 @@
     python demos/simple_gpt2_train.py [--plot loss.png]
 
 The whole of it: text to tokens, tokens to windows, a model, an optimizer, a loop. The Trainer of
-gpt2_train.py does this and much more; here every step is in sight. The text is the manual that every
-Python carries. The measure is nats per character: what guessing by the frequency of letters, and by
-that of pairs of letters, would cost is counted first, and the model must beat both.
+gpt2_train.py does this and much more; here every step is in sight. The text is the manual that
+every Python carries. The measure is nats per character: what guessing by the frequency of letters
+would cost, and by that of pairs of letters, is counted first, and the model must beat both.
 """
 
 import argparse
