@@ -42,9 +42,8 @@ by_count = -np.log(counts / counts.sum())[held_back].mean()
 print(f"guessing costs {uniform:.2f} nats per token, by the tokens' frequencies {by_count:.2f}")
 LOSS = uniform - 0.1 if options.quick else by_count  # what must be reached
 
-sizes = GPT2Config(
-    vocab_size=tokenizer.vocab_size, context=LENGTH, n_embd=WIDTH, n_layer=4, n_head=4, dropout=0.1
-)
+vocab = tokenizer.vocab_size
+sizes = GPT2Config(vocab, context=LENGTH, n_embd=WIDTH, n_layer=4, n_head=4, dropout=0.1)
 config = training.TrainConfig(
     steps=STEPS,
     batch_size=BATCH,
@@ -91,8 +90,7 @@ with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
     metrics = training.MetricsWriter(folder / "metrics.jsonl")
     trainer = prepare(folder, metrics, Watch(interrupt_at=STEPS // 2))
-    planned = training.format_bytes(trainer.plan().total)
-    print(f"{trainer.model.num_parameters():,} parameters, {planned} planned in all")
+    print(f"{trainer.model.num_parameters():,} parameters, {trainer.plan().total:,} bytes planned")
     with contextlib.suppress(training.TrainingInterrupted):
         trainer.fit()
     print(f"interrupted after step {trainer.step}")
