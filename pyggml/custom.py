@@ -13,7 +13,7 @@ from .node import Node, recorder
 from .order import address, sources
 from .recording import Recording
 from .storage import ne_of
-from .tensor import Tensor, cut, record, zeros
+from .tensor import Tensor, record, without_gradient, zeros
 
 __all__ = ["Pullback", "Pulled", "custom_function", "passing"]
 
@@ -100,7 +100,7 @@ def _call(forward: Callable[..., Any], backward: Callable[..., Any], args: Seque
     """Record one call of a custom function, with its backward."""
     if not any(isinstance(a, Tensor) for a in args):
         raise TypeError(f"{_WHO}: at least one argument must be a Tensor; got {_types(args)}")
-    inner = [cut(a) if _is_float(a) else a for a in args]
+    inner = [without_gradient(a) if _is_float(a) else a for a in args]
     made = forward(*inner)
     results = list(made) if isinstance(made, (tuple, list)) else [made]
     if not results or not all(isinstance(y, Tensor) for y in results):
@@ -114,7 +114,7 @@ def _call(forward: Callable[..., Any], backward: Callable[..., Any], args: Seque
                 f" result of shape {y.shape} that other tensors lead to, too; pass them as"
                 " arguments, or .detach() them"
             )
-    ends = [cut(y) if _is_float(y) else y for y in results]
+    ends = [without_gradient(y) if _is_float(y) else y for y in results]
     pullback = _record_backward(backward, args, inner, made, ends)
     if pullback.gates:
         _attach(pullback, ends, args)

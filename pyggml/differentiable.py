@@ -229,7 +229,7 @@ def end_gradients(who: str, results: Iterable[Tensor], below: Iterable[Node]) ->
 
 
 def _is_cut(node: Node) -> bool:
-    """Whether it is what `cut` records, a view that names no operand.
+    """Whether it is what `without_gradient` records, a view that names no operand.
 
     Its first source is what it is a view of; the others are the gates of a custom function.
     """

@@ -137,6 +137,7 @@ class Graph:
         seen: set[int] = set()
         heads = list(self._sources.values())
         nodes = walk([*heads, *([loss.node] if loss is not None else [])], seen)
+        nodes = _with_effects(nodes, seen)
         forward, late = divide(nodes, self._passing)
         nodes = walk([t.node for t in effects], seen)
         divide(nodes, self._passing)
@@ -418,6 +419,18 @@ class Graph:
             KeyError: `t` is not an output of this graph.
         """
         return tensor(self.read(t), t.dtype, t.device)
+
+
+def _with_effects(nodes: list[Node], seen: set[int]) -> list[Node]:
+    """Nodes and, right after each, the in-place ops that belong to it; see `effects.on_compute`."""
+    if not any(node.effects for node in nodes):
+        return nodes
+    order: list[Node] = []
+    for node in nodes:
+        order.append(node)
+        for effect in node.effects:
+            order += _with_effects(walk([effect], seen), seen)
+    return order
 
 
 def tensor_like(t: Tensor) -> Tensor:

@@ -68,6 +68,7 @@ class Node:
         "barrier",
         "buffer",
         "device",
+        "effects",
         "grad",
         "hooks",
         "keep",
@@ -106,6 +107,8 @@ class Node:
         self.limit: int | None = None
         # The recorded backward of a custom function that this is a result of.
         self.pullback: Pullback | None = None
+        # In-place ops that a graph which computes this carries out as well.
+        self.effects: list[Node] = []
         # Whether the backward reads the result of the forward, or computes it again.
         self.keep = recorder.keep
 

@@ -36,7 +36,6 @@ __all__ = [
     "MAX_DIMS",
     "Tensor",
     "check_shape",
-    "cut",
     "empty",
     "full",
     "ne_of",
@@ -44,6 +43,7 @@ __all__ = [
     "record",
     "register_hook",
     "tensor",
+    "without_gradient",
     "zeros",
     "zeros_group",
 ]
@@ -284,7 +284,7 @@ class Tensor(Operators):
         """
         constant = self.is_stored and not self.requires_grad and self._node.barrier is None
         if outer() is not None and not (constant and not is_input(self._node)):
-            return cut(self)
+            return without_gradient(self)
         if constant:
             return self
         return tensor(self.numpy(), self.dtype, self.device)
@@ -390,17 +390,18 @@ def record(
     return result
 
 
-def cut(t: Tensor) -> Tensor:
-    """Record the same numbers without a way back: a view that names no operand.
+def without_gradient(t: Tensor) -> Tensor:
+    """The numbers of a tensor, computed with it and without a way back for gradients.
 
-    ggml looks for no parameter behind it; `Node.srcs` has what it is a view of.
+    Unlike `Tensor.detach` this computes nothing now.
     """
     # What shares memory may get its own when the graph is made: a copy stays the same.
     alone = t.is_stored or t.ptr.view_src == ffi.NULL
-    source = t if alone else record(lib.ggml_cont, [t], t.shape, False)
-    view = record(lib.ggml_view_tensor, [source], t.shape, False)
-    view.ptr.op = lib.GGML_OP_VIEW
-    return view
+    source = t if alone else record(lib.ggml_cont, [t], t.shape)
+    cut = record(lib.ggml_view_tensor, [source], t.shape, False)
+    # A view that names no operand: ggml looks for no parameter behind it.
+    cut.ptr.op = lib.GGML_OP_VIEW
+    return cut
 
 
 def tensor(

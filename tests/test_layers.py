@@ -25,7 +25,7 @@ LAYERS = [
     {"storage", "operators"},
     {"tensor"},
     {"ops", "differentiable"},
-    {"activations", "anomaly", "custom", "profiler", "recompute"},
+    {"activations", "anomaly", "custom", "effects", "profiler", "recompute"},
     {"graph"},
     {"compiled", "gradients", "roofline"},
     {"grad0", "nn", "optim", "data", "io"},

@@ -148,6 +148,9 @@ CASES: list[Case] = [
     Case("mean", ops.mean, np.mean, ((5, 3, 7),)),
     Case("mean", ops.mean, lambda x, a: x.mean(a), ((5, 3, 7),), extra=(-1,)),
     Case("argmax", ops.argmax, lambda x: x.argmax(-1), ((5, 33),), grad=()),
+    Case(
+        "top_k", ops.top_k, lambda x, k: (-x).argsort(-1)[..., :k], ((5, 33),), grad=(), extra=(3,)
+    ),
     Case("mul_mat", ops.mul_mat, r.mul_mat, ((5, 4), (3, 4))),
     Case("mul_mat", ops.mul_mat, r.mul_mat, ((70, 65), (33, 65))),
     Case("mul_mat", ops.mul_mat, r.mul_mat, ((5, 4), (2, 3, 6, 4))),

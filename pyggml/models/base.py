@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""LanguageModel: what every causal language model shares."""
+"""Model: what every model shares: a configuration, its GGUF file, blocks to compute twice."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -12,19 +11,18 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from .. import nn, ops
+from .. import nn
 from ..device import Device
-from ..device import device as find_device
-from ..errors import BackendError, FormatError, ShapeError
+from ..errors import FormatError
 from ..io import GGUFFile, u32, write_gguf
-from ..ops._check import need_tensor
 from ..recompute import checkpoint
 from ..tensor import Tensor
 from .config import ModelConfig
+from .files import check_tensor, config_metadata, own_metadata, read_config, read_own
 
-__all__ = ["LanguageModel"]
+__all__ = ["Model"]
 
-M = TypeVar("M", bound="LanguageModel")
+M = TypeVar("M", bound="Model")
 
 # llama.cpp's enum llama_ftype (include/llama.h), by the type of the matrices.
 _FILE_TYPES = {
@@ -32,41 +30,55 @@ _FILE_TYPES = {
 }  # fmt: skip
 
 
-class LanguageModel(nn.Module, ABC):
-    """A model from token ids to the logits of the token after each.
+class Model(nn.Module, ABC):
+    """A module with a configuration that a GGUF file holds, the whole of it.
 
-    A subclass defines `forward`, `GGUF_NAMES` and the metadata both ways; parameters carry
-    Hugging Face's names.
+    A subclass defines `forward`. Where llama.cpp has the architecture it also says how
+    parameters and configuration are named there; otherwise both keep their own names.
+
+    Args:
+        config: sizes, of the type `config_class`.
 
     Attributes:
         config: sizes.
         checkpointing: training keeps only the inputs of blocks and computes the rest again: True
             for every block, n for every n-th, beginning with the first; False or 0 for none.
-        arch: llama.cpp's name of the architecture.
+        arch: name of the architecture, the key in `pyggml.models.MODELS`.
+        gguf_archs: what files that this class reads call it; None is `arch` alone.
         config_class: type of `config`.
-        GGUF_NAMES: own module path, {i} for the block's number, to llama.cpp's.
+        GGUF_NAMES: own module path, {i} for the block's number, to that in the file; empty where
+            the file has the own names.
+        OWN_FIELDS: fields of the configuration that no key of llama.cpp holds; the file has those
+            that are not at their default as `pyggml.field`.
+
+    Raises:
+        TypeError: the configuration is another model's.
     """
 
     arch: ClassVar[str]
+    gguf_archs: ClassVar[tuple[str, ...] | None] = None
     config_class: ClassVar[type[ModelConfig]]
-    GGUF_NAMES: ClassVar[dict[str, str]]
+    GGUF_NAMES: ClassVar[dict[str, str]] = {}
+    OWN_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
         who = type(self).__name__
         if not isinstance(config, self.config_class):
             wanted = self.config_class.__name__
             raise TypeError(f"{who}: config must be a {wanted}; got {type(config).__name__}")
-        # What the matrices of the blocks take at least; a million small ones are refused at once.
-        sizes: Any = config
-        size = 8 * sizes.n_layer * sizes.n_embd * (sizes.n_embd + sizes.ffn)
-        if not find_device("cpu").has_memory(size):
-            raise BackendError(
-                f"{who}: {sizes.n_layer} blocks take {size:,} bytes, more than is free;"
-                " use a smaller n_layer or n_embd"
-            )
-        self.config = sizes
+        # The fields are those of the subclass's configuration.
+        self.config: Any = config
         self.checkpointing = False
         self._block_numbers: dict[int, int] = {}
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model says of its inputs."""
+
+    @property
+    def device(self) -> Device:
+        """Where the parameters live."""
+        return self.parameters()[0].device
 
     @property
     def checkpointing(self) -> bool | int:
@@ -85,7 +97,7 @@ class LanguageModel(nn.Module, ABC):
     @property
     def n_blocks(self) -> int:
         """Number of blocks that checkpointing can choose from."""
-        return int(self.config.n_layer)
+        return int(getattr(self.config, "n_layer", 0))
 
     def _number(self, block: nn.Module) -> int:
         """A block's place among its like: the number in its path."""
@@ -101,128 +113,54 @@ class LanguageModel(nn.Module, ABC):
             return checkpoint(block, x, *args)  # type: ignore[no-any-return]
         return block(x, *args)  # type: ignore[no-any-return]
 
-    @abstractmethod
-    def forward(
-        self,
-        ids: Tensor,
-        *,
-        positions: Tensor | None = None,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        cache: nn.KVCache | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        """Return the logits of the next token.
-
-        Args:
-            ids: tokens.
-            positions: of the tokens; None is 0 to T - 1.
-            mask: added to the attention scores; None is causal.
-            segments: the number of each token's document: attention stays inside of it, and is
-                causal. Positions that start anew with each document make a packed row the same as
-                its documents apart; see `nn.segment_mask`.
-            cache: keys and values of earlier tokens; needs positions and mask.
-            rows: which of the B * T tokens to give logits for; None is all.
-
-        Shape:
-            ids (B, T) i32, positions (T,) or (B, T) i32, mask (T, S) or (B, 1, T, S) f32,
-            segments (B, T) i32, rows (R,) i32 -> (B, T, V), or (R, V) with rows
-
-        Raises:
-            ShapeError: ids is not (B, T), T exceeds the context, or segments are not as ids.
-            ValueError: segments with a mask.
-        """
-
-    @abstractmethod
-    def gguf_config(self) -> dict[str, Any]:
-        """Return the hyper-parameters under llama.cpp's keys."""
+    @property
+    def gguf_arch(self) -> str:
+        """What the model's own file calls its architecture."""
+        return self.arch
 
     @classmethod
-    @abstractmethod
+    def reads(cls, file: GGUFFile) -> bool:
+        """Whether a file of one of `gguf_archs` is this model's; asked where several share one."""
+        return True
+
+    def gguf_config(self) -> dict[str, Any]:
+        """Return the configuration as metadata of a GGUF file."""
+        return config_metadata(self.gguf_arch, self.config)
+
+    @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> ModelConfig:
         """Read the configuration from a GGUF file's metadata.
 
         Raises:
             FormatError: a field is missing, or asks for what this model does not do.
         """
+        return read_config(file, cls.arch, cls.config_class)
 
-    @property
-    def head_dim(self) -> int:
-        """Width of an attention head."""
-        return int(self.config.n_embd // self.config.n_head)
-
-    def _mask(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
-        """The mask of segments, recorded once for all blocks, or the given one."""
-        if segments is None:
-            return mask
-        who = type(self).__name__
-        if mask is not None:
-            raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
-        if need_tensor(who, "segments", segments).shape != ids.shape:
-            raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
-        attention = getattr(self.config, "attention", "plain")
-        flash = attention == "flash" or (attention == "auto" and ids.device.kind == "cpu")
-        return nn.segment_mask(segments, "f16" if flash else "f32")
-
-    def loss(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        reduction: str = "mean",
-        *,
-        positions: Tensor | None = None,
-        segments: Tensor | None = None,
-    ) -> Tensor:
-        """Return the cross-entropy of the tokens that follow.
-
-        Args:
-            ids: tokens.
-            targets: the token after each; -100 is not counted.
-            reduction: "mean", "sum" or "none".
-            positions: of the tokens; see `forward`.
-            segments: documents of a packed row; see `forward`.
-
-        Shape:
-            ids (B, T) i32, targets (B, T) i32, positions (T,) or (B, T) i32, segments (B, T) i32
-            -> () or, with "none", (B, T)
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors, before memory is taken by the metadata's word.
 
         Raises:
-            ShapeError: ids and targets differ in shape.
+            FormatError: they do not agree.
         """
-        if ids.shape != targets.shape:
-            raise ShapeError(
-                f"{type(self).__name__}.loss: ids and targets must have one shape; "
-                f"got {ids.shape} and {targets.shape}"
-            )
-        logits = self(ids, positions=positions, segments=segments)
-        return ops.cross_entropy(logits, targets, reduction=reduction)
-
-    def new_cache(
-        self, capacity: int | None = None, device: Device | str | None = None
-    ) -> nn.KVCache:
-        """Make an empty key-value cache; capacity None is the context."""
-        groups = getattr(self.config, "n_kv_head", self.config.n_head)
-        device = self.device if device is None else device
-        return nn.KVCache(
-            self.config.n_layer, capacity or self.config.context, groups, self.head_dim, device
-        )
-
-    @property
-    def device(self) -> Device:
-        """Where the parameters live."""
-        return self.parameters()[0].device
 
     def gguf_name(self, name: str) -> str:
-        """Return llama.cpp's name of an own parameter."""
+        """Return the name in the file of an own parameter or buffer."""
+        if not self.GGUF_NAMES:
+            return name
         path, _, suffix = name.rpartition(".")
         found = re.search(r"\.(\d+)\.", path)
         number = found.group(1) if found else ""
-        template = path.replace(f".{number}.", ".{i}.") if found else path
+        template = path.replace(f".{number}.", ".{i}.", 1) if found else path
         return f"{self.GGUF_NAMES[template].format(i=number)}.{suffix}"
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
-        """Turn a parameter's layout into llama.cpp's, or back when `reading`."""
+        """Turn a parameter's layout into the file's, or back when `reading`."""
         return array
+
+    def gguf_extra(self) -> dict[str, np.ndarray]:
+        """Return what a file holds besides the parameters, made of the configuration."""
+        return {}
 
     def to_gguf_metadata(
         self,
@@ -245,28 +183,29 @@ class LanguageModel(nn.Module, ABC):
                 f"to_gguf_metadata: dtype must be one of {', '.join(_FILE_TYPES)}; got {dtype!r}"
             )
         general: dict[str, Any] = {
-            "general.architecture": self.arch,
+            "general.architecture": self.gguf_arch,
             "general.name": name or f"pyggml {self.arch}",
             "general.file_type": u32(_FILE_TYPES[dtype]),
         }
         if dtype.startswith("q"):
             general["general.quantization_version"] = u32(2)
-        return {**general, **self.gguf_config(), **(tokenizer_metadata or {})}
+        own = own_metadata(self.config, self.OWN_FIELDS)
+        return {**general, **self.gguf_config(), **own, **(tokenizer_metadata or {})}
 
     def to_gguf_tensors(self, dtype: str = "f32") -> dict[str, Any]:
-        """Return the tensors of a GGUF file: names and layouts are llama.cpp's.
+        """Return the tensors of a GGUF file, under its names and in its layouts.
 
         Args:
-            dtype: type of the matrices; vectors and positions stay f32, as llama.cpp's
+            dtype: type of the matrices; vectors, positions and kernels stay f32, as llama.cpp's
                 converter leaves them.
         """
         tensors: dict[str, Any] = {}
-        for own, parameter in self.named_parameters():
-            array = self.gguf_layout(own, parameter.numpy(), reading=False)
+        for own, value in self._named_state():
+            array = self.gguf_layout(own, value.numpy(), reading=False)
             name = self.gguf_name(own)
-            keep = array.ndim < 2 or name.startswith("position_embd") or dtype == "f32"
-            tensors[name] = array if keep else (dtype, array)
-        return tensors
+            matrix = array.ndim in (2, 3) and not name.startswith(_KEPT_F32)
+            tensors[name] = (dtype, array) if matrix and dtype != "f32" else array
+        return {**tensors, **self.gguf_extra()}
 
     def save_gguf(
         self,
@@ -275,7 +214,7 @@ class LanguageModel(nn.Module, ABC):
         name: str | None = None,
         dtype: str = "f32",
     ) -> None:
-        """Write a file that llama.cpp runs.
+        """Write the model into a GGUF file, which llama.cpp runs where it has the architecture.
 
         Args:
             path: where; written beside, then renamed.
@@ -290,14 +229,28 @@ class LanguageModel(nn.Module, ABC):
         """
         vocabulary = None
         if tokenizer is not None:
-            if tokenizer.vocab_size > self.config.vocab_size:
+            vocab_size = getattr(self.config, "vocab_size", None)
+            if vocab_size is None:
+                raise ValueError(
+                    f"save_gguf: a {type(self).__name__} reads no tokens; leave the tokenizer out"
+                )
+            if tokenizer.vocab_size > vocab_size:
                 raise ValueError(
                     "save_gguf: the tokenizer's tokens must be at most the model's vocab_size; "
-                    f"got {tokenizer.vocab_size} and {self.config.vocab_size}"
+                    f"got {tokenizer.vocab_size} and {vocab_size}"
                 )
-            vocabulary = tokenizer.to_gguf_metadata(vocab_size=self.config.vocab_size)
+            vocabulary = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
         metadata = self.to_gguf_metadata(vocabulary, name, dtype)
         write_gguf(path, metadata, self.to_gguf_tensors(dtype))
+
+    def save(self, path: str | os.PathLike[str], tokenizer: Any = None, dtype: str = "f32") -> None:
+        """Write the model with its configuration, for `pyggml.models.load`; see `save_gguf`.
+
+        Example:
+            >>> model.save("model.gguf")  # doctest: +SKIP
+            >>> model, tokenizer = pyggml.models.load("model.gguf")  # doctest: +SKIP
+        """
+        self.save_gguf(path, tokenizer, dtype=dtype)
 
     @classmethod
     def from_gguf(cls: type[M], file: GGUFFile) -> M:
@@ -307,123 +260,43 @@ class LanguageModel(nn.Module, ABC):
             FormatError: the file is of another architecture, or a field or tensor is missing,
                 unexpected or of the wrong shape.
         """
+        archs = cls.gguf_archs or (cls.arch,)
         arch = file.metadata.get("general.architecture")
-        if arch != cls.arch:
-            raise FormatError(
-                f"{file.path}: general.architecture must be {cls.arch!r}; got {arch!r}"
-            )
+        if arch not in archs:
+            wanted = " or ".join(map(repr, archs))
+            raise FormatError(f"{file.path}: general.architecture must be {wanted}; got {arch!r}")
         try:
-            config = cls.config_from_gguf(file)
-            _check_sizes(file, config)
+            config = read_own(file, cls.config_from_gguf(file), cls.OWN_FIELDS)
+            cls.check_gguf(file, config)
             with nn.init.empty_weights():
                 model = cls(config)
         except ValueError as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{file.path}: {error}") from error
-        wanted = {model.gguf_name(own): (own, p) for own, p in model.named_parameters()}
-        missing = [name for name in wanted if name not in file.tensors]
-        unexpected = [name for name in file.tensors if name not in wanted]
-        if config_is_tied(config) and "output.weight" in unexpected:
+        model._read_tensors(file)
+        return model
+
+    def _read_tensors(self, file: GGUFFile) -> None:
+        """Take over the file's tensors, all of them or none."""
+        wanted = {self.gguf_name(own): (own, value) for own, value in self._named_state()}
+        known = {*wanted, *self.gguf_extra()}
+        missing = [name for name in known if name not in file.tensors]
+        unexpected = [name for name in file.tensors if name not in known]
+        if getattr(self.config, "tie", False) and "output.weight" in unexpected:
             # Older converters write the tied head a second time; read_tie has compared the two.
             unexpected.remove("output.weight")
         if missing or unexpected:
             raise FormatError(
-                f"{file.path}: the tensors must be those of {cls.arch}; "
-                f"missing {missing[:8]}, unexpected {unexpected[:8]}"
+                f"{file.path}: the tensors must be those of {self.gguf_arch}; "
+                f"missing {sorted(missing)[:8]}, unexpected {unexpected[:8]}"
             )
-        for name, (own, parameter) in wanted.items():
-            check_tensor(file, name, parameter.shape)
-            array = np.asarray(file.array(name, dequantise=True), np.float32)
-            array = array.reshape(parameter.shape)
-            parameter.copy_(model.gguf_layout(own, array, reading=True))
-        return model
+        for name, (own, value) in wanted.items():
+            there = self.gguf_layout(own, np.empty(value.shape, np.float32), reading=False).shape
+            check_tensor(file, name, there)
+            array = np.asarray(file.array(name, dequantise=True), np.float32).reshape(there)
+            value.copy_(self.gguf_layout(own, array, reading=True).reshape(value.shape))
 
 
-def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
-    """Raise a FormatError unless the file holds a tensor of this shape."""
-    got = tuple(file.tensors[name].shape) if name in file.tensors else ()
-    # GGUF keeps no leading extents of one.
-    if (1,) * (len(shape) - len(got)) + got != shape:
-        raise FormatError(
-            f"{file.path}: tensor {name} must have the shape {shape} by the file's own "
-            f"metadata; got {got or 'no such tensor'}"
-        )
-
-
-def _check_sizes(file: GGUFFile, config: Any) -> None:
-    """Hold the metadata against the tensors, before memory is taken by the metadata's word."""
-    blocks = {name.split(".")[1] for name in file.tensors if name.startswith("blk.")}
-    if len(blocks) != config.n_layer:
-        raise FormatError(
-            f"{file.path}: {file.metadata['general.architecture']}.block_count must be the "
-            f"number of blocks that there are, {len(blocks)}; got {config.n_layer}"
-        )
-    check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
-    check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
-    if "position_embd.weight" in file.tensors:
-        check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
-
-
-def config_is_tied(config: Any) -> bool:
-    """Whether the head is the embedding table."""
-    return bool(getattr(config, "tie", False))
-
-
-def check_ids(where: str, ids: Tensor, context: int) -> tuple[int, int]:
-    """Return (B, T) of token ids that fit the context."""
-    if ids.ndim != 2:
-        raise ShapeError(f"{where}: ids must be (B, T); got {ids.shape}; add the batch axis")
-    if ids.shape[1] > context:
-        raise ShapeError(
-            f"{where}: ids must be at most the context long; got T={ids.shape[1]}, "
-            f"context={context}; shorten the sequences or build with a longer context"
-        )
-    return ids.shape[0], ids.shape[1]
-
-
-def read_sizes(file: GGUFFile, arch: str, keys: Mapping[str, str]) -> dict[str, int]:
-    """Read positive integers from a file's metadata: field of the configuration -> key."""
-    sizes = {}
-    for field, key in keys.items():
-        value = file.metadata.get(f"{arch}.{key}")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise FormatError(f"{file.path}: {arch}.{key} must be an integer >= 1; got {value!r}")
-        sizes[field] = value
-    return sizes
-
-
-def read_number(file: GGUFFile, key: str, default: float | None = None) -> float:
-    """Read a positive finite number from a file's metadata."""
-    value = file.metadata.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise FormatError(f"{file.path}: {key} must be a number; got {value!r}")
-    if not (math.isfinite(value) and value > 0):
-        raise FormatError(f"{file.path}: {key} must be finite and > 0; got {value!r}")
-    # A float of the file is f32: its shortest decimal is the number that was meant.
-    return float(str(np.float32(value)))
-
-
-def read_vocab_size(file: GGUFFile) -> int:
-    """Read the vocabulary's size off the embedding table."""
-    table = file.tensors.get("token_embd.weight")
-    if table is None or len(table.shape) > 2:
-        raise FormatError(f"{file.path}: the tensor token_embd.weight must be there and 2-d")
-    return int(table.shape[0]) if len(table.shape) == 2 else 1
-
-
-def read_tie(file: GGUFFile) -> bool:
-    """Whether the head is the embedding: there is no head of its own, or it is a copy."""
-    if "output.weight" not in file.tensors:
-        return True
-    if "token_embd.weight" not in file.tensors:
-        return False
-    head, table = file.tensors["output.weight"], file.tensors["token_embd.weight"]
-    if tuple(head.shape) != tuple(table.shape):
-        return False
-    return bool(
-        np.array_equal(
-            file.array("output.weight", dequantise=True),
-            file.array("token_embd.weight", dequantise=True),
-        )
-    )
+# Tables of positions and the like, which llama.cpp reads as f32.
+_KEPT_F32 = ("position_embd", "token_types", "rope_freqs")

@@ -14,7 +14,7 @@ C = TypeVar("C", bound="ModelConfig")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of a language model; the base of every configuration.
+    """Sizes of a model; the base of every configuration.
 
     Attributes:
         PRESETS: named sizes.

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from ..graph import Graph
 from ..tensor import Tensor, zeros
-from .base import LanguageModel
+from .language import LanguageModel
 
-__all__ = ["Generator", "generate", "sample"]
+__all__ = ["Generator", "check_settings", "check_tokens", "generate", "sample"]
 
 # Graphs are recorded per (tokens read, rows of the cache seen), both rounded up to powers of
 # two from here on, so that a long generation records a handful of graphs.
@@ -57,6 +57,7 @@ class Generator:
             )
         self.model = model
         self.length = 0
+        self._window: int | None = getattr(model.config, "window", None)
         self._cache = model.new_cache(self.capacity)
         self._plans: dict[tuple[int, int], _Plan] = {}
 
@@ -76,7 +77,7 @@ class Generator:
         Raises:
             ValueError: no token, too many, or one outside the vocabulary.
         """
-        tokens = _check_tokens("Generator.feed", ids, self.model.config.vocab_size)
+        tokens = check_tokens("Generator.feed", ids, self.model.config.vocab_size)
         count, end = len(tokens), self.length + len(tokens)
         if end > self.capacity:
             raise ValueError(
@@ -90,7 +91,11 @@ class Generator:
         at = self.length + np.arange(width)
         plan.ids.copy_(np.pad(tokens, (0, width - count))[None])
         plan.positions.copy_(at.astype(np.int32))
-        plan.mask.copy_(np.where(np.arange(seen) <= at[:, None], 0.0, -np.inf).astype(np.float32))
+        rows = np.arange(seen)
+        visible = rows <= at[:, None]
+        if self._window is not None:
+            visible &= rows > at[:, None] - self._window
+        plan.mask.copy_(np.where(visible, 0.0, -np.inf).astype(np.float32))
         plan.row.copy_(np.asarray([count - 1], np.int32))
         plan.graph.run()
         self.length = end
@@ -159,8 +164,8 @@ def generate(
         >>> len(generate(model, [1, 2, 3], 5, temperature=0))
         5
     """
-    _check_settings(max_tokens, temperature, top_k, top_p)
-    tokens = [int(i) for i in _check_tokens("generate", prompt_ids, model.config.vocab_size)]
+    check_settings(max_tokens, temperature, top_k, top_p)
+    tokens = [int(i) for i in check_tokens("generate", prompt_ids, model.config.vocab_size)]
     # No more memory than the tokens need; the context of a large model may be far longer.
     generator = Generator(model, min(model.config.context, len(tokens) + max_tokens))
     rng = np.random.default_rng(seed)
@@ -233,7 +238,7 @@ def _bucket(count: int) -> int:
     return max(_SMALLEST_BUCKET, 1 << (count - 1).bit_length())
 
 
-def _check_tokens(where: str, ids: Sequence[int] | np.ndarray, vocab_size: int) -> np.ndarray:
+def check_tokens(where: str, ids: Sequence[int] | np.ndarray, vocab_size: int) -> np.ndarray:
     """Return the tokens as a (T,) i32 array."""
     tokens = np.asarray(ids)
     if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype.kind not in "iu":
@@ -249,7 +254,7 @@ def _check_tokens(where: str, ids: Sequence[int] | np.ndarray, vocab_size: int) 
     return tokens.astype(np.int32)
 
 
-def _check_settings(
+def check_settings(
     max_tokens: int, temperature: float, top_k: int | None, top_p: float | None
 ) -> None:
     """Raise a ValueError for a setting of `generate` that is out of range."""

@@ -13,18 +13,13 @@ from numpy.typing import ArrayLike
 from .. import nn, ops
 from ..io import GGUFFile, f32, u32
 from ..nn import init
-from ..nn.attention import check_attention, check_heads, position_ids
+from ..nn.attention import check_attention, check_heads
 from ..nn.layers import check_eps, check_sizes
+from ..nn.masks import position_ids
 from ..tensor import Tensor
-from .base import (
-    LanguageModel,
-    check_ids,
-    read_number,
-    read_sizes,
-    read_tie,
-    read_vocab_size,
-)
 from .config import ModelConfig
+from .files import read_number, read_sizes, read_tie, read_vocab_size
+from .language import LanguageModel, check_ids
 
 __all__ = ["GPT2", "GPT2Config"]
 
@@ -98,6 +93,18 @@ class GPT2Config(ModelConfig):
         """Width inside the feed-forward part."""
         return 4 * self.n_embd if self.n_ffn is None else self.n_ffn
 
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.n_embd // self.n_head
+
+    def count_parameters(self) -> int:
+        """Count a model's parameters without building it."""
+        width = self.n_embd
+        block = 4 * width * width + 2 * width * self.ffn + 9 * width + self.ffn
+        tables = self.vocab_size * (1 if self.tie else 2) + self.context
+        return tables * width + self.n_layer * block + 2 * width
+
 
 class _Block(nn.Module):
     """x + attn(ln_1(x)), then x + mlp(ln_2(x))."""
@@ -159,6 +166,7 @@ class GPT2(LanguageModel):
 
     arch = "gpt2"
     config_class = GPT2Config
+    OWN_FIELDS = ("dropout",)
     GGUF_NAMES: ClassVar[dict[str, str]] = {
         "transformer.wte": "token_embd",
         "transformer.wpe": "position_embd",

@@ -1,149 +1,66 @@
 # SPDX-License-Identifier: MIT
-"""Llama: rotary positions, RMS norms first, SwiGLU, grouped-query heads."""
+"""Llama and its family: rotary positions, RMS norms first, gated feed-forward, grouped heads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import nn, ops
-from ..errors import FormatError
-from ..io import GGUFFile, f32, u32
+from ..io import GGUFFile
 from ..nn import init
-from ..nn.attention import check_attention, check_heads
-from ..nn.layers import check_eps, check_sizes
+from ..nn.experts import Routing
 from ..tensor import Tensor
-from .base import (
-    LanguageModel,
-    check_ids,
-    read_number,
-    read_sizes,
-    read_tie,
-    read_vocab_size,
-)
-from .config import ModelConfig
+from . import llama_files
+from .language import LanguageModel, check_ids
+from .llama_config import FAMILIES, LlamaConfig
 
 __all__ = ["Llama", "LlamaConfig"]
-
-# Two matrices instead of one at the same size: 2/3 of 4 C, rounded up for the kernels.
-_FFN_MULTIPLE = 32
-
-
-@dataclass(frozen=True)
-class LlamaConfig(ModelConfig):
-    """Sizes of a Llama.
-
-    Args:
-        vocab_size: V, tokens.
-        context: longest sequence.
-        n_embd: C, width of the stream.
-        n_layer: L, blocks.
-        n_head: H, query heads; must divide n_embd into even head sizes.
-        n_kv_head: key-value heads; must divide n_head; None is n_head.
-        n_ffn: width inside the feed-forward part; None is 8/3 * n_embd, rounded up to 32.
-        rope_theta: base of the rotary wavelengths.
-        eps: of the RMS norms.
-        tie: the head is the embedding table.
-        attention: "plain", "flash", which stores no T × T scores, or "auto"; see
-            `nn.CausalSelfAttention`.
-
-    Raises:
-        ValueError: a size is not a positive integer, heads do not divide what they must, or the
-            attention is unknown.
-
-    Source: Touvron et al. 2023, arXiv:2302.13971; the presets' sizes are their publishers'.
-
-    Example:
-        >>> LlamaConfig.preset("tiny", vocab_size=2048).n_ffn
-        352
-    """
-
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"context": 128, "n_embd": 128, "n_layer": 4, "n_head": 4, "n_kv_head": 2},
-        "small": {"context": 256, "n_embd": 256, "n_layer": 6, "n_head": 8, "n_kv_head": 4},
-        "stories15m": {
-            "vocab_size": 32000, "context": 256, "n_embd": 288, "n_layer": 6, "n_head": 6,
-            "n_ffn": 768,
-        },
-        "stories110m": {
-            "vocab_size": 32000, "context": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12,
-            "n_ffn": 2048,
-        },
-        "smollm-135m": {
-            "vocab_size": 49152, "context": 2048, "n_embd": 576, "n_layer": 30, "n_head": 9,
-            "n_kv_head": 3, "n_ffn": 1536,
-        },
-        "tinyllama-1.1b": {
-            "vocab_size": 32000, "context": 2048, "n_embd": 2048, "n_layer": 22, "n_head": 32,
-            "n_kv_head": 4, "n_ffn": 5632, "tie": False,
-        },
-    }  # fmt: skip
-
-    vocab_size: int = 32000
-    context: int = 256
-    n_embd: int = 288
-    n_layer: int = 6
-    n_head: int = 6
-    n_kv_head: int | None = None
-    n_ffn: int | None = None
-    rope_theta: float = 10000.0
-    eps: float = 1e-5
-    tie: bool = True
-    attention: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.n_kv_head is None:
-            object.__setattr__(self, "n_kv_head", self.n_head)
-        check_heads("LlamaConfig", self.n_embd, self.n_head, self.kv_head, rope=True)
-        if self.n_ffn is None:
-            object.__setattr__(self, "n_ffn", self.ffn)
-        check_sizes(
-            "LlamaConfig",
-            vocab_size=self.vocab_size,
-            context=self.context,
-            n_layer=self.n_layer,
-            n_ffn=self.ffn,
-        )
-        check_eps("LlamaConfig", self.eps)
-        check_attention("LlamaConfig", self.attention)
-        nn.Rope(base=self.rope_theta)
-
-    @property
-    def kv_head(self) -> int:
-        """Key-value heads."""
-        return self.n_head if self.n_kv_head is None else self.n_kv_head
-
-    @property
-    def ffn(self) -> int:
-        """Width inside the feed-forward part."""
-        if self.n_ffn is not None:
-            return self.n_ffn
-        return -(-8 * self.n_embd // (3 * _FFN_MULTIPLE)) * _FFN_MULTIPLE
 
 
 class _Block(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)), under Hugging Face's names."""
 
     def __init__(self, config: LlamaConfig) -> None:
+        traits = config.traits
         drawn = init.gpt2(config.n_layer)
         residual = init.gpt2(config.n_layer, residual=True)
-        self.input_layernorm = nn.RMSNorm(config.n_embd, config.eps)
+        self.input_layernorm = nn.RMSNorm(config.n_embd, config.eps, traits.offset)
         self.self_attn = nn.CausalSelfAttention(
             config.n_embd,
             config.n_head,
             config.n_kv_head,
-            bias=False,
-            rope=nn.Rope(base=config.rope_theta),
+            bias="qkv" if traits.qkv_bias else False,
+            rope=config.rope,
+            head_dim=config.head_dim,
+            qk_norm=config.eps if traits.qk_norm else None,
+            window=config.window,
             attention=config.attention,
             init_weight=drawn,
             init_out=residual,
         )
-        self.post_attention_layernorm = nn.RMSNorm(config.n_embd, config.eps)
-        self.mlp = nn.SwiGLUMLP(config.n_embd, config.ffn, init_weight=drawn, init_out=residual)
+        self.post_attention_layernorm = nn.RMSNorm(config.n_embd, config.eps, traits.offset)
+        if not config.n_expert:
+            kind = nn.GEGLUMLP if traits.gelu else nn.SwiGLUMLP
+            self.mlp: nn.Module = kind(
+                config.n_embd, config.ffn, init_weight=drawn, init_out=residual
+            )
+            return
+        experts = nn.MixtureOfExperts(
+            config.n_embd,
+            config.expert_ffn,
+            config.n_expert,
+            config.n_expert_used,
+            traits.normalize,
+            config.shared_ffn,
+            init_weight=drawn,
+            init_out=residual,
+        )
+        # Mixtral's name for it, and Qwen's.
+        setattr(self, "block_sparse_moe" if config.family == "llama" else "mlp", experts)
 
     def forward(
         self,
@@ -151,11 +68,15 @@ class _Block(nn.Module):
         positions: Tensor | None,
         mask: Tensor | None,
         cache: nn.LayerCache | None,
+        routings: list[Routing] | None = None,
     ) -> Tensor:
         """Return the stream after the block."""
         seen = self.input_layernorm(x)
         x = x + self.self_attn(seen, positions=positions, mask=mask, cache=cache)
-        added: Tensor = self.mlp(self.post_attention_layernorm(x))
+        seen = self.post_attention_layernorm(x)
+        part: Any = vars(self).get("block_sparse_moe") or self.mlp
+        routed = isinstance(part, nn.MixtureOfExperts)
+        added: Tensor = part(seen, routings) if routed else part(seen)
         return x + added
 
 
@@ -167,19 +88,21 @@ class _Decoder(nn.Module):
             config.vocab_size, config.n_embd, init.gpt2(config.n_layer)
         )
         self.layers = [_Block(config) for _ in range(config.n_layer)]
-        self.norm = nn.RMSNorm(config.n_embd, config.eps)
+        self.norm = nn.RMSNorm(config.n_embd, config.eps, config.traits.offset)
 
 
 class Llama(LanguageModel):
-    """The Llama language model.
+    """The Llama language model, and the others of its family.
 
     Args:
-        config: sizes.
+        config: sizes, and which family.
 
     Shape:
         ids (B, T) i32 -> (B, T, V)
 
-    Source: Touvron et al. 2023, arXiv:2302.13971.
+    Source: Touvron et al. 2023, arXiv:2302.13971; Qwen2: arXiv:2407.10671; Qwen3:
+        arXiv:2505.09388; Mistral: arXiv:2310.06825; Mixtral: arXiv:2401.04088; Gemma:
+        arXiv:2403.08295.
 
     Example:
         >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
@@ -188,21 +111,10 @@ class Llama(LanguageModel):
     """
 
     arch = "llama"
-    config_class = LlamaConfig
-    GGUF_NAMES: ClassVar[dict[str, str]] = {
-        "model.embed_tokens": "token_embd",
-        "model.layers.{i}.input_layernorm": "blk.{i}.attn_norm",
-        "model.layers.{i}.self_attn.q_proj": "blk.{i}.attn_q",
-        "model.layers.{i}.self_attn.k_proj": "blk.{i}.attn_k",
-        "model.layers.{i}.self_attn.v_proj": "blk.{i}.attn_v",
-        "model.layers.{i}.self_attn.o_proj": "blk.{i}.attn_output",
-        "model.layers.{i}.post_attention_layernorm": "blk.{i}.ffn_norm",
-        "model.layers.{i}.mlp.gate_proj": "blk.{i}.ffn_gate",
-        "model.layers.{i}.mlp.up_proj": "blk.{i}.ffn_up",
-        "model.layers.{i}.mlp.down_proj": "blk.{i}.ffn_down",
-        "model.norm": "output_norm",
-        "lm_head": "output",
-    }
+    gguf_archs = tuple(FAMILIES)
+    config_class: ClassVar[type[LlamaConfig]] = LlamaConfig
+    OWN_FIELDS = ("router_aux",)
+    GGUF_NAMES = llama_files.GGUF_NAMES
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
@@ -211,6 +123,11 @@ class Llama(LanguageModel):
             self.lm_head = nn.Linear(
                 config.n_embd, config.vocab_size, False, init.gpt2(config.n_layer)
             )
+
+    @property
+    def gguf_arch(self) -> str:
+        """What llama.cpp calls the family."""
+        return str(self.config.family)
 
     def forward(
         self,
@@ -221,19 +138,54 @@ class Llama(LanguageModel):
         segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
+        routings: list[Routing] | None = None,
     ) -> Tensor:
-        """Return the logits of the next token; see `LanguageModel.forward`."""
-        batch, length = check_ids("Llama", ids, self.config.context)
+        """Return the logits of the next token; see `LanguageModel.forward`.
+
+        `routings` collects what the routers of a mixture say, for `nn.balance_loss`.
+        """
+        config, body = self.config, self.model
+        batch, length = check_ids("Llama", ids, config.context)
         mask = self._mask(ids, mask, segments)
-        body = self.model
         x = body.embed_tokens(ids)
+        if config.traits.scaled:
+            x = ops.scale(x, config.n_embd**0.5)
         for i, block in enumerate(body.layers):
-            x = self._run_block(block, x, positions, mask, cache.layers[i] if cache else None)
+            own = cache.layers[i] if cache else None
+            x = self._run_block(block, x, positions, mask, own, routings)
         x = body.norm(x)
         if rows is not None:
-            x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
-        head = body.embed_tokens if self.config.tie else self.lm_head
+            x = ops.get_rows(x.reshape(batch * length, config.n_embd), rows)
+        head = body.embed_tokens if config.tie else self.lm_head
         return nn.functional.linear(x, head.weight)
+
+    def loss(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        reduction: str = "mean",
+        *,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
+        """Return the cross-entropy of the tokens that follow; see `LanguageModel.loss`.
+
+        While training, a mixture of experts adds `router_aux` times `nn.balance_loss`, for each
+        target that counts where the losses are summed; "none" leaves it out.
+        """
+        inputs = {"positions": positions, "segments": segments}
+        share = self.config.router_aux if self.config.n_expert and self.training else 0.0
+        if not share or reduction == "none" or ids.shape != targets.shape:
+            return super().loss(ids, targets, reduction, **inputs)
+        routings: list[Routing] = []
+        logits = self(ids, **inputs, routings=routings)
+        loss = ops.cross_entropy(logits, targets, reduction=reduction)
+        balance = ops.scale(nn.balance_loss(routings), share)
+        return loss + (balance * _counted(targets) if reduction == "sum" else balance)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy the parameters under Hugging Face's names: experts one by one."""
+        return llama_files.split_experts(super().state_dict())
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
         """Overwrite the parameters; see `Module.load_state_dict`.
@@ -246,78 +198,32 @@ class Llama(LanguageModel):
             if not name.endswith(".rotary_emb.inv_freq")
             and not (name == "lm_head.weight" and self.config.tie)
         }
-        super().load_state_dict(clean, strict)
+        super().load_state_dict(llama_files.merge_experts(clean), strict)
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
-        """Reorder q's and k's rows: llama.cpp rotates neighbours, Hugging Face halves."""
-        heads = {
-            "q_proj.weight": self.config.n_head,
-            "k_proj.weight": self.config.kv_head,
-        }.get(".".join(name.split(".")[-2:]))
-        if heads is None:
-            return array
-        half = array.shape[0] // heads // 2
-        split = (heads, half, 2) if reading else (heads, 2, half)
-        turned = array.reshape(*split, array.shape[1]).swapaxes(1, 2)
-        return np.ascontiguousarray(turned.reshape(array.shape))
+        """Turn a parameter's layout into llama.cpp's, or back when `reading`."""
+        return llama_files.gguf_layout(self.config, name, array, reading)
+
+    def gguf_extra(self) -> dict[str, np.ndarray]:
+        """Return the divisors of the angles where llama.cpp reads them from a tensor."""
+        return llama_files.gguf_extra(self.config)
 
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""
-        config = self.config
-        return {
-            "llama.block_count": u32(config.n_layer),
-            "llama.context_length": u32(config.context),
-            "llama.embedding_length": u32(config.n_embd),
-            "llama.feed_forward_length": u32(config.ffn),
-            "llama.attention.head_count": u32(config.n_head),
-            "llama.attention.head_count_kv": u32(config.kv_head),
-            "llama.attention.layer_norm_rms_epsilon": f32(config.eps),
-            "llama.rope.freq_base": f32(config.rope_theta),
-            "llama.rope.dimension_count": u32(self.head_dim),
-            "llama.vocab_size": u32(config.vocab_size),
-        }
+        return llama_files.gguf_config(self.config)
 
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> LlamaConfig:
         """Read the configuration from a GGUF file's metadata."""
-        sizes: dict[str, Any] = read_sizes(
-            file,
-            "llama",
-            {
-                "n_layer": "block_count",
-                "context": "context_length",
-                "n_embd": "embedding_length",
-                "n_ffn": "feed_forward_length",
-                "n_head": "attention.head_count",
-            },
-        )
-        heads = sizes["n_head"]
-        sizes["n_kv_head"] = heads
-        if "llama.attention.head_count_kv" in file.metadata:
-            sizes |= read_sizes(file, "llama", {"n_kv_head": "attention.head_count_kv"})
-        _refuse_variants(file, sizes["n_embd"] // heads)
-        return LlamaConfig(
-            vocab_size=read_vocab_size(file),
-            eps=read_number(file, "llama.attention.layer_norm_rms_epsilon"),
-            rope_theta=read_number(file, "llama.rope.freq_base", default=10000.0),
-            tie=read_tie(file),
-            **sizes,
-        )
+        return cls.config_class(**llama_files.read_gguf_config(file))
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        llama_files.check_gguf(file, config)
 
 
-def _refuse_variants(file: GGUFFile, head_dim: int) -> None:
-    """Raise a FormatError for what llama.cpp's "llama" also covers and this model does not."""
-    plain: dict[str, Any] = {
-        "llama.expert_count": 0,
-        "llama.rope.scaling.type": "none",
-        "llama.rope.dimension_count": head_dim,
-        "llama.attention.key_length": head_dim,
-        "llama.attention.value_length": head_dim,
-    }
-    for key, value in plain.items():
-        got = file.metadata.get(key, value)
-        if got != value:
-            raise FormatError(
-                f"{file.path}: {key} must be {value!r} or absent, other Llama variants are not "
-                f"supported; got {got!r}"
-            )
+def _counted(targets: Tensor) -> Tensor:
+    """How many targets count, as a scalar of the graph."""
+    away = ops.abs(ops.scale(ops.cast(targets, "f32"), 1.0, 100.0))  # from -100
+    return ops.step(ops.scale(away, 1.0, -0.5)).sum()

@@ -10,22 +10,47 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from ..io import read_gguf
-from .base import LanguageModel
+from .base import Model
+from .bert import BERT
+from .bert_heads import BERTForMaskedLM, BERTForSequenceClassification
+from .cnn import CNN
 from .config import ModelConfig
 from .gpt2 import GPT2
+from .language import LanguageModel
 from .llama import Llama
+from .llm import LLM
+from .mlp import MLP
+from .resnet import ResNet
+from .t5 import T5
 
 if TYPE_CHECKING:
     from ..data import Tokenizer
 
-__all__ = ["MODELS", "build", "load"]
+__all__ = ["LANGUAGE_MODELS", "MODELS", "build", "load"]
 
-MODELS: dict[str, type[LanguageModel]] = {model.arch: model for model in (GPT2, Llama)}
+MODELS: dict[str, type[Model]] = {
+    model.arch: model
+    for model in (
+        *(GPT2, Llama, LLM, BERT, BERTForMaskedLM, BERTForSequenceClassification),
+        *(T5, MLP, CNN, ResNet),
+    )
+}
+# Those that continue text, and that `pyggml train-llm` trains.
+LANGUAGE_MODELS: dict[str, type[LanguageModel]] = {
+    arch: model for arch, model in MODELS.items() if issubclass(model, LanguageModel)
+}
 
 
-def build(
-    arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any
-) -> LanguageModel:
+def _readers() -> dict[str, list[type[Model]]]:
+    """Who reads a file, by what it calls its architecture; the bare model comes last."""
+    found: dict[str, list[type[Model]]] = {}
+    for model in MODELS.values():
+        for arch in model.gguf_archs or (model.arch,):
+            found.setdefault(arch, []).insert(0, model)
+    return found
+
+
+def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any) -> Any:
     """Build a model with fresh weights.
 
     Args:
@@ -58,7 +83,7 @@ def build(
     return model(config)
 
 
-def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]:
+def load(path: str | os.PathLike[str]) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
     Args:
@@ -67,6 +92,9 @@ def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]
     Raises:
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
         FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
+
+    Returns:
+        A model of `MODELS`, in training mode, and the tokenizer or None.
     """
     if not os.fspath(path):
         raise FileNotFoundError(
@@ -81,12 +109,13 @@ def load(path: str | os.PathLike[str]) -> tuple[LanguageModel, Tokenizer | None]
         )
     with read_gguf(file_path) as file:
         arch = file.metadata.get("general.architecture")
-        if arch not in MODELS:
+        readers = _readers()
+        if arch not in readers:
             raise FormatError(
-                f"{file_path}: general.architecture must be one of {', '.join(MODELS)}; "
+                f"{file_path}: general.architecture must be one of {', '.join(readers)}; "
                 f"got {arch!r}"
             )
-        model = MODELS[arch].from_gguf(file)
+        model = next(kind for kind in readers[arch] if kind.reads(file)).from_gguf(file)
         tokenizer = None
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer

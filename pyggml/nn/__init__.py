@@ -2,9 +2,23 @@
 """Modules, their functions and initialisers."""
 
 from . import functional, init, losses
-from .attention import CausalSelfAttention, Rope, causal_mask, position_ids, segment_mask
+from .attention import CausalSelfAttention
 from .cache import KVCache, LayerCache
-from .layers import GELU, Dropout, Embedding, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU
+from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
+from .experts import MixtureOfExperts, balance_loss
+from .image_norms import BatchNorm1d, BatchNorm2d, GroupNorm
+from .layers import (
+    GELU,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    ReLU,
+    RMSNorm,
+    Sequential,
+    SiLU,
+    Tanh,
+)
 from .losses import (
     BCEWithLogitsLoss,
     CosineEmbeddingLoss,
@@ -17,18 +31,29 @@ from .losses import (
     SmoothL1Loss,
     ZLoss,
 )
-from .mlp import GELUMLP, SwiGLUMLP
+from .masks import causal_mask, padding_mask, position_ids, segment_mask
+from .mlp import GEGLUMLP, GELUMLP, SwiGLUMLP
 from .module import Module, Parameter
+from .relative import RelativePositionBias, relative_buckets
+from .rope import Rope, RopeScaling
 
 __all__ = [
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "BCEWithLogitsLoss",
     "CausalSelfAttention",
+    "Conv2d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
+    "Flatten",
     "GELU",
+    "GEGLUMLP",
     "GELUMLP",
+    "GlobalAvgPool2d",
+    "GroupNorm",
     "HuberLoss",
     "InfoNCE",
     "KLDivLoss",
@@ -37,21 +62,29 @@ __all__ = [
     "LayerCache",
     "LayerNorm",
     "Linear",
-    "MSELoss",
+    "MaxPool2d",
+    "MixtureOfExperts",
     "Module",
+    "MSELoss",
     "Parameter",
-    "RMSNorm",
     "ReLU",
+    "RelativePositionBias",
+    "RMSNorm",
     "Rope",
+    "RopeScaling",
     "Sequential",
     "SiLU",
     "SmoothL1Loss",
     "SwiGLUMLP",
+    "Tanh",
     "ZLoss",
+    "balance_loss",
     "causal_mask",
     "functional",
     "init",
     "losses",
+    "padding_mask",
     "position_ids",
+    "relative_buckets",
     "segment_mask",
 ]

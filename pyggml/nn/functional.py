@@ -109,11 +109,16 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tens
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Let every query gather the values whose keys it resembles.
 
-    y = softmax(q @ k.T * scale + mask) @ v, for each head
+    y = softmax(q @ k.T * scale + bias + mask) @ v, for each head
 
     Args:
         q: queries.
@@ -121,10 +126,11 @@ def attention(
         v: values.
         mask: added to the scores, f32: 0 where seen, -inf where hidden.
         scale: None is 1 / sqrt(D).
+        bias: added to the scores as well, and trained if it requires a gradient.
 
     Shape:
-        q (B, T, H, D), k (B, S, G, D), v (B, S, G, D), mask (T, S), H a multiple of G
-        -> (B, T, H * D)
+        q (B, T, H, D), k (B, S, G, D), v (B, S, G, D), mask (T, S) or (B, 1, T, S),
+        bias (H, T, S), H a multiple of G -> (B, T, H * D)
 
     Raises:
         ShapeError: the shapes do not belong together.
@@ -136,12 +142,24 @@ def attention(
         (1, 3, 32)
     """
     _check_heads("attention", q, k, v, mask)
+    if bias is not None and need_tensor("attention", "bias", bias).shape != (
+        q.shape[2],
+        q.shape[1],
+        k.shape[1],
+    ):
+        raise ShapeError(
+            "attention: bias must be (H, T, S) = "
+            f"({q.shape[2]}, {q.shape[1]}, {k.shape[1]}); got {bias.shape}"
+        )
     batch, length, heads, width = q.shape
     # mul_mat reads q and k through their strides; only v, whose time must come last, is copied.
     # What grows with T x S is computed again in the backward: a hundredth of the time, and without
     # it long sequences would need more memory for this than for all the rest.
     scores = recompute(ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3)))  # (B, H, T, S)
     scale = 1.0 / math.sqrt(width) if scale is None else scale
+    if bias is not None:
+        scores = recompute(ops.add(recompute(ops.scale(scores, scale)), bias))
+        scale = 1.0
     weights = recompute(ops.soft_max(scores, mask, scale))
     gathered = ops.mul_mat(recompute(v.permute(0, 2, 3, 1).contiguous()), weights)  # (B, H, T, D)
     return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)

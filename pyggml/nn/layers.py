@@ -23,6 +23,7 @@ __all__ = [
     "ReLU",
     "Sequential",
     "SiLU",
+    "Tanh",
 ]
 
 
@@ -136,6 +137,7 @@ class RMSNorm(Module):
     Args:
         dim: width of the last axis.
         eps: added to the mean square, > 0.
+        offset: the gain is 1 + weight, as Gemma has it, and the weight begins at 0.
 
     Shape:
         x (..., dim) -> (..., dim)
@@ -148,25 +150,38 @@ class RMSNorm(Module):
         (2, 4)
     """
 
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+    def __init__(self, dim: int, eps: float = 1e-5, offset: bool = False) -> None:
         check_sizes("RMSNorm", dim=dim)
         self.eps = check_eps("RMSNorm", eps)
-        self.weight = Parameter(init.constant(1.0)((dim,)))
+        self.offset = bool(offset)
+        self.weight = Parameter(init.constant(0.0 if offset else 1.0)((dim,)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised and scaled `x`."""
-        return functional.rms_norm(x, self.weight, self.eps)
+        gain = self.weight + 1.0 if self.offset else self.weight
+        return functional.rms_norm(x, gain, self.eps)
 
 
 class GELU(Module):
-    """x * Phi(x), by its tanh approximation.
+    """x * Phi(x), the normal distribution's.
+
+    Args:
+        approximate: "tanh" as GPT-2 and T5 have it, or "none" as BERT.
+
+    Raises:
+        ValueError: approximate is neither.
 
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
 
+    def __init__(self, approximate: str = "tanh") -> None:
+        if approximate not in ("tanh", "none"):
+            raise ValueError(f'GELU: approximate must be "tanh" or "none"; got {approximate!r}')
+        self.approximate = approximate
+
     def forward(self, x: Tensor) -> Tensor:
         """Return gelu(x)."""
-        return ops.gelu(x)
+        return ops.gelu(x) if self.approximate == "tanh" else ops.gelu_erf(x)
 
 
 class SiLU(Module):
@@ -186,6 +201,14 @@ class ReLU(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return relu(x)."""
         return ops.relu(x)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return tanh(x)."""
+        return ops.tanh(x)
 
 
 class Sequential(Module):

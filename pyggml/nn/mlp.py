@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The two feed-forward parts of a transformer block."""
+"""The feed-forward parts of a transformer block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import init
 from .layers import Linear
 from .module import Module
 
-__all__ = ["GELUMLP", "SwiGLUMLP"]
+__all__ = ["GEGLUMLP", "GELUMLP", "SwiGLUMLP"]
 
 
 class GELUMLP(Module):
@@ -94,5 +94,37 @@ class SwiGLUMLP(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return down_proj(silu(gate_proj(x)) * up_proj(x))."""
         gated = recompute(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+        y: Tensor = self.down_proj(gated)
+        return y
+
+
+class GEGLUMLP(SwiGLUMLP):
+    """`SwiGLUMLP` with a GELU for a gate: Gemma's feed-forward part.
+
+    y = down_proj(gelu(gate_proj(x)) * up_proj(x))
+
+    Args:
+        dim: width outside.
+        hidden: width inside.
+        bias: learn shifts.
+        init_weight: initialiser of gate_proj and up_proj; None is Linear's.
+        init_out: initialiser of down_proj; None is init_weight.
+
+    Shape:
+        x (..., dim) -> (..., dim)
+
+    Raises:
+        ValueError: a width is not a positive integer.
+
+    Source: Shazeer 2020, arXiv:2002.05202; the GELU by its tanh formula.
+
+    Example:
+        >>> GEGLUMLP(4, 12)(ones((2, 4))).shape
+        (2, 4)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return down_proj(gelu(gate_proj(x)) * up_proj(x))."""
+        gated = recompute(ops.geglu(self.gate_proj(x), self.up_proj(x)))
         y: Tensor = self.down_proj(gated)
         return y

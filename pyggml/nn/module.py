@@ -144,7 +144,9 @@ class Module:
                     f"{own[name].shape}; got {array.shape}: the file is of another configuration"
                 )
         encoded = {
-            name: encode(array, own[name].dtype, f"{type(self).__name__}.load_state_dict: {name}")
+            name: encode(
+                array, own[name].dtype, f"{type(self).__name__}.load_state_dict: {name}"
+            ).reshape(array.shape)  # a scalar comes back as one row
             for name, array in arrays.items()
             if own[name].dtype.numpy is not None
         }

@@ -80,7 +80,7 @@ from .parts import (
     win_unpart,
 )
 from .products import linear, matmul, mul_mat, out_prod, solve_tri
-from .reductions import argmax, mean, mean_rows, sum, sum_rows, sum_sqr
+from .reductions import argmax, mean, mean_rows, sum, sum_rows, sum_sqr, top_k
 from .rows import cpy, get_rows, set_rows
 from .shape import broadcast_to, cast, concat, cont, getitem, permute, repeat, reshape, transpose
 
@@ -185,6 +185,7 @@ __all__ = [
     "swiglu",
     "swiglu_oai",
     "tanh",
+    "top_k",
     "transpose",
     "tri",
     "trunc",

@@ -14,6 +14,7 @@ from .shape import reshape, transpose
 
 __all__ = [
     "LARGEST",
+    "check_pair",
     "conv_1d",
     "conv_2d",
     "conv_2d_direct",
@@ -30,9 +31,10 @@ _POOLS = {"max": lib.GGML_OP_POOL_MAX, "avg": lib.GGML_OP_POOL_AVG}
 LARGEST = 2**20  # keeps all of ggml's int arithmetic on strides and paddings in range
 
 
-def _pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
+def check_pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """One number for both axes, or one each: (rows, columns)."""
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    several = value if isinstance(value, (tuple, list)) else ()
+    pair = (value, value) if isinstance(value, int) else tuple(several)
     good = len(pair) == 2 and all(
         isinstance(n, int) and not isinstance(n, bool) and least <= n <= LARGEST for n in pair
     )
@@ -82,10 +84,10 @@ def im2col(x: Tensor, kernel: Any, stride: Any = 1, padding: Any = 0, dilation: 
     """
     need_float("im2col", "x", x)
     need_ndim("im2col", "x", x, 4)
-    (k1, k0) = _pair("im2col", "kernel", kernel, 1)
-    (s1, s0) = _pair("im2col", "stride", stride, 1)
-    (p1, p0) = _pair("im2col", "padding", padding, 0)
-    (d1, d0) = _pair("im2col", "dilation", dilation, 1)
+    (k1, k0) = check_pair("im2col", "kernel", kernel, 1)
+    (s1, s0) = check_pair("im2col", "stride", stride, 1)
+    (p1, p0) = check_pair("im2col", "padding", padding, 0)
+    (d1, d0) = check_pair("im2col", "dilation", dilation, 1)
     rows, columns = _output("im2col", x, (k1, k0), (s1, s0), (p1, p0), (d1, d0))
     # ggml reads the kernel's shape off a tensor, and nothing else of it.
     shaped = zeros((1, x.shape[1], k1, k0), "f32", x.device)
@@ -143,9 +145,9 @@ def conv_2d_direct(
     Source: ggml_conv_2d_direct.
     """
     _check_kernel("conv_2d_direct", x, weight, 1)
-    (s1, s0) = _pair("conv_2d_direct", "stride", stride, 1)
-    (p1, p0) = _pair("conv_2d_direct", "padding", padding, 0)
-    (d1, d0) = _pair("conv_2d_direct", "dilation", dilation, 1)
+    (s1, s0) = check_pair("conv_2d_direct", "stride", stride, 1)
+    (p1, p0) = check_pair("conv_2d_direct", "padding", padding, 0)
+    (d1, d0) = check_pair("conv_2d_direct", "dilation", dilation, 1)
     kernel = (weight.shape[2], weight.shape[3])
     size = _output("conv_2d_direct", x, kernel, (s1, s0), (p1, p0), (d1, d0))
     args = [contiguous(weight), contiguous(x), s0, s1, p0, p1, d0, d1]
@@ -168,9 +170,9 @@ def conv_2d_dw(
     _check_kernel("conv_2d_dw", x, weight, 0)
     if weight.shape[1] != 1:
         raise ShapeError(f"conv_2d_dw: weight must be (C, 1, KH, KW); got {weight.shape}")
-    (s1, s0) = _pair("conv_2d_dw", "stride", stride, 1)
-    (p1, p0) = _pair("conv_2d_dw", "padding", padding, 0)
-    (d1, d0) = _pair("conv_2d_dw", "dilation", dilation, 1)
+    (s1, s0) = check_pair("conv_2d_dw", "stride", stride, 1)
+    (p1, p0) = check_pair("conv_2d_dw", "padding", padding, 0)
+    (d1, d0) = check_pair("conv_2d_dw", "dilation", dilation, 1)
     kernel = (weight.shape[2], weight.shape[3])
     size = _output("conv_2d_dw", x, kernel, (s1, s0), (p1, p0), (d1, d0))
     args = [contiguous(weight), contiguous(x), s0, s1, p0, p1, d0, d1]
@@ -189,7 +191,7 @@ def conv_transpose_2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     Source: ggml_conv_transpose_2d_p0.
     """
     _check_kernel("conv_transpose_2d", x, weight, 0)
-    (step, _) = _pair("conv_transpose_2d", "stride", stride, 1)
+    (step, _) = check_pair("conv_transpose_2d", "stride", stride, 1)
     size = [(n - 1) * step + k for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)]
     args = [contiguous(weight), contiguous(x), step]
     return record(lib.ggml_conv_transpose_2d_p0, args, (x.shape[0], weight.shape[1], *size))
@@ -237,7 +239,7 @@ def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
         raise ShapeError(
             f"conv_transpose_1d: channels must agree; got {weight.shape} and {x.shape}"
         )
-    (step, _) = _pair("conv_transpose_1d", "stride", stride, 1)
+    (step, _) = check_pair("conv_transpose_1d", "stride", stride, 1)
     length = (x.shape[1] - 1) * step + weight.shape[2]
     args = [contiguous(weight), contiguous(x), step, 0, 1]
     return record(lib.ggml_conv_transpose_1d, args, (weight.shape[1], length))
@@ -268,9 +270,9 @@ def pool_2d(
     need_ndim("pool_2d", "x", x, 4)
     if kind not in _POOLS:
         raise ValueError(f"pool_2d: kind must be max or avg; got {kind!r}")
-    (k1, k0) = _pair("pool_2d", "kernel", kernel, 1)
-    (s1, s0) = _pair("pool_2d", "stride", kernel if stride is None else stride, 1)
-    (p1, p0) = _pair("pool_2d", "padding", padding, 0)
+    (k1, k0) = check_pair("pool_2d", "kernel", kernel, 1)
+    (s1, s0) = check_pair("pool_2d", "stride", kernel if stride is None else stride, 1)
+    (p1, p0) = check_pair("pool_2d", "padding", padding, 0)
     if p1 >= k1 or p0 >= k0:
         raise ShapeError(f"pool_2d: padding must be below the kernel; got {padding}, {kernel}")
     size = _output("pool_2d", x, (k1, k0), (s1, s0), (p1, p0), (1, 1))
@@ -295,9 +297,9 @@ def pool_1d(
     need_ndim("pool_1d", "x", x, 1, 2, 3, 4)
     if kind not in _POOLS:
         raise ValueError(f"pool_1d: kind must be max or avg; got {kind!r}")
-    (k, _) = _pair("pool_1d", "kernel", kernel, 1)
-    (s, _) = _pair("pool_1d", "stride", kernel if stride is None else stride, 1)
-    (p, _) = _pair("pool_1d", "padding", padding, 0)
+    (k, _) = check_pair("pool_1d", "kernel", kernel, 1)
+    (s, _) = check_pair("pool_1d", "stride", kernel if stride is None else stride, 1)
+    (p, _) = check_pair("pool_1d", "padding", padding, 0)
     length = reach(x.shape[-1], k, s, p, 1)
     if p >= k or length < 1:
         raise ShapeError(

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from .._lib import lib
+from ..errors import ShapeError
 from ..tensor import Tensor, record
 from ._check import axis_of, contiguous, need_float, need_ndim
 from .elementwise import scale
-from .shape import permute, reshape
+from .shape import getitem, permute, reshape
 
-__all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows", "sum_sqr"]
+__all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows", "sum_sqr", "top_k"]
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -102,3 +103,32 @@ def argmax(x: Tensor) -> Tensor:
     result = record(lib.ggml_argmax, [contiguous(x)], (x.shape[0] if x.ndim == 2 else 1,), False)
     result.node.limit = x.shape[-1]
     return result if x.ndim == 2 else reshape(result, ())
+
+
+def top_k(x: Tensor, k: int) -> Tensor:
+    """Indices of the k largest elements of each row, the largest first; no gradient flows.
+
+    Args:
+        x: f32 tensor.
+        k: how many, at most C.
+
+    Shape:
+        x (..., C) -> (..., k) i32
+
+    Raises:
+        ShapeError: k is not from 1 to C.
+
+    Source: ggml_argsort.
+
+    Example:
+        >>> top_k(tensor([[1.0, 3.0, 2.0]]), 2).tolist()
+        [[1, 2]]
+    """
+    need_float("top_k", "x", x)
+    need_ndim("top_k", "x", x, 1, 2, 3, 4)
+    whole = isinstance(k, int) and not isinstance(k, bool)
+    if not whole or not 1 <= k <= x.shape[-1]:
+        raise ShapeError(f"top_k: k must be from 1 to {x.shape[-1]}, the last extent; got {k!r}")
+    order = record(lib.ggml_argsort, [contiguous(x), lib.GGML_SORT_ORDER_DESC], x.shape, False)
+    order.node.limit = x.shape[-1]
+    return getitem(order, (..., slice(0, k)))

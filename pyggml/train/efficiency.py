@@ -18,12 +18,12 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 def flops_per_token(model: Any, seq_len: int) -> float:
     """Floating-point operations that training a language model on one token needs.
 
-    6 N + 12 L C T: two for each of the N elements of matrices that multiply and for each score
+    6 N + 12 L H D T: two for each of the N elements of matrices that multiply and for each score
     and value of attention, forward once, backward twice. What is computed a second time to save
     memory does not count.
 
     Args:
-        model: a language model; its config has n_layer and n_embd.
+        model: a language model; its config has n_layer, n_head and head_dim.
         seq_len: tokens of a sequence, T.
 
     Source: Chowdhery et al. 2022 (PaLM), arXiv:2204.02311, appendix B.
@@ -38,12 +38,18 @@ def flops_per_token(model: Any, seq_len: int) -> float:
         for _, module in model.named_modules()
         if getattr(module, "is_embedding", False)
     }
-    sizes = [p.size for p in model.parameters() if p.ndim >= 2 and id(p) not in tables]
     config = model.config
-    multiplied = sum(sizes)
+    # Of the experts' stacked matrices a token meets a few.
+    met = config.n_expert_used / config.n_expert if getattr(config, "n_expert", 0) else 1.0
+    multiplied = sum(
+        p.size * (met if p.ndim == 3 else 1.0)
+        for p in model.parameters()
+        if p.ndim >= 2 and id(p) not in tables
+    )
     if getattr(config, "tie", False):  # the table is the head's matrix, too
         multiplied += config.vocab_size * config.n_embd
-    return float(6 * multiplied + 12 * config.n_layer * config.n_embd * seq_len)
+    heads = config.n_head * config.head_dim
+    return float(6 * multiplied + 12 * config.n_layer * heads * seq_len)
 
 
 def memory_in_use(device: Device) -> int | None:

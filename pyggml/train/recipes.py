@@ -96,7 +96,7 @@ class LLMRun:
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
         where = choose_device(config)
-        count = estimate_parameters(self.arch, sizes)
+        count = estimate_parameters(sizes)
         check_estimate(config, count, cache_bytes(sizes), where)
         if sizes.context >= 2**32:
             raise ConfigError(

@@ -7,7 +7,7 @@ import math
 from dataclasses import fields
 from typing import Any
 
-from ..models import MODELS
+from ..models import LANGUAGE_MODELS
 from .config import ConfigError, TrainConfig
 
 __all__ = ["cache_bytes", "default_seq_len", "estimate_parameters", "model_config"]
@@ -30,13 +30,14 @@ _FIELDS = {
 def _arch(config: TrainConfig) -> str:
     """The architecture: as given, or the one that has the preset."""
     if config.arch is not None:
-        if config.arch not in MODELS:
+        if config.arch not in LANGUAGE_MODELS:
             raise ConfigError(
-                f"--arch must be one of {', '.join(MODELS)}; got {config.arch!r}: choose one"
+                f"--arch must be one of {', '.join(LANGUAGE_MODELS)}; got {config.arch!r}: "
+                "choose one"
             )
         return config.arch
     if config.preset is not None:
-        having = [a for a, m in MODELS.items() if config.preset in m.config_class.PRESETS]
+        having = [a for a, m in LANGUAGE_MODELS.items() if config.preset in m.config_class.PRESETS]
         if having:
             return _DEFAULT_ARCH if _DEFAULT_ARCH in having else having[0]
     return _DEFAULT_ARCH
@@ -50,7 +51,7 @@ def model_config(config: TrainConfig, vocab_size: int) -> tuple[str, Any]:
         vocab_size: tokens of the tokenizer.
 
     Returns:
-        A key of `pyggml.models.MODELS` and the model's configuration.
+        A key of `pyggml.models.LANGUAGE_MODELS` and the model's configuration.
 
     Raises:
         ConfigError: an unknown architecture or preset, or sizes that do not go together.
@@ -60,7 +61,7 @@ def model_config(config: TrainConfig, vocab_size: int) -> tuple[str, Any]:
         12
     """
     arch = _arch(config)
-    kind = MODELS[arch].config_class
+    kind = LANGUAGE_MODELS[arch].config_class
     known = {field.name for field in fields(kind)}
     sizes: dict[str, Any] = {}
     if config.preset is None:
@@ -68,7 +69,7 @@ def model_config(config: TrainConfig, vocab_size: int) -> tuple[str, Any]:
     elif config.preset in kind.PRESETS:
         sizes.update(kind.PRESETS[config.preset])
     else:
-        every = sorted({name for model in MODELS.values() for name in model.config_class.PRESETS})
+        every = sorted({n for m in LANGUAGE_MODELS.values() for n in m.config_class.PRESETS})
         raise ConfigError(
             f"--preset must be one of {', '.join(kind.PRESETS)} with --arch {arch} "
             f"(of any architecture: {', '.join(every)}); got {config.preset!r}: choose one"
@@ -128,26 +129,20 @@ def default_seq_len(config: TrainConfig, context: int) -> int:
     return config.seq_len or context
 
 
-def estimate_parameters(arch: str, sizes: Any) -> int:
+def estimate_parameters(sizes: Any) -> int:
     """Count a model's parameters without building it.
 
     Args:
-        arch: a key of `pyggml.models.MODELS`.
         sizes: its configuration.
 
     Returns:
-        The matrices and tables; vectors, a few in a thousand, are left out.
+        The number of elements.
 
     Example:
-        >>> estimate_parameters("gpt2", GPT2Config()) // 10**6
+        >>> estimate_parameters(GPT2Config()) // 10**6
         124
     """
-    width, ffn = sizes.n_embd, sizes.n_ffn
-    kv_width = width * getattr(sizes, "n_kv_head", sizes.n_head) // sizes.n_head
-    matrices_in_mlp = 3 if arch == "llama" else 2
-    block = 2 * width * width + 2 * width * kv_width + matrices_in_mlp * width * ffn
-    tables = sizes.vocab_size * (1 if sizes.tie else 2) + (sizes.context if arch == "gpt2" else 0)
-    return int(sizes.n_layer * block + tables * width)
+    return int(sizes.count_parameters())
 
 
 def cache_bytes(sizes: Any) -> int:
@@ -157,5 +152,5 @@ def cache_bytes(sizes: Any) -> int:
         sizes: the model's configuration.
     """
     heads = getattr(sizes, "n_kv_head", sizes.n_head)
-    per_token = 2 * sizes.n_layer * heads * (sizes.n_embd // sizes.n_head)
+    per_token = 2 * sizes.n_layer * heads * sizes.head_dim
     return int(4 * sizes.context * per_token)

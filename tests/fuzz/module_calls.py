@@ -79,6 +79,39 @@ def _size(d: Draw, *sizes: int) -> Any:
     return d.odd() if d.chance(0.06) else d.pick(*sizes)
 
 
+# Those of images; BatchNorm2d and others have cases with PyTorch beside them in tests/nn.
+IMAGES = (
+    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv2d", "Flatten", "GlobalAvgPool2d", "GroupNorm",
+    "MaxPool2d",
+)  # fmt: skip
+
+
+def image_module(d: Draw, name: str, dim: Any, wide: Any, flag: bool) -> Any:
+    """A layer of images, with channels that may fit."""
+    channels = _size(d, 1, 5)
+    if name == "Conv2d":
+        groups = d.pick(1, 1, channels, d.odd() if d.chance(0.1) else 1)
+        kernel, stride = _size(d, 1, 3), _size(d, 1, 2)
+        return nn.Conv2d(channels, wide, kernel, stride, d.pick(0, 1), groups=groups, bias=flag)
+    if name in ("AvgPool2d", "MaxPool2d"):
+        return getattr(nn, name)(_size(d, 1, 2), d.pick(None, 1, 2), d.pick(0, 0, 1))
+    if name in ("BatchNorm1d", "BatchNorm2d"):
+        momentum = d.pick(0.1, None, d.odd() if d.chance(0.1) else 1.0)
+        return getattr(nn, name)(channels, momentum=momentum, affine=flag).train(d.chance(0.5))
+    if name == "GroupNorm":
+        return nn.GroupNorm(_size(d, 1, 5), channels, affine=flag)
+    return getattr(nn, name)()
+
+
+def image_reference(name: str, x: np.ndarray) -> Callable[..., Any] | None:
+    """What NumPy says of the layers that take one line."""
+    if name == "Flatten":
+        return lambda: x.reshape(len(x), -1)
+    if name == "GlobalAvgPool2d" and x.ndim == 4:
+        return lambda: x.mean((2, 3))
+    return None
+
+
 def module_call(d: Draw) -> Call:
     """A module made and called."""
     dim, wide = _size(d, 1, 2, 8, 32), _size(d, 1, 3, 16)
@@ -107,9 +140,13 @@ def module_call(d: Draw) -> Call:
         if name == "GELUMLP":
             m = nn.GELUMLP(dim, wide, flag)
             return m, (x,), lambda: np_linear(np_gelu(np_linear(values, m.c_fc)), m.c_proj)
-        if name == "SwiGLUMLP":
-            m = nn.SwiGLUMLP(dim, wide, flag)
-            gate = lambda: np_silu(np_linear(values, m.gate_proj))  # noqa: E731
+        if name == "MixtureOfExperts":
+            experts, used = _size(d, 1, 4), _size(d, 1, 2)
+            return nn.MixtureOfExperts(dim, wide, experts, used, flag, d.pick(0, 5)), (x,), None
+        if name in ("SwiGLUMLP", "GEGLUMLP"):
+            m = getattr(nn, name)(dim, wide, flag)
+            act = np_silu if name == "SwiGLUMLP" else np_gelu
+            gate = lambda: act(np_linear(values, m.gate_proj))  # noqa: E731
             up = lambda: np_linear(values, m.up_proj)  # noqa: E731
             return m, (x,), lambda: np_linear(gate() * up(), m.down_proj)
         if name == "Sequential":
@@ -118,17 +155,33 @@ def module_call(d: Draw) -> Call:
             return m, (x,), lambda: np.maximum(np_linear(values, first), 0)
         if name == "CausalSelfAttention":
             heads = _size(d, 1, 2, 4)
+            kinds = ("linear", "dynamic", "llama3", "yarn", "table", d.odd())
+            stretched = lambda: nn.RopeScaling(d.pick(*kinds), _size(d, 1, 4), _size(d, 2, 9))  # noqa: E731
             rope = d.pick(None, nn.Rope(), nn.Rope(d.pick(10.0, d.odd())))
+            rope = nn.Rope(scaling=stretched()) if d.chance(0.3) else rope
             kind = d.pick("plain", "plain", "flash")
             groups = d.pick(None, 1, 2, d.odd() if d.chance(0.1) else 1)
             m = nn.CausalSelfAttention(
-                dim, heads, groups, bias=flag, fused=d.chance(0.5), rope=rope, attention=kind
+                dim,
+                heads,
+                groups,
+                bias=d.pick(flag, "qkv", d.odd()) if d.chance(0.1) else flag,
+                fused=d.chance(0.5),
+                rope=rope,
+                head_dim=d.pick(None, None, _size(d, 2, 4)),
+                qk_norm=d.pick(None, None, 1e-5),
+                window=d.pick(None, None, _size(d, 1, 3)),
+                attention=kind,
             )
             return m, (x,), None
+        if name in IMAGES:
+            images, pixels = d.tensor(d.near((*lead, n, n), 0.1), low=-2, high=2)
+            return image_module(d, name, dim, wide, flag), (images,), image_reference(name, pixels)
         if name == "Dropout":
             m = nn.Dropout(d.pick(0.1, 0.0, 0.9, d.odd())).train(flag)
             return m, (x,), None if flag else lambda: values
         table = {"GELU": np_gelu, "SiLU": np_silu, "ReLU": lambda v: np.maximum(v, 0)}
+        table["Tanh"] = np.tanh
         m = getattr(nn, name)()
         return m, (x,), (lambda: table[name](values)) if name in table else None
 
@@ -155,7 +208,9 @@ def module_call(d: Draw) -> Call:
 
 MODULES = (
     *("Linear", "LayerNorm", "RMSNorm", "Embedding", "GELUMLP", "SwiGLUMLP", "Sequential"),
-    *("CausalSelfAttention", "Dropout", "GELU", "SiLU", "ReLU"),
+    *("GEGLUMLP", "MixtureOfExperts"),
+    *("CausalSelfAttention", "Dropout", "GELU", "SiLU", "ReLU", "Tanh"),
+    *IMAGES,
 )
 
 
@@ -238,6 +293,23 @@ def function_call(d: Draw) -> Call:
                 -np.inf,
             ),
         )
+    elif name == "padding_mask":
+        given_ids, at = d.ids(d.near((2, 5), 0.2), 2)
+        rows = _size(d, 1, 3)
+        calls[name] = (
+            lambda: nn.padding_mask(given_ids, rows),
+            lambda: np.broadcast_to(
+                np.where(at > 0, 0.0, -1e30)[:, None, None], (at.shape[0], 1, rows, at.shape[1])
+            ),
+        )
+    elif name == "relative_buckets":
+        at = d.rng.integers(-300, 300, d.pick((), (1,), (7,), (2, 2)))
+        buckets, far = _size(d, 2, 4, 32), _size(d, 4, 128)
+        calls[name] = (lambda: pg.tensor(nn.relative_buckets(at, at, buckets, far)), None)
+    elif name == "RelativePositionBias":
+        heads, buckets = _size(d, 1, 2, 8), _size(d, 2, 4, 32)
+        at = d.pick(_size(d, 1, 5), d.ids(d.near((2, 3), 0.2), 4)[0])
+        calls[name] = (lambda: nn.RelativePositionBias(buckets, heads)(at), None)
     elif name == "Parameter":
         given = d.odd() if d.chance(0.4) else d.array(d.near((2, 32)))
         calls[name] = (lambda: nn.Parameter(given), lambda: np.asarray(given))
@@ -273,6 +345,7 @@ def function_call(d: Draw) -> Call:
 FUNCTIONS = (
     *("layer_norm", "rms_norm", "linear", "attention", "flash_attention", "cross_entropy"),
     *("cross_entropy", "causal_mask", "position_ids", "segment_mask", "Parameter", "KVCache"),
+    *("padding_mask", "relative_buckets", "RelativePositionBias"),
 )
 
 
@@ -425,6 +498,8 @@ ELSEWHERE = {
     "Module": "a base class; every module above is one",
     "LayerCache": "made by KVCache",
     "Rope": "an argument of CausalSelfAttention",
+    "RopeScaling": "an argument of Rope",
+    "balance_loss": "reads what MixtureOfExperts appends; compared in tests/nn/test_experts.py",
     "functional": "a namespace",
     "losses": "a namespace",
     **{n: "calls the function of its name" for n in losses.__all__ if not n.islower()},

@@ -17,7 +17,7 @@ from pyggml.grad0 import CASES
 # ggml decides these by comparisons, which NaN fails: relu(NaN) is 0, as max(x, 0) is in C.
 COMPARING = {
     *("argmax", "clamp", "elu", "hardsigmoid", "hardswish", "leaky_relu", "pool_1d", "pool_2d"),
-    *("reglu", "relu", "sgn", "step", "swiglu_oai", "xielu"),
+    *("reglu", "relu", "sgn", "step", "swiglu_oai", "top_k", "xielu"),
 }
 Made = tuple[list[Any], Callable[[], Any] | None]
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""GPT-2 and Llama written again in PyTorch: same weights, loss, gradients and training."""
-
-import math
+"""GPT-2 and Llama train as in PyTorch, and compute the same for every shape."""
 
 import numpy as np
 import pytest
@@ -12,7 +10,8 @@ from pyggml.optim import AdamW, decay_groups
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
-torch.set_num_threads(1)  # as ours; PyTorch's threads spin, and tests share the cores
+
+from ..models.references import gpt2, llama  # noqa: E402 - needs torch
 
 BATCH, LENGTH, STEPS = 3, 17, 50
 LR, BETAS, EPS, DECAY, CLIP = 3e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -27,69 +26,6 @@ CASES = {
         {"n_embd": 40, "n_layer": 2, "n_head": 4, "n_kv_head": 1, "tie": False},
     ),
 }
-
-
-def attend(q, k, v):
-    """q (B, T, H, D), k and v (B, T, G, D) -> (B, T, H * D)."""
-    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
-    return (weights @ v).transpose(1, 2).flatten(2)
-
-
-def gpt2(w, config, ids):
-    """Hugging Face's GPT-2 on its own state dict; Conv1D weights are (in, out)."""
-
-    def norm(x, name):
-        return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], config.eps)
-
-    def conv(x, name):
-        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    batch, length = ids.shape
-    x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:length]
-    for i in range(config.n_layer):
-        p = f"transformer.h.{i}"
-        qkv = conv(norm(x, f"{p}.ln_1"), f"{p}.attn.c_attn")
-        q, k, v = (t.view(batch, length, config.n_head, -1) for t in qkv.chunk(3, dim=-1))
-        x = x + conv(attend(q, k, v), f"{p}.attn.c_proj")
-        hidden = F.gelu(conv(norm(x, f"{p}.ln_2"), f"{p}.mlp.c_fc"), approximate="tanh")
-        x = x + conv(hidden, f"{p}.mlp.c_proj")
-    head = w.get("lm_head.weight", w["transformer.wte.weight"])
-    return norm(x, "transformer.ln_f") @ head.T
-
-
-def llama(w, config, ids):
-    """Hugging Face's Llama on its own state dict."""
-
-    def norm(x, name):
-        return F.rms_norm(x, x.shape[-1:], w[f"{name}.weight"], config.eps)
-
-    def rotate(x):
-        half = x.shape[-1] // 2
-        frequency = config.rope_theta ** (-torch.arange(half) / half)
-        angle = torch.arange(x.shape[1])[:, None] * frequency
-        cos, sin = (f(torch.cat([angle, angle], -1))[:, None] for f in (torch.cos, torch.sin))
-        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
-
-    batch, length = ids.shape
-    x = w["model.embed_tokens.weight"][ids]
-    for i in range(config.n_layer):
-        p = f"model.layers.{i}"
-        seen = norm(x, f"{p}.input_layernorm")
-        q, k, v = (
-            (seen @ w[f"{p}.self_attn.{n}_proj.weight"].T).view(batch, length, heads, -1)
-            for n, heads in (("q", config.n_head), ("k", config.kv_head), ("v", config.kv_head))
-        )
-        x = x + attend(rotate(q), rotate(k), v) @ w[f"{p}.self_attn.o_proj.weight"].T
-        seen = norm(x, f"{p}.post_attention_layernorm")
-        gate = F.silu(seen @ w[f"{p}.mlp.gate_proj.weight"].T)
-        up = seen @ w[f"{p}.mlp.up_proj.weight"].T
-        x = x + (gate * up) @ w[f"{p}.mlp.down_proj.weight"].T
-    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-    return norm(x, "model.norm") @ head.T
 
 
 FORWARD = {"gpt2": gpt2, "llama": llama}

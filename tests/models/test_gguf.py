@@ -5,7 +5,7 @@ import pytest
 import pyggml as pg
 from pyggml.data import Tokenizer
 from pyggml.errors import FormatError
-from pyggml.io import GGUFFile, u32, write_gguf
+from pyggml.io import GGUFFile, f32, u32, write_gguf
 from pyggml.models import build, load
 
 SIZES = {
@@ -116,7 +116,7 @@ def test_a_copied_head_is_a_tied_head(arch, tmp_path):
 @pytest.mark.parametrize(
     ("arch", "metadata", "tensors", "message"),
     [
-        ("gpt2", {"general.architecture": "bert"}, {}, "must be one of gpt2, llama; got 'bert'"),
+        ("gpt2", {"general.architecture": "rwkv"}, {}, "must be one of gpt2, .*; got 'rwkv'"),
         ("gpt2", {"gpt2.block_count": None}, {}, "gpt2.block_count must be .*; got None"),
         ("gpt2", {"gpt2.block_count": u32(0)}, {}, "gpt2.block_count must be .*; got 0"),
         ("gpt2", {"gpt2.block_count": u32(10**9)}, {}, "block_count must be the number of blocks"),
@@ -130,10 +130,28 @@ def test_a_copied_head_is_a_tied_head(arch, tmp_path):
         ("gpt2", {}, {"blk.1.attn_norm.bias": None}, "missing .'blk.1.attn_norm.bias'"),
         ("gpt2", {}, {"blk.1.extra": np.ones(3, np.float32)}, "unexpected .'blk.1.extra'"),
         ("gpt2", {}, {"output_norm.weight": np.ones(31, np.float32)}, "output_norm.weight must"),
-        ("llama", {"llama.rope.scaling.type": "yarn"}, {}, "rope.scaling.type must be 'none'"),
-        ("llama", {"llama.expert_count": u32(8)}, {}, "llama.expert_count must be 0"),
+        ("llama", {"llama.rope.scaling.type": "yarn"}, {}, "rope.scaling.factor must be a number"),
+        (
+            "llama",
+            {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": f32(2)},
+            {},
+            "llama.rope.scaling: .* kind must be one of linear, .*; got 'longrope'",
+        ),
+        ("llama", {"pyggml.rope_scaling": "{nonsense"}, {}, "llama.rope.scaling: "),
+        ("llama", {"pyggml.rope_scaling": '{"kind": "yarn"}'}, {}, "must have kind and factor"),
+        ("llama", {"pyggml.router_aux": f32(-1)}, {}, "pyggml.router_aux: .* must be finite and"),
+        ("llama", {"llama.expert_count": u32(8)}, {}, "llama.expert_used_count must be an integer"),
+        ("llama", {"llama.expert_gating_func": u32(2)}, {}, "llama.expert_gating_func must be 1"),
+        ("llama", {"llama.attention.sliding_window": u32(0)}, {}, "sliding_window must be an int"),
+        ("llama", {"llama.attention.key_length": u32(16)}, {}, "rope.dimension_count must be 16"),
         ("llama", {"llama.attention.head_count_kv": u32(3)}, {}, "n_kv_head must divide n_head"),
-        ("llama", {}, {"rope_freqs.weight": np.ones(4, np.float32)}, "unexpected .'rope_freqs"),
+        ("llama", {}, {"rope_freqs.weight": np.ones(5, np.float32)}, "rope_freqs.weight must have"),
+        (
+            "llama",
+            {},
+            {"rope_freqs.weight": np.zeros(4, np.float32)},
+            "table.0. must be finite and",
+        ),
     ],
 )
 def test_bad_files_are_named(arch, metadata, tensors, message, tmp_path):

@@ -3,14 +3,14 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.models import GPT2, MODELS, GPT2Config, LlamaConfig, build
+from pyggml.models import GPT2, LANGUAGE_MODELS, GPT2Config, LlamaConfig, build
 
+_LLAMA = {"vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_kv_head": 1}
 TINY = {
     "gpt2": {"vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3},
-    "llama": {
-        "vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_kv_head": 1,
-    },
-}  # fmt: skip
+    "llama": _LLAMA,
+    "llm": {**_LLAMA, "n_ffn": 32},
+}
 
 
 def tiny(arch, **overrides):
@@ -19,7 +19,7 @@ def tiny(arch, **overrides):
 
 
 def test_every_model_has_a_case():
-    assert set(MODELS) == set(TINY)
+    assert set(LANGUAGE_MODELS) == set(TINY)
 
 
 @pytest.mark.parametrize("arch", TINY)
@@ -117,9 +117,9 @@ def test_initial_weights_are_gpt2s():
     assert not block.mlp.c_fc.bias.numpy().any()
 
 
-@pytest.mark.parametrize("arch", MODELS)
+@pytest.mark.parametrize("arch", LANGUAGE_MODELS)
 def test_configs_round_trip_and_presets_build(arch):
-    kind = MODELS[arch].config_class
+    kind = LANGUAGE_MODELS[arch].config_class
     for name in kind.PRESETS:
         config = kind.preset(name, vocab_size=77, context=None)
         assert config.vocab_size == 77
@@ -160,7 +160,7 @@ def test_parameter_counts_are_the_published_ones():
         ("llama", {"n_head": 4, "n_kv_head": 4}, "even head size n_embd / n_head; got 12 / 4 = 3"),
         ("llama", {"n_ffn": -1}, "n_ffn must be an integer >= 1; got -1"),
         ("llama", {"rope_theta": 0.0}, "base and scale must be > 0"),
-        ("bert", {}, "arch must be one of gpt2, llama; got 'bert'"),
+        ("rnn", {}, "arch must be one of gpt2, llama, .*; got 'rnn'"),
     ],
 )
 def test_bad_configurations_are_named(arch, overrides, message):

@@ -158,4 +158,4 @@ def test_parameter_estimate_is_close(arch):
 
     _, sizes = model_config(TrainConfig(arch=arch, preset="tiny"), 300)
     exact = build(arch, sizes).num_parameters()
-    assert abs(estimate_parameters(arch, sizes) - exact) < 0.01 * exact
+    assert abs(estimate_parameters(sizes) - exact) < 0.01 * exact
