@@ -12,6 +12,8 @@ from .augment import (
 from .batch import Batch
 from .buckets import BucketLoader
 from .documents import Documents
+from .idx import digits_images, idx_images, read_idx
+from .image_parts import ImageSubset, cache_images, split_images
 from .images import (
     IMAGE_SUFFIXES,
     ArrayImages,
@@ -19,6 +21,7 @@ from .images import (
     ImageFolder,
     ImageSource,
     class_weights,
+    read_image,
 )
 from .loader import Loader
 from .packing import PackedDataset, best_fit
@@ -61,6 +64,7 @@ __all__ = [
     "ImageDataset",
     "ImageFolder",
     "ImageSource",
+    "ImageSubset",
     "ImageTransform",
     "Loader",
     "MaskTokens",
@@ -77,12 +81,18 @@ __all__ = [
     "TokenStore",
     "Tokenizer",
     "best_fit",
+    "cache_images",
     "class_weights",
+    "digits_images",
     "embedded_text",
     "encode_pairs",
+    "idx_images",
+    "read_idx",
+    "read_image",
     "read_pairs",
     "read_records",
     "read_text",
     "read_texts",
+    "split_images",
     "split_tokens",
 ]

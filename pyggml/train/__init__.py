@@ -12,11 +12,14 @@ from .checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from .classifier import ImageClassifier
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
 from .files import read_config, save_config
 from .finder import LRFinding, find_lr
+from .image_config import ImageConfig
+from .image_run import ImageResults, ImageRun
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
@@ -46,6 +49,10 @@ __all__ = [
     "EvalMetrics",
     "FitResult",
     "GradScaler",
+    "ImageClassifier",
+    "ImageConfig",
+    "ImageResults",
+    "ImageRun",
     "InterruptGuard",
     "LLMRun",
     "LRFinding",
