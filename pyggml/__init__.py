@@ -9,6 +9,7 @@ from . import ops
 from ._lib import ffi, ggml_version, lib, patch_count
 from .anomaly import detect_anomaly
 from .compiled import Compiled, compile
+from .custom import custom_function
 from .device import (
     Device,
     default_device,
@@ -60,6 +61,7 @@ __all__ = [
     "check_grads",
     "checkpoint",
     "compile",
+    "custom_function",
     "default_device",
     "detect_anomaly",
     "device",

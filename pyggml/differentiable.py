@@ -216,7 +216,7 @@ def leaves(roots: Iterable[Node]) -> list[Node]:
         node = todo.pop()
         if id(node) not in found:
             found[id(node)] = node
-            todo += [] if _is_cut(node) else node.srcs
+            todo += node.srcs[1:] if _is_cut(node) else node.srcs
     return [node for node in found.values() if node.buffer is not None]
 
 
@@ -229,12 +229,19 @@ def end_gradients(who: str, results: Iterable[Tensor], below: Iterable[Node]) ->
 
 
 def _is_cut(node: Node) -> bool:
-    """Whether it is what `Tensor.detach` records: a view that names no operand."""
+    """Whether it is what `without_gradient` records, a view that names no operand.
+
+    Its first source is what it is a view of; the others are the gates of a custom function.
+    """
     return bool(node.ptr.op == lib.GGML_OP_VIEW and node.ptr.src[0] == ffi.NULL)
 
 
-def check_path(forward: list[Node], loss: Node, params: set[int]) -> None:
-    """Refuse what ggml_build_backward_expand would abort on."""
+def check_path(forward: list[Node], loss: Node, params: set[int]) -> set[int]:
+    """Refuse what ggml_build_backward_expand would abort on.
+
+    Returns:
+        The ids of the nodes that ggml will want a gradient of.
+    """
     leads: set[int] = set()  # a parameter is below it
     needed: set[int] = set()  # and ggml will want its gradient
     for node in forward:
@@ -251,10 +258,14 @@ def check_path(forward: list[Node], loss: Node, params: set[int]) -> None:
     for node in walk([loss], set()):
         if id(node) in needed and node.buffer is None:
             _check_node(node, needed)
+    return needed
 
 
 def _check_node(node: Node, needed: set[int]) -> None:
     """Refuse a node whose own case in ggml_compute_backward would abort."""
+    if node.pullback is not None and id(node.srcs[0]) in needed:
+        cure = "pass them as arguments, or .detach() them in it"
+        raise _refuse(node, "is computed from parameters besides its arguments", cure)
     name = _name(node.ptr)
     if not _differentiable(node.ptr):
         cure = "detach its input, or compute the loss another way"

@@ -12,6 +12,7 @@ import numpy as np
 from ._lib import ffi, lib, pass_interrupt
 from .activations import Activations, Computation
 from .anomaly import LossGuard, Watcher, is_watching
+from .custom import Pulled, passing
 from .device import COMPUTE_LOCK, Device, get_threads
 from .device import device as find_device
 from .differentiable import (
@@ -26,13 +27,13 @@ from .differentiable import (
 from .errors import BackendError, DTypeError
 from .fold import fold_sums
 from .memory import has_room
-from .node import Arena, Node, recorder
+from .node import Arena, Node
 from .order import MOVES, weave
 from .order import address as _address
 from .profiler import Recorder, active_profile
 from .recompute import check_repeatable, rewrite
 from .recording import check_read
-from .storage import ne_of, read
+from .storage import read
 from .tensor import Tensor, full, record, tensor, zeros_group
 
 __all__ = ["Graph", "grad_of", "tensor_like"]
@@ -142,8 +143,10 @@ class Graph:
         nodes = walk([t.node for t in effects], seen)
         divide(nodes, self._passing)
         after = [*late, *(node for node in nodes if id(node) not in self._passing)]
+        needed: set[int] = set()
         if loss is not None:
-            check_path(forward, loss.node, {id(p.node) for p in grads or {}})
+            needed = check_path(forward, loss.node, {id(p.node) for p in grads or {}})
+        self._pulled = Pulled(forward, needed)
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
             self._plan(activations)
@@ -155,7 +158,8 @@ class Graph:
         n = count + _HEADERS_SPARE + (0 if loss is None else backward_headers(forward))
         with_grads = loss is not None
         forgotten = self._forgotten(forward, loss)
-        n += len(forgotten) + len(self._passing)
+        custom = self._pulled.nodes
+        n += len(forgotten) + len(self._passing) + self._pulled.most_headers
         overhead = lib.ggml_graph_overhead_custom(n, with_grads)
         late = [node for node in forward if node.late] if loss is not None else []
         if with_grads:
@@ -181,9 +185,9 @@ class Graph:
         self._check_supported()
         # Every node and leaf is in this graph's arena, or stored; ggml aborts when told less.
         made = lib.ggml_used_mem(self._arena.ctx) - overhead
-        stored = sum(node.buffer is not None for node in (*forward, *after))
+        stored = sum(node.buffer is not None for node in (*forward, *after, *custom))
         # Without reuse, and with a gradient for each; f32 elements are the largest that ops make.
-        recorded = (math.prod(node.shape) for node in forward if node.buffer is None)
+        recorded = (math.prod(n.shape) for n in (*forward, *custom) if n.buffer is None)
         self._most_bytes = 4 * sum(recorded) * (1 if loss is None else _TENSORS_PER_GRADIENT)
         self._n_tensors = int(made) // int(lib.ggml_tensor_overhead()) + stored
         self._n_tensors += len(self._accumulate) + _HEADERS_SPARE
@@ -192,12 +196,16 @@ class Graph:
         for ptr in self._copy(nodes):
             lib.ggml_build_forward_expand(self._cgraph, ptr)
 
-    def _copy(self, nodes: list[Node]) -> list[Any]:
-        """Copy the recorded headers into this graph, so that a tensor can be part of several."""
+    def _copy(self, nodes: list[Node], into: Mapping[int, Any] | None = None) -> list[Any]:
+        """Copy the recorded headers into this graph, so that a tensor can be part of several.
+
+        Some may have their places already, by their addresses.
+        """
         readable = {id(node) for node in self._sources.values()}
         copies = []
         for node in nodes:
-            ptr = node.ptr if node.buffer is not None else self._clone(node)
+            place = (into or {}).get(_address(node.ptr))
+            ptr = node.ptr if node.buffer is not None else self._clone(node, place)
             if id(node) in readable and node.buffer is None:
                 lib.ggml_set_output(ptr)
             self._clones[_address(node.ptr)] = ptr
@@ -205,9 +213,9 @@ class Graph:
             copies.append(ptr)
         return copies
 
-    def _clone(self, node: Node) -> Any:
+    def _clone(self, node: Node, into: Any = None) -> Any:
         ptr = node.ptr
-        clone = lib.ggml_new_tensor(self._arena.ctx, ptr.type, 4, ptr.ne)
+        clone = into or lib.ggml_new_tensor(self._arena.ctx, ptr.type, 4, ptr.ne)
         ffi.memmove(clone, ptr, ffi.sizeof("struct ggml_tensor"))
         self._clones[_address(ptr)] = clone  # ggml_cast has itself as a source
         for i in range(lib.GGML_MAX_SRC):
@@ -226,12 +234,19 @@ class Graph:
         for node, grad in self._accumulate.values():
             if grad.is_stored:
                 accumulators[_address(node.ptr)] = grad.ptr
+        # At a custom function's arguments ggml goes on with what stands for their gradients.
+        accumulators |= self._pulled.stand_ins(self._arena.ctx, self._clones)
         n = lib.ggml_graph_n_nodes(self._cgraph)
         table = ffi.new("struct ggml_tensor *[]", n)
         for i in range(n):
             at = _address(lib.ggml_graph_node(self._cgraph, i))
             table[i] = accumulators.get(at, ffi.NULL)
+        outs = self._pulled.outs(self._clones)
+        for ptr in outs:
+            ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM
         lib.ggml_build_backward_expand(self._arena.ctx, self._cgraph, table)
+        for ptr in outs:
+            ptr.flags &= ~lib.GGML_TENSOR_FLAG_PARAM
 
     def _forgotten(self, forward: list[Node], loss: Tensor | None) -> list[Node]:
         """What the backward computes again: recorded without keeping, and read by nobody else."""
@@ -263,6 +278,10 @@ class Graph:
         """
         count = lib.ggml_graph_n_nodes(self._cgraph)
         order = [lib.ggml_graph_node(self._cgraph, i) for i in range(count)]
+        if len(self._pulled):
+            order = self._pulled.splice(
+                order, self._arena.ctx, self._cgraph, self._clones, self._copy
+            )
         if forgotten or late:
             at = {_address(self._clones[_address(node.ptr)]): node for node in forgotten}
             waiting = {_address(self._clones[_address(node.ptr)]) for node in late}
@@ -455,10 +474,7 @@ def grad_of(param: Tensor) -> Tensor:
     """
     if not isinstance(param, Tensor) or not param.is_stored or param.dtype.name != "f32":
         raise DTypeError(f"grad_of: param must be a stored f32 tensor; got {param!r}")
-    arena = recorder.room()
-    ne = ffi.new("int64_t[]", ne_of(param.shape))
-    ptr = lib.ggml_new_tensor(arena.ctx, lib.GGML_TYPE_F32, len(ne), ne)
-    return Tensor(Node(ptr, arena, param.device, param.shape))
+    return passing(param)
 
 
 def _ordered(t: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from .errors import BackendError, ShapeError
 from .memory import has_room
 
 if TYPE_CHECKING:
+    from .custom import Pullback
     from .tensor import Tensor
 
 __all__ = ["Arena", "Node", "caller", "recorder"]
@@ -75,6 +76,7 @@ class Node:
         "limit",
         "origin",
         "ptr",
+        "pullback",
         "requires_grad",
         "shape",
         "srcs",
@@ -104,6 +106,8 @@ class Node:
         self.origin = caller()
         # Row numbers kept here must be below this: ggml's row ops abort on others.
         self.limit: int | None = None
+        # The recorded backward of a custom function that this is a result of.
+        self.pullback: Pullback | None = None
         # In-place ops that a graph which computes this carries out as well.
         self.effects: list[Node] = []
         # Whether the backward reads the result of the forward, or computes it again.

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -50,8 +52,46 @@ def test_the_training_script_is_short_and_runs(tmp_path: Path) -> None:
     assert (tmp_path / "model.gguf").read_bytes()[:4] == b"GGUF"
 
 
+def run(script: str, folder: Path) -> str:
+    assert len(script.strip().splitlines()) <= 16
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_script_for_images_learns(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for name, level in (("cat", 60), ("dog", 170)):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = level + rng.integers(0, 60, (int(rng.integers(20, 50)), 40, 3))
+            image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"pets/{name}/{number}.png")
+    accuracy, answer = run(blocks(ENGLISH, "python")[1], tmp_path).split(maxsplit=1)
+    assert float(accuracy) > 0.8
+    assert set(ast.literal_eval(answer)) == {"cat", "dog"}
+    assert (tmp_path / "pets.gguf").read_bytes()[:4] == b"GGUF"
+
+
+def test_the_script_for_a_table_learns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.arange(120) % 3
+    rows = rng.normal(0, 0.3, (120, 4)) + np.eye(4)[kinds]
+    np.savetxt(tmp_path / "flowers.csv", np.column_stack([rows, kinds]), delimiter=",")
+    scores = ast.literal_eval(run(blocks(ENGLISH, "python")[2], tmp_path))
+    assert scores["accuracy"] > 0.85
+    assert scores["f1"] > 0.85
+
+
 def test_the_tensor_example(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(blocks(ENGLISH, "python")[1], {})
+    exec(blocks(ENGLISH, "python")[3], {})
     # loss = mean((-1.5)^2, (-2.5)^2); d/dw = x^T (2 (x w) / 2)
     assert capsys.readouterr().out.split(maxsplit=1) == ["4.25", "[[-9.0], [-13.0]]\n"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The command line: `pyggml train-llm`, `generate`, `eval`, `report`, `lr-find`, `devices`."""
+"""The command line: `pyggml train-llm`, `train-image`, `generate`, `infer`, `demo`, and others."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
     """
     from ..device import set_default_device, set_threads
     from ..errors import FormatError
-    from ..models import LanguageModel, load
+    from ..models import ImageModel, LanguageModel, load
     from ..train import ConfigError
 
     set_default_device(device)
@@ -131,6 +131,11 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
         except ValueError as error:
             raise ConfigError(f"--threads: {error}") from error
     language_model, tokenizer = load(path)
+    if isinstance(language_model, ImageModel):
+        raise FormatError(
+            f"{path}: the file must hold a language model; got {language_model.arch!r}, which names"
+            " images: use pyggml infer"
+        )
     if not isinstance(language_model, LanguageModel):
         raise FormatError(
             f"{path}: general.architecture must be that of a model that continues text; got "

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..train import Callback, EvalMetrics, FitResult, StepMetrics, Trainer, format_bytes
 
-__all__ = ["PlainReporter", "RichReporter", "format_seconds", "make_reporter"]
+__all__ = ["ImageReporter", "PlainReporter", "RichReporter", "format_seconds", "make_reporter"]
 
 _LINES_PER_RUN = 20
 
@@ -136,6 +136,28 @@ class PlainReporter(Callback):
         for path in paths:
             slash = "/" if path.is_dir() else ""
             self.note(f"  {path}{slash}  {format_bytes(_size(path))}")
+
+
+class ImageReporter(PlainReporter):
+    """A line for each epoch, and for a twentieth of a run that has few."""
+
+    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        """A line now and then, where epochs are long."""
+        every = max(1, trainer.total_steps // _LINES_PER_RUN)
+        if metrics.step % every or trainer.eval_every <= every:
+            return
+        self.note(
+            f"step {metrics.step}/{trainer.total_steps}  loss {metrics.loss:.4f}  "
+            f"{metrics.tokens_per_s:,.0f} images/s  {_time_left(trainer, metrics)} left"
+        )
+
+    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+        """A line per epoch."""
+        epochs = trainer.total_steps // max(1, trainer.eval_every)
+        self.note(
+            f"epoch {metrics.step // max(1, trainer.eval_every)}/{epochs}  held back: loss "
+            f"{metrics.loss:.4f}  right {metrics.scores['accuracy']:.2%}"
+        )
 
 
 class RichReporter(PlainReporter):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Text, tokens, images and batches."""
 
+from .arrays import ArrayDataset
 from .augment import (
     AugmentedDataset,
     CorruptSpans,
@@ -12,6 +13,8 @@ from .batch import Batch
 from .buckets import BucketLoader
 from .corpus import Corpus
 from .documents import Documents
+from .idx import digits_images, idx_images, read_idx
+from .image_parts import ImageSubset, cache_images, split_images
 from .images import (
     IMAGE_SUFFIXES,
     ArrayImages,
@@ -19,6 +22,7 @@ from .images import (
     ImageFolder,
     ImageSource,
     class_weights,
+    read_image,
 )
 from .loader import Loader
 from .packing import PackedDataset, best_fit
@@ -46,6 +50,7 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
+    "ArrayDataset",
     "ArrayImages",
     "AugmentedDataset",
     "Batch",
@@ -61,6 +66,7 @@ __all__ = [
     "ImageDataset",
     "ImageFolder",
     "ImageSource",
+    "ImageSubset",
     "ImageTransform",
     "Loader",
     "MaskTokens",
@@ -77,12 +83,18 @@ __all__ = [
     "TokenStore",
     "Tokenizer",
     "best_fit",
+    "cache_images",
     "class_weights",
+    "digits_images",
     "embedded_text",
     "encode_pairs",
+    "idx_images",
+    "read_idx",
+    "read_image",
     "read_pairs",
     "read_records",
     "read_text",
     "read_texts",
+    "split_images",
     "split_tokens",
 ]

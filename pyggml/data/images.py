@@ -27,6 +27,7 @@ __all__ = [
     "ImageFolder",
     "ImageSource",
     "class_weights",
+    "read_image",
 ]
 
 _log = logging.getLogger("pyggml.data")
@@ -180,6 +181,37 @@ def _image_files(folder: Path) -> list[Path]:
             if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
         ]
     return sorted(found)
+
+
+def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
+    """Read an image as `ImageFolder` does; needs Pillow.
+
+    Args:
+        path: its file, of any format that Pillow reads.
+        channels: 3 for colour, 1 for grey.
+
+    Shape:
+        -> (H, W, C) f32 from 0 to 1
+
+    Raises:
+        FormatError: the file is missing or cannot be read.
+        ImportError: Pillow is not there.
+
+    Example:
+        >>> read_image("pets/cat/1.jpg").shape  # doctest: +SKIP
+        (480, 640, 3)
+    """
+    pillow("read_image")
+    if channels not in (1, 3):
+        raise ValueError(f"read_image: channels must be 1 or 3; got {channels!r}")
+    file = Path(path)
+    if not file.is_file():
+        raise FormatError(f"read_image: {file}: no such file")
+    try:
+        return _read(file, channels)
+    except Exception as error:
+        cause = str(error).replace(str(file), file.name) or type(error).__name__
+        raise FormatError(f"read_image: {file}: cannot be read: {cause}") from error
 
 
 def _read(file: Path, channels: int) -> np.ndarray:

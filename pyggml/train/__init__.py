@@ -4,18 +4,21 @@
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter, Sampler
 from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .classifier import ImageClassifier
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
 from .files import read_config, save_config
 from .finder import LRFinding, find_lr
 from .folders import CheckpointError, latest_checkpoint, list_checkpoints
+from .image_config import ImageConfig
+from .image_run import ImageResults, ImageRun
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .named import make_optimizer
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
-from .plot import plot_loss
+from .plot import plot_curves, plot_loss, plot_matrix
 from .recipes import LLMRun
 from .report import system_info, write_report
 from .scaler import GradScaler
@@ -40,6 +43,10 @@ __all__ = [
     "EvalMetrics",
     "FitResult",
     "GradScaler",
+    "ImageClassifier",
+    "ImageConfig",
+    "ImageResults",
+    "ImageRun",
     "InterruptGuard",
     "LLMRun",
     "LRFinding",
@@ -74,7 +81,9 @@ __all__ = [
     "make_optimizer",
     "parse_bytes",
     "perplexity",
+    "plot_curves",
     "plot_loss",
+    "plot_matrix",
     "read_config",
     "read_metrics",
     "save_checkpoint",

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""The picture of a run's loss."""
+"""Pictures of runs: losses and other curves over steps, and matrices of numbers."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ShapeError
 from ..io import atomic_path
 from .metrics import perplexity
 from .need import need_path
 
-__all__ = ["plot_loss", "smooth"]
+__all__ = ["plot_curves", "plot_loss", "plot_matrix", "smooth"]
 
 _log = logging.getLogger("pyggml.train")
 _TRAIN, _SMOOTH, _TEXT = "#9ecae1", "#1f77b4", "#444444"
 _SETS = ("#d95f02", "#2ca02c", "#9467bd", "#8c564b")
+# Larger matrices have no room for their numbers.
+_MOST_LABELLED = 30
 
 
 def smooth(values: list[float]) -> list[float]:
@@ -53,6 +60,46 @@ def _points(lines: list[dict[str, Any]], kind: str) -> tuple[list[int], list[flo
     return [line["step"] for line in chosen], [float(line["loss"]) for line in chosen]
 
 
+def _axes(size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure that needs no screen, and its axes.
+
+    Raises:
+        ImportError: matplotlib is not there.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        cure = 'pip install "pyggml[cli]"'
+        raise ImportError(f"plot: needs the package matplotlib; {cure}") from error
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#bbbbbb")
+    axes.tick_params(colors=_TEXT)
+    return figure, axes
+
+
+def _finish(figure: Any, axes: Any, path: str | Path, title: str, x: str, y: str) -> None:
+    """Labels, and the file."""
+    axes.set_xlabel(x, color=_TEXT)
+    axes.set_ylabel(y, color=_TEXT)
+    if title:
+        axes.set_title(title, loc="left", color=_TEXT, fontsize=11)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _grid(axes: Any) -> None:
+    axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.02)
+    axes.legend(frameon=False, labelcolor=_TEXT)
+
+
 def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") -> bool:
     """Draw training and validation loss over steps into a PNG file.
 
@@ -78,18 +125,14 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
     if not steps:
         return False
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
+        figure, axes = _axes((8, 4.5))
     except ImportError:
         _log.warning(
             '%s was not drawn: matplotlib is not installed; pip install "pyggml[cli]"', path
         )
         return False
+    from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
     many = len(losses) > 50
     axes.plot(steps, losses, color=_TRAIN if many else _SMOOTH, linewidth=1.0, label="training")
     if many:
@@ -103,20 +146,113 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
         axes.plot(
             val_steps, val_losses, "o-", color=colour, linewidth=1.8, markersize=4, label=last
         )
-    axes.set_xlabel("step", color=_TEXT)
-    axes.set_ylabel("loss per token (nats)", color=_TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(visible=True, color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color("#bbbbbb")
-    axes.tick_params(colors=_TEXT)
-    axes.margins(x=0.02)
-    if title:
-        axes.set_title(title, loc="left", color=_TEXT, fontsize=11)
-    axes.legend(frameon=False, labelcolor=_TEXT)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format="png")
+    _grid(axes)
+    _finish(figure, axes, path, title, "step", "loss per token (nats)")
     return True
+
+
+def plot_curves(
+    path: str | Path,
+    curves: Mapping[str, Any],
+    *,
+    title: str = "",
+    x: str = "step",
+    y: str = "loss",
+    log: str = "",
+) -> None:
+    """Draw curves into a PNG file; needs matplotlib.
+
+    Args:
+        path: the file to create or replace.
+        curves: by name, the values over 1, 2, 3, …, or a pair of places and values.
+        title: printed above the picture.
+        x: name of the places.
+        y: name of the values.
+        log: which axes are logarithmic: "x", "y", "xy" or none.
+
+    Shape:
+        values (N,), or places (N,), values (N,)
+
+    Raises:
+        ShapeError: places and values differ in number.
+        ImportError: matplotlib is not there.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> plot_curves("loss.png", {"training": [3.0, 2.5], "held back": ([2], [2.7])})
+    """
+    drawn = {}
+    for name, given in curves.items():
+        pair = isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 1
+        values = np.asarray(given[1] if pair else given, np.float64)
+        places = np.asarray(given[0]) if pair else np.arange(1, values.size + 1)
+        if values.ndim != 1 or places.shape != values.shape:
+            raise ShapeError(
+                f"plot_curves: {name!r} must be values (N,), or places (N,) and values (N,); got"
+                f" {places.shape} and {values.shape}"
+            )
+        drawn[name] = (places, values)
+    figure, axes = _axes((8, 4.5))
+    colours = itertools.cycle((_SMOOTH, *_SETS))
+    for (name, (places, values)), colour in zip(drawn.items(), colours, strict=False):
+        axes.plot(places, values, color=colour, linewidth=1.5, label=name)
+    if "x" in log:
+        axes.set_xscale("log")
+    if "y" in log:
+        axes.set_yscale("log")
+    _grid(axes)
+    _finish(figure, axes, path, title, x, y)
+
+
+def plot_matrix(
+    path: str | Path,
+    matrix: ArrayLike,
+    names: Sequence[str],
+    *,
+    title: str = "",
+    x: str = "predicted",
+    y: str = "true",
+) -> None:
+    """Draw a matrix of counts, such as `confusion_matrix` gives, into a PNG file; needs matplotlib.
+
+    Each row is coloured by its shares; the numbers stand in the cells while there is room.
+
+    Args:
+        path: the file to create or replace.
+        matrix: counts.
+        names: of rows and columns.
+        title: printed above the picture.
+        x: what the columns are.
+        y: what the rows are.
+
+    Shape:
+        matrix (K, K)
+
+    Raises:
+        ShapeError: the matrix has not a row and a column for each name.
+        ImportError: matplotlib is not there.
+        OSError: the file cannot be written.
+
+    Example:
+        >>> plot_matrix("confusion.png", [[9, 1], [0, 10]], ["cat", "dog"])
+    """
+    counts = np.asarray(matrix)
+    if counts.shape != (len(names), len(names)):
+        raise ShapeError(
+            f"plot_matrix: the matrix must be ({len(names)}, {len(names)}) for as many names; got"
+            f" {counts.shape}"
+        )
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(12.0, 3.0 + 0.4 * len(names))
+    figure, axes = _axes((side, side))
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    if len(names) <= _MOST_LABELLED:
+        axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
+        axes.set_yticks(range(len(names)), names)
+        for row, column in np.ndindex(counts.shape):
+            colour = "white" if shares[row, column] > 0.5 else _TEXT
+            if counts[row, column]:
+                text = str(counts[row, column])
+                axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+    _finish(figure, axes, path, title, x, y)

@@ -192,6 +192,16 @@ def state_call(d: Draw) -> Call:
     def again() -> pg.Tensor:
         return pg.checkpoint(d.pick(pg.ops.relu, lambda a: a * a, None), t)
 
+    def custom() -> pg.Tensor:
+        forward = d.pick(lambda *a: a[0] * 2.0, lambda *a: (a[0], a[-1]), lambda *a: values, None)
+        backward = d.pick(
+            lambda g, y, *a: (g,) * len(a),
+            lambda g, y, *a: (g[0] * a[0], *[None] * (len(a) - 1)),
+            lambda g, y, *a: values,
+        )
+        made = pg.custom_function(forward, backward)(t, *d.pick((), (t,), (other,), (values,)))
+        return made if isinstance(made, pg.Tensor) else made[0]
+
     def profiled() -> pg.Tensor:
         with pg.profile():
             (t * 2.0).numpy()
@@ -207,6 +217,7 @@ def state_call(d: Draw) -> Call:
     steps = {
         "autocast": cast,
         "checkpoint": again,
+        "custom_function": custom,
         "recompute": lambda: pg.recompute(d.pick(t, t * 1.0, values)),
         "postpone": lambda: pg.postpone(d.pick(t, t * 1.0, values)),
         "profile": profiled,
@@ -250,8 +261,8 @@ CALLS = (operator_call, operator_call, method_call, method_call, state_call, cre
 # Names of the package itself that the calls use, and those that take nothing or are types.
 TOP = {
     *("Graph", "as_dtype", "autocast", "check_grads", "checkpoint", "compile", "detect_anomaly"),
-    *("device", "empty", "full", "ones", "ops", "postpone", "profile", "recompute", "seed"),
-    "tensor",
+    *("custom_function", "device", "empty", "full", "ones", "ops", "postpone", "profile"),
+    *("recompute", "seed", "tensor"),
     *("set_default_device", "set_threads", "value_and_grad", "zeros", "zeros_group"),
 }
 NOT_CALLED = {

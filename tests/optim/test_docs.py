@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What docs/training.md shows of losses, optimizers and schedules works, and all are named."""
+"""What docs/training.md shows works, and all losses, optimizers and schedules are named."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import losses
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
-SECTIONS = ("Losses", "Optimizers", "Schedules")
+SECTIONS = ("Losses", "Optimizers", "Schedules", "A gradient of one's own")
 
 
 def section(title):

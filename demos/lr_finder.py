@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Find the learning rate: raise it step by step, and see where the loss falls fastest.
+
+    python demos/lr_finder.py [--plot rates.png]
+
+Too low a rate wastes time, too high a one diverges. The range test (Smith 2017, arXiv:1506.01186)
+takes a few dozen steps at rates that grow from harmless to absurd, and puts the model back. Whether
+its advice is any good is then tried: at the suggested rate, at a thirtieth, and at thirty times it.
+"""
+
+import argparse
+import math
+import sys
+import time
+
+import numpy as np
+
+import pyggml as pg
+from pyggml.data import Loader, RandomWindows, Tokenizer, embedded_text
+from pyggml.models import GPT2, GPT2Config
+from pyggml.optim import SGD
+from pyggml.train import NonFiniteError, TrainStep, find_lr
+
+parser = argparse.ArgumentParser(description="Find the learning rate.")
+parser.add_argument("--plot", metavar="FILE", help="draw loss over rate as PNG")
+options = parser.parse_args()
+began = time.perf_counter()
+TRIES, STEPS, CONTEXT, BATCH = 60, 60, 32, 8
+
+texts = embedded_text()[:100]  # of the manual that comes with Python
+tokenizer = Tokenizer.chars(texts)
+ids = tokenizer.encode_documents(texts)
+config = GPT2Config(
+    vocab_size=tokenizer.vocab_size, context=CONTEXT, n_embd=64, n_layer=2, n_head=2
+)
+
+
+def make() -> tuple[GPT2, SGD, Loader]:
+    """The same model, optimizer and batches each time."""
+    pg.seed(0)
+    model = GPT2(config)
+    # Plain gradient descent with momentum: of all optimizers the touchiest about its rate.
+    optimizer = SGD(model.parameters(), lr=1.0, momentum=0.9)
+    return model, optimizer, Loader(RandomWindows(ids, CONTEXT), BATCH, seed=0)
+
+
+model, optimizer, loader = make()
+before = model.state_dict()
+found = find_lr(model, optimizer, loader, start=1e-5, end=10.0, steps=TRIES)
+after = model.state_dict()
+restored = all(np.array_equal(before[name], after[name]) for name in before)
+print("rate       loss, smoothed")
+for i in range(0, len(found.rates), 5):
+    print(f"{found.rates[i]:<9.2e}  {found.smoothed[i]:.3f}")
+print(f"ended after {len(found.rates)} of {TRIES} rates: the loss had diverged")
+print(f"suggested {found.suggested:.2e}, where it falls fastest; lowest at {found.lowest:.2e}")
+
+ends = {}
+for name, factor in (("a thirtieth", 1 / 30), ("suggested", 1.0), ("thirty times", 30.0)):
+    model, optimizer, loader = make()
+    step = TrainStep(model, optimizer)
+    losses = [math.inf]
+    try:
+        losses = [step([next(loader)], lr=factor * found.suggested).loss for _ in range(STEPS)]
+    except NonFiniteError as error:
+        print(f"{name:<13} rate {factor * found.suggested:.1e}: {error}")
+    ends[name] = float(np.mean(losses[-10:]))
+    print(
+        f"{name:<13} rate {factor * found.suggested:.1e}: loss after {STEPS} steps {ends[name]:.3f}"
+    )
+
+if options.plot:
+    from pyggml.train import plot_curves
+
+    rates = np.array(found.rates)
+    curves = {"loss": (rates, found.losses), "smoothed": (rates, found.smoothed)}
+    plot_curves(options.plot, curves, title="range test", x="learning rate", log="x")
+took = time.perf_counter() - began
+if not restored:
+    sys.exit("FAILED: the test must leave the model as it was")
+if not ends["suggested"] < min(ends["a thirtieth"], ends["thirty times"]):
+    sys.exit(f"FAILED: the suggested rate must be the best of the three; got {ends}")
+print(f"OK loss {ends['suggested']:.3f}, best of the three, in {took:.1f} s")

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""A small GPT-2, trained with a loop of one's own.
+
+    python demos/simple_gpt2_train.py [--plot loss.png]
+
+The whole of it: text to tokens, tokens to windows, a model, an optimizer, a loop. The Trainer of
+gpt2_train.py does this and much more; here every step is in sight. The text is the manual that
+every Python carries. The measure is nats per character: what guessing by the frequency of letters
+would cost, and by that of pairs of letters, is counted first, and the model must beat both.
+"""
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+import pyggml as pg
+from pyggml.data import Loader, RandomWindows, Tokenizer, embedded_text, split_tokens
+from pyggml.models import GPT2, GPT2Config, generate
+from pyggml.optim import AdamW, decay_groups
+from pyggml.optim.schedules import warmup_cosine
+from pyggml.train import TrainStep, eval_batches, evaluate
+
+parser = argparse.ArgumentParser(description="A small GPT-2 in a loop of one's own.")
+parser.add_argument("--plot", metavar="FILE", help="draw the loss as PNG")
+parser.add_argument("--quick", action="store_true", help="a small part of it, for a test")
+options = parser.parse_args()
+began = time.perf_counter()
+pg.seed(0)
+STEPS, BATCH, CONTEXT = (60, 8, 32) if options.quick else (300, 16, 64)
+
+# 1. Text to tokens: each character is one. The last part of the text is held back.
+texts = embedded_text()
+tokenizer = Tokenizer.chars(texts)
+train, held_back = split_tokens(tokenizer.encode_documents(texts), 0.1)
+held_back = held_back[:8000]
+print(f"{len(train):,} characters to train on, {tokenizer.vocab_size} different ones")
+
+
+# 2. What is known without a model: how often each character occurs, and each pair of them.
+def entropies(ids: np.ndarray, test: np.ndarray, vocab: int) -> tuple[float, float]:
+    """Nats per character of held-back text by frequencies of characters, and of pairs."""
+    pairs = np.ones((vocab, vocab))  # one each, so that none is impossible
+    np.add.at(pairs, (ids[:-1], ids[1:]), 1)
+    alone = pairs.sum(axis=0) / pairs.sum()
+    after = pairs / pairs.sum(axis=1, keepdims=True)
+    return -np.log(alone[test[1:]]).mean(), -np.log(after[test[:-1], test[1:]]).mean()
+
+
+single, pair = entropies(train, held_back, tokenizer.vocab_size)
+print(f"by characters {single:.3f} nats, by pairs {pair:.3f}; to beat")
+
+# 3. The model: GPT-2's architecture, far smaller. The head shares its weights with the embedding.
+model = GPT2(
+    GPT2Config(vocab_size=tokenizer.vocab_size, context=CONTEXT, n_embd=96, n_layer=3, n_head=3)
+)
+print(f"{model.num_parameters():,} parameters")
+
+# 4. The optimizer: matrices are pulled towards zero, biases and norms are not.
+optimizer = AdamW(decay_groups(model, weight_decay=0.1), betas=(0.9, 0.99))
+rate = warmup_cosine(3e-3, warmup_steps=STEPS // 15, total_steps=STEPS, end=3e-4)
+step = TrainStep(model, optimizer, clip=1.0)
+loader = Loader(RandomWindows(train, CONTEXT), BATCH, seed=0)
+
+# 5. The loop: each batch is (x, y), both (B, T); y is x one character further on.
+losses, measured = [], []
+for i in range(STEPS):
+    result = step([next(loader)], lr=rate(i))
+    losses.append(result.loss)
+    if (i + 1) % (STEPS // 10) == 0:
+        batches = eval_batches(held_back, CONTEXT, BATCH, max_batches=4)
+        metrics = evaluate(model, batches, step)
+        measured.append((i + 1, metrics.loss))
+        print(
+            f"step {i + 1:3}  loss {result.loss:.3f}  held back {metrics.loss:.3f}"
+            f"  gradient {result.grad_norm:.2f}"
+        )
+
+# 6. What it writes: token by token, each drawn by the probabilities after those before.
+prompt = "The "
+added = generate(model, tokenizer.encode(prompt), 120, temperature=0.7, seed=0)
+print("---\n" + prompt + tokenizer.decode(added) + "\n---")
+
+if options.plot:
+    from pyggml.train import plot_curves
+
+    curves = {"training": losses, "held back": tuple(map(list, zip(*measured, strict=True)))}
+    plot_curves(options.plot, curves, title="GPT-2 on Python's manual", y="nats per character")
+took = time.perf_counter() - began
+final = evaluate(model, eval_batches(held_back, CONTEXT, BATCH), step).loss
+bar, what = (single, "characters") if options.quick else (pair, "pairs")
+if not final < bar:
+    sys.exit(f"FAILED: held back must cost less than {bar:.3f}, as by {what}; got {final:.3f}")
+print(f"OK held back {final:.3f} < {bar:.3f} nats, by {what}, in {took:.1f} s")

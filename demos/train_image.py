@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Handwritten digits with a convolutional network; MNIST when its files are there.
+
+    pip install "pyggml[demos]"
+    python demos/train_image.py [--mnist FOLDER] [--plot confusion.png]
+
+The digits are scikit-learn's: 1797 of 8 × 8 pixels, a fifth of each kind held back. MNIST's are
+70,000 of 28 × 28, of which ten thousand are the test. `pyggml train-image` is this as a command,
+for folders of photographs as well.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import pyggml as pg
+from pyggml.data import ImageDataset, Loader, RandomCrop, digits_images, idx_images, split_images
+from pyggml.models import CNN, CNNConfig, load
+from pyggml.optim import AdamW, decay_groups
+from pyggml.optim.schedules import warmup_cosine
+from pyggml.train import TrainStep, confusion_matrix
+
+parser = argparse.ArgumentParser(description="Handwritten digits with a CNN.")
+parser.add_argument("--mnist", metavar="FOLDER", help="train-images-idx3-ubyte.gz and so on")
+parser.add_argument("--plot", metavar="FILE", help="draw the confusion matrix as PNG")
+parser.add_argument("--quick", action="store_true", help="fewer epochs, for a test")
+options = parser.parse_args()
+began = time.perf_counter()
+pg.seed(0)
+
+# 1. The images: u8 arrays, or files, read when they are needed.
+if options.mnist:
+    train, test = idx_images(options.mnist, "train"), idx_images(options.mnist, "test")
+    EPOCHS, BATCH, RIGHT, AUGMENT = 2, 64, 0.98, [RandomCrop(28, padding=2)]  # moved about
+else:
+    train, test = split_images(digits_images(), 0.2, seed=0)
+    EPOCHS, BATCH, RIGHT, AUGMENT = 15, 32, 0.97, []  # a pixel would be an eighth of the image
+if options.quick:
+    EPOCHS, RIGHT = 2, 0.80
+size = train.image(0).shape[0]
+pixels = np.stack([train.image(i) for i in range(min(len(train), 1000))])
+print(f"{len(train):,} images of {size} x {size} to learn, {len(test):,} held back")
+
+# 2. The model. It normalises images itself, so that its file says all that is needed to use it.
+config = CNNConfig(
+    channels=1,
+    size=size,
+    widths=(32, 64),  # two stages: convolution, batch norm, activation, pooling
+    hidden=128,
+    dropout=0.2,
+    classes=10,
+    labels=tuple(map(str, range(10))),
+    mean=(float(pixels.mean()),),
+    std=(float(pixels.std()),),
+)
+model = CNN(config)
+print(f"{model.num_parameters():,} parameters")
+
+# 3. Batches (B, C, H, W) and labels (B,); the augmentation is drawn anew in each epoch.
+loader = Loader(ImageDataset(train, AUGMENT), BATCH, seed=0)
+held_back = Loader(ImageDataset(test), BATCH, shuffle=False, pad_last=True)
+step = TrainStep(model, AdamW(decay_groups(model, 0.05)), clip=1.0)
+rate = warmup_cosine(3e-3, 20, EPOCHS * len(loader))
+
+
+def predict(trained: CNN) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted and true classes of the images held back; the last batch's padding is -100."""
+    forward = TrainStep(trained, None)
+    pairs = [(forward.logits(batch).argmax(axis=-1), batch[1]) for batch in held_back.once()]
+    said, true = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return said[true >= 0], true[true >= 0]
+
+
+# 4. The training.
+done = 0
+for epoch in range(EPOCHS):
+    losses = []
+    for _ in range(len(loader)):
+        losses.append(step([next(loader)], lr=rate(done)).loss)
+        done += 1
+    said, true = predict(model)
+    print(f"epoch {epoch + 1:2}  loss {np.mean(losses):.4f}  held back {np.mean(said == true):.2%}")
+
+# 5. The file is all that is needed: read back, it says the same.
+with tempfile.TemporaryDirectory() as folder:
+    model.save(Path(folder, "digits.gguf"))
+    again, _ = load(Path(folder, "digits.gguf"))
+same = bool((predict(again)[0] == said).all())
+first = pg.tensor(np.ascontiguousarray(test.image(0).transpose(2, 0, 1)[None]))
+shares = again.predict_proba(first).numpy()[0]
+print(f"from the file: a {true[0]} is a {shares.argmax()} with probability {shares.max():.2%}")
+matrix = confusion_matrix(said, true, 10)
+print("confusion, true digits down, predicted ones across:")
+print(matrix)
+
+right = float(np.mean(said == true))
+if options.plot:
+    from pyggml.train import plot_matrix
+
+    plot_matrix(options.plot, matrix, config.labels, title=f"{right:.2%} of {len(test):,} right")
+took = time.perf_counter() - began
+if not same:
+    sys.exit("FAILED: the model from the file must say what the trained one said")
+if not right > RIGHT:
+    sys.exit(f"FAILED: more than {RIGHT:.0%} of the held-back must be right; got {right:.2%}")
+print(f"OK {right:.2%} of {len(test):,} held-back images right > {RIGHT:.0%} in {took:.1f} s")

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""A trained classifier of images: a file in, a probability for each class out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import CenterCrop, Resize, read_image
+from ..errors import FormatError
+from ..io import read_gguf
+from ..models import ImageModel, load
+from ..tensor import tensor
+
+__all__ = ["ImageClassifier"]
+
+
+class ImageClassifier:
+    """Names images as they were named in training.
+
+    Args:
+        model: the classifier.
+        size: height and width of its images.
+        channels: 1 for grey, 3 for colour.
+
+    Attributes:
+        classes: names of the classes.
+
+    Raises:
+        ValueError: the model takes images of another size.
+
+    Example:
+        >>> classify = ImageClassifier.load("artifacts/image")
+        >>> classify("seven.png")
+        {'7': 0.998, '9': 0.001, ...}
+    """
+
+    def __init__(self, model: ImageModel, size: int, channels: int) -> None:
+        self.model = model
+        model.eval()
+        self.size = size
+        self.channels = channels
+        labels = model.config.labels
+        self.classes = list(labels or map(str, range(model.config.classes)))
+        try:
+            self._probabilities(np.zeros((size, size, channels), np.float32))
+        except ValueError as error:
+            raise ValueError(
+                f"ImageClassifier: size must be one that the model takes; got {size}: {error}"
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], size: int | None = None) -> ImageClassifier:
+        """Read what `pyggml train-image` wrote.
+
+        Args:
+            path: a GGUF file, or the folder of a run.
+            size: height and width to bring images to; None is that of the training.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            FormatError: the file is damaged, or holds a model of another kind.
+            ValueError: the model takes no images of this size.
+        """
+        model, _ = load(path)
+        file = Path(path, "model.gguf") if Path(path).is_dir() else Path(path)
+        if not isinstance(model, ImageModel):
+            cure = "use pyggml generate" if hasattr(model, "new_cache") else "give another file"
+            raise FormatError(
+                f"{file}: general.architecture must be that of a classifier of images, mlp, cnn or"
+                f" resnet; got {model.arch!r}: {cure}"
+            )
+        with read_gguf(file) as opened:
+            metadata = opened.metadata
+        keys = ("pyggml.image.size", "pyggml.image.channels")
+        found = [_whole(file, key, metadata.get(key, _default(model, key))) for key in keys]
+        if found[1] not in (1, 3):
+            raise FormatError(f"{file}: {keys[1]} must be 1 or 3; got {found[1]}")
+        return cls(model, size or found[0], found[1])
+
+    def __call__(self, path: str | os.PathLike[str]) -> dict[str, float]:
+        """Name an image.
+
+        Args:
+            path: its file, of any size and mode.
+
+        Returns:
+            The probability of each class, the likeliest first.
+
+        Raises:
+            FormatError: the file is missing or cannot be read.
+        """
+        rng = np.random.default_rng(0)  # neither of the two draws anything
+        image = CenterCrop(self.size)(Resize(self.size)(read_image(path, self.channels), rng), rng)
+        shares = self._probabilities(image)
+        order = np.argsort(-shares, kind="stable")
+        return {self.classes[i]: float(shares[i]) for i in order}
+
+    def _probabilities(self, image: np.ndarray) -> np.ndarray:
+        x = np.ascontiguousarray(image.transpose(2, 0, 1)[None], np.float32)
+        shares: np.ndarray = self.model.predict_proba(tensor(x, device=self.model.device)).numpy()
+        return shares[0]  # type: ignore[no-any-return]
+
+
+def _default(model: ImageModel, key: str) -> Any:
+    """What a file that was not written by train-image tells all the same."""
+    config = model.config
+    if key.endswith("channels"):
+        return getattr(config, "channels", 1)
+    sizes = getattr(config, "size", None)
+    return sizes[0] if isinstance(sizes, tuple) and len(set(sizes)) == 1 else None
+
+
+def _whole(file: Path, key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 4096:
+        raise FormatError(f"{file}: {key} must be a whole number from 1 to 4096; got {value!r}")
+    return value
