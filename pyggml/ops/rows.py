@@ -17,17 +17,18 @@ __all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows"]
 _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
 
 
-def check_row_numbers(who: str, rows: Tensor, limit: int) -> None:
+def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
     """See to it that row numbers stay below `limit`, now and whenever they are written."""
     node: Node = rows.node
     while node.buffer is None and node.ptr.op in _VIEWS:
         node = node.srcs[0]
     if node.buffer is not None:
-        node.check_rows(who, read(node), limit)
+        node.check_rows(who, read(node), limit, f"{name}, row numbers,")
         node.limit = limit if node.limit is None else min(limit, node.limit)
     elif node.limit is None or node.limit > limit:
         raise ShapeError(
-            f"{who}: row numbers must be stored, or come from argmax over at most {limit} columns"
+            f"{who}: {name}, row numbers, must be stored, or come from argmax over at most {limit}"
+            " columns"
         )
 
 
@@ -59,7 +60,7 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     need_dtype("get_rows", "ids", ids, "i32")
     if not (table.dtype.is_float or table.dtype.quantized):
         raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
-    check_row_numbers("get_rows", ids, table.shape[-2])
+    check_row_numbers("get_rows", "ids", ids, table.shape[-2])
     if table.ndim > 2:
         if ids.shape[:-1] != table.shape[:-2]:
             raise ShapeError(
@@ -115,7 +116,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
             "set_rows: needs dst (..., N, C), src (..., M, C), rows (M,) or (..., M);"
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
-    check_row_numbers("set_rows", rows, dst.shape[-2])
+    check_row_numbers("set_rows", "rows", rows, dst.shape[-2])
     target = dst if in_place else record(lib.ggml_cont, [dst], dst.shape)
     return record(lib.ggml_set_rows, [target, contiguous(src), contiguous(rows)], dst.shape)
 
@@ -144,7 +145,9 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
     need_tensor("cpy", "src", src)
     need_tensor("cpy", "dst", dst)
     if src.shape != dst.shape:
-        raise ShapeError(f"cpy: shapes must be equal; got {src.shape} and {dst.shape}")
+        raise ShapeError(
+            f"cpy: the shapes of src and dst must be equal; got {src.shape} and {dst.shape}"
+        )
     # Whole numbers may be row numbers, which are checked when `copy_` writes them.
     for name, x in (("src", src), ("dst", dst)):
         need_dtype("cpy", name, x, "f32", "f16", "bf16")
