@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .._lib import lib
+from .._lib import ffi, lib
 from ..errors import DTypeError, ShapeError, shown
 from ..storage import whole_numbers
 from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record, tensor
 
 __all__ = [
+    "apart",
     "as_tensor",
     "axis_of",
     "broadcast",
@@ -30,6 +31,7 @@ __all__ = [
     "need_tensor",
     "need_whole",
     "need_wholes",
+    "overlap",
 ]
 
 
@@ -193,4 +195,27 @@ def contiguous(x: Tensor) -> Tensor:
         # A permuted axis of extent one keeps a stride that does not matter, but that ggml's row
         # loops use: a reshape to the same shape sets it right, without a copy.
         return record(lib.ggml_reshape_4d, [x, *ne_of(x.shape)], x.shape)
+    return record(lib.ggml_cont, [x], x.shape)
+
+
+def _span(x: Tensor) -> tuple[int | None, int, int]:
+    """The tensor whose memory `x` names, None for stored ones; and first and last byte there."""
+    root = x.ptr.view_src if x.ptr.view_src != ffi.NULL else x.ptr
+    start, size = int(x.ptr.view_offs), int(lib.ggml_nbytes(x.ptr))
+    if root.buffer == ffi.NULL:  # no memory before a graph is planned
+        return int(ffi.cast("uintptr_t", root)), start, start + size
+    start += int(ffi.cast("uintptr_t", root.data))
+    return None, start, start + size
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors may share memory: views of one, or one tensor twice."""
+    (root_a, start_a, end_a), (root_b, start_b, end_b) = _span(a), _span(b)
+    return root_a == root_b and start_a < end_b and start_b < end_a
+
+
+def apart(x: Tensor, *written: Tensor) -> Tensor:
+    """`x`, or an ordered copy where writing to `written` in place would change it meanwhile."""
+    if not any(overlap(x, w) for w in written):
+        return x
     return record(lib.ggml_cont, [x], x.shape)

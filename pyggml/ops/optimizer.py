@@ -10,7 +10,7 @@ from .._lib import lib
 from ..errors import ShapeError
 from ..recording import is_input
 from ..tensor import Tensor, record
-from ._check import contiguous, need_float
+from ._check import apart, contiguous, need_float, overlap
 
 __all__ = ["opt_step_adamw", "opt_step_sgd"]
 
@@ -33,6 +33,19 @@ def _step(who: str, fn: Callable[..., Any], n_hyper: int, **tensors: Tensor) -> 
             raise ShapeError(
                 f"{who}: {name} must have param's shape {param.shape}; got {name}.shape={x.shape}"
             )
+    written = [(name, x) for name, x in tensors.items() if name not in ("grad", "hyper")]
+    for i, (name, x) in enumerate(written):
+        if not lib.ggml_is_contiguous(x.ptr):
+            raise ValueError(
+                f"{who}: {name} is written, and must have its elements in order; got a view that"
+                " skips or reorders them: give the stored tensor"
+            )
+        for other, y in written[:i]:
+            if overlap(x, y):
+                raise ValueError(
+                    f"{who}: {other} and {name} are both written, and must not share memory;"
+                    f" got one tensor, or views of one: store another with pg.zeros({param.shape})"
+                )
     if hyper.shape not in ((n_hyper,), (n_hyper + 1,)):
         raise ShapeError(
             f"{who}: hyper must be ({n_hyper},), or ({n_hyper + 1},) with a factor on grad; "
@@ -41,8 +54,10 @@ def _step(who: str, fn: Callable[..., Any], n_hyper: int, **tensors: Tensor) -> 
     flags = param.ptr.flags
     param.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM  # ggml asserts it
     try:
-        operands = [param, *map(contiguous, (grad, *moments, hyper))]
-        return record(fn, operands, param.shape, False)
+        kept = [x for _, x in written]
+        grad, hyper = (apart(contiguous(x), *kept) for x in (grad, hyper))
+        moments = [contiguous(x) for x in moments]
+        return record(fn, [param, grad, *moments, hyper], param.shape, False)
     finally:
         param.ptr.flags = flags
 
@@ -65,7 +80,7 @@ def opt_step_adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, hyper: Ten
 
     Raises:
         ShapeError: a shape differs.
-        ValueError: param is not stored.
+        ValueError: param is not stored, param, m and v share memory, or m or v is out of order.
 
     Source: ggml_opt_step_adamw; Loshchilov and Hutter 2017, arXiv:1711.05101.
     """

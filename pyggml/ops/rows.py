@@ -9,7 +9,7 @@ from ..node import Node
 from ..recording import is_input
 from ..storage import read
 from ..tensor import Tensor, record
-from ._check import contiguous, need_dtype, need_ndim, need_tensor
+from ._check import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
 __all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows"]
@@ -83,7 +83,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
 
     Args:
         dst: f32; stored, also f16 or bf16.
-        src: f32 rows to write.
+        src: f32 rows to write; rows of dst are read before any is written.
         rows: where to write each, i32 or i64; no two equal.
 
     Shape:
@@ -117,15 +117,17 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
     check_row_numbers("set_rows", "rows", rows, dst.shape[-2])
+    # Rows of dst itself, as they were before any was written.
+    src = apart(contiguous(src), dst) if in_place else contiguous(src)
     target = dst if in_place else record(lib.ggml_cont, [dst], dst.shape)
-    return record(lib.ggml_set_rows, [target, contiguous(src), contiguous(rows)], dst.shape)
+    return record(lib.ggml_set_rows, [target, src, contiguous(rows)], dst.shape)
 
 
 def cpy(src: Tensor, dst: Tensor) -> Tensor:
     """Copy into a stored tensor or a view of one, in place, when the graph runs.
 
     Args:
-        src: what to write.
+        src: what to write; where it shares memory with dst, all is read before any is written.
         dst: stored tensor or view of one.
 
     Shape:
@@ -163,4 +165,4 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
             "cpy: dst must not be an input of the function that is being recorded, which would be"
             f" overwritten; got shape {dst.shape}: use set_rows, or return src"
         )
-    return record(lib.ggml_cpy, [src, dst], dst.shape, False)
+    return record(lib.ggml_cpy, [apart(src, dst), dst], dst.shape, False)
