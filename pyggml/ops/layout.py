@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from .._lib import lib
 from ..errors import ShapeError, shown
 from ..storage import check_size, whole_numbers
-from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
+from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record, tensor
 from ._check import (
     contiguous,
     need_choice,
@@ -21,6 +22,8 @@ from ._check import (
     need_whole,
     need_wholes,
 )
+from .rows import get_rows
+from .shape import reshape, transpose
 
 __all__ = ["cumsum", "diag", "interpolate", "pad", "pad_reflect", "roll", "tri", "upscale"]
 
@@ -106,7 +109,12 @@ def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
         ShapeError: x is a scalar, or a width is not below C.
         ValueError: a width is negative or no whole number.
 
-    Source: ggml_pad_reflect_1d.
+    Source: ggml_get_rows, whose gradient adds up what one element was copied to;
+        numpy.pad(mode="reflect").
+
+    Example:
+        >>> pad_reflect(tensor([1.0, 2.0, 3.0]), 2, 1).tolist()
+        [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]
     """
     need_float("pad_reflect", "x", x)
     need_ndim("pad_reflect", "x", x, 1, 2, 3, 4)
@@ -118,8 +126,14 @@ def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
             f"pad_reflect: before and after must be below the last axis of x, {n}; got"
             f" before={before}, after={after}"
         )
-    shape = (*x.shape[:-1], n + before + after)
-    return record(lib.ggml_pad_reflect_1d, [contiguous(x), before, after], shape)
+    if not before and not after:
+        return x
+    lead, length = x.shape[:-1], before + n + after
+    # The columns as rows of a table: ggml gathers rows, and its own reflection has no gradient.
+    rows = math.prod(lead)
+    places = np.pad(np.arange(n, dtype=np.int32), (before, after), "reflect")
+    columns = get_rows(transpose(reshape(x, (rows, n))), tensor(places, "i32", x.device))
+    return reshape(transpose(columns), (*lead, length))
 
 
 def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
