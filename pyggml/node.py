@@ -120,12 +120,11 @@ class Node:
         """Where the caller recorded it, for messages."""
         return f"{self.origin[0]}:{self.origin[1]}"
 
-    def check_rows(self, who: str, rows: np.ndarray, limit: int) -> None:
+    def check_rows(self, who: str, rows: np.ndarray, limit: int, name: str = "row numbers") -> None:
         """Refuse row numbers that are not in a table of `limit` rows."""
         if rows.size and (rows.min() < 0 or rows.max() >= limit):
             raise ShapeError(
-                f"{who}: row numbers must be from 0 to {limit - 1};"
-                f" got {rows.min()} to {rows.max()}"
+                f"{who}: {name} must be from 0 to {limit - 1}; got {rows.min()} to {rows.max()}"
             )
 
 

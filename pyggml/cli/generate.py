@@ -131,15 +131,12 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
         except ValueError as error:
             raise ConfigError(f"--threads: {error}") from error
     language_model, tokenizer = load(path)
-    if isinstance(language_model, ImageModel):
-        raise FormatError(
-            f"{path}: the file must hold a language model; got {language_model.arch!r}, which names"
-            " images: use pyggml infer"
-        )
     if not isinstance(language_model, LanguageModel):
+        images = isinstance(language_model, ImageModel)
+        cure = "names images: use pyggml infer" if images else "does not: choose another file"
         raise FormatError(
             f"{path}: general.architecture must be that of a model that continues text; got "
-            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}: choose another file"
+            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}, which {cure}"
         )
     if tokenizer is None:
         raise FormatError(

@@ -13,6 +13,7 @@ import pytest
 
 from pyggml import data
 from pyggml.data import (
+    ArrayDataset,
     ArrayImages,
     AugmentedDataset,
     BucketLoader,
@@ -25,6 +26,7 @@ from pyggml.data import (
     HorizontalFlip,
     ImageDataset,
     ImageFolder,
+    ImageSubset,
     Loader,
     MaskTokens,
     Normalize,
@@ -84,6 +86,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ArrayImages": (ArrayImages, {"images": np.zeros((4, 8, 8), np.uint8), "labels": [0, 1, 0, 1], "classes": ["a", "b"]}),
     "class_weights": (class_weights, {"labels": [0, 1], "classes": 2}),
     "ImageDataset": (ImageDataset, {"source": IMAGES, "transforms": [CenterCrop(4)], "mixup": 0.1, "weights": [1, 1, 1, 1]}),
+    "ArrayDataset": (ArrayDataset, {"x": np.ones((3, 2)), "y": [0, 1, 2]}),
+    "ImageSubset": (ImageSubset, {"source": IMAGES, "items": [0, 2]}),
     "ImageFolder": (ImageFolder, {"path": "nowhere", "channels": 3, "check": "header"}),
     "Corpus": (Corpus, {"paths": "nowhere", "field": "text", "separator": "|"}),
     "Corpus.of": (Corpus.of, {"texts": ["one"]}),

@@ -12,6 +12,7 @@ import pytest
 import pyggml as pg
 from pyggml import train
 from pyggml.data import Loader, TokenDataset
+from pyggml.models import CNN, CNNConfig
 from pyggml.optim import SGD
 from pyggml.train import (
     ArtifactDir,
@@ -51,6 +52,8 @@ from pyggml.train import (
 
 from .test_step import batch
 from .tiny import VOCAB, make_model, make_trainer, tokens
+
+IMAGES = CNN(CNNConfig())
 
 
 class World:
@@ -294,9 +297,43 @@ CASES = {
     ],
 }
 
+CASES |= {
+    "ImageConfig": [
+        (lambda w: train.ImageConfig("digits", lr="0.1"), ConfigError, "--lr must be a number"),
+        (lambda w: train.ImageConfig(3), ConfigError, "--data must be digits or a folder; got 3"),
+        (lambda w: train.ImageConfig("digits", epochs=1.5), ConfigError, "--epochs must be"),
+        (lambda w: train.ImageConfig("digits", model="vit"), ConfigError, "--model must be one"),
+    ],
+    "ImageRun": [
+        (lambda w: train.ImageRun("x", None), TypeError, "config must be an ImageConfig; got str"),
+        (
+            lambda w: train.ImageRun(train.ImageConfig("digits"), None),
+            TypeError,
+            "artifact must be an ImageArtifact; got NoneType",
+        ),
+    ],
+    "ImageClassifier": [
+        (lambda w: train.ImageClassifier("m", 8, 1), TypeError, "model must be an ImageModel"),
+        (lambda w: train.ImageClassifier(IMAGES, "8", 1), TypeError, "size must be a whole"),
+        (lambda w: train.ImageClassifier(IMAGES, 8, 0), ValueError, "channels must be at least 1"),
+    ],
+    "plot_curves": [
+        (lambda w: train.plot_curves(3, {"a": [1]}), TypeError, "plot_curves: path must be"),
+        (lambda w: train.plot_curves("x.png", 3), TypeError, "curves must be values by name"),
+        (lambda w: train.plot_curves("x.png", {}), TypeError, "one at least; got {}"),
+        (lambda w: train.plot_curves("x.png", {"a": ["b"]}), TypeError, "'a' must be numbers"),
+        (lambda w: train.plot_curves("x.png", {"a": [1]}, log="q"), ValueError, "log must be x"),
+    ],
+    "plot_matrix": [
+        (lambda w: train.plot_matrix(3, [[1]], ["a"]), TypeError, "plot_matrix: path must be"),
+        (lambda w: train.plot_matrix("x.png", [[1, 2]], ["a"]), ValueError, "must be (1, 1)"),
+    ],
+}
+
 # What only holds values, is raised, or needs a package that may be missing.
 WITHOUT = {
     "Callback", "Checkpoint", "CheckpointError", "ConfigError", "EvalMetrics", "FitResult",
+    "ImageResults",
     "LRFinding", "MemoryPlan", "MetricsError", "NonFiniteError", "OutOfMemoryError", "StepMetrics",
     "StepResult", "TensorBoardWriter", "TrainState", "TrainingError", "TrainingInterrupted",
     "WandbWriter", "system_info", "token_bytes",
