@@ -90,9 +90,9 @@ with tempfile.TemporaryDirectory() as folder:
     model.save(Path(folder, "digits.gguf"))
     again, _ = load(Path(folder, "digits.gguf"))
 same = bool((predict(again)[0] == said).all())
-first = pg.tensor(np.ascontiguousarray(test.image(0).transpose(2, 0, 1)[None]))
-shares = again.predict_proba(first).numpy()[0]
-print(f"from the file: a {true[0]} is a {shares.argmax()} with probability {shares.max():.2%}")
+one = pg.tensor(np.ascontiguousarray(test.image(1).transpose(2, 0, 1)[None]))  # (1, C, H, W)
+shares = again.predict_proba(one).numpy()[0]
+print(f"from the file: a {true[1]} is a {shares.argmax()} with probability {shares.max():.2%}")
 matrix = confusion_matrix(said, true, 10)
 print("confusion, true digits down, predicted ones across:")
 print(matrix)
