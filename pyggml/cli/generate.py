@@ -133,10 +133,10 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
     language_model, tokenizer = load(path)
     if not isinstance(language_model, LanguageModel):
         images = isinstance(language_model, ImageModel)
-        cure = "names images: use pyggml infer" if images else "does not: choose another file"
+        what = "names images: use pyggml infer, or" if images else "does not:"
         raise FormatError(
             f"{path}: general.architecture must be that of a model that continues text; got "
-            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}, which {cure}"
+            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}, which {what} choose another file"
         )
     if tokenizer is None:
         raise FormatError(
