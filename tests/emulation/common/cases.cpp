@@ -83,7 +83,8 @@ void norms(table & t) {
         ggml_tensor * g = b.real({ 3, 70000, 1, 1 });
         return ggml_norm_back(b.ctx, g, b.real({ 3, 70000, 1, 1 }), 1e-2f);
     }).slow = true;
-    back_cases(t, "L2_NORM_BACK", "", -2.0f, 2.0f, row_shapes, any_strides, [](ggml_context * c, ggml_tensor * g, ggml_tensor * x) {
+    // no rows of one element: their gradient is 0, and all else is rounding
+    back_cases(t, "L2_NORM_BACK", "", -2.0f, 2.0f, { { 37, 5, 3, 2 }, { 1024, 3, 1, 1 }, { 1500, 2, 1, 2 }, { 4097, 1, 1, 1 } }, any_strides, [](ggml_context * c, ggml_tensor * g, ggml_tensor * x) {
         return ggml_l2_norm_back(c, g, x, 1e-6f);
     });
     back_cases(t, "L2_NORM_BACK", "small-", -2.0f, 2.0f, { { 64, 4, 1, 1 } }, {}, [](ggml_context * c, ggml_tensor * g, ggml_tensor * x) {
@@ -272,11 +273,6 @@ void rows(table & t) {
     get_rows_back("one-token",  8,  100,  1,   { 99 }, 0, 0);
     get_rows_back("many-tokens", 4, 1000, 9000, {}, 0, 1000);
     get_rows_back("vocabulary", 3, 70000, 50,  {}, 65000, 70000).slow = true;
-
-    t.add("REPEAT_BACK", "broadcast", [](builder & b) {
-        ggml_tensor * a = b.real({ 37, 10, 6, 4 });
-        return ggml_repeat_back(b.ctx, a, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 37, 5, 3, 2));
-    });
 }
 
 void products(table & t) {

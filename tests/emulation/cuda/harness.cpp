@@ -5,6 +5,7 @@
 
 #include <ggml-cuda.h>
 
+#include <cstdlib>
 #include <vector>
 
 namespace {
@@ -48,6 +49,7 @@ struct cuda_device : emu::device {
 } // namespace
 
 int main(int argc, char ** argv) {
+    setenv("PYGGML_EMULATED_CC", "80", 0); // products in bf16 go to cuBLAS
     cuda_device dev;
     return emu::run_cases(dev, argc, argv);
 }

@@ -264,6 +264,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)                       { delete (char
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)            { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t)                     { return cudaSuccess; }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, int)              { return cudaErrorNotSupported; }
+cudaError_t cudaLaunchCooperativeKernel(const void *, dim3, dim3, void **, size_t, cudaStream_t) { return cudaErrorNotSupported; }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, void (* f)(void *), void * data) { f(data); return cudaSuccess; }
 
 // ---- f16
@@ -413,6 +414,27 @@ cublasStatus_t cublasSgemmBatched(cublasHandle_t h, cublasOperation_t ta, cublas
         const float * beta, float * const * c, int ldc, int batch) {
     return cublasGemmBatchedEx(h, ta, tb, m, n, k, alpha, (const void * const *) a, CUDA_R_32F, lda, (const void * const *) b, CUDA_R_32F, ldb,
         beta, (void * const *) c, CUDA_R_32F, ldc, batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
+// X*A = alpha*B with A upper triangular, as solve_tri asks for
+cublasStatus_t cublasStrsmBatched(cublasHandle_t, cublasSideMode_t side, cublasFillMode_t fill, cublasOperation_t ta, cublasDiagType_t diag,
+        int m, int n, const float * alpha, const float * const * a, int lda, float * const * b, int ldb, int batch) {
+    if (side != CUBLAS_SIDE_RIGHT || fill != CUBLAS_FILL_MODE_UPPER || ta != CUBLAS_OP_N || diag != CUBLAS_DIAG_NON_UNIT) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    emu::count_launch();
+    for (int k = 0; k < batch; ++k) {
+        for (int i = 0; i < m; ++i) {
+            for (int j = 0; j < n; ++j) {
+                double v = (double) *alpha*b[k][i + (int64_t) j*ldb];
+                for (int l = 0; l < j; ++l) {
+                    v -= (double) b[k][i + (int64_t) l*ldb]*a[k][l + (int64_t) j*lda];
+                }
+                b[k][i + (int64_t) j*ldb] = (float) (v/a[k][j + (int64_t) j*lda]);
+            }
+        }
+    }
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 // ---- kernels that are not part of this build

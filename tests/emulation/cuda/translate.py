@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rewrites CUDA's own syntax in a .cu or .cuh file into C++ that include/cuda_runtime.h understands.
+"""Rewrites CUDA's own syntax in a .cu or .cuh file for include/cuda_runtime.h.
 
     kernel<T><<<grid, block, shared, stream>>>(args);   a call of emu::launch with a lambda
     __shared__ float s[32];                             a reference into the block's shared memory
@@ -84,10 +84,9 @@ def _shared(text: str, name: str) -> str:
         for declarator in match[2].split(","):
             var, dims = re.fullmatch(r"\s*(\w+)\s*((?:\[[^\]]*\]\s*)*)", declarator, re.S).groups()
             key += 1
-            out.append(
-                f"typedef {kind} emu_shared_{var} {dims}; emu_shared_{var} & {var} = *(emu_shared_{var} *) "
-                f'::emu::static_shared({key % (1 << 31)}, sizeof(emu_shared_{var}), alignof({kind}), "{var}");'
-            )
+            alias = f"emu_shared_{var}"
+            place = f'::emu::static_shared({key}, sizeof({alias}), alignof({kind}), "{var}")'
+            out.append(f"typedef {kind} {alias} {dims}; {alias} & {var} = *({alias} *) {place};")
         return " ".join(out)
 
     key <<= 12

@@ -135,6 +135,7 @@ cudaError_t  cudaEventRecord(cudaEvent_t e, cudaStream_t s = nullptr);
 cudaError_t  cudaEventSynchronize(cudaEvent_t e);
 cudaError_t  cudaLaunchHostFunc(cudaStream_t s, void (* f)(void *), void * data);
 cudaError_t  cudaStreamBeginCapture(cudaStream_t s, int mode);
+cudaError_t  cudaLaunchCooperativeKernel(const void * f, dim3 grid, dim3 block, void ** args, size_t shared, cudaStream_t s);
 cudaError_t  emu_shared_limit(size_t n);
 cudaError_t  emu_func_attributes(cudaFuncAttributes * a);
 
@@ -205,6 +206,16 @@ int vote(const char * what, unsigned mask, int p, F f) {
 
 static inline void __syncthreads() { emu::block_barrier("__syncthreads"); }
 static inline void __syncwarp(unsigned mask = 0xffffffff) { char c = 0; char all[32]; emu::warp_exchange("__syncwarp", mask, &c, all, 1); }
+static inline int __syncthreads_or(int p) {
+    static int any; // one block runs at a time
+    any |= p != 0;
+    emu::block_barrier("__syncthreads_or");
+    const int r = any;
+    emu::block_barrier("__syncthreads_or");
+    any = 0;
+    emu::block_barrier("__syncthreads_or");
+    return r;
+}
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __threadfence_system() {}
@@ -239,6 +250,7 @@ template <typename T> static inline void __stcs(T * p, T v) { *p = v; }
 #define __logf(x) logf(x) // glibc has a function of this name
 #define __powf(x, y) powf(x, y)
 static inline float    __fdividef(float x, float y)    { return x/y; }
+static inline float    __fdiv_rn(float x, float y)     { return x/y; }
 static inline float    __frcp_rn(float x)              { return 1.0f/x; }
 static inline float    __fsqrt_rn(float x)             { return sqrtf(x); }
 static inline float    __frsqrt_rn(float x)            { return 1.0f/sqrtf(x); }
