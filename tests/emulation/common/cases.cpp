@@ -255,6 +255,42 @@ void optimizers(table & t) {
             });
         }
     }
+    t.add("OPT_STEP_SGD", "rows", [](builder & b) {
+        ggml_tensor * w = b.real({ 37, 3, 1, 1 }, -1.0f, 1.0f, layout::rows);
+        ggml_set_param(w);
+        ggml_tensor * g = b.real({ 37, 3, 1, 1 });
+        return ggml_opt_step_sgd(b.ctx, w, g, b.values(GGML_TYPE_F32, { 2, 1, 1, 1 }, { 1e-2f, 0.1f }));
+    }).supported = false;
+}
+
+void parts(table & t) {
+    for (layout l : { layout::contiguous, layout::rows, layout::permuted, layout::transposed }) {
+        for (bool inplace : { false, true }) {
+            t.add("ACC", std::string(name_of(l)) + (inplace ? "-inplace" : ""), [=](builder & b) {
+                ggml_tensor * x = b.real({ 50, 9, 4, 3 });
+                ggml_tensor * y = b.real({ 17, 5, 3, 2 }, -1.0f, 1.0f, l);
+                return (inplace ? ggml_acc_inplace : ggml_acc)(b.ctx, x, y, x->nb[1], x->nb[2], x->nb[3], 3*x->nb[0] + 2*x->nb[1] + x->nb[3]);
+            });
+        }
+    }
+    t.add("ACC", "whole", [](builder & b) {
+        ggml_tensor * x = b.real({ 37, 5, 3, 2 });
+        ggml_tensor * y = b.real({ 37, 5, 3, 2 }, -1.0f, 1.0f, layout::permuted);
+        return ggml_acc(b.ctx, x, y, x->nb[1], x->nb[2], x->nb[3], 0);
+    });
+
+    struct repeat { const char * name; shape from; shape to; };
+    for (repeat r : { repeat { "broadcast", { 37, 10, 6, 4 }, { 37, 5, 3, 2 } }, repeat { "bias", { 37, 100, 5, 1 }, { 37, 1, 1, 1 } },
+                      repeat { "scalar", { 37, 10, 3, 2 }, { 1, 1, 1, 1 } }, repeat { "rows", { 300, 7, 3, 1 }, { 1, 7, 3, 1 } },
+                      repeat { "tiled", { 74, 10, 3, 2 }, { 37, 5, 3, 2 } }, repeat { "same", { 37, 5, 3, 2 }, { 37, 5, 3, 2 } },
+                      repeat { "long-bias", { 5, 3000, 1, 1 }, { 5, 1, 1, 1 } }, repeat { "channels", { 12, 11, 7, 3 }, { 1, 1, 7, 1 } } }) {
+        t.add("REPEAT_BACK", r.name, [=](builder & b) {
+            return ggml_repeat_back(b.ctx, b.real(r.from), ggml_new_tensor(b.ctx, GGML_TYPE_F32, 4, r.to.data()));
+        });
+        t.add("REPEAT_BACK", std::string(r.name) + "-permuted", [=](builder & b) {
+            return ggml_repeat_back(b.ctx, b.real(r.from, -1.0f, 1.0f, layout::permuted), ggml_new_tensor(b.ctx, GGML_TYPE_F32, 4, r.to.data()));
+        });
+    }
 }
 
 void rows(table & t) {
@@ -479,6 +515,7 @@ std::vector<op_case> op_cases() {
     losses(t);
     elementwise(t);
     optimizers(t);
+    parts(t);
     rows(t);
     products(t);
     pictures(t);
