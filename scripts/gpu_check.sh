@@ -70,7 +70,7 @@ build() {
     "$gpu/venv/bin/python" -m pip install -q --no-index --find-links "$gpu/wheels" scikit-build-core cffi numpy setuptools || return 1
     local arch cmake
     arch=$(architecture) || return 1
-    cmake=(-Ccmake.define.GGML_CUDA=ON "-Ccmake.define.CMAKE_CUDA_ARCHITECTURES=$arch" -Ccmake.define.GGML_CUDA_FA_ALL_QUANTS=OFF
+    cmake=(-Ccmake.define.GGML_CUDA=ON "-Ccmake.define.CMAKE_CUDA_ARCHITECTURES=$arch" -Ccmake.define.GGML_CUDA_FA_QUANTS=f16-f16
         -Ccmake.define.PYGGML_BUILD_GGML_TESTS=ON)
     CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$gpu/venv/bin/python" -m pip install -q --no-index --no-build-isolation --no-deps \
         "-Cbuild-dir=$gpu/cmake" "${cmake[@]}" -e . || return 1

@@ -61,7 +61,6 @@ TRAINING = (
     "binbcast",
     "concat",
     "cpy",
-    "fattn",
     "fill",
     "mean",
     "mmvf",
