@@ -62,6 +62,7 @@ TRAINING = (
     "concat",
     "cpy",
     "fill",
+    "getrows",
     "mean",
     "mmvf",
     "norm",
@@ -195,9 +196,14 @@ class Builder:
             stubs = self.cache / f"missing-{out.stem}.cpp"
             lines = ['extern "C" [[noreturn]] void emu_missing(const char * symbol);\n']
             for i, symbol in enumerate(missing):
+                # whether a kernel should be used: one that is not here should not
+                asked = re.search(r"should_use|use_fwht", symbol)
+                kind, body = (
+                    ("bool", "return false;") if asked else ("void", f'emu_missing("{symbol}");')
+                )
                 lines.append(
-                    f'extern "C" void missing_{i}() __asm__("{symbol}");\n'
-                    f'extern "C" void missing_{i}() {{ emu_missing("{symbol}"); }}\n'
+                    f'extern "C" {kind} missing_{i}() __asm__("{symbol}");\n'
+                    f'extern "C" {kind} missing_{i}() {{ {body} }}\n'
                 )
             stubs.write_text("".join(lines))
             done = _run([*link, str(self._object(stubs, ()))])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -190,6 +191,23 @@ def test_translation_keeps_lines() -> None:
     assert out.count("\n") == text.count("\n")
     assert "float (&" not in out
     assert "typedef float emu_shared_a [2][3]" in out
+
+
+# Of plain attention; a permuted gradient of a rotation is what ggml's own kernel refuses.
+FALLBACKS = {"gpt2": [], "llama": ["ROPE_BACK"]}
+
+
+@pytest.mark.slow
+def test_models_train_on_the_emulated_device(builder: Builder) -> None:
+    """Whole steps through ggml's scheduler: the CPU's losses, and no fallback that is not known."""
+    command = [sys.executable, "-m", "tests.emulation.train_cuda", builder.backend()]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for model, found in json.loads(done.stdout.splitlines()[-1]).items():
+        assert found["cuda:0"] == pytest.approx(found["cpu"], rel=1e-5), model
+        assert found["fallbacks"] == FALLBACKS[model]
 
 
 @pytest.mark.slow
