@@ -136,7 +136,8 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
         what = "names images: use pyggml infer, or" if images else "does not:"
         raise FormatError(
             f"{path}: general.architecture must be that of a model that continues text; got "
-            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}, which {what} choose another file"
+            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}, which {what} choose"
+            " another file"
         )
     if tokenizer is None:
         raise FormatError(
