@@ -22,6 +22,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pyggml import _ggml
+
 from .cuda.translate import translate
 
 HERE = Path(__file__).resolve().parent
@@ -119,12 +121,12 @@ class Builder:
     Args:
         tree: a patched ggml source tree.
         cache: where sources, objects and programs are kept.
-        libs: the folder of the built CPU backend; None takes pyggml/lib.
+        libs: the folder of the built CPU backend; None takes that of the installed package.
     """
 
     def __init__(self, tree: Path, cache: Path, libs: Path | None = None) -> None:
         self.tree, self.cache = tree, cache
-        self.libs = libs or REPOSITORY / "pyggml" / "lib"
+        self.libs = libs or Path(_ggml.__file__).parent / "lib"
         self.cxx = compiler() or "g++"
         self.src = cache / "src"
         (cache / "obj").mkdir(parents=True, exist_ok=True)

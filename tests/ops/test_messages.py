@@ -106,6 +106,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "solve_tri": {"a": t(4, 4), "b": t(4, 2)},
     "swiglu_oai": {"gate": t(4, 6), "up": t(4, 6), "alpha": 1.7, "limit": 7.0},
     "transpose": {"x": t(4, 6), "a": 0, "b": 1},
+    "top_k": {"x": t(2, 6), "k": 1},
     "tri": {"x": t(4, 4), "part": "lower"},
     "upscale": {"x": t(4, 6), "factor": 2, "mode": "nearest"},
     "win_part": {"x": t(4, 4, 2), "w": 2},

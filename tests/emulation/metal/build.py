@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyggml import _ggml
+
 __all__ = ["KERNEL_FILES", "build", "ggml_tree"]
 
 HERE = Path(__file__).resolve().parent
@@ -354,7 +356,7 @@ def build(
         objects.append(
             b.compile(b.generate(f"kernel_{name}.cpp", wrapper_source(path)), KERNEL_FLAGS)
         )
-    libs = library_dir or ROOT / "pyggml" / "lib"
+    libs = library_dir or Path(_ggml.__file__).parent / "lib"
     key = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
     target = folder / f"libggml-metal-emulated-{key}.so"
     if not target.exists():
