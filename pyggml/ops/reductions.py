@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .._lib import lib
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 from ..tensor import Tensor, record
 from ._check import axis_of, contiguous, need_flag, need_float, need_ndim
 from .elementwise import scale
@@ -131,9 +133,11 @@ def top_k(x: Tensor, k: int) -> Tensor:
     """
     need_float("top_k", "x", x)
     need_ndim("top_k", "x", x, 1, 2, 3, 4)
-    whole = isinstance(k, int) and not isinstance(k, bool)
+    whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
     if not whole or not 1 <= k <= x.shape[-1]:
-        raise ShapeError(f"top_k: k must be from 1 to {x.shape[-1]}, the last extent; got {k!r}")
+        raise ShapeError(
+            f"top_k: k must be from 1 to {x.shape[-1]}, the last extent; got {shown(k)}"
+        )
     order = record(lib.ggml_argsort, [contiguous(x), lib.GGML_SORT_ORDER_DESC], x.shape, False)
     order.node.limit = x.shape[-1]
     return getitem(order, (..., slice(0, k)))
