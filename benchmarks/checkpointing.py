@@ -13,8 +13,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pyggml.train import StepMetrics
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
@@ -30,9 +34,29 @@ def _kib(name: str) -> int:
 def measure(args: argparse.Namespace) -> dict[str, float]:
     """One choice, in a process of its own."""
     import pyggml as pg
+    from pyggml.data import Loader, TokenDataset
     from pyggml.models import GPT2, GPT2Config
     from pyggml.optim import AdamW, decay_groups
-    from pyggml.train import TrainStep
+    from pyggml.train import Callback, TrainConfig, Trainer
+
+    class Note(Callback):
+        """The seconds, those of the CPU, and the loss of each step."""
+
+        def __init__(self) -> None:
+            self.times: list[float] = []
+            self.cpu: list[float] = []
+            self._used = 0.0
+            self.losses: list[float] = []
+
+        def start(self) -> None:
+            self._used = time.process_time()
+
+        def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+            self.times.append(metrics.elapsed_s - sum(self.times))
+            used = time.process_time()
+            self.cpu.append(used - self._used)
+            self._used = used
+            self.losses.append(metrics.loss)
 
     if args.threads:
         pg.set_threads(args.threads)
@@ -42,29 +66,35 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
             args.vocab, context=args.seq, n_layer=args.layers, n_head=args.heads, n_embd=args.embd
         )
     )
-    model.checkpointing = args.every[0]
-    optimizer = AdamW(decay_groups(model, 0.1), lr=1e-4)
-    step = TrainStep(model, optimizer, clip=1.0)
-    activations = step.record((args.batch, args.seq)).memory_bytes
-    weights = sum(p.nbytes for p in model.parameters())
     rng = np.random.default_rng(0)
-    ids = rng.integers(0, args.vocab, (args.batch, args.seq + 1)).astype(np.int32)
+    ids = rng.integers(0, args.vocab, args.batch * args.seq + 1).astype(np.int32)
+    note, config = (
+        Note(),
+        TrainConfig(
+            steps=args.steps, batch_size=args.batch, clip=1.0, checkpointing=args.every[0] or "none"
+        ),
+    )
+    trainer = Trainer(
+        model,
+        AdamW(decay_groups(model, 0.1), lr=1e-4),
+        Loader(TokenDataset(ids, args.seq), args.batch),
+        config=config,
+        callbacks=[note],
+    )
+    plan = trainer.plan()
+    note.start()
     _CLEAR.write_text("5")  # the peak counts from here: making the weights had one of its own
-    times, losses = [], []
-    for _ in range(args.steps):
-        began = time.perf_counter()
-        losses.append(step([(ids[:, :-1], ids[:, 1:])]).loss)
-        times.append(time.perf_counter() - began)
-    planned = weights + optimizer.grad_nbytes + optimizer.nbytes + activations
+    trainer.fit()
     measured = _kib("VmHWM") - before
     return {
         "every": args.every[0],
-        "activations": activations,
-        "planned": planned,
+        "activations": plan.activations,
+        "planned": plan.total,
         "measured": measured,
-        "ratio": measured / planned,
-        "step_s": statistics.median(times),
-        "loss": losses[-1],
+        "ratio": measured / plan.total,
+        "step_s": statistics.median(note.times),
+        "cpu_s": statistics.median(note.cpu),
+        "loss": note.losses[-1],
     }
 
 
@@ -82,7 +112,7 @@ def main() -> int:
         print(json.dumps(measure(args)))
         return 0
     if not args.json:
-        print("every  activations     planned    measured   ratio   step s       loss")
+        print("every  activations     planned    measured   ratio   step s    cpu s       loss")
     options = [f"--{name}={getattr(args, name)}" for name in (*sizes, "steps", "threads")]
     for every in args.every:
         command = [sys.executable, __file__, "--alone", "--every", str(every), *options]
@@ -92,7 +122,7 @@ def main() -> int:
             continue
         mb = [f"{found[name] / 1e6:>9.0f} MB" for name in ("activations", "planned", "measured")]
         print(f"{every:>5}{''.join(mb)}{found['ratio']:>8.3f}{found['step_s']:>9.2f}", end="")
-        print(f"{found['loss']:>11.5f}")
+        print(f"{found['cpu_s']:>9.2f}{found['loss']:>11.5f}", flush=True)
     return 0
 
 

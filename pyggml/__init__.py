@@ -35,7 +35,7 @@ from .ops.dropout import DropoutStream
 from .precision import autocast, bf16_products
 from .profiler import profile
 from .random import random_generator, seed
-from .recompute import checkpoint, recompute
+from .recompute import checkpoint, postpone, recompute
 from .roofline import measure_peaks
 from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
 
@@ -78,6 +78,7 @@ __all__ = [
     "patch_count",
     "profile",
     "random_generator",
+    "postpone",
     "recompute",
     "seed",
     "set_default_device",

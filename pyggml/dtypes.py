@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ._lib import ffi, lib
-from .errors import DTypeError, ShapeError
+from .errors import DTypeError, ShapeError, shown
 
 __all__ = ["DTYPES", "DType", "as_dtype", "bf16", "decode", "encode", "f16", "f32", "i32", "i64"]
 
@@ -81,17 +81,17 @@ def as_dtype(dtype: DType | str | int | Any) -> DType:
     """
     if isinstance(dtype, DType):
         return dtype
-    if isinstance(dtype, int) and dtype in _BY_TYPE:
+    if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype in _BY_TYPE:
         return _BY_TYPE[dtype]
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     if not isinstance(dtype, (int, type(None))):
-        with contextlib.suppress(TypeError):
+        with contextlib.suppress(TypeError, ValueError, DeprecationWarning):
             wanted = np.dtype(dtype)
             for known in DTYPES.values():
                 if known.numpy is not None and known.numpy == wanted:
                     return known
-    raise DTypeError(f"dtype: no ggml type {dtype!r}; known are {', '.join(DTYPES)}")
+    raise DTypeError(f"dtype: no ggml type {shown(dtype)}; known are {', '.join(DTYPES)}")
 
 
 def _to_integers(array: np.ndarray, dtype: DType, who: str) -> np.ndarray:

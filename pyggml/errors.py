@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AnomalyError",
     "BackendError",
@@ -11,7 +13,21 @@ __all__ = [
     "GradientError",
     "RecordingError",
     "ShapeError",
+    "shown",
 ]
+
+_LONGEST = 80
+
+
+def shown(x: Any) -> str:
+    """What a caller passed, for a message: its repr in one line, cut where it grows long."""
+    try:
+        text = " ".join(repr(x).split())
+    except ValueError:  # Python writes no whole numbers of thousands of digits
+        return (
+            f"a whole number of {x.bit_length()} bits" if isinstance(x, int) else type(x).__name__
+        )
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 
 
 class ShapeError(ValueError):

@@ -25,6 +25,7 @@ from .differentiable import (
     walk,
 )
 from .errors import BackendError, DTypeError
+from .fold import fold_sums
 from .memory import has_room
 from .node import Arena, Node
 from .order import MOVES, weave
@@ -160,8 +161,8 @@ class Graph:
         custom = self._pulled.nodes
         n += len(forgotten) + len(self._passing) + self._pulled.most_headers
         overhead = lib.ggml_graph_overhead_custom(n, with_grads)
-        reorders = bool(forgotten or self._passing or len(self._pulled))
-        if reorders:
+        late = [node for node in forward if node.late] if loss is not None else []
+        if with_grads:
             overhead += lib.ggml_graph_overhead_custom(n, False)
         self._arena = Arena(n, overhead)
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, n, with_grads)
@@ -175,8 +176,7 @@ class Graph:
             if loss is not None:
                 n_forward = int(lib.ggml_graph_n_nodes(self._cgraph))
                 self._expand_backward(loss, seed)
-                if reorders:
-                    self._reorder(forgotten, after, n, n_forward)
+                self._reorder(forgotten, late, after, n, n_forward)
         finally:
             for node in params:
                 node.ptr.flags &= ~lib.GGML_TENSOR_FLAG_PARAM
@@ -264,19 +264,33 @@ class Graph:
         check_repeatable(found.values())
         return list(found.values())
 
-    def _reorder(self, forgotten: list[Node], after: list[Node], size: int, n_forward: int) -> None:
-        """Compute again what was forgotten; put effects where their gradients come by."""
+    def _reorder(
+        self,
+        forgotten: list[Node],
+        late: list[Node],
+        after: list[Node],
+        size: int,
+        n_forward: int,
+    ) -> None:
+        """Compute again what was forgotten, later what was postponed; fold sums; place effects.
+
+        Effects follow as soon as their gradients are there, but not before the loss.
+        """
         count = lib.ggml_graph_n_nodes(self._cgraph)
         order = [lib.ggml_graph_node(self._cgraph, i) for i in range(count)]
         if len(self._pulled):
             order = self._pulled.splice(
                 order, self._arena.ctx, self._cgraph, self._clones, self._copy
             )
-        if forgotten:
+        if forgotten or late:
             at = {_address(self._clones[_address(node.ptr)]): node for node in forgotten}
-            order, copies = rewrite(order, self._arena.ctx, n_forward, at.keys())
+            waiting = {_address(self._clones[_address(node.ptr)]) for node in late}
+            order, copies, n_forward = rewrite(
+                order, self._arena.ctx, n_forward, at.keys(), waiting
+            )
             for address, copy in copies.items():
                 self._recorded[_address(copy)] = at[address]
+        order = fold_sums(order, self.device.supports)
         if self._passing:
             made = self._gradients(after)
             order = weave(order, [*made, *self._copy(after)], n_forward - 1)

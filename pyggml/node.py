@@ -72,6 +72,7 @@ class Node:
         "grad",
         "hooks",
         "keep",
+        "late",
         "limit",
         "origin",
         "ptr",
@@ -111,18 +112,19 @@ class Node:
         self.effects: list[Node] = []
         # Whether the backward reads the result of the forward, or computes it again.
         self.keep = recorder.keep
+        # Whether it is computed only when the backward comes to it.
+        self.late = False
 
     @property
     def where(self) -> str:
         """Where the caller recorded it, for messages."""
         return f"{self.origin[0]}:{self.origin[1]}"
 
-    def check_rows(self, who: str, rows: np.ndarray, limit: int) -> None:
+    def check_rows(self, who: str, rows: np.ndarray, limit: int, name: str = "row numbers") -> None:
         """Refuse row numbers that are not in a table of `limit` rows."""
         if rows.size and (rows.min() < 0 or rows.max() >= limit):
             raise ShapeError(
-                f"{who}: row numbers must be from 0 to {limit - 1};"
-                f" got {rows.min()} to {rows.max()}"
+                f"{who}: {name} must be from 0 to {limit - 1}; got {rows.min()} to {rows.max()}"
             )
 
 

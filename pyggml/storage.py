@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from ._lib import ffi, lib
 from .device import COMPUTE_LOCK, Buffer, Device
 from .device import device as find_device
 from .dtypes import DType, as_dtype
-from .errors import BackendError, DTypeError, ShapeError
+from .errors import BackendError, DTypeError, ShapeError, shown
 from .node import Arena, Node
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "read",
     "read_bytes",
     "store",
+    "whole_numbers",
     "write",
 ]
 
@@ -35,7 +37,30 @@ MAX_DIMS = 4
 _MAX_ELEMENTS = 2**48
 
 
-def check_shape(who: str, shape: Any) -> tuple[int, ...]:
+_MOST_NUMBERS = 64
+# They iterate, but not over numbers in an order that somebody chose.
+_NO_SEQUENCES = (str, bytes, bytearray, dict, set, frozenset)
+
+
+def whole_numbers(x: Any) -> list[int] | None:
+    """The whole numbers of a sequence; None when it is none, or holds anything else.
+
+    The numbers after the first few dozens, which no shape has, are not looked at.
+    """
+    if isinstance(x, _NO_SEQUENCES):
+        return None
+    found = []
+    try:
+        for n in itertools.islice(x, _MOST_NUMBERS):
+            if isinstance(n, (bool, np.bool_)):
+                return None
+            found.append(operator.index(n))
+    except TypeError:
+        return None
+    return found
+
+
+def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
     """Turn `shape` into a tuple that ggml can hold.
 
     Raises:
@@ -43,28 +68,29 @@ def check_shape(who: str, shape: Any) -> tuple[int, ...]:
     """
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
-    if isinstance(shape, str):
-        raise ShapeError(f"{who}: shape must be integers; got {shape!r}")
-    try:
-        result = tuple(operator.index(n) for n in shape)
-    except TypeError:
-        raise ShapeError(f"{who}: shape must be integers; got {shape!r}") from None
+    extents = whole_numbers(shape)
+    if extents is None:
+        raise ShapeError(f"{who}: {name} must be integers; got {shown(shape)}")
+    result = tuple(extents)
     if len(result) > MAX_DIMS:
-        raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got shape {result}")
+        raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got {name} {shown(result)}")
     if any(n < 1 for n in result):
-        raise ShapeError(f"{who}: every extent must be at least 1; got shape {result}")
-    check_size(who, result)
+        raise ShapeError(f"{who}: every extent must be at least 1; got {name} {shown(result)}")
+    check_size(who, result, name)
     return result
 
 
-def check_size(who: str, shape: Sequence[int]) -> None:
+def check_size(who: str, shape: Sequence[int], name: str = "shape") -> None:
     """Refuse a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
 
     Raises:
         ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
     """
     if math.prod(shape) >= _MAX_ELEMENTS:
-        raise ShapeError(f"{who}: too many elements for a tensor: shape {tuple(shape)}")
+        raise ShapeError(
+            f"{who}: too many elements for a tensor, which holds fewer than 2^48: {name}"
+            f" {shown(tuple(shape))}"
+        )
 
 
 def ne_of(shape: Sequence[int]) -> list[int]:

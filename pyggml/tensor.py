@@ -351,6 +351,7 @@ def record(
     args: Sequence[Any],
     shape: tuple[int, ...],
     differentiable: bool = True,
+    who: str | None = None,
 ) -> Tensor:
     """Record one ggml op.
 
@@ -359,22 +360,23 @@ def record(
         args: tensors, passed as `ggml_tensor *`, and plain C values.
         shape: Python shape of the result.
         differentiable: False when no gradient can come back through it.
+        who: the function that the user called, for messages; None is the builder's name.
 
     Raises:
         BackendError: the tensors are on different devices.
     """
-    check_size(fn.__name__.removeprefix("ggml_"), shape)
+    who = who or fn.__name__.removeprefix("ggml_")
+    check_size(who, shape)
     sources = [a for a in args if isinstance(a, Tensor)]
     where = sources[0].device
     for source in sources:
         if source.device is not where:
             names = ", ".join(s.device.name for s in sources)
-            raise BackendError(f"{fn.__name__}: tensors must be on one device; got {names}")
+            raise BackendError(f"{who}: tensors must be on one device; got {names}")
     arena = recorder.room()
     try:
         ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
     except OverflowError as error:
-        who = fn.__name__.removeprefix("ggml_")
         raise ShapeError(f"{who}: a number is too large for ggml: {error}") from None
     node = Node(
         ptr,

@@ -225,14 +225,16 @@ def differentiated() -> set[str]:
 
 def backends() -> dict[str, dict[str, str]]:
     """supports_op of the CPU, CUDA and Metal, as `supported` tells it."""
+    metal = supported(SOURCES / "ggml-metal/ggml-metal-device.m", "ggml_metal_device_supports_op")
+    training = SOURCES / "ggml-metal/ggml-metal-train.cpp"
+    if training.is_file():  # what the patches add, which the function above asks by default
+        metal |= supported(training, "ggml_metal_train_supports_op")
     return {
         "CPU": supported(SOURCES / "ggml-cpu/ggml-cpu.cpp", "ggml_backend_cpu_device_supports_op"),
         "CUDA": supported(
             SOURCES / "ggml-cuda/ggml-cuda.cu", "ggml_backend_cuda_device_supports_op"
         ),
-        "Metal": supported(
-            SOURCES / "ggml-metal/ggml-metal-device.m", "ggml_metal_device_supports_op"
-        ),
+        "Metal": metal,
     }
 
 

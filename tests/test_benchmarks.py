@@ -27,6 +27,7 @@ SCRIPTS = [
     "gemm.py",
     "import_time.py",
     "memory.py",
+    "models.py",
     "scaling.py",
     "train_step.py",
 ]
@@ -133,6 +134,7 @@ def test_blocks_computed_twice(run: Run) -> None:
     assert every["activations"] < none["activations"]
     assert every["planned"] - none["planned"] == every["activations"] - none["activations"]
     assert none["measured"] > 0
+    assert min(none["cpu_s"], none["step_s"], every["cpu_s"], every["step_s"]) > 0
 
 
 def test_a_training_step(run: Run) -> None:
@@ -365,3 +367,38 @@ def test_peers_agree(run: Run) -> None:
         assert {"torch", "torch.compile"} <= {r["peer"] for r in ran}
         for result in ran:
             check_step(result)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_measured_peak_is_that_of_the_plan(run: Run) -> None:
+    """A GPT-2 of 34 million parameters, each choice in a fresh process: within a twentieth."""
+    sizes = "--layers 8 --embd 512 --heads 8 --vocab 16384 --batch 4 --seq 256".split()
+    none, every = lines_of(
+        run("checkpointing.py", "--every", "0", "1", *sizes, "--steps=2", "--threads=1", "--json")
+    )
+    assert every["loss"] == none["loss"]
+    assert every["planned"] < 0.85 * none["planned"]
+    for found in (none, every):
+        assert found["measured"] == pytest.approx(found["planned"], rel=0.05)
+
+
+@pytest.mark.parametrize("arch", ["mlp", "cnn", "bert", "t5", "llm"])
+def test_small_presets_are_measured(run: Run, arch: str) -> None:
+    done = run("models.py", "--seconds", "0.01", "--only", arch)
+    assert done.returncode == 0, done.stderr
+    head, _, *rows = done.stdout.splitlines()
+    assert head.split(" | ")[2:5] == ["parameters", "batch", "MiB to train"]
+    assert rows
+    for row in rows:
+        name, _, parameters, _, mib, speed = row.strip("| ").split(" | ")
+        assert name == f"`{arch}`"
+        # Weights, gradients and two moments of AdamW, and activations.
+        assert float(mib.replace(",", "")) > 16 * int(parameters.replace(",", "")) / 2**20
+        assert float(speed.split()[0].replace(",", "")) > 0
+
+
+def test_a_time_of_nothing_is_refused(run: Run) -> None:
+    done = run("models.py", "--seconds", "0")
+    assert done.returncode == 2
+    assert "--seconds must be above 0; got 0.0" in done.stderr

@@ -140,16 +140,16 @@ def test_iteration_ends() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda t: t + pg.ones((2, 3)), ShapeError, r"broadcast.*got \(4, 5\) and \(2, 3\)"),
+        (lambda t: t + pg.ones((2, 3)), ShapeError, r"broadcast.*got a \(4, 5\) and b \(2, 3\)"),
         (lambda t: t @ pg.ones((4, 5)), ShapeError, "matmul: a.shape"),
         (lambda t: t.reshape(3, 7), ShapeError, "must stay 20"),
         (lambda t: t.reshape(-1, 3), ShapeError, "do not fill"),
-        (lambda t: t.permute(0, 0), ShapeError, "each of 2 axes once"),
+        (lambda t: t.permute(0, 0), ShapeError, "each of x's 2 axes once"),
         (lambda t: t[4], IndexError, "out of range"),
-        (lambda t: t[0, 0, 0], IndexError, "3 indices"),
+        (lambda t: t[0, 0, 0], IndexError, "at most 2 parts"),
         (lambda t: t[::2], IndexError, "steps of 1"),
-        (lambda t: t[2:2], ShapeError, "empty"),
-        (lambda t: t[[0, 1]], IndexError, "expected integers"),
+        (lambda t: t[2:2], ShapeError, "takes no element"),
+        (lambda t: t[[0, 1]], IndexError, "index must be integers"),
         (lambda t: t.sum(2), ShapeError, "axis must be from"),
         (lambda t: t.item(), ShapeError, "one element"),
         (lambda t: t + "x", TypeError, "expected a Tensor"),
@@ -244,7 +244,7 @@ def test_a_parameter_is_not_its_own_gradient() -> None:
     ],
 )
 def test_settings_are_not_cut_to_integers(call) -> None:
-    with pytest.raises(ValueError, match=r"integer|i32|even|from 0"):
+    with pytest.raises(ValueError, match=r"whole number|even"):
         call(pg.ones((2, 3, 4)))
 
 

@@ -19,8 +19,12 @@ def evaluate(
         str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
     ],
     text: Annotated[
-        list[str], typer.Option("--text", help="UTF-8 text file or folder; may be repeated.")
+        list[str],
+        typer.Option("--text", help="Text, JSONL, CSV, Parquet, or folder; may be repeated."),
     ],
+    field: Annotated[
+        str, typer.Option("--field", help="Field or column of records with the text.")
+    ] = "text",
     seq_len: Annotated[
         int | None,
         typer.Option("--seq-len", help="Tokens per sequence.", show_default="the context"),
@@ -44,7 +48,7 @@ def evaluate(
     it in its sequence.
     """
     with friendly_errors():
-        from ..data import read_text
+        from ..data import Corpus
         from ..train import ConfigError, eval_batches, token_bytes
         from ..train import evaluate as measure
         from ..train.evaluate import parse_score
@@ -57,7 +61,9 @@ def evaluate(
                 parse_score(score)
             except ValueError as error:
                 raise ConfigError(f"--scores: {error}") from error
-        documents = read_text(text)
+        if not field or "" in text:
+            raise ConfigError("--text and --field must not be empty: give a path and a name")
+        corpus = Corpus(text, field)
         language_model, tokenizer = load_model(model, device, threads)
         context = language_model.config.context
         if seq_len is not None and seq_len > context:
@@ -65,7 +71,7 @@ def evaluate(
                 f"--seq-len must not exceed the model's context {context}; got {seq_len}: "
                 f"give {context} or less"
             )
-        ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
+        ids = corpus.tokens(tokenizer, eos=tokenizer.eos_id is not None).ids
         length = seq_len or min(context, max(1, ids.size - 1))
         if ids.size < length + 1:
             raise ConfigError(

@@ -116,12 +116,12 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
     Raises:
         ConfigError: a number of threads that cannot be.
         BackendError: there is no such device.
-        FormatError: the file is no model, or has no tokenizer.
+        FormatError: the file is no model, one that continues no text, or has no tokenizer.
         FileNotFoundError: there is no such file.
     """
     from ..device import set_default_device, set_threads
     from ..errors import FormatError
-    from ..models import ImageModel, load
+    from ..models import ImageModel, LanguageModel, load
     from ..train import ConfigError
 
     set_default_device(device)
@@ -131,10 +131,13 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
         except ValueError as error:
             raise ConfigError(f"--threads: {error}") from error
     language_model, tokenizer = load(path)
-    if isinstance(language_model, ImageModel):
+    if not isinstance(language_model, LanguageModel):
+        images = isinstance(language_model, ImageModel)
+        what = "names images: use pyggml infer, or" if images else "does not:"
         raise FormatError(
-            f"{path}: the file must hold a language model; got {language_model.arch!r}, which names"
-            " images: use pyggml infer"
+            f"{path}: general.architecture must be that of a model that continues text; got "
+            f"{language_model.gguf_arch!r}, a {type(language_model).__name__}, which {what} choose"
+            " another file"
         )
     if tokenizer is None:
         raise FormatError(

@@ -20,12 +20,15 @@ def lr_find(
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option("--text", help="UTF-8 text file or folder; may be repeated."),
+        typer.Option("--text", help="Text, JSONL, CSV, Parquet, or folder; may be repeated."),
+    ] = None,
+    field: Annotated[
+        str | None, typer.Option("--field", help="Field or column of records with the text.")
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option("--tokenizer", help="chars, bpe:SIZE, or a JSON file.")
     ] = None,
-    arch: Annotated[str | None, typer.Option("--arch", help="llama or gpt2.")] = None,
+    arch: Annotated[str | None, typer.Option("--arch", help="llama, llm or gpt2.")] = None,
     preset: Annotated[str | None, typer.Option("--preset", help="Named sizes.")] = None,
     seq_len: Annotated[int | None, typer.Option("--seq-len", help="Tokens per sequence.")] = None,
     batch_size: Annotated[
@@ -47,8 +50,9 @@ def lr_find(
 ) -> None:
     """Train for some steps at rates that grow, and name the rate at which the loss falls fastest.
 
-    Nothing is written. The model is the one that train-llm would begin with, with the options of
-    --config and those given here; clipping is as there.
+    Nothing is written but the tokens of text above 16 MB, which train-llm finds again. The model is
+    the one that train-llm would begin with, with the options of --config and those given here;
+    clipping is as there.
     """
     given: dict[str, Any] = {
         name: value

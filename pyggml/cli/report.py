@@ -65,8 +65,21 @@ class PlainReporter(Callback):
         for name, value in rows:
             self.note(f"{name:<{width}}  {value}")
 
+    def __init__(self) -> None:
+        self._waited_s = self._trained_s = 0.0
+        self._before_s: float | None = None
+
+    def _time(self, metrics: StepMetrics) -> None:
+        """Add up what a step took, and what of it was spent waiting for batches."""
+        before = 0.0 if metrics.step == 1 else self._before_s
+        if before is not None:
+            self._waited_s += metrics.wait_s or 0.0
+            self._trained_s += metrics.elapsed_s - before
+        self._before_s = metrics.elapsed_s
+
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """A line now and then."""
+        self._time(metrics)
         every = max(1, trainer.total_steps // _LINES_PER_RUN)
         if metrics.step % every and metrics.step not in (1, trainer.total_steps):
             return
@@ -106,6 +119,8 @@ class PlainReporter(Callback):
         if result.validation is not None:
             scores.append(f"validation loss {result.validation.loss:.4f}")
             scores.append(f"perplexity {result.validation.perplexity:.2f}")
+        if self._trained_s:
+            scores.append(f"data wait {self._waited_s / self._trained_s:.1%}")
         time = format_seconds(result.elapsed_s)
         early = ", early for want of progress" if result.stopped_early else ""
         said = ", ".join(scores or ["saved"])
@@ -151,6 +166,7 @@ class RichReporter(PlainReporter):
     def __init__(self) -> None:
         from rich.console import Console
 
+        super().__init__()
         self._console = Console(highlight=False)
         self._progress: Any = None
         self._task: Any = None
@@ -191,6 +207,7 @@ class RichReporter(PlainReporter):
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Move the bar."""
+        self._time(metrics)
         self._shown = (
             f"loss [bold]{metrics.loss:.3f}[/]  lr {metrics.lr:.1e}  "
             f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"

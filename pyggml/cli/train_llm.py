@@ -46,7 +46,40 @@ def _switch(name: str, text: str, default: str) -> Any:
 def train_llm(
     text: Annotated[
         list[str] | None,
-        _option("text", "UTF-8 text file or folder; may be repeated.", _DATA, "Python's manual"),
+        _option(
+            "text",
+            "Text file, JSONL, CSV, TSV, Parquet, or folder; may be repeated.",
+            _DATA,
+            "Python's manual",
+        ),
+    ] = None,
+    field: Annotated[
+        str | None, _option("field", "Field or column of records with the text.", _DATA, "text")
+    ] = None,
+    separator: Annotated[
+        str | None,
+        _option("separator", "What stands between documents of a text file.", _DATA, "none"),
+    ] = None,
+    packing: Annotated[
+        bool | None,
+        typer.Option(
+            "--packing/--no-packing",
+            help="Fill rows with whole documents that do not see each other.",
+            rich_help_panel=_DATA,
+            show_default="off",
+        ),
+    ] = None,
+    prefetch: Annotated[
+        int | None, _option("prefetch", "Batches made ahead, in a thread; 0: none.", _DATA, "2")
+    ] = None,
+    cache_dir: Annotated[
+        str | None,
+        _option(
+            "cache-dir",
+            "Where tokens of text above 16 MB are kept; if given, of any text.",
+            _DATA,
+            "the user's cache",
+        ),
     ] = None,
     tokenizer: Annotated[
         str | None,
@@ -72,11 +105,13 @@ def train_llm(
         ),
     ] = None,
     arch: Annotated[
-        str | None, _option("arch", "Architecture: llama or gpt2.", _MODEL, "llama")
+        str | None, _option("arch", "Architecture: llama, llm or gpt2.", _MODEL, "llama")
     ] = None,
     preset: Annotated[
         str | None,
-        _option("preset", "Named sizes: tiny, small, gpt2-124m, … Sizes given win.", _MODEL),
+        _option(
+            "preset", "Named sizes: tiny, small, gpt2-124m, qwen3-0.6b … Sizes given win.", _MODEL
+        ),
     ] = None,
     layers: Annotated[int | None, _option("layers", "Blocks.", _MODEL, "4")] = None,
     heads: Annotated[int | None, _option("heads", "Query heads.", _MODEL, "4")] = None,
@@ -124,6 +159,22 @@ def train_llm(
     ] = None,
     weight_decay: Annotated[
         float | None, _option("weight-decay", "Decoupled decay of the matrices.", _RUN, "0.1")
+    ] = None,
+    no_decay: Annotated[
+        list[str] | None,
+        _option("no-decay", "Names without decay, such as '*embed*'; may be repeated.", _RUN),
+    ] = None,
+    lr_scale: Annotated[
+        list[str] | None,
+        _option("lr-scale", "NAMES=FACTOR of the rate, 'lm_head.*=0.5'; may be repeated.", _RUN),
+    ] = None,
+    layer_lr_decay: Annotated[
+        float | None,
+        _option("layer-lr-decay", "Factor on the rate from each block to that below.", _RUN, "1.0"),
+    ] = None,
+    label_smoothing: Annotated[
+        float | None,
+        _option("label-smoothing", "Share of targets spread over all tokens.", _RUN, "0.0"),
     ] = None,
     beta2: Annotated[
         float | None, _option("beta2", "Decay of AdamW's second moment.", _RUN, "0.99")
@@ -257,7 +308,7 @@ def _run(given: dict[str, Any], config: str | None, resume: bool, overwrite: boo
 
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite exclude each other: give one of them")
-    for name in ("text", "eval_text", "scores"):
+    for name in ("text", "eval_text", "scores", "no_decay", "lr_scale"):
         if name in given:
             given[name] = tuple(given[name])
     if config is not None:

@@ -11,6 +11,7 @@ from .augment import (
 )
 from .batch import Batch
 from .buckets import BucketLoader
+from .corpus import Corpus
 from .documents import Documents
 from .idx import digits_images, idx_images, read_idx
 from .image_parts import ImageSubset, cache_images, split_images
@@ -56,6 +57,7 @@ __all__ = [
     "BucketLoader",
     "CenterCrop",
     "ColorJitter",
+    "Corpus",
     "CorruptSpans",
     "Dataset",
     "Documents",

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import FormatError
+from .text import decode
 
-__all__ = ["UNIT_BYTES", "UNIT_BYTES_MAX", "Unit", "cut"]
+__all__ = ["UNIT_BYTES", "UNIT_BYTES_MAX", "Unit", "cut", "read_unit"]
 
 # What a worker holds at once; what the library makes of it is up to a hundred times as much.
 UNIT_BYTES = 1 << 20
@@ -80,6 +81,22 @@ def cut(
                 wanted *= 2
             yield Unit(name, start, start + end, opens, closes=skip > 0)
             start, opens = start + end + skip, skip > 0
+
+
+def read_unit(unit: Unit, who: str = "TokenStore") -> str:
+    """The text of a unit.
+
+    Raises:
+        FormatError: it is none; names the file and the byte.
+    """
+    with open(unit.path, "rb") as file:
+        file.seek(unit.start)
+        data = file.read(unit.end - unit.start)
+    if len(data) != unit.end - unit.start:
+        raise FormatError(
+            f"{who}: {unit.path}: must not change while it is read; it became shorter"
+        )
+    return decode(Path(unit.path), data, unit.start, who)
 
 
 def _find(data: bytes, wanted: int, separator: bytes | None, cuttable: bool) -> tuple[int, int]:

@@ -16,15 +16,13 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import FormatError
 from . import _vocab
-from ._units import Unit
-from .text import decode
+from ._units import Unit, read_unit
 from .tokenizer import Tokenizer, _library
 
 __all__ = ["Encoded", "Settings", "encode_all", "encode_unit", "main"]
@@ -54,14 +52,7 @@ class Encoded(NamedTuple):
 
 def encode_unit(tokenizer: Tokenizer, unit: Unit, settings: Settings) -> Encoded:
     """Read and tokenize a unit."""
-    with open(unit.path, "rb") as file:
-        file.seek(unit.start)
-        data = file.read(unit.end - unit.start)
-    if len(data) != unit.end - unit.start:
-        raise FormatError(
-            f"TokenStore: {unit.path}: must not change while it is read; it became shorter"
-        )
-    text = decode(Path(unit.path), data, unit.start, "TokenStore")
+    text = read_unit(unit)
     texts = text.split(settings.separator) if settings.separator else [text]
     flags = [[True, True] for _ in texts]
     flags[0][0], flags[-1][1] = unit.opens, unit.closes
@@ -84,7 +75,7 @@ def encode_unit(tokenizer: Tokenizer, unit: Unit, settings: Settings) -> Encoded
         if stops and closes:
             ends.append(total)
     empty = np.zeros(0, settings.dtype)
-    return Encoded(np.concatenate([empty, *parts]), ends, len(data))
+    return Encoded(np.concatenate([empty, *parts]), ends, unit.end - unit.start)
 
 
 def encode_all(

@@ -3,23 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from ._check import decimal, set_fields, token_ids, whole
 from ._draws import item_rng, number_of, virtual_items
+from ._fingerprint import fingerprint
 from .batch import Batch
-from .documents import Documents
-from .loader import whole
+from .documents import Documents, check_documents
 from .tokens import IGNORE_INDEX
+
+# Lengths of crops are tried one by one.
+_ROW_MAX = 1 << 20
 
 __all__ = ["AugmentedDataset", "CorruptSpans", "FillInTheMiddle", "MaskTokens", "TextTransform"]
 
 
 class TextTransform(Protocol):
     """What `AugmentedDataset` applies to each crop.
+
+    A `check(tokens)`, which it may have, refuses crops of up to so many tokens beforehand.
 
     Attributes:
         kind: "causal" gives tokens of which each is to be predicted from those before, "masked"
@@ -33,14 +38,6 @@ class TextTransform(Protocol):
 
     def sizes(self, tokens: int) -> tuple[int, int]:
         """How long inputs and targets become of so many tokens, at most."""
-
-
-def _share(who: str, name: str, value: Any, open_end: bool = False) -> None:
-    """Raise a ValueError unless a number is a share."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1 or (open_end and value in (0, 1)):
-        span = "> 0 and < 1" if open_end else "from 0 to 1"
-        raise ValueError(f"{who}: {name} must be {span}; got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -76,9 +73,14 @@ class MaskTokens:
     kind: ClassVar[str] = "masked"
 
     def __post_init__(self) -> None:
-        whole("MaskTokens", "vocab_size", self.vocab_size, 1)
-        whole("MaskTokens", "mask_id", self.mask_id, 0)
-        _share("MaskTokens", "rate", self.rate, open_end=True)
+        who = "MaskTokens"
+        set_fields(
+            self,
+            vocab_size=whole(who, "vocab_size", self.vocab_size, 1),
+            mask_id=whole(who, "mask_id", self.mask_id, 0),
+            rate=decimal(who, "rate", self.rate, 0, 1, open_ends=True),
+            special=token_ids(who, "special", self.special),
+        )
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Hide some tokens."""
@@ -136,11 +138,40 @@ class CorruptSpans:
     kind: ClassVar[str] = "seq2seq"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sentinels, Sequence) or not self.sentinels:
-            raise ValueError("CorruptSpans: sentinels must be tokens, at least one; got none")
-        _share("CorruptSpans", "rate", self.rate, open_end=True)
-        if not self.mean_span >= 1:
-            raise ValueError(f"CorruptSpans: mean_span must be >= 1; got {self.mean_span!r}")
+        who = "CorruptSpans"
+        eos = None if self.eos_id is None else whole(who, "eos_id", self.eos_id, 0, " or None")
+        sentinels = token_ids(who, "sentinels", self.sentinels)
+        if not sentinels:
+            raise ValueError(f"{who}: sentinels must be tokens, at least one; got none")
+        if len({eos, *sentinels}) <= len(sentinels):
+            raise ValueError(
+                f"{who}: sentinels must differ from one another and from eos_id; got"
+                f" {sentinels}, eos_id={eos}"
+            )
+        set_fields(
+            self,
+            sentinels=sentinels,
+            eos_id=eos,
+            rate=decimal(who, "rate", self.rate, 0, 1, open_ends=True),
+            mean_span=decimal(who, "mean_span", self.mean_span, 1),
+        )
+
+    def check(self, tokens: int) -> None:
+        """Refuse crops of up to so many tokens for which there are too few sentinels.
+
+        Args:
+            tokens: of the longest crop.
+
+        Raises:
+            ValueError: tells how many sentinels are needed.
+        """
+        needed = max((self._counts(n)[1] for n in range(2, tokens + 1)), default=0)
+        if needed > len(self.sentinels):
+            raise ValueError(
+                f"CorruptSpans: crops of {tokens} tokens need {needed} sentinels; got"
+                f" {len(self.sentinels)}; give more, a shorter seq_len, a lower rate or a longer"
+                " mean_span"
+            )
 
     def _counts(self, tokens: int) -> tuple[int, int]:
         """How many tokens are cut out, and in how many spans."""
@@ -223,8 +254,16 @@ class FillInTheMiddle:
     kind: ClassVar[str] = "causal"
 
     def __post_init__(self) -> None:
-        _share("FillInTheMiddle", "rate", self.rate)
-        _share("FillInTheMiddle", "spm_rate", self.spm_rate)
+        who = "FillInTheMiddle"
+        names = ("prefix_id", "middle_id", "suffix_id")
+        set_fields(
+            self,
+            **{name: whole(who, name, getattr(self, name), 0) for name in names},
+            rate=decimal(who, "rate", self.rate, 0, 1),
+            spm_rate=decimal(who, "spm_rate", self.spm_rate, 0, 1),
+        )
+        if self.eos_id is not None:
+            set_fields(self, eos_id=whole(who, "eos_id", self.eos_id, 0, " or None"))
 
     def __call__(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Turn the text, or leave it."""
@@ -283,8 +322,10 @@ class AugmentedDataset:
         seq2seq: x (B, T), y (B, U), attention_mask (B, T), decoder_ids (B, U); all int32
 
     Raises:
-        ValueError: a row is too short for the transform, no document is long enough, or prompts
-            are not to count where a transform moves them.
+        ValueError: a row is too short for the transform, no document is long enough, the
+            transform has too few sentinels for the longest crop, or prompts are not to count
+            where a transform moves them.
+        TypeError: documents or transform are none.
 
     Example:
         >>> data = AugmentedDataset(Documents.of([np.arange(100)]), 16, MaskTokens(99, 100))
@@ -302,8 +343,12 @@ class AugmentedDataset:
         pad_id: int = 0,
     ) -> None:
         who = "AugmentedDataset"
-        self.documents = documents
-        self.seq_len = whole(who, "seq_len", seq_len, 1)
+        self.documents = check_documents(who, documents)
+        self.seq_len = whole(who, "seq_len", seq_len, 1, most=_ROW_MAX)
+        if transform is not None and not (callable(transform) and hasattr(transform, "sizes")):
+            raise TypeError(
+                f"{who}: transform must be one, such as MaskTokens(...), or None; got {transform!r}"
+            )
         self.transform: TextTransform = _Plain() if transform is None else transform
         self.pad_id = whole(who, "pad_id", pad_id, 0)
         if documents.counted is not None:
@@ -317,6 +362,8 @@ class AugmentedDataset:
         lengths = documents.lengths
         counts = np.where(lengths < 2, 0, -(-lengths // self.crop_len))
         self._document = np.repeat(np.arange(lengths.size), counts)
+        if hasattr(self.transform, "check"):
+            self.transform.check(min(self.crop_len, int(lengths.max(initial=0))))
         if not self._document.size:
             raise ValueError(
                 f"{who}: needs a document of at least two tokens; got {len(documents)} documents,"
@@ -339,6 +386,10 @@ class AugmentedDataset:
                 f" seq_len={self.seq_len}, target_len={target_len}"
             )
         return best
+
+    def fingerprint(self) -> int:
+        """A number that other documents, or crops of another length, do not have."""
+        return fingerprint(self.documents.fingerprint(), self.seq_len, self.crop_len)
 
     def __len__(self) -> int:
         """Number of crops in an epoch."""

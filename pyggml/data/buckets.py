@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ._check import whole
 from .batch import Batch
-from .documents import Documents
-from .loader import Epochs, whole
+from .documents import Documents, check_documents
+from .loader import Epochs
 from .packing import check_overlong, cut_pieces, pair
 from .tokens import IGNORE_INDEX
 
@@ -64,7 +65,7 @@ class BucketLoader(Epochs):
         seed: int = 0,
     ) -> None:
         who = "BucketLoader"
-        self.documents = documents
+        self.documents = check_documents(who, documents)
         self.max_tokens = whole(who, "max_tokens", max_tokens, 1)
         buckets = whole(who, "buckets", buckets, 1)
         check_overlong(who, overlong)
@@ -96,7 +97,8 @@ class BucketLoader(Epochs):
         self._count = sum(counts)
         size = sum(c * rows * t for c, (rows, t) in zip(counts, self.shapes, strict=True))
         self.fill = float(self._pieces[:, 2].sum() / size)
-        super().__init__(seed, shuffle, {"max_tokens": self.max_tokens, "items": len(self._pieces)})
+        fixed = {"max_tokens": self.max_tokens, "items": len(self._pieces)}
+        super().__init__(seed, shuffle, fixed, documents)
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""

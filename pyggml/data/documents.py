@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import FormatError
+from ._check import decimal, several
+from ._fingerprint import fingerprint
 from .tokens import _checked_ids, _in_range
 
 __all__ = ["Documents"]
@@ -44,7 +46,8 @@ class Documents:
     ) -> None:
         self.ids = _checked_ids(ids, "Documents")
         self.offsets = np.asanyarray(offsets)
-        ends = self.offsets[[0, -1]].tolist() if self.offsets.ndim == 1 and offsets.size else None
+        whole = self.offsets.ndim == 1 and self.offsets.size
+        ends = self.offsets[[0, -1]].tolist() if whole else None
         if ends != [0, self.ids.size] or self.offsets.dtype.kind not in "iu":
             raise ValueError(
                 f"Documents: offsets must be integers (D + 1,) from 0 to {self.ids.size}; got shape"
@@ -52,7 +55,7 @@ class Documents:
             )
         if (self.lengths < 0).any():
             raise ValueError("Documents: offsets must ascend; got one below that before it")
-        self.counted = None if counted is None else np.asanyarray(counted, bool)
+        self.counted = None if counted is None else _flags(counted)
         if self.counted is not None and self.counted.shape != self.ids.shape:
             raise ValueError(
                 f"Documents: counted must be as ids, {self.ids.shape}; got {self.counted.shape}"
@@ -71,13 +74,18 @@ class Documents:
         Raises:
             ValueError: a sequence is no vector of token ids, or `counted` is of other lengths.
         """
+        if not several(sequences) or not (counted is None or several(counted)):
+            raise TypeError(
+                "Documents.of: sequences must be token ids of each document, counted flags; got"
+                f" {sequences!r:.40}, {counted!r:.40}"
+            )
         arrays = [np.asarray(sequence) for sequence in sequences]
         arrays = [a.astype(np.int32) if not a.size else a for a in arrays]
         parts = [_checked_ids(array, "Documents").astype(np.int32) for array in arrays]
         offsets = np.cumsum([0, *(part.size for part in parts)], dtype=np.int64)
         flags = None
         if counted is not None:
-            masks = [np.asarray(mask, bool) for mask in counted]
+            masks = [_flags(mask) for mask in counted]
             if [m.shape for m in masks] != [p.shape for p in parts]:
                 raise ValueError("Documents: counted must have a flag for every token")
             flags = np.concatenate([np.zeros(0, bool), *masks])
@@ -87,6 +95,12 @@ class Documents:
     def lengths(self) -> np.ndarray:
         """Tokens in each document, (D,) int64."""
         return np.diff(np.asarray(self.offsets, np.int64))
+
+    def fingerprint(self) -> int:
+        """A number that other documents do not have."""
+        return fingerprint(
+            self.ids, self.offsets, *([] if self.counted is None else [self.counted])
+        )
 
     def __len__(self) -> int:
         return int(self.offsets.size) - 1
@@ -118,8 +132,7 @@ class Documents:
         Raises:
             ValueError: the share is out of range, or a part would be empty.
         """
-        if not 0.0 < validation < 1.0:
-            raise ValueError(f"Documents.split: validation must be > 0 and < 1; got {validation}")
+        validation = decimal("Documents.split", "validation", validation, 0, 1, open_ends=True)
         cut = int(len(self) * (1.0 - validation))
         if not 0 < cut < len(self):
             raise ValueError(
@@ -144,8 +157,34 @@ class Documents:
         start, end = int(self.offsets[at]), int(self.offsets[at + 1])
         if not 0 <= start <= end <= self.ids.size:
             raise FormatError(f"Documents: document {at} spans {start} to {end}, which is no span")
-        inner = range(start, end)[int(first) : None if last is None else int(last)]
+        inner = range(start, end)[
+            _bound("start", first) : None if last is None else _bound("end", last)
+        ]
         return slice(inner.start, max(inner.start, inner.stop))
 
     def __repr__(self) -> str:
         return f"Documents({len(self):,} documents, {self.ids.size:,} tokens)"
+
+
+def check_documents(who: str, documents: Any) -> Documents:
+    """Raise a TypeError unless it is documents."""
+    if not isinstance(documents, Documents):
+        raise TypeError(
+            f"{who}: documents must be Documents, as Documents.of makes or a TokenStore has; got"
+            f" {type(documents).__name__}"
+        )
+    return documents
+
+
+def _flags(counted: Any) -> np.ndarray:
+    """True or False for each token; 1 and 0 do, too."""
+    array = np.asanyarray(counted)
+    if array.dtype.kind not in "biuf" and array.size:
+        raise ValueError(f"Documents: counted must be True or False; got dtype {array.dtype}")
+    return np.asarray(array, bool) if array.dtype != bool else array
+
+
+def _bound(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"Documents: {name} must be a number of tokens; got {value!r}")
+    return int(value)

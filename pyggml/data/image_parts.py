@@ -35,6 +35,11 @@ class ImageSubset:
     """
 
     def __init__(self, source: ImageSource, items: ArrayLike) -> None:
+        if not all(hasattr(source, name) for name in ("labels", "classes", "image")):
+            raise TypeError(
+                f"ImageSubset: source must have images and labels, as an ImageFolder has; got "
+                f"{type(source).__name__}"
+            )
         chosen = np.asarray(items)
         good = chosen.ndim == 1 and chosen.size and chosen.dtype.kind in "iu"
         if not good or chosen.min() < 0 or chosen.max() >= len(source):

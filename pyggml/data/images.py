@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import FormatError, ShapeError
+from ._check import decimal, path_like, several, whole
 from ._draws import item_rng, number_of, virtual_items
+from ._fingerprint import fingerprint
 from .batch import Batch
 from .tokens import IGNORE_INDEX
 from .transforms import ImageTransform, pillow
@@ -89,12 +91,12 @@ class ImageFolder:
         self, path: str | os.PathLike[str], channels: int = 3, check: str = "header"
     ) -> None:
         pillow("ImageFolder")
-        if channels not in (1, 3):
+        if whole("ImageFolder", "channels", channels, 1) not in (1, 3):
             raise ValueError(f"ImageFolder: channels must be 1 or 3; got {channels!r}")
-        if check not in ("header", "full"):
+        if not isinstance(check, str) or check not in ("header", "full"):
             raise ValueError(f'ImageFolder: check must be "header" or "full"; got {check!r}')
-        self.path = Path(path)
-        self.channels = channels
+        self.path = path_like("ImageFolder", "path", path)
+        self.channels = int(channels)
         self.skipped: list[tuple[Path, str]] = []
         if not self.path.is_dir():
             raise FormatError(f"ImageFolder: {self.path}: no such folder")
@@ -121,6 +123,11 @@ class ImageFolder:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.files)
+
+    def fingerprint(self) -> int:
+        """A number that other files do not have, by their names and sizes."""
+        names = [(str(f.relative_to(self.path)), f.stat().st_size) for f in self.files]
+        return fingerprint(repr(names), self.channels)
 
     def image(self, item: int) -> np.ndarray | None:
         """Read an image (H, W, C) f32 from 0 to 1; None, and an entry in `skipped`, if it fails."""
@@ -263,6 +270,8 @@ class ArrayImages:
         if given.dtype.kind not in "iu" or given.min() < 0:
             raise ValueError("ArrayImages: labels must be integers >= 0")
         count = int(given.max()) + 1
+        if classes is not None and not several(classes):
+            raise TypeError(f"ArrayImages: classes must be names; got {classes!r}")
         self.classes = [str(n) for n in range(count)] if classes is None else list(classes)
         if count > len(self.classes):
             raise ValueError(
@@ -274,6 +283,10 @@ class ArrayImages:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.images)
+
+    def fingerprint(self) -> int:
+        """A number that other images do not have."""
+        return fingerprint(self.images)
 
     def image(self, item: int) -> np.ndarray:
         """An image (H, W, C) f32 from 0 to 1."""
@@ -307,6 +320,8 @@ def class_weights(labels: ArrayLike, classes: int | None = None) -> np.ndarray:
         [0.6666666865348816, 2.0]
     """
     array = np.asarray(labels)
+    if classes is not None:
+        classes = whole("class_weights", "classes", classes, 1, " or None")
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
         raise ValueError("class_weights: labels must be integers >= 0, at least one")
     counts = np.bincount(array, minlength=classes or 0)
@@ -357,18 +372,24 @@ class ImageDataset:
         mixup: float = 0.0,
         weights: ArrayLike | str | None = None,
     ) -> None:
+        if not all(hasattr(source, name) for name in ("__len__", "image", "labels", "classes")):
+            raise TypeError(
+                "ImageDataset: source must be an ImageFolder, ArrayImages, or have what"
+                f" ImageSource says; got {type(source).__name__}"
+            )
         self.source = source
-        self.transforms = list(transforms)
-        if not 0 <= mixup < float("inf"):
-            raise ValueError(f"ImageDataset: mixup must be finite and >= 0; got {mixup!r}")
-        self.mixup = float(mixup)
+        self.transforms = _transforms(transforms)
+        self.mixup = decimal("ImageDataset", "mixup", mixup, 0)
         if isinstance(weights, str):
             if weights != "balanced":
                 raise ValueError(
                     f'ImageDataset: weights must be "balanced" or numbers; got {weights!r}'
                 )
             weights = class_weights(source.labels, len(source.classes))[source.labels]
-        self.weights = None if weights is None else np.asarray(weights, np.float64)
+        try:
+            self.weights = None if weights is None else np.asarray(weights, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"ImageDataset: weights must be numbers; got {weights!r}") from error
         if self.weights is not None:
             good = self.weights.shape == (len(source),) and np.isfinite(self.weights).all()
             if not good or self.weights.min() < 0 or not self.weights.sum():
@@ -379,6 +400,11 @@ class ImageDataset:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.source)
+
+    def fingerprint(self) -> int:
+        """A number that other images or labels do not have."""
+        of = getattr(self.source, "fingerprint", int)
+        return fingerprint(of(), np.asarray(self.source.labels), len(self.source.classes))
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Items of an epoch with their chance in them; without a generator each once, the same."""
@@ -439,3 +465,17 @@ class ImageDataset:
         for transform in self.transforms if image is not None else ():
             image = transform(image, rng)
         return None if image is None else np.asarray(image, np.float32)
+
+
+def _transforms(given: Any) -> list[ImageTransform]:
+    """Transforms in a list, each of which can be called."""
+    if callable(given) or not several(given):
+        raise TypeError(f"ImageDataset: transforms must be a list of transforms; got {given!r}")
+    found = list(given)
+    for each in found:
+        if not callable(each) or isinstance(each, type):
+            raise TypeError(
+                "ImageDataset: a transform must be a function of an image and a generator, such"
+                f" as HorizontalFlip(); got {each!r}"
+            )
+    return found

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from ._check import flag, whole
 from .batch import as_batch, pad_rows
 from .tokens import Dataset
 
@@ -25,6 +26,8 @@ class Epochs:
         seed: start of the random orders, >= 0.
         shuffle: whether each epoch has a random order.
         fixed: what must be as it was when a state is loaded.
+        data: what has a `fingerprint()` of the data, which must be, too; states of earlier
+            versions have none. None looks at nothing.
 
     Attributes:
         epoch: number of the epoch.
@@ -33,9 +36,11 @@ class Epochs:
             them beforehand.
     """
 
-    def __init__(self, seed: int, shuffle: bool, fixed: dict[str, int]) -> None:
-        self.shuffle = shuffle
-        self.seed = whole(type(self).__name__, "seed", seed, 0)
+    def __init__(self, seed: int, shuffle: bool, fixed: dict[str, int], data: Any = None) -> None:
+        who = type(self).__name__
+        self.shuffle = flag(who, "shuffle", shuffle)
+        self.seed = whole(who, "seed", seed, 0)
+        self._data = data if hasattr(data, "fingerprint") else None
         self._fixed = {"seed": self.seed, **fixed}
         self.epoch = 0
         self.position = 0
@@ -77,6 +82,10 @@ class Epochs:
 
     def state_dict(self) -> dict[str, int]:
         """Where the loader stands: what `load_state_dict` needs to go on from here."""
+        if self._data is not None:
+            # Not before it is needed: loaders for evaluation are made anew each time.
+            self._fixed["data"] = int(self._data.fingerprint())
+            self._data = None
         return {"epoch": self.epoch, "position": self.position, **self._fixed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -89,24 +98,26 @@ class Epochs:
             ValueError: the state is incomplete or out of range, or belongs to another dataset,
                 seed or batch size; the loader is then as it was.
         """
-        own, who = self.state_dict(), type(self).__name__
-        for key in own:
-            value = state.get(key)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(
-                    f"{who}.load_state_dict: {key} must be an integer >= 0; got {value!r}"
-                )
+        own, who = self.state_dict(), f"{type(self).__name__}.load_state_dict"
+        if not isinstance(state, Mapping):
+            raise ValueError(f"{who}: state must be what state_dict returned; got {state!r}")
+        known = {k: whole(who, k, state.get(k), 0) for k in own if k in state or k != "data"}
+        if known.get("data", own.get("data")) != own.get("data"):
+            raise ValueError(
+                f"{who}: the data must be as when the state was saved; got other data of the same"
+                " size; use the same data and options"
+            )
+        for key, value in known.items():
             if key not in ("epoch", "position") and value != own[key]:
                 raise ValueError(
-                    f"{who}.load_state_dict: {key} must be as when the state was saved; got"
+                    f"{who}: {key} must be as when the state was saved; got"
                     f" {own[key]} here, {value} in the state; use the same data and options"
                 )
-        if state["position"] >= len(self):
+        if known["position"] >= len(self):
             raise ValueError(
-                f"{who}.load_state_dict: position must be below {len(self)} batches;"
-                f" got {state['position']}"
+                f"{who}: position must be below {len(self)} batches; got {known['position']}"
             )
-        self.epoch, self.position = state["epoch"], state["position"]
+        self.epoch, self.position = known["epoch"], known["position"]
 
     def _epoch_order(self, epoch: int) -> Any:
         if not self.shuffle:
@@ -120,10 +131,11 @@ class Loader(Epochs):
     """Batches without end, epoch after epoch, each in an order of its own.
 
     The order follows from `seed` and the epoch's number alone, so `state_dict` is two numbers and
-    a resumed run sees the very next batch.
+    a resumed run sees the very next batch. `once` leaves nothing out, whatever `drop_last`.
 
     Args:
-        dataset: what to read; see `Dataset`.
+        dataset: what to read; see `Dataset`. A `fingerprint()`, which it may have, is a number
+            that other data does not have: states then belong to these data.
         batch_size: items in a batch, B >= 1.
         shuffle: whether each epoch has a random order.
         seed: start of the random orders, >= 0.
@@ -142,6 +154,7 @@ class Loader(Epochs):
     Raises:
         ValueError: the batch is larger than the dataset while incomplete ones are dropped, or a
             number is out of range.
+        TypeError: the dataset is none.
 
     Example:
         >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
@@ -160,11 +173,17 @@ class Loader(Epochs):
         drop_last: bool = True,
         pad_last: bool = False,
     ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise TypeError(
+                "Loader: dataset must have __len__, order and batch, as TokenDataset has; got"
+                f" {type(dataset).__name__}"
+            )
         self.batch_size = whole("Loader", "batch_size", batch_size, 1)
         self.dataset = dataset
-        super().__init__(seed, shuffle, {"batch_size": self.batch_size, "items": len(dataset)})
-        self.drop_last = drop_last and not pad_last
-        self.pad_last = pad_last
+        fixed = {"batch_size": self.batch_size, "items": len(dataset)}
+        super().__init__(seed, shuffle, fixed, dataset)
+        self.pad_last = flag("Loader", "pad_last", pad_last)
+        self.drop_last = flag("Loader", "drop_last", drop_last) and not self.pad_last
         if len(self) == 0:
             raise ValueError(
                 f"Loader: the dataset must hold at least one batch; got {len(dataset)} items,"
@@ -176,6 +195,15 @@ class Loader(Epochs):
         items = len(self.dataset)
         return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
 
+    def once(self) -> Iterator[Any]:
+        """Go through one epoch, the first, without moving the loader; for evaluation.
+
+        Every item comes: the last batch is short, or filled up with `pad_last`.
+        """
+        order = self._epoch_order(0)
+        for position in range(-(-len(self.dataset) // self.batch_size)):
+            yield self._batch(order, position)
+
     def _make_order(self, rng: np.random.Generator | None) -> np.ndarray:
         return self.dataset.order(rng)
 
@@ -183,10 +211,3 @@ class Loader(Epochs):
         start = position * self.batch_size
         batch = self.dataset.batch(order[start : start + self.batch_size])
         return pad_rows(as_batch(batch), self.batch_size) if self.pad_last else batch
-
-
-def whole(who: str, name: str, value: Any, least: int) -> int:
-    """An integer of at least so much."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{who}: {name} must be an integer >= {least}; got {value!r}")
-    return int(value)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ._check import whole
+from ._fingerprint import fingerprint
 from .batch import Batch
-from .documents import Documents
-from .tokens import IGNORE_INDEX, _positive
+from .documents import Documents, check_documents
+from .tokens import IGNORE_INDEX
 
 __all__ = ["PackedDataset", "best_fit"]
 
@@ -40,7 +42,13 @@ def best_fit(lengths: np.ndarray, capacity: int) -> list[list[int]]:
         >>> best_fit(np.array([3, 5, 2, 4]), 8)
         [[1, 0], [3, 2]]
     """
+    capacity = whole("best_fit", "capacity", capacity, 1)
     lengths = np.asarray(lengths)
+    if lengths.size and (lengths.ndim != 1 or lengths.dtype.kind not in "iu"):
+        raise ValueError(
+            "best_fit: lengths must be a vector of integers; got shape"
+            f" {lengths.shape}, dtype {lengths.dtype}"
+        )
     if lengths.size and not 1 <= lengths.min() <= lengths.max() <= capacity:
         raise ValueError(
             f"best_fit: lengths must be from 1 to the capacity {capacity}; got {lengths.min()} to"
@@ -105,25 +113,35 @@ class PackedDataset:
     """
 
     def __init__(self, documents: Documents, seq_len: int, overlong: str = "split") -> None:
-        self.documents = documents
-        self.seq_len = _positive(seq_len, "seq_len", "PackedDataset")
-        check_overlong("PackedDataset", overlong)
+        self.documents = check_documents("PackedDataset", documents)
+        self.seq_len = whole("PackedDataset", "seq_len", seq_len, 1)
+        self.overlong = check_overlong("PackedDataset", overlong)
         self._pieces = cut_pieces(documents.lengths, self.seq_len, overlong)
-        bins = best_fit(self._pieces[:, 2], self.seq_len)
-        if not bins:
+        lengths = self._pieces[:, 2]
+        # Pieces that fill a row need no search: of a long text that is nearly all.
+        full = np.flatnonzero(lengths == self.seq_len)
+        rest = np.flatnonzero(lengths < self.seq_len)
+        bins = best_fit(lengths[rest], self.seq_len)
+        if not full.size and not bins:
             raise ValueError(
                 "PackedDataset: needs a document of at least two tokens"
                 + (f" and at most {self.seq_len + 1}" if overlong == "drop" else "")
                 + f"; got {len(documents)} documents, none of which is"
             )
-        self._rows = np.concatenate([np.array(b, np.int64) for b in bins])
-        self._starts = np.cumsum([0, *(len(b) for b in bins)])
+        self._rows = np.concatenate([full, *(rest[np.array(b, np.int64)] for b in bins)])
+        counts = np.array([len(b) for b in bins], np.int64)
+        sizes = np.concatenate([np.ones(full.size, np.int64), counts])
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
         self.pieces = len(self._pieces)
-        self.fill = float(self._pieces[:, 2].sum() / (len(bins) * self.seq_len))
+        self.fill = float(lengths.sum() / (sizes.size * self.seq_len))
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self._starts) - 1
+
+    def fingerprint(self) -> int:
+        """A number that other documents, or other rows of them, do not have."""
+        return fingerprint(self.documents.fingerprint(), self.seq_len, self.overlong)
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Row numbers of an epoch: a permutation, or natural order without a generator."""
@@ -159,10 +177,11 @@ class PackedDataset:
         )
 
 
-def check_overlong(who: str, overlong: str) -> None:
+def check_overlong(who: str, overlong: str) -> str:
     """Raise a ValueError unless there is such a treatment of long documents."""
-    if overlong not in _OVERLONG:
+    if not isinstance(overlong, str) or overlong not in _OVERLONG:
         raise ValueError(f"{who}: overlong must be one of {', '.join(_OVERLONG)}; got {overlong!r}")
+    return overlong
 
 
 def pair(documents: Documents, document: Any, start: int, length: int) -> tuple[Any, Any]:

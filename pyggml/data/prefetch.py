@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from ._check import whole
+
 __all__ = ["Prefetch"]
 
 # How often a waiting thread looks whether it should end.
@@ -38,6 +40,7 @@ class Prefetch:
 
     Raises:
         ValueError: depth is not a positive integer.
+        TypeError: the loader is none.
 
     Example:
         >>> dataset = TokenDataset(np.arange(101), seq_len=10)
@@ -48,10 +51,14 @@ class Prefetch:
     """
 
     def __init__(self, loader: Any, depth: int = 2) -> None:
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"Prefetch: depth must be an integer >= 1; got {depth!r}")
+        self.depth = whole("Prefetch", "depth", depth, 1)
+        wanted = ("__next__", "state_dict", "load_state_dict")
+        if isinstance(loader, type) or not all(hasattr(loader, name) for name in wanted):
+            raise TypeError(
+                "Prefetch: loader must give batches and have state_dict and load_state_dict, as"
+                f" Loader has; got {type(loader).__name__}"
+            )
         self.loader = loader
-        self.depth = depth
         self.wait_s = 0.0
         self._state: dict[str, Any] = loader.state_dict()
         self._thread: _Thread | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError
+from ._check import several
 from .documents import Documents
 from .tokenizer import Tokenizer
 
@@ -145,11 +146,21 @@ def encode_pairs(
         >>> encode_pairs([("2+2=", "4")], tokenizer).targets(0).tolist()
         [False, False, False, False, True, True]
     """
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(
+            f"encode_pairs: tokenizer must be a Tokenizer; got {type(tokenizer).__name__}"
+        )
     sequences: list[np.ndarray] = []
     counted: list[np.ndarray] = []
     head = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     tail = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    for prompt, completion in pairs:
+    if not several(pairs):
+        raise TypeError(f"encode_pairs: pairs must be (prompt, completion); got {pairs!r}")
+    for pair in pairs:
+        good = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not good or not all(isinstance(part, str) for part in pair):
+            raise TypeError(f"encode_pairs: a pair must be (prompt, completion); got {pair!r}")
+        prompt, completion = pair
         first = np.array([*head, *tokenizer.encode(prompt)], np.int32)
         second = np.array([*tokenizer.encode(completion), *tail], np.int32)
         sequences.append(np.concatenate([first, second]))
@@ -168,14 +179,22 @@ def _text(record: dict[str, Any], field: str, who: str) -> str:
     if field not in record:
         raise FormatError(
             f"{who}: {_where(record)}: must have the field {field!r}; got"
-            f" {', '.join(map(repr, record)) or 'none'}; name another field"
+            f" {', '.join(map(repr, record)) or 'none'}; name another"
+            + (" with field= (--field)" if who == "read_texts" else " field")
+            + ("; if ; stands between columns, write commas" if _semicolons(record) else "")
         )
     value = record[field]
     if not isinstance(value, str):
         raise FormatError(
-            f"{who}: {_where(record)}: {field} must be text; got {type(value).__name__}"
+            f"{who}: {_where(record)}: {field} must be text; got {type(value).__name__};"
+            " leave such rows out, or make them text"
         )
     return value
+
+
+def _semicolons(record: dict[str, Any]) -> bool:
+    """Whether a row looks like one whose columns a comma did not part."""
+    return len(record) == 1 and ";" in next(iter(record))
 
 
 def _dataset(source: Any) -> Iterator[Record]:
@@ -201,7 +220,8 @@ def _jsonl(path: Path) -> Iterator[Record]:
                 raise FormatError(f"read_records: {where}: not JSON: {error}") from error
             if not isinstance(value, dict):
                 raise FormatError(
-                    f"read_records: {where}: must be a JSON object; got {type(value).__name__}"
+                    f"read_records: {where}: must be a JSON object; got {type(value).__name__};"
+                    " JSONL has one object on each line"
                 )
             yield Record(where, value)
 
@@ -279,10 +299,22 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
 RECORD_SUFFIXES = tuple(_READERS)
 
 
+def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
+    """What reads such a file, by its name."""
+    suffixes = [s.lower() for s in path.suffixes]
+    packed = suffixes[-1:] == [_COMPRESSED]
+    reader = _READERS.get("".join(suffixes[-2:-1] if packed else suffixes[-1:]))
+    return None if packed and reader is _parquet else reader
+
+
+def is_records(path: Path) -> bool:
+    """Whether a file's name says that it holds records."""
+    return _reader(path) is not None
+
+
 def _file(path: Path) -> Iterator[Record]:
-    suffixes = [s.lower() for s in path.suffixes if s.lower() != _COMPRESSED]
-    reader = _READERS.get(suffixes[-1] if suffixes else "")
-    if reader is None or (reader is _parquet and path.suffix.lower() == _COMPRESSED):
+    reader = _reader(path)
+    if reader is None:
         raise FormatError(
             f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)} (all but"
             f" Parquet also with {_COMPRESSED}); rename it, or give its rows"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -15,28 +16,19 @@ import numpy as np
 
 from ..atomic import atomic_dir
 from ..errors import FormatError
-from ._units import Unit, cut
-from ._worker import Encoded, Settings, encode_all
+from ._check import path_like, whole
+from ._worker import Encoded
+from .corpus import Corpus, Progress, check_encoding, encode_texts, silent
 from .documents import Documents
-from .text import find_files
+from .records import is_records
 from .tokenizer import Tokenizer
 
-__all__ = ["Progress", "TokenStore"]
-
-# Bytes done and bytes in all.
-Progress = Callable[[int, int], None]
+__all__ = ["TokenStore"]
 
 _FORMAT = "pyggml tokens"
 _VERSION = 1
 _DTYPES = ("<u2", "<u4")
 _READ_BYTES = 1 << 20
-# Below, starting processes takes longer than they save.
-_PARALLEL_BYTES = 1 << 24
-_WORKERS_MAX = 16
-
-
-def _silent(done: int, total: int) -> None:
-    """Show nothing."""
 
 
 class TokenStore:
@@ -66,7 +58,7 @@ class TokenStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = path_like("TokenStore", "path", path)
         self.info = _read_info(self.path / "store.json")
         self.vocab_size = int(self.info["vocab_size"])
         self.ids = self._map("tokens.bin", self.info["dtype"], self.info["tokens"])
@@ -93,75 +85,76 @@ class TokenStore:
     @classmethod
     def build(
         cls,
-        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        paths: Corpus | str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         tokenizer: Tokenizer,
         cache: str | os.PathLike[str],
         *,
         separator: str | None = None,
+        field: str = "text",
         eos: bool = True,
         workers: int | None = None,
-        progress: Progress = _silent,
+        progress: Progress = silent,
     ) -> TokenStore:
-        """Tokenize text files, unless the same was done before.
+        """Tokenize text, unless the same was done before.
 
         The store's name in `cache` is a hash of the text, the tokenizer and the settings: the same
         text is found wherever its files lie, and changed text is not. Of the text no more than a
         few megabytes per worker are in memory.
 
         Args:
-            paths: files and folders, as `read_text` takes them.
+            paths: a `Corpus`; or files and folders, text or records, as it takes them.
             tokenizer: text to ids.
             cache: folder of stores; made if missing.
-            separator: what stands between two documents of a file, as "<|endoftext|>"; it is left
-                out. None takes every file as one document.
+            separator: what stands between two documents of a text file; see `Corpus`, which
+                brings its own.
+            field: the field of records that holds the text; see `Corpus`, which brings its own.
             eos: whether the end-of-text token follows each document.
-            workers: processes to tokenize in; None is one for each core.
+            workers: processes to tokenize text files in; None is one for each core. Records are
+                tokenized in this one, by threads.
             progress: told (bytes done, bytes in all), twice for each byte: hashed and tokenized.
 
         Returns:
             The store; its ids are those of `Tokenizer.encode_documents`, whatever `workers`.
 
         Raises:
-            FormatError: a file is missing, binary, not UTF-8, or has a character that the
-                vocabulary has not; names it and the byte.
+            FormatError: a file is missing, is not what it says, or has a character that the
+                vocabulary has not; names it and the byte or the line.
             ValueError: the tokenizer has no end-of-text token, or a setting is out of range.
             OSError: the cache cannot be written.
         """
-        separator, workers = _check_settings(tokenizer, separator, eos, workers)
-        files = _find(paths)
-        total = sum(file.stat().st_size for file in files)
-        if workers is None:
-            workers = min(_cores(), _WORKERS_MAX) if total >= _PARALLEL_BYTES else 1
-        report = _Report(progress, 2 * total)
-        sources = [_source(file, report) for file in files]
+        check_encoding(tokenizer, eos)
+        _check_workers(workers)
+        corpus = paths if isinstance(paths, Corpus) else Corpus(paths, field, separator)
+        report = _Report(progress, 2 * _bytes_in(corpus))
+        sources = [_source(file, report, corpus.field) for file in corpus.files]
+        sources += [_hashed(text, report) for text in corpus.texts]
         dtype = _DTYPES[tokenizer.vocab_size > 2**16]
-        key = _key(tokenizer, separator, eos, [source["blake2b"] for source in sources])
-        target = Path(cache) / f"tokens-{key[:24]}"
+        hashes = [source["blake2b"] + source.get("field", "") for source in sources]
+        key = _key(tokenizer, corpus.separator, eos, hashes)
+        target = path_like("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
         if target.is_dir():
             with suppress(FormatError):  # a damaged one is made anew
                 store = cls(target)
-                report.add(total)
+                report.finish()
                 return store
         target.parent.mkdir(parents=True, exist_ok=True)
-        settings = Settings(separator, eos, dtype)
-        mark = separator.encode() if separator else None
-        units = _units(files, mark, tokenizer._can_cut())
         info = {
             "key": key,
             "vocab_size": tokenizer.vocab_size,
-            "separator": separator,
+            "separator": corpus.separator,
             "eos": eos,
-            "files": sources,
+            "files": sources if corpus.files else [],
         }
         try:
             with (
                 atomic_dir(target, replace=True) as folder,
-                closing(encode_all(tokenizer, units, settings, workers)) as encoded,
+                closing(corpus.encode(tokenizer, eos, dtype, workers)) as encoded,
             ):
                 _write(folder, encoded, dtype, info, report)
         except OSError:
             if not target.is_dir():  # else another process was faster, with the same
                 raise
+        report.finish()
         return cls(target)
 
     @classmethod
@@ -187,17 +180,29 @@ class TokenStore:
                 tokenizer has no end-of-text token.
             OSError: the folder cannot be written.
         """
-        _check_settings(tokenizer, None, eos, 1)
+        check_encoding(tokenizer, eos)
         if isinstance(documents, str):
             documents = [documents]
-        target = Path(path)
+        target = path_like("TokenStore.write", "path", path)
         target.parent.mkdir(parents=True, exist_ok=True)
         dtype = _DTYPES[tokenizer.vocab_size > 2**16]
         info = {"key": None, "vocab_size": tokenizer.vocab_size, "separator": None, "eos": eos}
         with atomic_dir(target) as folder:
-            encoded = _encode_stream(documents, tokenizer, eos, dtype)
-            _write(folder, encoded, dtype, {**info, "files": []}, _Report(_silent, 0))
+            encoded = encode_texts(_texts(documents), tokenizer, eos, dtype)
+            _write(folder, encoded, dtype, {**info, "files": []}, _Report(silent, 0))
         return cls(target)
+
+    @property
+    def crc32(self) -> int:
+        """CRC-32 of the ids as 32-bit integers: the same for the same ids, stored or not."""
+        if isinstance(self.info.get("crc32"), int):
+            return int(self.info["crc32"])
+        crc = 0
+        count = _READ_BYTES // 4
+        with open(self.path / "tokens.bin", "rb") as file:
+            while (block := np.fromfile(file, self.info["dtype"], count)).size:
+                crc = zlib.crc32(block.astype("<i4").tobytes(), crc)
+        return crc
 
     def verify(self) -> None:
         """Read all of it and compare with the hash that was taken when it was written.
@@ -237,52 +242,41 @@ class _Report:
         self._done += size_bytes
         self._progress(min(self._done, self._total), self._total)
 
-
-def _check_settings(
-    tokenizer: Tokenizer, separator: Any, eos: bool, workers: Any
-) -> tuple[str | None, int | None]:
-    if not isinstance(tokenizer, Tokenizer):
-        raise TypeError(
-            f"TokenStore: tokenizer must be a Tokenizer; got {type(tokenizer).__name__}"
-        )
-    if eos and tokenizer.eos_id is None:
-        raise ValueError("TokenStore: the tokenizer has no end-of-text token; use eos=False")
-    if separator is not None and (not isinstance(separator, str) or not separator):
-        raise ValueError(f"TokenStore: separator must be text or None; got {separator!r}")
-    if workers is not None and (
-        isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
-    ):
-        raise ValueError(f"TokenStore: workers must be an integer >= 1 or None; got {workers!r}")
-    return separator, workers
+    def finish(self) -> None:
+        """Tell that all is done."""
+        self.add(max(0, self._total - self._done))
 
 
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _check_workers(workers: Any) -> None:
+    if workers is not None:
+        whole("TokenStore", "workers", workers, 1, " or None")
 
 
-def _find(paths: Any) -> list[Path]:
-    """The files, each once, in the order given."""
-    if isinstance(paths, (str, os.PathLike)):
-        paths = [paths]
-    found: dict[str, Path] = {}
-    for given in paths:
-        path = Path(given)
-        if not path.exists():
-            raise FormatError(f"TokenStore: {path}: no such file or folder")
-        for file in find_files(path):
-            if not file.is_file():
-                raise FormatError(f"TokenStore: {file}: is neither a regular file nor a folder")
-            found.setdefault(os.path.realpath(file), file)
-    if not sum(file.stat().st_size for file in found.values()):
-        raise FormatError("TokenStore: needs text to start from; the files given are empty")
-    return list(found.values())
+def _texts(documents: Iterable[Any]) -> Iterator[str]:
+    for number, text in enumerate(documents):
+        if not isinstance(text, str):
+            raise ValueError(
+                f"TokenStore.write: documents must be texts; document {number} is a"
+                f" {type(text).__name__}"
+            )
+        yield text
 
 
-def _source(file: Path, report: _Report) -> dict[str, Any]:
-    """A file's name, size and hash."""
+def _bytes_in(corpus: Corpus) -> int:
+    """What is read to hash it."""
+    return sum(file.stat().st_size for file in corpus.files) or corpus.size_bytes
+
+
+def _hashed(text: str, report: _Report) -> dict[str, Any]:
+    """The size and the hash of a text in memory."""
+    data = text.encode()
+    report.add(len(data))
+    digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+    return {"bytes": len(data), "blake2b": digest}
+
+
+def _source(file: Path, report: _Report, field: str) -> dict[str, Any]:
+    """A file's name, size and hash, and how it is read where that is not as text."""
     digest = hashlib.blake2b(digest_size=32)
     size = 0
     try:
@@ -293,7 +287,10 @@ def _source(file: Path, report: _Report) -> dict[str, Any]:
                 report.add(len(block))
     except OSError as error:
         raise FormatError(f"TokenStore: {file}: cannot be read: {error.strerror}") from error
-    return {"name": file.name, "bytes": size, "blake2b": digest.hexdigest()}
+    found = {"name": file.name, "bytes": size, "blake2b": digest.hexdigest()}
+    if is_records(file):
+        found["field"] = f"{''.join(file.suffixes[-2:])}:{field}"
+    return found
 
 
 def _key(tokenizer: Tokenizer, separator: str | None, eos: bool, hashes: list[str]) -> str:
@@ -303,60 +300,18 @@ def _key(tokenizer: Tokenizer, separator: str | None, eos: bool, hashes: list[st
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=32).hexdigest()
 
 
-def _units(files: list[Path], separator: bytes | None, cuttable: bool) -> Iterator[Unit]:
-    for file in files:
-        yield from cut(file, separator, cuttable)
-
-
-def _encode_stream(
-    documents: Iterable[str], tokenizer: Tokenizer, eos: bool, dtype: str
-) -> Iterator[Encoded]:
-    """Gather documents into batches of some megabytes."""
-    head = [tokenizer.bos_id] if eos and tokenizer.add_bos else []
-    tail = [tokenizer.eos_id] if eos else []
-
-    def encode(batch: list[str]) -> Encoded:
-        parts = [np.zeros(0, dtype)]
-        ends: list[int] = []
-        total = 0
-        for ids, (starts, stops) in tokenizer._encode_pieces(batch):
-            whole = [*(head if starts else []), *ids, *(tail if stops else [])]
-            parts.append(np.array(whole, dtype))
-            total += len(whole)
-            if stops:
-                ends.append(total)
-        return Encoded(np.concatenate(parts), ends, 0)
-
-    batch: list[str] = []
-    size = 0
-    for number, text in enumerate(documents):
-        if not isinstance(text, str):
-            raise ValueError(
-                f"TokenStore.write: documents must be texts; document {number} is a"
-                f" {type(text).__name__}"
-            )
-        if not text.strip():
-            continue
-        batch.append(text)
-        size += len(text)
-        if size >= _READ_BYTES:
-            yield encode(batch)
-            batch, size = [], 0
-    if batch:
-        yield encode(batch)
-
-
 def _write(
     folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str, Any], report: _Report
 ) -> None:
     """Write the files of a store."""
     digest = hashlib.blake2b(digest_size=32)
-    tokens = documents = 0
+    tokens = documents = crc = 0
     with open(folder / "tokens.bin", "wb") as ids, open(folder / "documents.bin", "wb") as offsets:
         offsets.write(np.zeros(1, "<i8").tobytes())
         for part in encoded:
             data = part.ids.tobytes()
             digest.update(data)
+            crc = zlib.crc32(part.ids.astype("<i4").tobytes(), crc)
             ids.write(data)
             offsets.write((np.array(part.ends, "<i8") + tokens).tobytes())
             tokens += part.ids.size
@@ -371,6 +326,7 @@ def _write(
         "tokens": tokens,
         "documents": documents,
         "blake2b": digest.hexdigest(),
+        "crc32": crc,
         **info,
     }
     (folder / "store.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

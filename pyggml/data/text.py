@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import FormatError
+from ._check import path_like, several
 
 __all__ = ["TEXT_SUFFIXES", "embedded_text", "read_text"]
 
@@ -19,24 +20,36 @@ _BOM = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+# Packed text is not always binary by its first bytes.
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh9": "bzip2",
+}
+
+
+def walk(path: Path) -> list[Path]:
+    """All files of a folder and those below in sorted order, hidden ones left out."""
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(folder, name) for name in names if not name.startswith(".")]
+    return sorted(found)
 
 
 def find_files(path: Path) -> list[Path]:
     """The text files of a folder in sorted order, hidden ones left out; or the file itself."""
     if not path.is_dir():
         return [path]
-    found = []
-    for folder, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if name.lower().endswith(TEXT_SUFFIXES) and not name.startswith("."):
-                found.append(Path(folder, name))
+    found = [file for file in walk(path) if file.name.lower().endswith(TEXT_SUFFIXES)]
     if not found:
         raise FormatError(
             f"read_text: {path}: the folder holds no text file ({', '.join(TEXT_SUFFIXES)});"
             " name the files themselves if they end otherwise"
         )
-    return sorted(found)
+    return found
 
 
 def decode(path: Path, data: bytes, offset: int = 0, who: str = "read_text") -> str:
@@ -44,6 +57,9 @@ def decode(path: Path, data: bytes, offset: int = 0, who: str = "read_text") -> 
     for bom, name in _BOM.items():
         if not offset and data.startswith(bom):
             raise FormatError(f"{who}: {path}: text must be UTF-8; got {name}; convert it first")
+    for magic, name in _PACKED.items():
+        if not offset and data.startswith(magic):
+            raise FormatError(f"{who}: {path}: must be text; got a {name} file; unpack it first")
     nul = data.find(0)
     if nul >= 0:
         raise FormatError(
@@ -93,11 +109,15 @@ def read_text(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     """
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
+    if not several(paths):
+        raise TypeError(f"read_text: paths must be paths of files or folders; got {paths!r}")
     documents: dict[str, str] = {}
     for given in paths:
+        if not isinstance(given, (str, os.PathLike)):
+            raise TypeError(f"read_text: paths must be paths of files or folders; got {given!r}")
         if not os.fspath(given):
             raise FormatError("read_text: a path must not be empty; name a file, or . for a folder")
-        path = Path(given)
+        path = path_like("read_text", "paths", given)
         files = find_files(path)
         texts = {os.path.realpath(file): _read(file) for file in files}
         if not any(text.strip() for text in texts.values()):

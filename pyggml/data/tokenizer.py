@@ -7,7 +7,6 @@ import json
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,9 @@ import numpy as np
 from ..atomic import atomic_write
 from ..errors import DTypeError, FormatError
 from . import _vocab
+from ._check import path_like, several
 from ._files import check_ids, read_config
-from ._pieces import batches, check_bytes, check_covered, check_documents
+from ._pieces import batches, check_bytes, check_covered, check_documents, cut_text
 from .stream import StreamDecoder
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Tokenizer:
         The same texts give the same tokenizer. `<|endoftext|>` is token 0.
 
         Args:
-            texts: documents.
+            texts: documents, one after another: an iterator may give more than memory holds.
             vocab_size: tokens wanted, from 257 (256 bytes and the end of text) to 1,000,000. A
                 short text gives fewer.
 
@@ -133,24 +133,26 @@ class Tokenizer:
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
-        whole = isinstance(vocab_size, int) and not isinstance(vocab_size, bool)
+        whole = isinstance(vocab_size, (int, np.integer)) and not isinstance(vocab_size, bool)
         if not whole or not 257 <= vocab_size <= _BPE_SIZE_MAX:
             raise ValueError(
                 f"Tokenizer.train_bpe: vocab_size must be an integer >= 257 (256 bytes and"
                 f" {END_OF_TEXT}) and <= {_BPE_SIZE_MAX}; got {vocab_size!r}; try 4096"
             )
-        documents = check_documents(texts, "train_bpe")
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
         backend.post_processor = processors.ByteLevel(trim_offsets=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size,
+            vocab_size=int(vocab_size),
             special_tokens=[END_OF_TEXT],
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        backend.train_from_iterator(documents, trainer, length=len(documents))
+        documents = check_documents(texts, "train_bpe")
+        # Long documents in pieces, of the same words: the library's memory grows with the longest.
+        pieces = (piece for document in documents for piece in cut_text(document))
+        backend.train_from_iterator(pieces, trainer)
         return cls(backend)
 
     @classmethod
@@ -168,7 +170,10 @@ class Tokenizer:
         """
         _library()
         symbol = {byte: char for char, byte in _vocab.byte_alphabet().items()}
-        found = sorted(set().union(*check_documents(texts, "chars")))
+        seen: set[str] = set()
+        for text in check_documents(texts, "chars"):
+            seen.update(text)
+        found = sorted(seen)
         tokens = {END_OF_TEXT: 0}
         merges: dict[tuple[str, str], None] = {}
         for char in found:
@@ -199,7 +204,7 @@ class Tokenizer:
             FormatError: the file is missing, or is not a tokenizer.
             ValueError: bos or eos is not in the vocabulary.
         """
-        file = Path(path)
+        file = path_like("Tokenizer.from_file", "path", path)
         if file.is_dir():
             file = file / "tokenizer.json"
         try:
@@ -232,6 +237,10 @@ class Tokenizer:
             ValueError: the size is not a number or too small.
             FormatError: the file is missing or is not a tokenizer.
         """
+        if not isinstance(spec, (str, os.PathLike)):
+            raise TypeError(
+                f"Tokenizer.from_spec: spec must be chars, bpe:SIZE or a path; got {spec!r}"
+            )
         if spec == "chars":
             return cls.chars(texts)
         if isinstance(spec, str) and spec.startswith("bpe:"):
@@ -241,7 +250,7 @@ class Tokenizer:
                     f"Tokenizer.from_spec: must be bpe:SIZE as in bpe:4096; got {spec!r:.40}"
                 )
             return cls.train_bpe(texts, int(spec[4:]))
-        if not os.fspath(spec) or not Path(spec).exists():
+        if not os.fspath(spec) or not path_like("Tokenizer.from_spec", "spec", spec).exists():
             raise FormatError(
                 f"Tokenizer.from_spec: {os.fspath(spec) or repr('')}: no such file; name a"
                 " tokenizer JSON file, chars, or bpe:SIZE"
@@ -314,6 +323,8 @@ class Tokenizer:
         Raises:
             ValueError: the vocabulary has no tokens for a character.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"Tokenizer.encode: text must be text; got {type(text).__name__}")
         backend = self._for(parse_special)
         added = [t["content"] for t in self._content["added_tokens"] if parse_special]
         check_bytes(text, self._present, added)
@@ -339,6 +350,14 @@ class Tokenizer:
             raise ValueError(
                 "Tokenizer.encode_documents: the tokenizer has no end-of-text token; use eos=False"
             )
+        if isinstance(documents, str):
+            documents = [documents]
+        for document in documents if several(documents) else (documents,):
+            if not isinstance(document, str):
+                raise TypeError(
+                    "Tokenizer.encode_documents: every document must be text; got"
+                    f" {type(document).__name__}"
+                )
         head = [self.bos_id] if eos and self.add_bos and self.bos_id is not None else []
         parts: list[np.ndarray] = []
         for found, (starts, ends) in self._encode_pieces(documents):
@@ -376,6 +395,10 @@ class Tokenizer:
             ValueError: an id is negative, or beyond the fillers.
             DTypeError: an id is not an integer.
         """
+        if not several(ids):
+            raise DTypeError(
+                f"Tokenizer.decode: ids must be integers, one after another; got {ids!r}"
+            )
         numbers = [self._number(number) for number in ids]
         known = [number for number in numbers if number < self.vocab_size]
         return str(self._backend.decode(known, skip_special_tokens=skip_special))
@@ -399,11 +422,16 @@ class Tokenizer:
 
     def token(self, token_id: int) -> str | None:
         """The text of a token as the vocabulary spells it, or None."""
-        text: str | None = self._backend.id_to_token(token_id)
+        number = self._number(token_id, "Tokenizer.token: an id")
+        text: str | None = self._backend.id_to_token(number)
         return text
 
     def token_id(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it, or None."""
+        if not isinstance(token, str):
+            raise TypeError(f"Tokenizer.token_id: token must be text; got {type(token).__name__}")
+        if any("\ud800" <= char <= "\udfff" for char in token):
+            return None
         number: int | None = self._backend.token_to_id(token)
         return number
 
@@ -419,7 +447,7 @@ class Tokenizer:
         Raises:
             OSError: it cannot be written.
         """
-        file = Path(path)
+        file = path_like("Tokenizer.save", "path", path)
         with atomic_write(file, "w") as handle:
             handle.write(self._backend.to_str(pretty=True) + "\n")
         again = Tokenizer(_library().Tokenizer.from_str(self._backend.to_str()))

@@ -7,6 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ._check import decimal, flag, whole
+from ._fingerprint import fingerprint
+
 __all__ = ["IGNORE_INDEX", "Dataset", "RandomWindows", "TokenDataset", "split_tokens"]
 
 # A target that cross-entropy leaves out; the value is PyTorch's default.
@@ -49,12 +52,6 @@ def _in_range(ids: np.ndarray, who: str) -> np.ndarray:
     return ids
 
 
-def _positive(value: int, name: str, who: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{who}: {name} must be an integer >= 1; got {value!r}")
-    return int(value)
-
-
 def split_tokens(ids: np.ndarray, validation: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
     """Cut a token stream into a training part and, after it, a validation part.
 
@@ -75,8 +72,7 @@ def split_tokens(ids: np.ndarray, validation: float = 0.1) -> tuple[np.ndarray, 
         [45, 5]
     """
     ids = _checked_ids(ids, "split_tokens")
-    if not 0.0 < validation < 1.0:
-        raise ValueError(f"split_tokens: validation must be > 0 and < 1; got {validation}")
+    validation = decimal("split_tokens", "validation", validation, 0, 1, open_ends=True)
     cut = int(ids.size * (1.0 - validation))
     return ids[:cut], ids[cut:]
 
@@ -87,7 +83,7 @@ class _Windows:
     def __init__(self, ids: np.ndarray, seq_len: int) -> None:
         who = type(self).__name__
         self.ids = _checked_ids(ids, who)
-        self.seq_len = _positive(seq_len, "seq_len", who)
+        self.seq_len = whole(who, "seq_len", seq_len, 1)
 
     def _require(self, tokens: int) -> None:
         if self.ids.size < tokens:
@@ -95,6 +91,15 @@ class _Windows:
                 f"{type(self).__name__}: the text must hold at least {tokens} tokens for"
                 f" seq_len={self.seq_len}; got {self.ids.size}; use more text or a shorter seq_len"
             )
+
+    def fingerprint(self) -> int:
+        """A number that other tokens, or other windows of them, do not have."""
+        kind = (type(self).__name__, self.seq_len, *self._shape())
+        return fingerprint(repr(kind), self.ids)
+
+    def _shape(self) -> tuple[int, ...]:
+        """What makes the windows besides their length."""
+        return ()
 
     def _gather(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read whole windows at the given starts: (B,) -> x (B, T), y (B, T)."""
@@ -132,10 +137,8 @@ class TokenDataset(_Windows):
         self, ids: np.ndarray, seq_len: int, stride: int | None = None, keep_tail: bool = False
     ) -> None:
         super().__init__(ids, seq_len)
-        self.stride = (
-            self.seq_len if stride is None else _positive(stride, "stride", "TokenDataset")
-        )
-        self.keep_tail = keep_tail
+        self.stride = self.seq_len if stride is None else whole("TokenDataset", "stride", stride, 1)
+        self.keep_tail = flag("TokenDataset", "keep_tail", keep_tail)
         self._require(2 if keep_tail else self.seq_len + 1)
         self._whole = max(0, (self.ids.size - self.seq_len - 1) // self.stride + 1)
         self._tail_start = self._whole * self.stride
@@ -144,10 +147,15 @@ class TokenDataset(_Windows):
         has_targets = covered < self.ids.size and self._tail_start + 2 <= self.ids.size
         self._tail = int(keep_tail and has_targets)
 
+    def _shape(self) -> tuple[int, ...]:
+        return self.stride, int(self.keep_tail)
+
     def __len__(self) -> int:
         return self._whole + self._tail
 
     def __getitem__(self, item: int) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
+            raise TypeError(f"TokenDataset: an item is a number; got {type(item).__name__}")
         if not -len(self) <= item < len(self):
             raise IndexError(f"TokenDataset: item must be below {len(self)}; got {item}")
         x, y = self.batch(np.array([item % len(self)]))

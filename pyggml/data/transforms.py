@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ._check import check_floats, check_image, decimal, set_fields, several, whole
 
 __all__ = [
     "CenterCrop",
@@ -49,6 +50,16 @@ def _size(who: str, size: Any) -> tuple[int, int]:
     ):
         raise ValueError(f"{who}: size must be an integer >= 1 or (rows, columns); got {size!r}")
     return int(both[0]), int(both[1])
+
+
+def _span(who: str, name: str, value: Any, high: float) -> tuple[float, float]:
+    """Two ascending numbers above 0."""
+    good = several(value) and len(value) == 2
+    low, top = (decimal(who, name, n, 0, high) for n in value) if good else (0.0, 0.0)
+    if not 0 < low <= top:
+        bound = "" if high == math.inf else f" and <= {high:g}"
+        raise ValueError(f"{who}: {name} must ascend, two numbers > 0{bound}; got {value}")
+    return low, top
 
 
 def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.ndarray:
@@ -90,6 +101,7 @@ class Resize:
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Resize."""
+        check_floats("Resize", image)
         if isinstance(self.size, (tuple, list)):
             return _resize(image, *self.size)
         rows, columns = image.shape[:2]
@@ -153,11 +165,11 @@ class RandomCrop:
 
     def __post_init__(self) -> None:
         _size("RandomCrop", self.size)
-        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
-            raise ValueError(f"RandomCrop: padding must be an integer >= 0; got {self.padding!r}")
+        set_fields(self, padding=whole("RandomCrop", "padding", self.padding, 0))
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Crop."""
+        check_image("RandomCrop", image)
         if self.padding:
             image = np.pad(image, ((self.padding,) * 2, (self.padding,) * 2, (0, 0)))
         rows, columns = _room("RandomCrop", image, self.size)
@@ -169,6 +181,9 @@ class RandomCrop:
 @dataclass(frozen=True)
 class RandomResizedCrop:
     """Cut out a part of random area and shape, and resize it; needs Pillow.
+
+    Where ten attempts find no part that fits, it is the middle of the image, as large as the
+    ratios permit.
 
     Args:
         size: of the result, one number or (rows, columns).
@@ -195,16 +210,13 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         _size("RandomResizedCrop", self.size)
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ValueError(
-                f"RandomResizedCrop: scale must ascend, > 0 and <= 1; got {self.scale}"
-            )
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ValueError(f"RandomResizedCrop: ratio must ascend, > 0; got {self.ratio}")
+        who = "RandomResizedCrop"
+        ratio = _span(who, "ratio", self.ratio, math.inf)
+        set_fields(self, scale=_span(who, "scale", self.scale, 1), ratio=ratio)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Crop and resize."""
-        height, width = image.shape[:2]
+        height, width = check_floats("RandomResizedCrop", image).shape[:2]
         rows, columns = _size("RandomResizedCrop", self.size)
         low, high = np.log(self.ratio)
         for _ in range(10):
@@ -214,7 +226,19 @@ class RandomResizedCrop:
             if w <= width and h <= height:
                 left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
                 return _resize(image, rows, columns, (left, top, left + w, top + h))
-        return _resize(image, rows, columns)
+        return _resize(_middle(image, *self.ratio), rows, columns)
+
+
+def _middle(image: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The largest part around the middle whose width / height is from `low` to `high`."""
+    height, width = image.shape[:2]
+    h, w = height, width
+    if width / height < low:
+        h = max(1, round(width / low))
+    elif width / height > high:
+        w = max(1, round(height * high))
+    top, left = (height - h) // 2, (width - w) // 2
+    return image[top : top + h, left : left + w]
 
 
 @dataclass(frozen=True)
@@ -239,11 +263,11 @@ class HorizontalFlip:
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise ValueError(f"HorizontalFlip: p must be from 0 to 1; got {self.p!r}")
+        set_fields(self, p=decimal("HorizontalFlip", "p", self.p, 0, 1))
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Flip, or not."""
+        check_image("HorizontalFlip", image)
         return image[:, ::-1] if rng.random() < self.p else image
 
 
@@ -281,13 +305,11 @@ class ColorJitter:
     def __post_init__(self) -> None:
         limits = {"brightness": 1, "contrast": 1, "saturation": 1, "hue": 0.5}
         for name, limit in limits.items():
-            if not 0 <= getattr(self, name) <= limit:
-                raise ValueError(
-                    f"ColorJitter: {name} must be from 0 to {limit}; got {getattr(self, name)!r}"
-                )
+            set_fields(self, **{name: decimal("ColorJitter", name, getattr(self, name), 0, limit)})
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Jitter."""
+        check_floats("ColorJitter", image)
         strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         factors = [rng.uniform(1 - s, 1 + s) for s in strengths]
         for which in rng.permutation(4):
@@ -349,14 +371,24 @@ class Normalize:
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std) or not all(s > 0 for s in self.std):
+        found = {}
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if not several(values):
+                raise ValueError(
+                    f"Normalize: {name} must be numbers, one for each channel; got {values!r}"
+                )
+            found[name] = tuple(decimal("Normalize", name, n, -math.inf) for n in values)
+        if len(found["mean"]) != len(found["std"]) or not all(s > 0 for s in found["std"]):
             raise ValueError(
                 "Normalize: mean and std must be as many, std > 0; got"
                 f" mean={self.mean}, std={self.std}"
             )
+        set_fields(self, **found)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Normalise."""
+        check_image("Normalize", image)
         if image.shape[2] != len(self.mean):
             raise ShapeError(
                 f"Normalize: the image must have {len(self.mean)} channels as mean has; got"
@@ -368,6 +400,7 @@ class Normalize:
 
 def _room(who: str, image: np.ndarray, size: Any) -> tuple[int, int]:
     """The crop's size, if the image is as large."""
+    check_image(who, image)
     rows, columns = _size(who, size)
     if image.shape[0] < rows or image.shape[1] < columns:
         raise ShapeError(

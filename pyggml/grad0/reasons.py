@@ -51,7 +51,7 @@ NO_GRADIENT: dict[str, str] = {
     "TIMESTEP_EMBEDDING": "its source is the number of a diffusion step, which nobody trains",
     "COL2IM_1D": "the second half of a transposed convolution; CONV_TRANSPOSE_1D has a gradient",
     "CONV_3D": "the direct form; IM2COL_3D with MUL_MAT computes the same and has gradients",
-    "PAD_REFLECT_1D": "not built; CONCAT of views of the source has a gradient",
+    "PAD_REFLECT_1D": "not built; GET_ROWS of the columns does the same with a gradient",
     "FLASH_ATTN_BACK": "upstream's backward of an attention that is gone, which aborts when"
     " recorded; FLASH_ATTN_EXT_BACK is in its place",
     "SSM_CONV": "a convolution of Mamba, for inference; CONV_2D_DW does the same with gradients",
@@ -94,6 +94,7 @@ NO_FUNCTION: dict[str, str] = {
     "TIMESTEP_EMBEDDING": "no diffusion model here; computed once in NumPy",
     "COL2IM_1D": "`conv_transpose_1d` does both halves",
     "CONV_3D": "`conv_3d` records IM2COL_3D and MUL_MAT",
+    "PAD_REFLECT_1D": "`pad_reflect` records GET_ROWS of the columns, which has a gradient",
     "FLASH_ATTN_BACK": "recording it aborts",
     "SSM_CONV": "no Mamba here",
     "SSM_SCAN": "no Mamba here",

@@ -162,6 +162,13 @@ class Model(nn.Module, ABC):
         """Return what a file holds besides the parameters, made of the configuration."""
         return {}
 
+    def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of the tensors that llama.cpp asks for and this model does not have.
+
+        The file holds zeros for them.
+        """
+        return {}
+
     def to_gguf_metadata(
         self,
         tokenizer_metadata: Mapping[str, Any] | None = None,
@@ -205,7 +212,8 @@ class Model(nn.Module, ABC):
             name = self.gguf_name(own)
             matrix = array.ndim in (2, 3) and not name.startswith(_KEPT_F32)
             tensors[name] = (dtype, array) if matrix and dtype != "f32" else array
-        return {**tensors, **self.gguf_extra()}
+        zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
+        return {**tensors, **self.gguf_extra(), **zeros}
 
     def save_gguf(
         self,
@@ -280,9 +288,9 @@ class Model(nn.Module, ABC):
     def _read_tensors(self, file: GGUFFile) -> None:
         """Take over the file's tensors, all of them or none."""
         wanted = {self.gguf_name(own): (own, value) for own, value in self._named_state()}
-        known = {*wanted, *self.gguf_extra()}
+        known, zeros = {*wanted, *self.gguf_extra()}, self.gguf_zeros()
         missing = [name for name in known if name not in file.tensors]
-        unexpected = [name for name in file.tensors if name not in known]
+        unexpected = [name for name in file.tensors if name not in known and name not in zeros]
         if getattr(self.config, "tie", False) and "output.weight" in unexpected:
             # Older converters write the tied head a second time; read_tie has compared the two.
             unexpected.remove("output.weight")
@@ -291,6 +299,14 @@ class Model(nn.Module, ABC):
                 f"{file.path}: the tensors must be those of {self.gguf_arch}; "
                 f"missing {sorted(missing)[:8]}, unexpected {unexpected[:8]}"
             )
+        for name, array in self.gguf_extra().items():
+            check_tensor(file, name, array.shape)
+        for name in zeros:
+            if name in file.tensors and np.any(file.array(name, dequantise=True)):
+                raise FormatError(
+                    f"{file.path}: tensor {name} must be zeros, as by the metadata the model has "
+                    "no such; got other numbers"
+                )
         for name, (own, value) in wanted.items():
             there = self.gguf_layout(own, np.empty(value.shape, np.float32), reading=False).shape
             check_tensor(file, name, there)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from numpy.typing import ArrayLike
@@ -13,114 +12,15 @@ from .. import nn, ops
 from ..errors import FormatError, ShapeError
 from ..io import GGUFFile, f32, u32
 from ..nn import functional, init
-from ..nn.attention import check_attention, check_heads
-from ..nn.layers import check_eps, check_sizes
 from ..nn.masks import position_ids
 from ..ops._check import need_tensor
 from ..tensor import Tensor, zeros
 from .base import Model
-from .config import ModelConfig
+from .bert_config import POOLINGS, BERTConfig
 from .files import check_block_count, check_tensor, read_number, read_sizes, read_vocab_size
 from .language import check_ids, check_room
 
 __all__ = ["BERT", "BERTBody", "BERTConfig", "BERTModel"]
-
-POOLINGS = ("mean", "cls")
-
-
-@dataclass(frozen=True)
-class BERTConfig(ModelConfig):
-    """Sizes of a BERT.
-
-    Args:
-        vocab_size: V, tokens.
-        context: longest sequence.
-        n_embd: C, width of the stream.
-        n_layer: L, blocks.
-        n_head: H, heads; must divide n_embd.
-        n_ffn: width inside the feed-forward part; None is 4 * n_embd.
-        types: kinds of segments, such as question and answer.
-        eps: of the layer norms.
-        pooling: how `embed` makes one vector of a sentence: "mean" of its tokens, or "cls", the
-            first one.
-        attention: "plain", "flash" or "auto"; see `nn.CausalSelfAttention`.
-        dropout: while training, the share dropped of the embeddings, of what each half of a block
-            adds, and before a classifier.
-        classes: of `BERTForSequenceClassification`.
-        labels: their names; None leaves them numbers.
-
-    Raises:
-        ValueError: a size is not a positive integer, the heads do not divide the width, labels
-            are not as many as classes, or another field is out of range.
-
-    Source: Devlin et al. 2018, arXiv:1810.04805; the presets' sizes are their publishers'.
-
-    Example:
-        >>> BERTConfig.preset("bert-base-uncased").n_layer
-        12
-    """
-
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "dropout": 0.0},
-        "bert-tiny": {"n_embd": 128, "n_layer": 2, "n_head": 2},
-        "bert-mini": {"n_embd": 256, "n_layer": 4, "n_head": 4},
-        "bert-small": {"n_embd": 512, "n_layer": 4, "n_head": 8},
-        "bert-medium": {"n_embd": 512, "n_layer": 8, "n_head": 8},
-        "bert-base-uncased": {"n_embd": 768, "n_layer": 12, "n_head": 12},
-        "bert-base-cased": {"vocab_size": 28996, "n_embd": 768, "n_layer": 12, "n_head": 12},
-        "bert-large-uncased": {"n_embd": 1024, "n_layer": 24, "n_head": 16},
-        "all-minilm-l6-v2": {"n_embd": 384, "n_layer": 6, "n_head": 12},
-        "all-minilm-l12-v2": {"n_embd": 384, "n_layer": 12, "n_head": 12},
-        "bge-small-en-v1.5": {"n_embd": 384, "n_layer": 12, "n_head": 12, "pooling": "cls"},
-    }
-
-    vocab_size: int = 30522
-    context: int = 512
-    n_embd: int = 768
-    n_layer: int = 12
-    n_head: int = 12
-    n_ffn: int | None = None
-    types: int = 2
-    eps: float = 1e-12
-    pooling: str = "mean"
-    attention: str = "auto"
-    dropout: float = 0.1
-    classes: int = 2
-    labels: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        who = "BERTConfig"
-        check_heads(who, self.n_embd, self.n_head, self.n_head, rope=False)
-        if self.n_ffn is None:
-            object.__setattr__(self, "n_ffn", 4 * self.n_embd)
-        check_sizes(
-            who,
-            vocab_size=self.vocab_size,
-            context=self.context,
-            n_layer=self.n_layer,
-            n_ffn=self.ffn,
-            types=self.types,
-            classes=self.classes,
-        )
-        check_eps(who, self.eps)
-        check_attention(who, self.attention)
-        nn.Dropout(self.dropout)
-        if self.pooling not in POOLINGS:
-            raise ValueError(
-                f"{who}: pooling must be one of {', '.join(POOLINGS)}; got {self.pooling!r}"
-            )
-        if self.labels is not None:
-            object.__setattr__(self, "labels", tuple(self.labels))
-            if len(tuple(self.labels)) != self.classes:
-                raise ValueError(
-                    f"{who}: labels must be as many as classes, {self.classes}; got {self.labels!r}"
-                )
-
-    @property
-    def ffn(self) -> int:
-        """Width inside the feed-forward part."""
-        return 4 * self.n_embd if self.n_ffn is None else self.n_ffn
-
 
 _DRAWN = init.normal(0.02)
 

@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 
 from .. import nn
 from ..errors import ShapeError
+from ..io import GGUFFile
 from ..nn import init
 from ..nn.layers import check_sizes
 from ..tensor import Tensor
+from .files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation
 
 __all__ = ["CNN", "CNNConfig"]
@@ -161,6 +163,18 @@ class CNN(ImageModel):
             width = config.hidden
         self.activation = make_activation("CNN", config.activation)
         self.head = nn.Linear(width, config.classes)
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        channels, size = (config.channels, *config.widths), config.kernel
+        for i, (width, wide) in enumerate(pairwise(channels)):
+            check_tensor(file, f"stages.{i}.conv.weight", (wide, width, size, size))
+        width = config.features
+        if config.hidden:
+            check_tensor(file, "hidden.weight", (config.hidden, width))
+            width = config.hidden
+        check_tensor(file, "head.weight", (config.classes, width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a logit per class."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import nn, ops
+from ..errors import FormatError
 from ..io import GGUFFile, f32, u32
 from ..nn import init
 from ..nn.attention import check_attention, check_heads
@@ -22,6 +23,8 @@ from .files import read_number, read_sizes, read_tie, read_vocab_size
 from .language import LanguageModel, check_ids
 
 __all__ = ["GPT2", "GPT2Config"]
+
+_BIAS_KEY = "pyggml.gpt2.bias"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class GPT2Config(ModelConfig):
         n_ffn: width inside the feed-forward part; None is 4 * n_embd.
         eps: of the layer norms.
         tie: the head is the embedding table.
+        bias: learn shifts in the projections and the norms, as OpenAI's models do; nanoGPT's do
+            not by default. A GGUF file holds zeros in their place, which llama.cpp asks for.
         attention: "plain", "flash", which stores no T × T scores, or "auto"; see
             `nn.CausalSelfAttention`.
         dropout: while training, the share dropped of the embeddings and of what each half of a
@@ -44,7 +49,7 @@ class GPT2Config(ModelConfig):
 
     Raises:
         ValueError: a size is not a positive integer, the heads do not divide the width, the
-            attention is unknown, or dropout is not from 0 to below 1.
+            attention is unknown, tie or bias is no bool, or dropout is not from 0 to below 1.
 
     Source: Radford et al. 2019; the presets' sizes are OpenAI's.
 
@@ -70,6 +75,7 @@ class GPT2Config(ModelConfig):
     n_ffn: int | None = None
     eps: float = 1e-5
     tie: bool = True
+    bias: bool = True
     attention: str = "auto"
     dropout: float = 0.0
 
@@ -86,6 +92,11 @@ class GPT2Config(ModelConfig):
         )
         check_eps("GPT2Config", self.eps)
         check_attention("GPT2Config", self.attention)
+        for name in ("tie", "bias"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"GPT2Config: {name} must be True or False; got {getattr(self, name)!r}"
+                )
         nn.Dropout(self.dropout)
 
     @property
@@ -112,17 +123,18 @@ class _Block(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         drawn = init.gpt2(config.n_layer)
         residual = init.gpt2(config.n_layer, residual=True)
-        self.ln_1 = nn.LayerNorm(config.n_embd, config.eps)
+        self.ln_1 = nn.LayerNorm(config.n_embd, config.eps, config.bias)
         self.attn = nn.CausalSelfAttention(
             config.n_embd,
             config.n_head,
+            bias=config.bias,
             fused=True,
             attention=config.attention,
             init_weight=drawn,
             init_out=residual,
         )
-        self.ln_2 = nn.LayerNorm(config.n_embd, config.eps)
-        self.mlp = nn.GELUMLP(config.n_embd, config.ffn, init_weight=drawn, init_out=residual)
+        self.ln_2 = nn.LayerNorm(config.n_embd, config.eps, config.bias)
+        self.mlp = nn.GELUMLP(config.n_embd, config.ffn, config.bias, drawn, residual)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(
@@ -144,7 +156,7 @@ class _Transformer(nn.Module):
         self.wpe = nn.Embedding(config.context, config.n_embd, drawn)
         self.drop = nn.Dropout(config.dropout)
         self.h = [_Block(config) for _ in range(config.n_layer)]
-        self.ln_f = nn.LayerNorm(config.n_embd, config.eps)
+        self.ln_f = nn.LayerNorm(config.n_embd, config.eps, config.bias)
 
 
 class GPT2(LanguageModel):
@@ -188,7 +200,7 @@ class GPT2(LanguageModel):
                 config.n_embd, config.vocab_size, False, init.gpt2(config.n_layer)
             )
 
-    def forward(
+    def hidden(
         self,
         ids: Tensor,
         *,
@@ -198,7 +210,7 @@ class GPT2(LanguageModel):
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits of the next token; see `LanguageModel.forward`."""
+        """Return what the head reads; see `LanguageModel.hidden`."""
         batch, length = check_ids("GPT2", ids, self.config.context)
         mask = self._mask(ids, mask, segments)
         body = self.transformer
@@ -209,8 +221,14 @@ class GPT2(LanguageModel):
         x = body.ln_f(x)
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
-        head = body.wte if self.config.tie else self.lm_head
-        return nn.functional.linear(x, head.weight)
+        return x  # type: ignore[no-any-return]
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's weight; a tied one is the embedding table."""
+        head: Any = self.transformer.wte if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the parameters in Hugging Face's layout: its Conv1D weights are (in, out)."""
@@ -233,10 +251,24 @@ class GPT2(LanguageModel):
             clean[full_name] = _conv1d(name, np.asarray(array))
         super().load_state_dict(clean, strict)
 
+    def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
+        """The shifts of a model that learns none: llama.cpp's GPT-2 has them always."""
+        if self.config.bias:
+            return {}
+        matrices = (nn.Linear, nn.LayerNorm)
+        shapes = {
+            f"{path}.bias": module.weight.shape[:1]
+            for path, module in self.named_modules()
+            if isinstance(module, matrices) and path != "lm_head"
+        }
+        return {self.gguf_name(name): shape for name, shape in shapes.items()}
+
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""
         config = self.config
+        own = {} if config.bias else {_BIAS_KEY: False}
         return {
+            **own,
             "gpt2.block_count": u32(config.n_layer),
             "gpt2.context_length": u32(config.context),
             "gpt2.embedding_length": u32(config.n_embd),
@@ -263,8 +295,17 @@ class GPT2(LanguageModel):
             vocab_size=read_vocab_size(file),
             eps=read_number(file, "gpt2.attention.layer_norm_epsilon"),
             tie=read_tie(file),
+            bias=_read_bias(file),
             **sizes,
         )
+
+
+def _read_bias(file: GGUFFile) -> bool:
+    """Whether the model learns shifts, by this project's own key; llama.cpp passes it over."""
+    bias = file.metadata.get(_BIAS_KEY, True)
+    if not isinstance(bias, bool):
+        raise FormatError(f"{file.path}: {_BIAS_KEY} must be true or false; got {bias!r}")
+    return bias
 
 
 def _conv1d(name: str, array: np.ndarray) -> np.ndarray:

@@ -69,9 +69,10 @@ class ClassifierConfig(ModelConfig):
             low = 0.0 if name == "std" else -math.inf
             if len(values) != channels or not all(math.isfinite(x) and x > low for x in values):
                 above = ", all above 0" if name == "std" else ""
+                got = f"{len(values)}" if len(values) != channels else f"{min(values)}"
                 raise ValueError(
                     f"{who}: {name} must be {channels} finite numbers, one per channel{above}; "
-                    f"got {given!r}"
+                    f"got {got}"
                 )
             object.__setattr__(self, name, values)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from .. import nn, ops
+from .. import nn
 from ..device import Device
 from ..device import device as find_device
 from ..errors import BackendError, ShapeError
@@ -22,8 +22,8 @@ __all__ = ["LanguageModel", "check_ids", "check_room"]
 class LanguageModel(Model):
     """A model from token ids to the logits of the token after each.
 
-    A subclass defines `forward`, `GGUF_NAMES` and the metadata both ways; parameters carry
-    Hugging Face's names.
+    A subclass defines `hidden`, `head_weight`, `GGUF_NAMES` and the metadata both ways; parameters
+    carry Hugging Face's names.
     """
 
     def __init__(self, config: Any) -> None:
@@ -31,6 +31,33 @@ class LanguageModel(Model):
         check_room(type(self).__name__, self.config)
 
     @abstractmethod
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: nn.KVCache | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the stream after the last norm, which the head reads.
+
+        Arguments and exceptions are those of `forward`.
+
+        Shape:
+            ids (B, T) i32 -> (B, T, C), or (R, C) with rows
+        """
+
+    @property
+    @abstractmethod
+    def head_weight(self) -> Tensor:
+        """What makes logits of the stream.
+
+        Shape:
+            (V, C)
+        """
+
     def forward(
         self,
         ids: Tensor,
@@ -61,6 +88,10 @@ class LanguageModel(Model):
             ShapeError: ids is not (B, T), T exceeds the context, or segments are not as ids.
             ValueError: segments with a mask.
         """
+        x = self.hidden(
+            ids, positions=positions, mask=mask, segments=segments, cache=cache, rows=rows
+        )
+        return nn.functional.linear(x, self.head_weight)
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
@@ -120,8 +151,8 @@ class LanguageModel(Model):
                 f"{type(self).__name__}.loss: ids and targets must have one shape; "
                 f"got {ids.shape} and {targets.shape}"
             )
-        logits = self(ids, positions=positions, segments=segments)
-        return ops.cross_entropy(logits, targets, reduction=reduction)
+        x = self.hidden(ids, positions=positions, segments=segments)
+        return nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
 
     def new_cache(
         self, capacity: int | None = None, device: Device | str | None = None

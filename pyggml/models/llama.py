@@ -129,7 +129,7 @@ class Llama(LanguageModel):
         """What llama.cpp calls the family."""
         return str(self.config.family)
 
-    def forward(
+    def hidden(
         self,
         ids: Tensor,
         *,
@@ -140,7 +140,7 @@ class Llama(LanguageModel):
         rows: Tensor | None = None,
         routings: list[Routing] | None = None,
     ) -> Tensor:
-        """Return the logits of the next token; see `LanguageModel.forward`.
+        """Return what the head reads; see `LanguageModel.hidden`.
 
         `routings` collects what the routers of a mixture say, for `nn.balance_loss`.
         """
@@ -156,8 +156,14 @@ class Llama(LanguageModel):
         x = body.norm(x)
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, config.n_embd), rows)
-        head = body.embed_tokens if config.tie else self.lm_head
-        return nn.functional.linear(x, head.weight)
+        return x  # type: ignore[no-any-return]
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's weight; a tied one is the embedding table."""
+        head: Any = self.model.embed_tokens if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
 
     def loss(
         self,
@@ -173,13 +179,12 @@ class Llama(LanguageModel):
         While training, a mixture of experts adds `router_aux` times `nn.balance_loss`, for each
         target that counts where the losses are summed; "none" leaves it out.
         """
-        inputs = {"positions": positions, "segments": segments}
         share = self.config.router_aux if self.config.n_expert and self.training else 0.0
         if not share or reduction == "none" or ids.shape != targets.shape:
-            return super().loss(ids, targets, reduction, **inputs)
+            return super().loss(ids, targets, reduction, positions=positions, segments=segments)
         routings: list[Routing] = []
-        logits = self(ids, **inputs, routings=routings)
-        loss = ops.cross_entropy(logits, targets, reduction=reduction)
+        x = self.hidden(ids, positions=positions, segments=segments, routings=routings)
+        loss = nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
         balance = ops.scale(nn.balance_loss(routings), share)
         return loss + (balance * _counted(targets) if reduction == "sum" else balance)
 

@@ -139,7 +139,8 @@ class LlamaConfig(ModelConfig):
         check_eps(who, self.eps)
         check_attention(who, self.attention)
         object.__setattr__(self, "rope_scaling", nn.RopeScaling.of(self.rope_scaling))
-        self.rope  # noqa: B018 - its own checks
+        if self.rope.scaling is not None:  # a table may be another head's
+            self.rope.scaling.divisors(self.head_dim, self.rope_theta, self.context)
         if self.window is not None:
             check_sizes(who, window=self.window)
         if self.family not in FAMILIES:

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from .. import nn
 from ..errors import ShapeError
+from ..io import GGUFFile
 from ..nn import init
 from ..nn.layers import check_sizes
 from ..ops._check import need_float
 from ..tensor import Tensor
+from .files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation
 
 __all__ = ["MLP", "MLPConfig"]
@@ -104,6 +107,14 @@ class MLP(ImageModel):
             width = wide
         layers.append(nn.Linear(width, config.classes))
         self.layers = nn.Sequential(*layers)
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        step = 2 + (config.norm == "batch") + (config.dropout > 0)
+        widths = (config.inputs, *config.hidden, config.classes)
+        for i, (width, wide) in enumerate(pairwise(widths)):
+            check_tensor(file, f"layers.{i * step}.weight", (wide, width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a logit per class."""

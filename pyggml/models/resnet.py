@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .. import nn, ops
+from ..io import GGUFFile
 from ..nn import init
 from ..nn.layers import check_sizes
 from ..tensor import Tensor
+from .files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths
 
 __all__ = ["ResNet", "ResNetConfig"]
@@ -140,6 +142,18 @@ class ResNet(ImageModel):
             self._stages.append(stage)
         self._gather = nn.GlobalAvgPool2d()
         self.fc = nn.Linear(channels, config.classes)
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        channels, size = config.channels, 7 if config.stem == "large" else 3
+        check_tensor(file, "conv1.weight", (config.widths[0], channels, size, size))
+        channels = config.widths[0]
+        for i, (width, count) in enumerate(zip(config.widths, config.blocks, strict=True)):
+            check_tensor(file, f"layer{i + 1}.0.conv1.weight", (width, channels, 3, 3))
+            check_tensor(file, f"layer{i + 1}.{count - 1}.conv2.weight", (width, width, 3, 3))
+            channels = width
+        check_tensor(file, "fc.weight", (config.classes, channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a logit per class."""

@@ -4,149 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import nn, ops
 from ..device import Device
-from ..errors import FormatError, ShapeError
-from ..io import GGUFFile, f32, u32
+from ..errors import ShapeError
+from ..io import GGUFFile
 from ..nn import functional, init
-from ..nn.layers import check_eps, check_sizes
 from ..ops._check import need_dtype, need_tensor
 from ..recompute import recompute
 from ..tensor import Tensor, tensor
+from . import t5_files
 from .base import Model
-from .config import ModelConfig
-from .files import (
-    check_block_count,
-    check_tensor,
-    read_number,
-    read_sizes,
-    read_tie,
-    read_vocab_size,
-)
 from .language import check_ids, check_room
+from .t5_config import T5Config
 
 __all__ = ["T5", "T5Cache", "T5Config"]
-
-
-@dataclass(frozen=True)
-class T5Config(ModelConfig):
-    """Sizes of a T5.
-
-    Args:
-        vocab_size: V, tokens.
-        context: longest input, and longest output; T5 itself has no bound.
-        n_embd: C, width of the stream.
-        n_layer: blocks of the encoder.
-        n_decoder: blocks of the decoder; None is n_layer.
-        n_head: H, heads.
-        n_head_dim: width of a head; need not be n_embd / n_head.
-        n_ffn: width inside the feed-forward part.
-        gated: gate it by a GELU, as T5 1.1 and Flan-T5 do; else ReLU.
-        buckets: of the relative positions.
-        max_distance: from here on all is one bucket.
-        eps: of the RMS norms.
-        tie: the head is the embedding table, and the stream scaled by 1 / sqrt(n_embd) before.
-        start_id: first input of the decoder.
-        eos_id: ends what `generate` writes.
-        dropout: while training, the share dropped of the embeddings, inside the feed-forward
-            part, and of what each part of a block adds.
-
-    Raises:
-        ValueError: a size is not a positive integer, or another field is out of range.
-
-    Source: Raffel et al. 2019, arXiv:1910.10683; the presets' sizes are Google's.
-
-    Example:
-        >>> T5Config.preset("t5-small").n_ffn
-        2048
-    """
-
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {
-            "context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_head_dim": 16,
-            "n_ffn": 128, "dropout": 0.0,
-        },
-        "t5-small": {"n_embd": 512, "n_layer": 6, "n_head": 8, "n_ffn": 2048},
-        "t5-base": {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_ffn": 3072},
-        "t5-large": {"n_embd": 1024, "n_layer": 24, "n_head": 16, "n_ffn": 4096},
-        "t5-3b": {
-            "n_embd": 1024, "n_layer": 24, "n_head": 32, "n_head_dim": 128, "n_ffn": 16384,
-        },
-        "flan-t5-small": {
-            "n_embd": 512, "n_layer": 8, "n_head": 6, "n_ffn": 1024, "gated": True, "tie": False,
-        },
-        "flan-t5-base": {
-            "n_embd": 768, "n_layer": 12, "n_head": 12, "n_ffn": 2048, "gated": True, "tie": False,
-        },
-        "flan-t5-large": {
-            "n_embd": 1024, "n_layer": 24, "n_head": 16, "n_ffn": 2816, "gated": True,
-            "tie": False,
-        },
-        "flan-t5-xl": {
-            "n_embd": 2048, "n_layer": 24, "n_head": 32, "n_ffn": 5120, "gated": True,
-            "tie": False,
-        },
-    }  # fmt: skip
-
-    vocab_size: int = 32128
-    context: int = 512
-    n_embd: int = 512
-    n_layer: int = 6
-    n_decoder: int | None = None
-    n_head: int = 8
-    n_head_dim: int = 64
-    n_ffn: int = 2048
-    gated: bool = False
-    buckets: int = 32
-    max_distance: int = 128
-    eps: float = 1e-6
-    tie: bool = True
-    start_id: int = 0
-    eos_id: int = 1
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        who = "T5Config"
-        if self.n_decoder is None:
-            object.__setattr__(self, "n_decoder", self.n_layer)
-        check_sizes(
-            who,
-            vocab_size=self.vocab_size,
-            context=self.context,
-            n_embd=self.n_embd,
-            n_layer=self.n_layer,
-            n_decoder=self.decoder_layers,
-            n_head=self.n_head,
-            n_head_dim=self.n_head_dim,
-            n_ffn=self.n_ffn,
-        )
-        check_eps(who, self.eps)
-        nn.Dropout(self.dropout)
-        for both in (True, False):
-            nn.relative_buckets([0], [0], self.buckets, self.max_distance, both)
-        for name in ("start_id", "eos_id"):
-            token = getattr(self, name)
-            whole = isinstance(token, int) and not isinstance(token, bool)
-            if not whole or not 0 <= token < self.vocab_size:
-                raise ValueError(
-                    f"{who}: {name} must be a token from 0 to {self.vocab_size - 1}; got {token!r}"
-                )
-
-    @property
-    def decoder_layers(self) -> int:
-        """Blocks of the decoder."""
-        return self.n_layer if self.n_decoder is None else self.n_decoder
-
-    @property
-    def ffn(self) -> int:
-        """Width inside the feed-forward part."""
-        return self.n_ffn
 
 
 def _linear(a: int, b: int, std: float) -> nn.Linear:
@@ -361,6 +237,13 @@ class T5(Model):
         Raises:
             ShapeError: a shape does not fit, or U exceeds the context.
         """
+        x = self._written(encoded, decoder_ids, attention_mask)
+        return functional.linear(x, self.head_weight)
+
+    def _written(
+        self, encoded: Tensor, decoder_ids: Tensor, attention_mask: Tensor | None
+    ) -> Tensor:
+        """What the head reads."""
         batch, length = check_ids("T5", decoder_ids, self.config.context)
         if encoded.ndim != 3 or encoded.shape[0] != batch:
             raise ShapeError(
@@ -374,12 +257,17 @@ class T5(Model):
         bias = stack.bias(length)
         for block in stack.block:
             x = self._run_block(block, x, bias, mask, encoded, seen)
-        return self._logits(stack.drop(stack.final_layer_norm(x)))
+        return self._scaled(stack.drop(stack.final_layer_norm(x)))
 
-    def _logits(self, x: Tensor) -> Tensor:
-        if not self.config.tie:
-            return functional.linear(x, self.lm_head.weight)
-        return functional.linear(ops.scale(x, self.config.n_embd**-0.5), self.shared.weight)
+    def _scaled(self, x: Tensor) -> Tensor:
+        return ops.scale(x, self.config.n_embd**-0.5) if self.config.tie else x
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's weight; a tied one is the embedding table."""
+        head: Any = self.shared if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
 
     def forward(
         self, ids: Tensor, *, decoder_ids: Tensor, attention_mask: Tensor | None = None
@@ -418,8 +306,8 @@ class T5(Model):
             raise ShapeError(
                 f"T5.loss: decoder_ids must be as targets, {targets.shape}; got {decoder_ids.shape}"
             )
-        logits = self(ids, decoder_ids=decoder_ids, attention_mask=attention_mask)
-        return ops.cross_entropy(logits, targets, reduction=reduction)
+        x = self._written(self.encode(ids, attention_mask), decoder_ids, attention_mask)
+        return functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
 
     def _shifted(self, targets: Tensor) -> Tensor:
         """The start token, then all targets but the last; what is not counted becomes 0."""
@@ -474,7 +362,7 @@ class T5(Model):
         x, bias = self.shared(ids), stack.bias(buckets)
         for i, block in enumerate(stack.block):
             x = block(x, bias, mask, cache.cross[i], None, cache.own.layers[i], positions)
-        return self._logits(stack.final_layer_norm(x))
+        return functional.linear(self._scaled(stack.final_layer_norm(x)), self.head_weight)
 
     def generate(self, ids: Any, max_tokens: int | None = None, **settings: Any) -> list[int]:
         """Write what follows from the tokens read; see `models.generate_from`."""
@@ -503,94 +391,35 @@ class T5(Model):
 
     def gguf_name(self, name: str) -> str:
         """Return llama.cpp's name of an own parameter."""
-        if name in _TOP_NAMES:
-            return _TOP_NAMES[name]
-        side, _, number, _, part, *rest = name.split(".")
-        where = "enc" if side == "encoder" else "dec"
-        last = len(rest) == 2 and rest[0] == "layer_norm"
-        parts = ("attn", "cross_attn", "ffn") if side == "decoder" else ("attn", "ffn")
-        prefix = f"{where}.blk.{number}."
-        if rest[0] == "layer_norm" and last:
-            return f"{prefix}{parts[int(part)]}_norm.weight"
-        return f"{prefix}{_PART_NAMES[rest[0]][rest[1]]}.weight"
+        return t5_files.gguf_name(name)
+
+    def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
+        """Put the scale of a tied head into the norm before it, or take it out when `reading`."""
+        if not self.config.tie or name != "decoder.final_layer_norm.weight":
+            return array
+        scale = self.config.n_embd ** (0.5 if reading else -0.5)
+        return np.asarray(array * np.float32(scale), np.float32)
 
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""
-        config = self.config
-        return {
-            "t5.context_length": u32(config.context),
-            "t5.embedding_length": u32(config.n_embd),
-            "t5.feed_forward_length": u32(config.n_ffn),
-            "t5.block_count": u32(config.n_layer),
-            "t5.decoder_block_count": u32(config.decoder_layers),
-            "t5.attention.head_count": u32(config.n_head),
-            "t5.attention.key_length": u32(config.n_head_dim),
-            "t5.attention.value_length": u32(config.n_head_dim),
-            "t5.attention.layer_norm_epsilon": f32(config.eps),
-            "t5.attention.layer_norm_rms_epsilon": f32(config.eps),
-            "t5.attention.relative_buckets_count": u32(config.buckets),
-            "t5.decoder_start_token_id": u32(config.start_id),
-        }
+        return t5_files.gguf_config(self.config)
 
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> T5Config:
         """Read the configuration from a GGUF file's metadata."""
-        sizes: dict[str, Any] = read_sizes(
-            file,
-            "t5",
-            {
-                "n_layer": "block_count",
-                "context": "context_length",
-                "n_embd": "embedding_length",
-                "n_ffn": "feed_forward_length",
-                "n_head": "attention.head_count",
-                "n_head_dim": "attention.key_length",
-                "buckets": "attention.relative_buckets_count",
-            },
-        )
-        if "t5.decoder_block_count" in file.metadata:
-            sizes |= read_sizes(file, "t5", {"n_decoder": "decoder_block_count"})
-        start = file.metadata.get("t5.decoder_start_token_id", 0)
-        if (
-            file.metadata.get("t5.attention.value_length", sizes["n_head_dim"])
-            != (sizes["n_head_dim"])
-        ):
-            raise FormatError(
-                f"{file.path}: t5.attention.value_length must be as key_length, "
-                f"{sizes['n_head_dim']}; got {file.metadata['t5.attention.value_length']!r}"
-            )
-        return T5Config(
-            vocab_size=read_vocab_size(file),
-            eps=read_number(file, "t5.attention.layer_norm_rms_epsilon"),
-            gated="enc.blk.0.ffn_gate.weight" in file.tensors,
-            tie=read_tie(file),
-            start_id=start,
-            **sizes,
-        )
+        return t5_files.read_gguf_config(file)
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
         """Hold the metadata against the tensors; see `Model.check_gguf`."""
-        check_block_count(file, config.n_layer, "enc.blk.")
-        check_block_count(file, config.decoder_layers, "dec.blk.")
-        check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
-        check_tensor(file, "enc.blk.0.ffn_up.weight", (config.n_ffn, config.n_embd))
-        inner = config.n_head * config.n_head_dim
-        check_tensor(file, "enc.blk.0.attn_q.weight", (inner, config.n_embd))
+        t5_files.check_gguf(file, config)
 
-
-_TOP_NAMES = {
-    "shared.weight": "token_embd.weight",
-    "lm_head.weight": "output.weight",
-    "encoder.final_layer_norm.weight": "enc.output_norm.weight",
-    "decoder.final_layer_norm.weight": "dec.output_norm.weight",
-}
-_HEAD_NAMES = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_o"}
-_PART_NAMES = {
-    "SelfAttention": {**_HEAD_NAMES, "relative_attention_bias": "attn_rel_b"},
-    "EncDecAttention": {key: f"cross_{name}" for key, name in _HEAD_NAMES.items()},
-    "DenseReluDense": {"wi": "ffn_up", "wi_0": "ffn_gate", "wi_1": "ffn_up", "wo": "ffn_down"},
-}
+    def _read_tensors(self, file: GGUFFile) -> None:
+        super()._read_tensors(file)
+        if self.config.tie and t5_files.SCALED not in file.metadata:
+            # Another's file has the norm as it is, and the head unscaled.
+            gain = self.decoder.final_layer_norm.weight
+            gain.copy_(self.gguf_layout("decoder.final_layer_norm.weight", gain.numpy(), False))
 
 
 def _check_mask(attention_mask: Tensor | None, ids: Tensor) -> None:

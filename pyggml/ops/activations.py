@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from .._lib import ffi, lib
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 from ..tensor import Tensor, record
-from ._check import contiguous, is_scalar, need_float
+from ._check import contiguous, need_flag, need_float, need_number
 from .elementwise import unary
 
 __all__ = [
@@ -44,9 +43,8 @@ def relu(x: Tensor) -> Tensor:
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """x above 0, slope · x below; NaN gives 0. Source: ggml_leaky_relu; Maas et al. 2013."""
     need_float("leaky_relu", "x", x)
-    if not is_scalar(slope):
-        raise TypeError(f"leaky_relu: slope must be a number; got {type(slope).__name__}")
-    return record(lib.ggml_leaky_relu, [contiguous(x), float(slope), False], x.shape)
+    factor = need_number("leaky_relu", "slope", slope)
+    return record(lib.ggml_leaky_relu, [contiguous(x), factor, False], x.shape)
 
 
 def elu(x: Tensor) -> Tensor:
@@ -121,15 +119,15 @@ def xielu(
         eps: below 0; keeps expm1 from 0.
 
     Raises:
+        TypeError: what should be a number is none.
         ValueError: a number is not finite.
 
     Source: ggml_xielu; Huang and Schlag 2024, arXiv:2411.13010.
     """
     need_float("xielu", "x", x)
-    numbers = (alpha_n, alpha_p, beta, eps)
-    if not all(is_scalar(n) and math.isfinite(n) for n in numbers):
-        raise ValueError(f"xielu: alpha_n, alpha_p, beta and eps must be finite; got {numbers}")
-    return record(lib.ggml_xielu, [contiguous(x), *map(float, numbers)], x.shape)
+    given = {"alpha_n": alpha_n, "alpha_p": alpha_p, "beta": beta, "eps": eps}
+    numbers = [need_number("xielu", name, n, finite=True) for name, n in given.items()]
+    return record(lib.ggml_xielu, [contiguous(x), *numbers], x.shape)
 
 
 def _same(who: str, gate: Tensor, up: Tensor) -> None:
@@ -141,7 +139,7 @@ def _same(who: str, gate: Tensor, up: Tensor) -> None:
 def _halves(who: str, gate: Tensor) -> tuple[int, ...]:
     if gate.ndim == 0 or gate.shape[-1] % 2:
         raise ShapeError(
-            f"{who}: without up, the last axis must hold both halves; got {gate.shape}"
+            f"{who}: without up, the last axis of gate must hold both halves; got {gate.shape}"
         )
     return (*gate.shape[:-1], gate.shape[-1] // 2)
 
@@ -150,11 +148,12 @@ def _gated(
     who: str, split: Callable[..., Any], fused: Any, gate: Tensor, up: Tensor | None, swapped: bool
 ) -> Tensor:
     need_float(who, "gate", gate)
+    swapped = need_flag(who, "swapped", swapped)
     if up is not None:
         _same(who, gate, up)
         operands = [up, gate] if swapped else [gate, up]
         return record(split, [contiguous(t) for t in operands], gate.shape)
-    return record(fused[bool(swapped)], [contiguous(gate)], _halves(who, gate))
+    return record(fused[swapped], [contiguous(gate)], _halves(who, gate))
 
 
 def swiglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
@@ -233,11 +232,10 @@ def swiglu_oai(
     Source: ggml_swiglu_oai; the gated unit of gpt-oss.
     """
     need_float("swiglu_oai", "gate", gate)
-    if not (is_scalar(alpha) and is_scalar(limit) and math.isfinite(alpha) and limit > 0):
-        raise ValueError(
-            f"swiglu_oai: alpha must be finite and limit above 0; got {alpha!r}, {limit!r}"
-        )
-    numbers = [float(alpha), float(limit)]
+    numbers = [need_number("swiglu_oai", "alpha", alpha, finite=True)]
+    numbers.append(need_number("swiglu_oai", "limit", limit))
+    if not numbers[1] > 0:
+        raise ValueError(f"swiglu_oai: needs a limit above 0; got {shown(limit)}")
     if up is None:
         shape = _halves("swiglu_oai", gate)
         return record(_swiglu_oai_fused, [contiguous(gate), *numbers], shape)

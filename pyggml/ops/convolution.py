@@ -5,22 +5,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .._lib import lib
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
+from ..storage import check_size, whole_numbers
 from ..tensor import Tensor, record, zeros
-from ._check import contiguous, need_float, need_ndim
+from ._check import contiguous, need_choice, need_float, need_ndim, need_whole
 from .products import mul_mat
 from .shape import reshape, transpose
 
 __all__ = [
     "LARGEST",
-    "check_pair",
     "conv_1d",
     "conv_2d",
     "conv_2d_direct",
     "conv_2d_dw",
     "conv_transpose_1d",
     "conv_transpose_2d",
+    "each_axis",
     "im2col",
     "pool_1d",
     "pool_2d",
@@ -31,16 +34,28 @@ _POOLS = {"max": lib.GGML_OP_POOL_MAX, "avg": lib.GGML_OP_POOL_AVG}
 LARGEST = 2**20  # keeps all of ggml's int arithmetic on strides and paddings in range
 
 
+def each_axis(who: str, name: str, value: Any, least: int, count: int) -> list[int]:
+    """One whole number for all axes, or one each, outermost first."""
+    one = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    numbers = [int(value)] * count if one else whole_numbers(value)
+    if numbers is None or len(numbers) != count or not all(least <= n <= LARGEST for n in numbers):
+        words = {2: "two", 3: "three"}
+        raise ValueError(
+            f"{who}: {name} must be one or {words[count]} integers >= {least}, at most {LARGEST};"
+            f" got {shown(value)}"
+        )
+    return numbers
+
+
 def check_pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
-    """One number for both axes, or one each: (rows, columns)."""
-    several = value if isinstance(value, (tuple, list)) else ()
-    pair = (value, value) if isinstance(value, int) else tuple(several)
-    good = len(pair) == 2 and all(
-        isinstance(n, int) and not isinstance(n, bool) and least <= n <= LARGEST for n in pair
-    )
-    if not good:
-        raise ValueError(f"{who}: {name} must be one or two integers >= {least}; got {value!r}")
-    return pair[0], pair[1]
+    """(rows, columns)."""
+    rows, columns = each_axis(who, name, value, least, 2)
+    return rows, columns
+
+
+def _one(who: str, name: str, value: Any, least: int) -> int:
+    """A number of the only axis that there is."""
+    return need_whole(who, name, value, least, LARGEST)
 
 
 def reach(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -61,8 +76,8 @@ def _output(
     )
     if rows < 1 or columns < 1:
         raise ShapeError(
-            f"{who}: x must be at least as large as the kernel; got x.shape={x.shape}, kernel"
-            f" {kernel}, padding {padding}, dilation {dilation}"
+            f"{who}: x must be at least as large as the kernel, or weight; got x.shape={x.shape},"
+            f" kernel {kernel}, padding {padding}, dilation {dilation}"
         )
     return rows, columns
 
@@ -82,17 +97,23 @@ def im2col(x: Tensor, kernel: Any, stride: Any = 1, padding: Any = 0, dilation: 
 
     Source: ggml_im2col.
     """
-    need_float("im2col", "x", x)
-    need_ndim("im2col", "x", x, 4)
-    (k1, k0) = check_pair("im2col", "kernel", kernel, 1)
-    (s1, s0) = check_pair("im2col", "stride", stride, 1)
-    (p1, p0) = check_pair("im2col", "padding", padding, 0)
-    (d1, d0) = check_pair("im2col", "dilation", dilation, 1)
-    rows, columns = _output("im2col", x, (k1, k0), (s1, s0), (p1, p0), (d1, d0))
+    return _im2col("im2col", x, kernel, stride, padding, dilation)
+
+
+def _im2col(who: str, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:
+    need_float(who, "x", x)
+    need_ndim(who, "x", x, 4)
+    (k1, k0) = check_pair(who, "kernel", kernel, 1)
+    (s1, s0) = check_pair(who, "stride", stride, 1)
+    (p1, p0) = check_pair(who, "padding", padding, 0)
+    (d1, d0) = check_pair(who, "dilation", dilation, 1)
+    rows, columns = _output(who, x, (k1, k0), (s1, s0), (p1, p0), (d1, d0))
+    shape = (x.shape[0], rows, columns, x.shape[1] * k1 * k0)
+    check_size(who, shape, "with this padding, the shape of the patches")
     # ggml reads the kernel's shape off a tensor, and nothing else of it.
     shaped = zeros((1, x.shape[1], k1, k0), "f32", x.device)
     args: list[Any] = [shaped, contiguous(x), s0, s1, p0, p1, d0, d1, True, lib.GGML_TYPE_F32]
-    return record(lib.ggml_im2col, args, (x.shape[0], rows, columns, x.shape[1] * k1 * k0))
+    return record(lib.ggml_im2col, args, shape)
 
 
 def conv_2d(
@@ -118,7 +139,13 @@ def conv_2d(
         (2, 4, 8, 8)
     """
     _check_kernel("conv_2d", x, weight, 1)
-    patches = im2col(x, weight.shape[2:], stride, padding, dilation)
+    return _conv_2d("conv_2d", x, weight, stride, padding, dilation)
+
+
+def _conv_2d(
+    who: str, x: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any
+) -> Tensor:
+    patches = _im2col(who, x, weight.shape[2:], stride, padding, dilation)
     n, rows, columns, width = patches.shape
     flat = mul_mat(reshape(weight, (weight.shape[0], width)), reshape(patches, (-1, width)))
     result = transpose(reshape(flat, (n, rows * columns, weight.shape[0])), 1, 2)
@@ -191,7 +218,7 @@ def conv_transpose_2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     Source: ggml_conv_transpose_2d_p0.
     """
     _check_kernel("conv_transpose_2d", x, weight, 0)
-    (step, _) = check_pair("conv_transpose_2d", "stride", stride, 1)
+    step = _one("conv_transpose_2d", "stride", stride, 1)
     size = [(n - 1) * step + k for n, k in zip(x.shape[2:], weight.shape[2:], strict=True)]
     args = [contiguous(weight), contiguous(x), step]
     return record(lib.ggml_conv_transpose_2d_p0, args, (x.shape[0], weight.shape[1], *size))
@@ -214,9 +241,16 @@ def conv_1d(
     need_float("conv_1d", "weight", weight)
     need_ndim("conv_1d", "x", x, 3)
     need_ndim("conv_1d", "weight", weight, 3)
+    if weight.shape[1] != x.shape[1]:
+        raise ShapeError(
+            "conv_1d: weight.shape[1] must be the channels of x;"
+            f" got weight.shape={weight.shape}, x.shape={x.shape}"
+        )
+    s, p = _one("conv_1d", "stride", stride, 1), _one("conv_1d", "padding", padding, 0)
+    d = _one("conv_1d", "dilation", dilation, 1)
     image = reshape(x, (*x.shape[:2], 1, x.shape[2]))
     kernel = reshape(weight, (*weight.shape[:2], 1, weight.shape[2]))
-    result = conv_2d(image, kernel, (1, stride), (0, padding), (1, dilation))
+    result = _conv_2d("conv_1d", image, kernel, (1, s), (0, p), (1, d))
     return reshape(result, (x.shape[0], weight.shape[0], result.shape[3]))
 
 
@@ -237,9 +271,10 @@ def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     need_ndim("conv_transpose_1d", "weight", weight, 3)
     if weight.shape[0] != x.shape[0]:
         raise ShapeError(
-            f"conv_transpose_1d: channels must agree; got {weight.shape} and {x.shape}"
+            "conv_transpose_1d: weight.shape[0] must be the channels of x;"
+            f" got weight.shape={weight.shape}, x.shape={x.shape}"
         )
-    (step, _) = check_pair("conv_transpose_1d", "stride", stride, 1)
+    step = _one("conv_transpose_1d", "stride", stride, 1)
     length = (x.shape[1] - 1) * step + weight.shape[2]
     args = [contiguous(weight), contiguous(x), step, 0, 1]
     return record(lib.ggml_conv_transpose_1d, args, (weight.shape[1], length))
@@ -268,13 +303,14 @@ def pool_2d(
     """
     need_float("pool_2d", "x", x)
     need_ndim("pool_2d", "x", x, 4)
-    if kind not in _POOLS:
-        raise ValueError(f"pool_2d: kind must be max or avg; got {kind!r}")
+    need_choice("pool_2d", "kind", kind, _POOLS)
     (k1, k0) = check_pair("pool_2d", "kernel", kernel, 1)
     (s1, s0) = check_pair("pool_2d", "stride", kernel if stride is None else stride, 1)
     (p1, p0) = check_pair("pool_2d", "padding", padding, 0)
     if p1 >= k1 or p0 >= k0:
-        raise ShapeError(f"pool_2d: padding must be below the kernel; got {padding}, {kernel}")
+        raise ShapeError(
+            f"pool_2d: padding must be below the kernel; got padding={padding}, kernel={kernel}"
+        )
     size = _output("pool_2d", x, (k1, k0), (s1, s0), (p1, p0), (1, 1))
     args = [contiguous(x), _POOLS[kind], k0, k1, s0, s1, float(p0), float(p1)]
     return record(lib.ggml_pool_2d, args, (*x.shape[:2], *size))
@@ -295,14 +331,14 @@ def pool_1d(
     """
     need_float("pool_1d", "x", x)
     need_ndim("pool_1d", "x", x, 1, 2, 3, 4)
-    if kind not in _POOLS:
-        raise ValueError(f"pool_1d: kind must be max or avg; got {kind!r}")
-    (k, _) = check_pair("pool_1d", "kernel", kernel, 1)
-    (s, _) = check_pair("pool_1d", "stride", kernel if stride is None else stride, 1)
-    (p, _) = check_pair("pool_1d", "padding", padding, 0)
+    need_choice("pool_1d", "kind", kind, _POOLS)
+    k = _one("pool_1d", "kernel", kernel, 1)
+    s = k if stride is None else _one("pool_1d", "stride", stride, 1)
+    p = _one("pool_1d", "padding", padding, 0)
     length = reach(x.shape[-1], k, s, p, 1)
     if p >= k or length < 1:
         raise ShapeError(
-            f"pool_1d: needs padding < kernel <= extent; got {padding}, {kernel}, {x.shape}"
+            "pool_1d: needs padding < kernel <= the last axis of x with its padding;"
+            f" got padding={p}, kernel={k}, x.shape={x.shape}"
         )
     return record(lib.ggml_pool_1d, [contiguous(x), _POOLS[kind], k, s, p], (*x.shape[:-1], length))

@@ -3,28 +3,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .._lib import lib
 from ..errors import ShapeError
+from ..storage import check_size
 from ..tensor import Tensor, record, zeros
-from ._check import contiguous, need_float, need_ndim
-from .convolution import LARGEST, reach
+from ._check import contiguous, need_float, need_ndim, need_whole
+from .convolution import each_axis, reach
 from .products import mul_mat
 from .shape import permute, reshape
 
 __all__ = ["conv_3d", "im2col_3d"]
-
-
-def _triple(who: str, name: str, value: Any, least: int) -> tuple[int, int, int]:
-    """One number for all axes, or one each: (depth, rows, columns)."""
-    triple = (value,) * 3 if isinstance(value, int) else tuple(value)
-    good = len(triple) == 3 and all(
-        isinstance(n, int) and not isinstance(n, bool) and least <= n <= LARGEST for n in triple
-    )
-    if not good:
-        raise ValueError(f"{who}: {name} must be one or three integers >= {least}; got {value!r}")
-    return triple[0], triple[1], triple[2]
 
 
 def im2col_3d(
@@ -50,25 +41,30 @@ def im2col_3d(
 
     Source: ggml_im2col_3d.
     """
-    who = "im2col_3d"
+    return _im2col_3d("im2col_3d", x, channels, kernel, stride, padding, dilation)
+
+
+def _im2col_3d(
+    who: str, x: Tensor, channels: int, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> Tensor:
     need_float(who, "x", x)
     need_ndim(who, "x", x, 4)
-    if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
-        raise ValueError(f"{who}: channels must be a whole number from 1; got {channels!r}")
+    channels = need_whole(who, "channels", channels, 1, 2**31 - 1)
     if x.shape[0] % channels:
         raise ShapeError(f"{who}: x must be (N·C, D, H, W), C={channels}; got {x.shape}")
-    k, s = _triple(who, "kernel", kernel, 1), _triple(who, "stride", stride, 1)
-    p, d = _triple(who, "padding", padding, 0), _triple(who, "dilation", dilation, 1)
+    k, s = each_axis(who, "kernel", kernel, 1, 3), each_axis(who, "stride", stride, 1, 3)
+    p, d = each_axis(who, "padding", padding, 0, 3), each_axis(who, "dilation", dilation, 1, 3)
     out = [reach(*axis) for axis in zip(x.shape[1:], k, s, p, d, strict=True)]
     if min(out) < 1:
         raise ShapeError(
-            f"{who}: x must be at least as large as the kernel; got x.shape={x.shape}, kernel {k},"
-            f" padding {p}, dilation {d}"
+            f"{who}: x must be at least as large as the kernel, or weight; got x.shape={x.shape},"
+            f" kernel {k}, padding {p}, dilation {d}"
         )
+    shape = (x.shape[0] // channels * out[0], out[1], out[2], channels * math.prod(k))
+    check_size(who, shape, "with this padding, the shape of the patches")
     # ggml reads the kernel's shape off a tensor, and nothing else of it.
     shaped = zeros((channels, *k), "f32", x.device)
     args: list[Any] = [shaped, contiguous(x), channels, *s[::-1], *p[::-1], *d[::-1]]
-    shape = (x.shape[0] // channels * out[0], out[1], out[2], channels * k[0] * k[1] * k[2])
     return record(lib.ggml_im2col_3d, [*args, lib.GGML_TYPE_F32], shape)
 
 
@@ -97,7 +93,7 @@ def conv_3d(
     """
     need_float("conv_3d", "weight", weight)
     need_ndim("conv_3d", "weight", weight, 4)
-    patches = im2col_3d(x, channels, weight.shape[1:], stride, padding, dilation)
+    patches = _im2col_3d("conv_3d", x, channels, weight.shape[1:], stride, padding, dilation)
     if weight.shape[0] % channels:
         raise ShapeError(
             f"conv_3d: weight must be (O·C, KD, KH, KW), C={channels}; got {weight.shape}"

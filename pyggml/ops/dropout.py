@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from .._lib import lib
 from ..device import Device
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 from ..random import random_generator
 from ..tensor import Tensor, record, tensor
-from ._check import is_scalar, need_dtype, need_float
+from ._check import need_dtype, need_float, need_number, need_whole
 from .products import rows_in_order
 
 __all__ = ["DropoutStream", "dropout"]
@@ -92,14 +91,14 @@ def _as_seed(seed: Any, x: Tensor) -> Tensor:
         need_dtype("dropout", "seed", seed, "i32")
         if seed.shape != (2,) or not seed.is_stored:
             raise ShapeError(
-                "dropout: a seed tensor must be stored and hold (seed, offset), shape (2,);"
+                "dropout: seed, if a tensor, must be stored and hold (seed, offset), shape (2,);"
                 f" got {seed!r}"
             )
         return seed
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"dropout: seed must be a whole number or a tensor; got {seed!r}")
+        raise TypeError(f"dropout: seed must be a whole number or a tensor; got {shown(seed)}")
     if not 0 <= seed < 2**64:
-        raise ValueError(f"dropout: seed must be from 0 to 2^64 - 1; got {seed}")
+        raise ValueError(f"dropout: seed must be from 0 to 2^64 - 1; got {shown(seed)}")
     words = np.array([int(seed) & 0xFFFFFFFF, int(seed) >> 32], np.uint32)
     return tensor(words.view(np.int32), device=x.device)
 
@@ -134,16 +133,13 @@ def dropout(x: Tensor, p: float, seed: Tensor | int | None = None, index: int = 
         [0.0, 2.0]
     """
     need_float("dropout", "x", x)
-    if not is_scalar(p):
-        raise TypeError(f"dropout: p must be a number; got {type(p).__name__}")
-    if not (p >= 0 and math.isfinite(p) and np.float32(p) < 1):
+    p = need_number("dropout", "p", p)
+    if not (0 <= p < 1 and np.float32(p) < 1):
         raise ValueError(f"dropout: p must be from 0 to below 1; got {p}")
-    whole = isinstance(index, int) and not isinstance(index, bool)
-    if not whole or not -(2**31) <= index < 2**31:
-        raise ValueError(f"dropout: index must fit i32; got {index!r}")
+    index = need_whole("dropout", "index", index, -(2**31), 2**31 - 1)
     if seed is None and _recording.streams:
         seed, index = _recording.streams[-1].take(x.device)
     elif seed is None:
         seed = int(random_generator().integers(2**63))
-    args = [rows_in_order(x), float(p), _as_seed(seed, x), index]
+    args = [rows_in_order(x), p, _as_seed(seed, x), index]
     return record(lib.ggml_dropout, args, x.shape)

@@ -10,7 +10,15 @@ from typing import Any
 from .._lib import lib
 from ..errors import DTypeError
 from ..tensor import Tensor, record
-from ._check import as_tensor, broadcast, contiguous, is_scalar, need_float, need_tensor
+from ._check import (
+    as_tensor,
+    broadcast,
+    contiguous,
+    is_scalar,
+    need_float,
+    need_number,
+    need_tensor,
+)
 from .shape import broadcast_to
 
 __all__ = [
@@ -46,14 +54,14 @@ _FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 
 def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Tensor:
-    like = a if isinstance(a, Tensor) else need_tensor(who, "one operand", b)
-    a, b = as_tensor(who, a, like), as_tensor(who, b, like)
+    like = a if isinstance(a, Tensor) else need_tensor(who, "a or b", b)
+    a, b = as_tensor(who, "a", a, like), as_tensor(who, "b", b, like)
     if a.dtype != b.dtype or not a.dtype.is_float:
         raise DTypeError(
-            f"{who}: operands must both be f32 (or both f16 or bf16);"
+            f"{who}: a and b must both be f32 (or both f16 or bf16);"
             f" got {a.dtype.name} and {b.dtype.name}; convert with .astype"
         )
-    shape = broadcast(who, a.shape, b.shape)
+    shape = broadcast(who, a=a.shape, b=b.shape)
     if swaps and a.shape != shape and b.shape == shape:
         a, b = b, a
     # ggml stretches the second operand only
@@ -78,35 +86,43 @@ def add(a: Any, b: Any) -> Tensor:
         (2, 3)
     """
     if isinstance(a, Tensor) and is_scalar(b):
-        return scale(a, 1.0, float(b))
+        return _scaled("add", "a", a, 1.0, need_number("add", "b", b))
     if isinstance(b, Tensor) and is_scalar(a):
-        return scale(b, 1.0, float(a))
+        return _scaled("add", "b", b, 1.0, need_number("add", "a", a))
     return _binary("add", lib.ggml_add, a, b, True)
 
 
 def sub(a: Any, b: Any) -> Tensor:
     """a - b with NumPy's broadcasting; see `add`. Source: ggml_sub."""
     if isinstance(a, Tensor) and is_scalar(b):
-        return scale(a, 1.0, -float(b))
+        return _scaled("sub", "a", a, 1.0, -need_number("sub", "b", b))
     if isinstance(b, Tensor) and is_scalar(a):
-        return scale(b, -1.0, float(a))
+        return _scaled("sub", "b", b, -1.0, need_number("sub", "a", a))
     return _binary("sub", lib.ggml_sub, a, b, False)
 
 
 def mul(a: Any, b: Any) -> Tensor:
     """a * b, element by element, with NumPy's broadcasting; see `add`. Source: ggml_mul."""
     if isinstance(a, Tensor) and is_scalar(b):
-        return scale(a, float(b))
+        return _scaled("mul", "a", a, need_number("mul", "b", b))
     if isinstance(b, Tensor) and is_scalar(a):
-        return scale(b, float(a))
+        return _scaled("mul", "b", b, need_number("mul", "a", a))
     return _binary("mul", lib.ggml_mul, a, b, True)
 
 
 def div(a: Any, b: Any) -> Tensor:
     """a / b with NumPy's broadcasting; see `add`. Source: ggml_div."""
-    if isinstance(a, Tensor) and is_scalar(b) and b != 0 and math.isfinite(1.0 / float(b)):
-        return scale(a, 1.0 / float(b))
+    if isinstance(a, Tensor) and is_scalar(b):
+        divisor = need_number("div", "b", b)
+        if divisor != 0 and math.isfinite(1.0 / divisor):
+            return _scaled("div", "a", a, 1.0 / divisor)
     return _binary("div", lib.ggml_div, a, b, False)
+
+
+def _scaled(who: str, name: str, x: Tensor, s: float, b: float = 0.0) -> Tensor:
+    """x * s + b, under the name of the function that the user called."""
+    need_float(who, name, x)
+    return record(lib.ggml_scale_bias, [contiguous(x), s, b], x.shape)
 
 
 def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
@@ -122,12 +138,8 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
 
     Source: ggml_scale_bias.
     """
-    need_float("scale", "x", x)
-    if not (is_scalar(s) and is_scalar(b)):
-        raise TypeError(
-            f"scale: s and b must be numbers; got {type(s).__name__}, {type(b).__name__}"
-        )
-    return record(lib.ggml_scale_bias, [contiguous(x), float(s), float(b)], x.shape)
+    numbers = need_number("scale", "s", s), need_number("scale", "b", b)
+    return _scaled("scale", "x", x, *numbers)
 
 
 def pow(x: Tensor, exponent: float) -> Tensor:
@@ -141,11 +153,7 @@ def pow(x: Tensor, exponent: float) -> Tensor:
         ValueError: the exponent is NaN or infinite.
     """
     need_float("pow", "x", x)
-    if not is_scalar(exponent):
-        raise TypeError(f"pow: the exponent must be a number; got {type(exponent).__name__}")
-    n = float(exponent)
-    if not math.isfinite(n):
-        raise ValueError(f"pow: the exponent must be finite; got {exponent!r}")
+    n = need_number("pow", "exponent", exponent, finite=True)
     if n == 0:
         return scale(clamp(x, -1.0, 1.0), 0.0, 1.0)
     if n == 0.5:
@@ -276,11 +284,13 @@ def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
     """x held between `lo` and `hi`; on the CPU NaN gives `hi` and no gradient.
 
     Raises:
+        TypeError: lo or hi is not a number.
         ValueError: lo > hi.
 
     Source: ggml_clamp.
     """
     need_float("clamp", "x", x)
-    if not lo <= hi:
-        raise ValueError(f"clamp: lo must not exceed hi; got lo={lo}, hi={hi}")
-    return record(lib.ggml_clamp, [contiguous(x), float(lo), float(hi)], x.shape)
+    least, most = need_number("clamp", "lo", lo), need_number("clamp", "hi", hi)
+    if not least <= most:
+        raise ValueError(f"clamp: lo must not exceed hi; got lo={least}, hi={most}")
+    return record(lib.ggml_clamp, [contiguous(x), least, most], x.shape)

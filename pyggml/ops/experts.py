@@ -50,7 +50,7 @@ def mul_mat_id(experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
             "mul_mat_id: needs experts (E, M, C), x (T, 1|K, C), ids (T, K);"
             f" got {experts.shape}, {x.shape}, {ids.shape}"
         )
-    check_row_numbers("mul_mat_id", ids, experts.shape[0])
+    check_row_numbers("mul_mat_id", "ids", ids, experts.shape[0])
     args = [contiguous(operand(experts)), contiguous(operand(x)), contiguous(ids)]
     product = record(lib.ggml_mul_mat_id, args, (*ids.shape, experts.shape[1]))
     allow_rounding(product.ptr)
@@ -79,5 +79,5 @@ def add_id(x: Tensor, bias: Tensor, ids: Tensor) -> Tensor:
             "add_id: needs x (T, K, C), bias (E, C), ids (T, K);"
             f" got {x.shape}, {bias.shape}, {ids.shape}"
         )
-    check_row_numbers("add_id", ids, bias.shape[0])
+    check_row_numbers("add_id", "ids", ids, bias.shape[0])
     return record(lib.ggml_add_id, [contiguous(x), contiguous(bias), contiguous(ids)], x.shape)

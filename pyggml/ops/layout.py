@@ -3,13 +3,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from operator import index
+from typing import Any
+
+import numpy as np
 
 from .._lib import lib
-from ..errors import ShapeError
-from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
-from ._check import contiguous, need_float, need_ndim
+from ..errors import ShapeError, shown
+from ..storage import check_size, whole_numbers
+from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record, tensor
+from ._check import (
+    contiguous,
+    need_choice,
+    need_flag,
+    need_float,
+    need_ndim,
+    need_whole,
+    need_wholes,
+)
+from .rows import get_rows
+from .shape import reshape, transpose
 
 __all__ = ["cumsum", "diag", "interpolate", "pad", "pad_reflect", "roll", "tri", "upscale"]
 
@@ -24,6 +38,9 @@ _SCALE_MODES = {
     "bilinear": lib.GGML_SCALE_MODE_BILINEAR,
     "bicubic": lib.GGML_SCALE_MODE_BICUBIC,
 }
+
+
+_WIDTH_END = 2**31  # ggml's widths are 32-bit
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Tensor:
@@ -45,43 +62,78 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Te
         (2, 6)
     """
     need_float("pad", "x", x)
-    if mode not in ("zeros", "circular"):
-        raise ValueError(f"pad: mode must be zeros or circular; got {mode!r}")
-    try:
-        pairs = [(index(before), index(after)) for before, after in widths]
-    except (TypeError, ValueError):
-        raise ShapeError(f"pad: widths must be pairs of integers; got {widths!r}") from None
-    if len(pairs) > x.ndim or any(n < 0 for pair in pairs for n in pair):
-        raise ShapeError(f"pad: needs at most {x.ndim} pairs of numbers from 0; got {list(widths)}")
+    need_choice("pad", "mode", mode, ("zeros", "circular"))
+    pairs = _pairs(widths)
+    if len(pairs) > x.ndim or not all(0 <= n < _WIDTH_END for pair in pairs for n in pair):
+        raise ShapeError(
+            f"pad: widths must be at most {x.ndim} pairs for x.shape={x.shape}, of numbers from 0"
+            f" to {_WIDTH_END - 1}; got {shown(pairs)}"
+        )
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
     if mode == "circular" and any(max(pair) > n for pair, n in zip(pairs, x.shape, strict=True)):
         raise ShapeError(f"pad: circular widths must not exceed the axes {x.shape}; got {pairs}")
     shape = tuple(n + a + b for n, (a, b) in zip(x.shape, pairs, strict=True))
+    check_size("pad", shape, "with these widths, the shape")
     flat = [w for pair in reversed(pairs) for w in pair]
     flat += [0] * (2 * MAX_DIMS - len(flat))
     fn = lib.ggml_pad_ext if mode == "zeros" else lib.ggml_pad_ext_circular
     return record(fn, [contiguous(x), *flat], shape)
 
 
+def _pairs(widths: Any) -> list[tuple[int, int]]:
+    """What the caller gave as pairs of whole numbers; which of them fit is not asked here."""
+    known = isinstance(widths, (list, tuple)) or (isinstance(widths, np.ndarray) and widths.ndim)
+    pairs = []
+    for pair in widths if known else [None]:
+        numbers = whole_numbers(pair)
+        if numbers is None or len(numbers) != 2:
+            raise ShapeError(
+                "pad: widths must be a list of pairs of whole numbers, (before, after) for each of"
+                f" the last axes; got {shown(widths)}"
+            )
+        pairs.append((numbers[0], numbers[1]))
+    return pairs
+
+
 def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
     """Widen the last axis by its own mirror image, the edge not repeated.
+
+    Args:
+        x: f32 tensor.
+        before, after: elements on each side, below C.
 
     Shape:
         x (..., C) -> (..., before + C + after)
 
     Raises:
-        ShapeError: a width is negative or not below C.
+        ShapeError: x is a scalar, or a width is not below C.
+        ValueError: a width is negative or no whole number.
 
-    Source: ggml_pad_reflect_1d.
+    Source: ggml_get_rows, whose gradient adds up what one element was copied to;
+        numpy.pad(mode="reflect").
+
+    Example:
+        >>> pad_reflect(tensor([1.0, 2.0, 3.0]), 2, 1).tolist()
+        [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]
     """
     need_float("pad_reflect", "x", x)
     need_ndim("pad_reflect", "x", x, 1, 2, 3, 4)
     n = x.shape[-1]
-    whole = isinstance(before, int) and isinstance(after, int)
-    if not (whole and 0 <= before < n and 0 <= after < n):
-        raise ShapeError(f"pad_reflect: widths must be from 0 to {n - 1}; got {before} and {after}")
-    shape = (*x.shape[:-1], n + before + after)
-    return record(lib.ggml_pad_reflect_1d, [contiguous(x), int(before), int(after)], shape)
+    before = need_whole("pad_reflect", "before", before, 0, _WIDTH_END - 1)
+    after = need_whole("pad_reflect", "after", after, 0, _WIDTH_END - 1)
+    if max(before, after) >= n:
+        raise ShapeError(
+            f"pad_reflect: before and after must be below the last axis of x, {n}; got"
+            f" before={before}, after={after}"
+        )
+    if not before and not after:
+        return x
+    lead, length = x.shape[:-1], before + n + after
+    # The columns as rows of a table: ggml gathers rows, and its own reflection has no gradient.
+    rows = math.prod(lead)
+    places = np.pad(np.arange(n, dtype=np.int32), (before, after), "reflect")
+    columns = get_rows(transpose(reshape(x, (rows, n))), tensor(places, "i32", x.device))
+    return reshape(transpose(columns), (*lead, length))
 
 
 def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
@@ -101,12 +153,11 @@ def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
         [3.0, 1.0, 2.0]
     """
     need_float("roll", "x", x)
-    try:
-        steps = [index(s) for s in shifts]
-    except TypeError:
-        raise ShapeError(f"roll: shifts must be integers; got {shifts!r}") from None
+    steps = need_wholes("roll", "shifts", shifts)
     if len(steps) > x.ndim:
-        raise ShapeError(f"roll: at most {x.ndim} shifts; got {list(shifts)}")
+        raise ShapeError(
+            f"roll: shifts must be at most {x.ndim}, for x.shape={x.shape}; got {shown(steps)}"
+        )
     extents = x.shape[x.ndim - len(steps) :]
     steps = [s % n for s, n in zip(steps, extents, strict=True)]
     args = [*reversed(steps), *([0] * (MAX_DIMS - len(steps)))]
@@ -132,11 +183,10 @@ def upscale(x: Tensor, factor: int, mode: str = "nearest") -> Tensor:
     """
     need_float("upscale", "x", x)
     need_ndim("upscale", "x", x, 2, 3, 4)
-    if isinstance(factor, bool) or not isinstance(factor, int) or not 2 <= factor <= 2**15:
-        raise ValueError(f"upscale: factor must be a whole number above 1; got {factor!r}")
-    if mode not in _SCALE_MODES:
-        raise ValueError(f"upscale: mode must be one of {', '.join(_SCALE_MODES)}; got {mode!r}")
+    factor = need_whole("upscale", "factor", factor, 2, 2**15)
+    need_choice("upscale", "mode", mode, _SCALE_MODES)
     shape = (*x.shape[:-2], x.shape[-2] * factor, x.shape[-1] * factor)
+    check_size("upscale", shape, "with this factor, the shape")
     return record(lib.ggml_upscale, [contiguous(x), factor, _SCALE_MODES[mode]], shape)
 
 
@@ -171,14 +221,17 @@ def interpolate(
     """
     need_float("interpolate", "x", x)
     need_ndim("interpolate", "x", x, 2, 3, 4)
-    new = check_shape("interpolate", size)
+    new = check_shape("interpolate", size, "size")
     if len(new) != 2 or max(*new, *x.shape[-2:]) > 2**15:
-        raise ShapeError(f"interpolate: size must be rows and columns up to 32768; got {size}")
-    if mode not in _SCALE_MODES:
-        known = ", ".join(_SCALE_MODES)
-        raise ValueError(f"interpolate: mode must be one of {known}; got {mode!r}")
+        raise ShapeError(
+            "interpolate: size and the last axes of x must be rows and columns up to 32768;"
+            f" got size={new}, x.shape={x.shape}"
+        )
+    need_choice("interpolate", "mode", mode, _SCALE_MODES)
+    align_corners = need_flag("interpolate", "align_corners", align_corners)
+    antialias = need_flag("interpolate", "antialias", antialias)
     if (align_corners and mode == "nearest") or (antialias and mode != "bilinear"):
-        raise ValueError(f"interpolate: {mode} has no such align_corners or antialias")
+        raise ValueError(f"interpolate: mode {mode} has no such align_corners or antialias")
     if align_corners and antialias:
         raise ValueError("interpolate: align_corners and antialias exclude each other")
     flags = _SCALE_MODES[mode]
@@ -224,8 +277,7 @@ def tri(x: Tensor, part: str = "lower") -> Tensor:
     Source: ggml_tri.
     """
     need_float("tri", "x", x)
-    if part not in _TRIANGLES:
-        raise ValueError(f"tri: part must be one of {', '.join(_TRIANGLES)}; got {part!r}")
+    need_choice("tri", "part", part, _TRIANGLES)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"tri: x must hold square matrices; got {x.shape}")
     return record(lib.ggml_tri, [contiguous(x), _TRIANGLES[part]], x.shape)

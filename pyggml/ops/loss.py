@@ -8,13 +8,15 @@ import math
 from .._lib import lib
 from ..errors import ShapeError
 from ..tensor import Tensor, record
-from ._check import contiguous, need_dtype, need_float, need_tensor
+from ._check import contiguous, need_choice, need_dtype, need_float, need_tensor, need_whole
 from .elementwise import abs as absolute
 from .elementwise import clamp, div, scale, step
 from .reductions import sum as total
 from .shape import cast, reshape
 
 __all__ = ["cross_entropy", "cross_entropy_loss", "cross_entropy_rows"]
+
+_I32 = -(2**31), 2**31 - 1
 
 
 def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
@@ -37,18 +39,17 @@ def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100
 
     Source: ggml_cross_entropy_rows (an op of this project's patches).
     """
-    need_float("cross_entropy_rows", "logits", logits)
-    need_tensor("cross_entropy_rows", "targets", targets)
-    need_dtype("cross_entropy_rows", "targets", targets, "i32")
+    who = "cross_entropy_rows"
+    need_float(who, "logits", logits)
+    need_tensor(who, "targets", targets)
+    need_dtype(who, "targets", targets, "i32")
+    ignore_index = need_whole(who, "ignore_index", ignore_index, *_I32)
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ShapeError(
             "cross_entropy_rows: needs logits (N, V) and targets (N,);"
             f" got logits.shape={logits.shape}, targets.shape={targets.shape}"
         )
-    whole = isinstance(ignore_index, int) and not isinstance(ignore_index, bool)
-    if not whole or not -(2**31) <= ignore_index < 2**31:
-        raise ValueError(f"cross_entropy: ignore_index must fit i32; got {ignore_index!r}")
-    args = [contiguous(logits), contiguous(targets), int(ignore_index)]
+    args = [contiguous(logits), contiguous(targets), ignore_index]
     return record(lib.ggml_cross_entropy_rows, args, targets.shape)
 
 
@@ -77,8 +78,9 @@ def cross_entropy(
     """
     need_float("cross_entropy", "logits", logits)
     need_tensor("cross_entropy", "targets", targets)
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"cross_entropy: reduction must be mean, sum or none; got {reduction!r}")
+    need_dtype("cross_entropy", "targets", targets, "i32")
+    need_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
+    ignore_index = need_whole("cross_entropy", "ignore_index", ignore_index, *_I32)
     if logits.ndim < 1 or targets.shape != logits.shape[:-1]:
         raise ShapeError(
             "cross_entropy: targets must have the shape of logits less its last axis;"

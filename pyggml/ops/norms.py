@@ -6,7 +6,7 @@ from __future__ import annotations
 from .._lib import lib
 from ..errors import ShapeError
 from ..tensor import Tensor, record
-from ._check import contiguous, is_scalar, need_float, need_ndim
+from ._check import contiguous, need_float, need_ndim, need_number, need_whole
 
 __all__ = ["group_norm", "l2_norm", "norm", "rms_norm"]
 
@@ -15,8 +15,7 @@ def _check(who: str, x: Tensor, eps: float) -> None:
     need_float(who, "x", x)
     if x.ndim == 0:
         raise ShapeError(f"{who}: x must have an axis; got a scalar")
-    if not is_scalar(eps) or not eps >= 0:
-        raise ValueError(f"{who}: eps must be at least 0; got {eps!r}")
+    need_number(who, "eps", eps, 0.0, finite=True)
 
 
 def norm(x: Tensor, eps: float = 1e-5) -> Tensor:
@@ -30,7 +29,7 @@ def norm(x: Tensor, eps: float = 1e-5) -> Tensor:
         x (..., C) -> (..., C)
 
     Raises:
-        ValueError: eps is negative.
+        ValueError: eps is negative or not finite.
 
     Source: ggml_norm; Ba et al. 2016, arXiv:1607.06450.
     """
@@ -49,7 +48,7 @@ def rms_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
         x (..., C) -> (..., C)
 
     Raises:
-        ValueError: eps is negative.
+        ValueError: eps is negative or not finite.
 
     Source: ggml_rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467.
     """
@@ -60,6 +59,9 @@ def rms_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
 def l2_norm(x: Tensor, eps: float = 1e-12) -> Tensor:
     """x / max(‖x‖, eps) of each row.
 
+    The squares are f32: a row with a number beyond 1.8e19, whose square is infinite, becomes 0.
+    Scale such rows first.
+
     Args:
         x: f32 tensor.
         eps: least length to divide by.
@@ -68,7 +70,7 @@ def l2_norm(x: Tensor, eps: float = 1e-12) -> Tensor:
         x (..., C) -> (..., C)
 
     Raises:
-        ValueError: eps is negative.
+        ValueError: eps is negative or not finite.
 
     Source: ggml_l2_norm; torch.nn.functional.normalize.
     """
@@ -89,14 +91,13 @@ def group_norm(x: Tensor, n_groups: int, eps: float = 1e-5) -> Tensor:
 
     Raises:
         ShapeError: x is not of that shape, or n_groups does not divide C.
-        ValueError: eps is negative.
+        ValueError: eps is negative or not finite.
 
     Source: ggml_group_norm; Wu and He 2018, arXiv:1803.08494.
     """
     _check("group_norm", x, eps)
     need_ndim("group_norm", "x", x, 3, 4)
-    if isinstance(n_groups, bool) or not isinstance(n_groups, int) or n_groups < 1:
-        raise ValueError(f"group_norm: n_groups must be a positive integer; got {n_groups!r}")
+    n_groups = need_whole("group_norm", "n_groups", n_groups, 1, 2**31 - 1)
     if x.shape[-3] % n_groups:
         raise ShapeError(
             f"group_norm: n_groups must divide C; got C={x.shape[-3]}, n_groups={n_groups}"

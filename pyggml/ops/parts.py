@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import index
 from typing import Any
 
 from .._lib import lib
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
+from ..storage import check_size
 from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
-from ._check import contiguous, need_float, need_ndim
+from ._check import contiguous, need_float, need_ndim, need_number, need_whole, need_wholes
 
 __all__ = [
     "acc",
@@ -32,10 +32,7 @@ _STRIDE_END = 2**31
 def _place(who: str, fn: Callable[..., Any], x: Tensor, part: Tensor, start: Any) -> Tensor:
     need_float(who, "x", x)
     need_float(who, "part", part)
-    try:
-        at = [index(i) for i in start]
-    except TypeError:
-        raise ShapeError(f"{who}: start must be whole numbers; got {start!r}") from None
+    at = need_wholes(who, "start", start)
     fits = (
         x.ndim > 0
         and len(at) == x.ndim == part.ndim
@@ -44,7 +41,7 @@ def _place(who: str, fn: Callable[..., Any], x: Tensor, part: Tensor, start: Any
     if not fits:
         raise ShapeError(
             f"{who}: part must lie within x from start on; got x.shape={x.shape},"
-            f" part.shape={part.shape}, start={tuple(at)}"
+            f" part.shape={part.shape}, start={shown(tuple(at))}"
         )
     x = contiguous(x)
     nb = [int(b) for b in x.ptr.nb]
@@ -106,9 +103,7 @@ def add1(x: Tensor, b: Tensor) -> Tensor:
 def _diag_mask(who: str, fn: Callable[..., Any], x: Tensor, n_past: int) -> Tensor:
     need_float(who, "x", x)
     need_ndim(who, "x", x, 2, 3, 4)
-    whole = isinstance(n_past, int) and not isinstance(n_past, bool)
-    if not whole or not 0 <= n_past < 2**30:
-        raise ValueError(f"{who}: n_past must be a whole number from 0; got {n_past!r}")
+    n_past = need_whole(who, "n_past", n_past, 0, 2**30 - 1)
     if max(x.size // x.shape[-1], x.shape[-1]) >= 2**30:
         raise ShapeError(f"{who}: x is too large for ggml's 32-bit counts; got {x.shape}")
     return record(fn, [contiguous(x), n_past], x.shape)
@@ -139,7 +134,7 @@ def diag_mask_zero(x: Tensor, n_past: int = 0) -> Tensor:
 def fill(x: Tensor, value: float) -> Tensor:
     """A tensor like x with one value everywhere; no gradient flows. Source: ggml_fill."""
     need_float("fill", "x", x)
-    return record(lib.ggml_fill, [contiguous(x), float(value)], x.shape)
+    return record(lib.ggml_fill, [contiguous(x), need_number("fill", "value", value)], x.shape)
 
 
 def repeat_back(x: Tensor, shape: Any) -> Tensor:
@@ -161,19 +156,13 @@ def repeat_back(x: Tensor, shape: Any) -> Tensor:
     need_float("repeat_back", "x", x)
     new = check_shape("repeat_back", shape)
     if len(new) > x.ndim or any(m % n for n, m in zip(ne_of(new), ne_of(x.shape), strict=True)):
-        raise ShapeError(f"repeat_back: {new} must divide x.shape={x.shape} in every extent")
+        raise ShapeError(f"repeat_back: shape {new} must divide x.shape={x.shape} in every extent")
     return record(_repeat_back, [contiguous(x), ne_of(new)], new)
 
 
 def _repeat_back(ctx: Any, x: Any, ne: Any) -> Any:
     # ggml reads the tile's shape off a tensor, and nothing else of it.
     return lib.ggml_repeat_back(ctx, x, lib.ggml_new_tensor(ctx, lib.GGML_TYPE_F32, MAX_DIMS, ne))
-
-
-def _window(who: str, w: Any) -> int:
-    if isinstance(w, bool) or not isinstance(w, int) or not 1 <= w <= 2**15:
-        raise ValueError(f"{who}: w must be a whole number from 1; got {w!r}")
-    return w
 
 
 def win_part(x: Tensor, w: int) -> Tensor:
@@ -191,7 +180,9 @@ def win_part(x: Tensor, w: int) -> Tensor:
     need_float("win_part", "x", x)
     need_ndim("win_part", "x", x, 3)
     rows, columns, channels = x.shape
-    n = -(-rows // _window("win_part", w)) * -(-columns // w)
+    w = need_whole("win_part", "w", w, 1, 2**15)
+    n = -(-rows // w) * -(-columns // w)
+    check_size("win_part", (n, w, w, channels), "with this w, the shape")
     return record(lib.ggml_win_part, [contiguous(x), w], (n, w, w, channels))
 
 
@@ -208,11 +199,13 @@ def win_unpart(x: Tensor, height: int, width: int) -> Tensor:
     """
     need_float("win_unpart", "x", x)
     need_ndim("win_unpart", "x", x, 4)
-    height, width = check_shape("win_unpart", (height, width))
+    height = need_whole("win_unpart", "height", height, 1, 2**31 - 1)
+    width = need_whole("win_unpart", "width", width, 1, 2**31 - 1)
     n, w, other, channels = x.shape
     if w != other or n != -(-height // w) * -(-width // w):
         raise ShapeError(
-            f"win_unpart: x must be (windows, w, w, C) of a picture {height} × {width};"
+            f"win_unpart: x must be (windows, w, w, C) of a picture of height {height} and width"
+            f" {width};"
             f" got {x.shape}"
         )
     args = [contiguous(x), width, height, w]

@@ -98,8 +98,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Source: ggml_mul_mat, ggml_add.
     """
-    need_tensor("linear", "x", x)
+    need_float("linear", "x", x)
     need_tensor("linear", "weight", weight)
+    if not (weight.dtype.is_float or weight.dtype.quantized):
+        raise DTypeError(
+            f"linear: weight must be a float or quantised dtype; got {weight.dtype.name}"
+        )
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
             "linear: x.shape[-1] must equal in_features of weight (out_features, in_features);"
@@ -107,9 +111,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         )
     if bias is None:
         return mul_mat(weight, x)
-    need_tensor("linear", "bias", bias)
+    need_float("linear", "bias", bias)
     if bias.shape != weight.shape[:1]:
-        raise ShapeError(f"linear: bias must be {weight.shape[:1]}; got {bias.shape}")
+        raise ShapeError(
+            f"linear: bias must be (out_features,) = {weight.shape[:1]}, as weight.shape[0] is;"
+            f" got bias.shape={bias.shape}"
+        )
     return mul_mat(weight, x) + bias
 
 
@@ -129,8 +136,8 @@ def matmul(a: Any, b: Any) -> Tensor:
         >>> matmul(ones((2, 3)), ones((3, 4))).shape
         (2, 4)
     """
-    like = a if isinstance(a, Tensor) else need_tensor("matmul", "one operand", b)
-    a, b = as_tensor("matmul", a, like), as_tensor("matmul", b, like)
+    like = a if isinstance(a, Tensor) else need_tensor("matmul", "a or b", b)
+    a, b = as_tensor("matmul", "a", a, like), as_tensor("matmul", "b", b, like)
     for name, x in (("a", a), ("b", b)):
         need_dtype("matmul", name, x, "f32")
         if x.ndim == 0:
@@ -142,7 +149,7 @@ def matmul(a: Any, b: Any) -> Tensor:
             "matmul: a.shape[-1] must equal b.shape[-2] (or the length of a vector);"
             f" got a.shape={a.shape}, b.shape={b.shape}"
         )
-    lead = broadcast("matmul", left.shape[:-2], right.shape[:-2])
+    lead = broadcast("matmul", a=left.shape[:-2], b=right.shape[:-2])
     left = broadcast_to(left, (*lead, *left.shape[-2:])) if left.shape[:-2] != lead else left
     result = mul_mat(contiguous(transpose(right)), left)
     shape = result.shape
@@ -201,6 +208,7 @@ def solve_tri(a: Tensor, b: Tensor) -> Tensor:
     need_float("solve_tri", "b", b)
     if a.ndim < 2 or a.ndim != b.ndim or a.shape[-1] != a.shape[-2] or a.shape[:-1] != b.shape[:-1]:
         raise ShapeError(
-            f"solve_tri: needs a (..., N, N) and b (..., N, K); got {a.shape} and {b.shape}"
+            f"solve_tri: needs a (..., N, N) and b (..., N, K); got a.shape={a.shape},"
+            f" b.shape={b.shape}"
         )
     return record(lib.ggml_solve_tri, [contiguous(a), contiguous(b), True, True, False], b.shape)

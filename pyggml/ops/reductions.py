@@ -6,7 +6,7 @@ from __future__ import annotations
 from .._lib import lib
 from ..errors import ShapeError
 from ..tensor import Tensor, record
-from ._check import axis_of, contiguous, need_float, need_ndim
+from ._check import axis_of, contiguous, need_flag, need_float, need_ndim
 from .elementwise import scale
 from .shape import getitem, permute, reshape
 
@@ -43,11 +43,16 @@ def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
         >>> sum(ones((2, 3)), axis=0).numpy().tolist()
         [2.0, 2.0, 2.0]
     """
-    need_float("sum", "x", x)
+    return _sum("sum", x, axis, keepdims)
+
+
+def _sum(who: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    need_float(who, "x", x)
+    keepdims = need_flag(who, "keepdims", keepdims)
     if axis is None:
         total = record(lib.ggml_sum, [contiguous(x)], ())
         return reshape(total, (1,) * x.ndim) if keepdims else total
-    n = axis_of("sum", axis, x.ndim)
+    n = axis_of(who, axis, x.ndim)
     others = [a for a in range(x.ndim) if a != n]
     rows = sum_rows(permute(x, [*others, n]))
     kept = tuple(1 if a == n else extent for a, extent in enumerate(x.shape))
@@ -74,7 +79,7 @@ def mean(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Mean over one axis, or over all elements; see `sum`."""
     need_float("mean", "x", x)
     n = x.size if axis is None else x.shape[axis_of("mean", axis, x.ndim)]
-    return scale(sum(x, axis, keepdims), 1.0 / n)
+    return scale(_sum("mean", x, axis, keepdims), 1.0 / n)
 
 
 def mean_rows(x: Tensor) -> Tensor:

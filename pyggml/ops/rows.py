@@ -9,7 +9,7 @@ from ..node import Node
 from ..recording import is_input
 from ..storage import read
 from ..tensor import Tensor, record
-from ._check import contiguous, need_dtype, need_ndim, need_tensor
+from ._check import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
 __all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows"]
@@ -17,17 +17,18 @@ __all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows"]
 _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
 
 
-def check_row_numbers(who: str, rows: Tensor, limit: int) -> None:
+def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
     """See to it that row numbers stay below `limit`, now and whenever they are written."""
     node: Node = rows.node
     while node.buffer is None and node.ptr.op in _VIEWS:
         node = node.srcs[0]
     if node.buffer is not None:
-        node.check_rows(who, read(node), limit)
+        node.check_rows(who, read(node), limit, f"{name}, row numbers,")
         node.limit = limit if node.limit is None else min(limit, node.limit)
     elif node.limit is None or node.limit > limit:
         raise ShapeError(
-            f"{who}: row numbers must be stored, or come from argmax over at most {limit} columns"
+            f"{who}: {name}, row numbers, must be stored, or come from argmax over at most {limit}"
+            " columns"
         )
 
 
@@ -59,7 +60,7 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     need_dtype("get_rows", "ids", ids, "i32")
     if not (table.dtype.is_float or table.dtype.quantized):
         raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
-    check_row_numbers("get_rows", ids, table.shape[-2])
+    check_row_numbers("get_rows", "ids", ids, table.shape[-2])
     if table.ndim > 2:
         if ids.shape[:-1] != table.shape[:-2]:
             raise ShapeError(
@@ -82,7 +83,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
 
     Args:
         dst: f32; stored, also f16 or bf16.
-        src: f32 rows to write.
+        src: f32 rows to write; rows of dst are read before any is written.
         rows: where to write each, i32 or i64; no two equal.
 
     Shape:
@@ -115,16 +116,18 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
             "set_rows: needs dst (..., N, C), src (..., M, C), rows (M,) or (..., M);"
             f" got {dst.shape}, {src.shape}, {rows.shape}"
         )
-    check_row_numbers("set_rows", rows, dst.shape[-2])
+    check_row_numbers("set_rows", "rows", rows, dst.shape[-2])
+    # Rows of dst itself, as they were before any was written.
+    src = apart(contiguous(src), dst) if in_place else contiguous(src)
     target = dst if in_place else record(lib.ggml_cont, [dst], dst.shape)
-    return record(lib.ggml_set_rows, [target, contiguous(src), contiguous(rows)], dst.shape)
+    return record(lib.ggml_set_rows, [target, src, contiguous(rows)], dst.shape)
 
 
 def cpy(src: Tensor, dst: Tensor) -> Tensor:
     """Copy into a stored tensor or a view of one, in place, when the graph runs.
 
     Args:
-        src: what to write.
+        src: what to write; where it shares memory with dst, all is read before any is written.
         dst: stored tensor or view of one.
 
     Shape:
@@ -144,7 +147,9 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
     need_tensor("cpy", "src", src)
     need_tensor("cpy", "dst", dst)
     if src.shape != dst.shape:
-        raise ShapeError(f"cpy: shapes must be equal; got {src.shape} and {dst.shape}")
+        raise ShapeError(
+            f"cpy: the shapes of src and dst must be equal; got {src.shape} and {dst.shape}"
+        )
     # Whole numbers may be row numbers, which are checked when `copy_` writes them.
     for name, x in (("src", src), ("dst", dst)):
         need_dtype("cpy", name, x, "f32", "f16", "bf16")
@@ -160,4 +165,4 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
             "cpy: dst must not be an input of the function that is being recorded, which would be"
             f" overwritten; got shape {dst.shape}: use set_rows, or return src"
         )
-    return record(lib.ggml_cpy, [src, dst], dst.shape, False)
+    return record(lib.ggml_cpy, [apart(src, dst), dst], dst.shape, False)

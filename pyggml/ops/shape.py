@@ -11,7 +11,8 @@ import numpy as np
 
 from .._lib import lib
 from ..dtypes import DType, as_dtype
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, shown
+from ..storage import whole_numbers
 from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
 from ._check import axis_of, broadcast, contiguous, need_tensor
 
@@ -50,21 +51,23 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
         (3, 4)
     """
     need_tensor("reshape", "x", x)
-    wanted = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
-    if wanted.count(-1) == 1:
-        rest = math.prod(n for n in wanted if n != -1)
+    given = whole_numbers([shape] if isinstance(shape, (int, np.integer)) else shape)
+    wanted = shape if given is None else given  # check_shape tells what is wrong with it
+    if given is not None and given.count(-1) == 1:
+        rest = math.prod(n for n in given if n != -1)
         if rest < 1 or x.size % rest:
-            raise ShapeError(f"reshape: {x.size} elements do not fill shape {tuple(wanted)}")
-        wanted[wanted.index(-1)] = x.size // rest
+            raise ShapeError(f"reshape: {x.size} elements do not fill shape {shown(tuple(given))}")
+        wanted[given.index(-1)] = x.size // rest
     new = check_shape("reshape", wanted)
     if math.prod(new) != x.size:
         raise ShapeError(
-            f"reshape: the number of elements must stay {x.size} (shape {x.shape}); got {new}"
+            f"reshape: the number of elements must stay {x.size}, x.shape={x.shape};"
+            f" got shape {new}"
         )
     if new == x.shape:
         return x
     if x.dtype.quantized and (not new or new[-1] % x.dtype.block_size):
-        raise ShapeError(f"reshape: rows of {x.dtype.name} must stay whole blocks; got {new}")
+        raise ShapeError(f"reshape: rows of {x.dtype.name} must stay whole blocks; got shape {new}")
     return record(lib.ggml_reshape_4d, [contiguous(x), *ne_of(new)], new)
 
 
@@ -83,13 +86,17 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """
     need_tensor("permute", "x", x)
     n = x.ndim
-    order = [axis_of("permute", a, n) for a in axes]
-    if sorted(order) != list(range(n)):
-        raise ShapeError(f"permute: axes must name each of {n} axes once; got {tuple(axes)}")
+    numbers = whole_numbers(axes)
+    order = [a % n if -n <= a < n else n for a in numbers or []]
+    if numbers is None or sorted(order) != list(range(n)):
+        raise ShapeError(f"permute: axes must name each of x's {n} axes once; got {shown(axes)}")
     if order == list(range(n)):
         return x
     if x.dtype.quantized and order[-1] != n - 1:
-        raise DTypeError(f"permute: the last axis of {x.dtype.name} cannot move; cast to f32 first")
+        raise DTypeError(
+            f"permute: axes must leave the last axis of {x.dtype.name} where it is; cast x to f32"
+            " first"
+        )
     new = tuple(x.shape[a] for a in order)
     target = list(range(MAX_DIMS))
     for i, axis in enumerate(order):
@@ -105,7 +112,7 @@ def transpose(x: Tensor, a: int = -1, b: int = -2) -> Tensor:
     """
     need_tensor("transpose", "x", x)
     order = list(range(x.ndim))
-    i, j = axis_of("transpose", a, x.ndim), axis_of("transpose", b, x.ndim)
+    i, j = axis_of("transpose", a, x.ndim, "a"), axis_of("transpose", b, x.ndim, "b")
     order[i], order[j] = order[j], order[i]
     return permute(x, order)
 
@@ -120,8 +127,8 @@ def broadcast_to(x: Tensor, shape: Any) -> Tensor:
     """
     need_tensor("broadcast_to", "x", x)
     new = check_shape("broadcast_to", shape)
-    if broadcast("broadcast_to", x.shape, new) != new:
-        raise ShapeError(f"broadcast_to: x.shape={x.shape} does not stretch to {new}")
+    if broadcast("broadcast_to", x=x.shape, shape=new) != new:
+        raise ShapeError(f"broadcast_to: x.shape={x.shape} does not stretch to shape {new}")
     return _repeat_to("broadcast_to", x, new)
 
 
@@ -140,7 +147,9 @@ def repeat(x: Tensor, shape: Any) -> Tensor:
     need_tensor("repeat", "x", x)
     new = check_shape("repeat", shape)
     if any(n % m for n, m in zip(ne_of(new), ne_of(x.shape), strict=True)) or len(new) < x.ndim:
-        raise ShapeError(f"repeat: {new} must be a multiple of x.shape={x.shape} in every extent")
+        raise ShapeError(
+            f"repeat: shape {new} must be a multiple of x.shape={x.shape} in every extent"
+        )
     return _repeat_to("repeat", x, new)
 
 
@@ -167,20 +176,23 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
     Source: ggml_concat.
     """
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"concat: tensors must be a list of tensors; got {shown(tensors)}")
     if not tensors:
-        raise ShapeError("concat: needs at least one tensor; got none")
+        raise ShapeError("concat: tensors must hold at least one tensor; got none")
     result = need_tensor("concat", "tensors[0]", tensors[0])
-    n = axis_of("concat", axis, result.ndim)
+    n = axis_of("concat", axis, result.ndim, of="the tensors")
     for i, other in enumerate(tensors[1:], 1):
         need_tensor("concat", f"tensors[{i}]", other)
         rest = [s[:n] + s[n + 1 :] for s in (result.shape, other.shape)]
         if other.ndim != result.ndim or rest[0] != rest[1]:
             raise ShapeError(
-                f"concat: shapes must agree but for axis {n}; got {result.shape}, {other.shape}"
+                f"concat: the shapes of tensors must agree but for axis {n};"
+                f" got {result.shape}, {other.shape}"
             )
         if other.dtype != result.dtype or result.dtype.quantized:
             raise DTypeError(
-                f"concat: dtypes must be equal and plain; got {result.dtype.name},"
+                f"concat: the dtypes of tensors must be equal and plain; got {result.dtype.name},"
                 f" {other.dtype.name}"
             )
         joined = (*result.shape[:n], result.shape[n] + other.shape[n], *result.shape[n + 1 :])
@@ -198,7 +210,10 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
     Source: ggml_cast.
     """
     need_tensor("cast", "x", x)
-    to = as_dtype(dtype)
+    try:
+        to = as_dtype(dtype)
+    except DTypeError as error:
+        raise DTypeError(f"cast: {error}") from None
     if to == x.dtype:
         return x
     plain = ("f32", "f16", "bf16")
@@ -208,7 +223,9 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
         or {x.dtype.name, to.name} == {"f32", "i32"}
     )
     if not known:
-        raise DTypeError(f"cast: ggml does not convert {x.dtype.name} to {to.name}; go through f32")
+        raise DTypeError(
+            f"cast: ggml does not convert x of {x.dtype.name} to dtype {to.name}; go through f32"
+        )
     return record(lib.ggml_cast, [contiguous(x), to.ggml_type], x.shape)
 
 
@@ -225,28 +242,43 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         >>> ones((4, 5, 6))[1:3, 0].shape
         (2, 6)
     """
-    need_tensor("slice", "x", x)
+    need_tensor("getitem", "x", x)
     parts = _spread(index, x)
     starts, extents, kept = [], [], []
     for axis, (part, n) in enumerate(zip(parts, x.shape, strict=True)):
         if isinstance(part, slice):
-            first, stop, stride = part.indices(n)
+            try:
+                first, stop, stride = part.indices(n)
+            except (TypeError, ValueError) as error:  # a bound of another kind, a step of 0
+                raise IndexError(
+                    f"getitem: index must hold whole numbers; got {shown(part)} on axis {axis}"
+                    f" ({error})"
+                ) from None
             if stride != 1:
-                raise IndexError(f"slice: only steps of 1; got {part} on axis {axis}")
+                raise IndexError(
+                    f"getitem: index may have steps of 1 only; got {shown(part)} on axis {axis}"
+                )
             if stop <= first:
-                raise ShapeError(f"slice: {part} of axis {axis} with extent {n} is empty")
+                raise ShapeError(
+                    f"getitem: index takes no element of x; got {part} on axis {axis} with extent"
+                    f" {n}"
+                )
             starts.append(first)
             extents.append(stop - first)
             kept.append(axis)
         else:
             if not -n <= part < n:
-                raise IndexError(f"slice: index {part} is out of range for axis {axis} of {n}")
+                raise IndexError(
+                    f"getitem: index {shown(part)} is out of range for axis {axis} of {n}"
+                )
             starts.append(int(part) % n)
             extents.append(1)
     if extents == list(x.shape) and len(kept) == x.ndim:
         return x
     if x.dtype.quantized and x.ndim and extents[-1] != x.shape[-1]:
-        raise DTypeError(f"slice: the last axis of {x.dtype.name} cannot be cut; cast to f32 first")
+        raise DTypeError(
+            f"getitem: the last axis of {x.dtype.name} cannot be cut; cast x to f32 first"
+        )
     # The gradient of a view is written with the view's strides: they must be those of x in order.
     x = contiguous(x)
     nb = [int(b) for b in x.ptr.nb]
@@ -268,13 +300,17 @@ def _spread(index: Any, x: Tensor) -> list[Any]:
         integer = isinstance(part, (int, np.integer)) and not isinstance(part, bool)
         if not (integer or isinstance(part, slice) or part is Ellipsis):
             raise IndexError(
-                f"slice: expected integers, slices and ...; got {part!r}; lists take ops.get_rows"
+                "getitem: index must be integers, slices and ...;"
+                f" got {shown(part)}; lists take ops.get_rows"
             )
     dots = sum(p is Ellipsis for p in parts)
     if dots > 1:
-        raise IndexError("slice: at most one ... is allowed")
+        raise IndexError("getitem: index may hold one ... at most")
     if len(parts) - dots > x.ndim:
-        raise IndexError(f"slice: {len(parts) - dots} indices for shape {x.shape}")
+        raise IndexError(
+            f"getitem: index must have at most {x.ndim} parts, x.shape={x.shape};"
+            f" got {len(parts) - dots}"
+        )
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     fill = [slice(None)] * (x.ndim - (len(parts) - dots))
     return [*parts[:at], *fill, *parts[at + dots :]]

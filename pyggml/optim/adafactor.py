@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
-from .groups import Group, ParamGroups, check_number
+from ._check import check_finite, check_number, check_several
+from .groups import Group, ParamGroups
 from .inplace import blend, mean_square
 from .optimizer import Optimizer, Spec, State
 
@@ -61,9 +62,12 @@ class Adafactor(Optimizer):
         weight_decay: float = 0.0,
         fused_update: bool = False,
     ) -> None:
-        self.beta2_decay = -check_number("Adafactor", "-beta2_decay", -beta2_decay)
-        least = _F32_EPS if eps[0] is None else check_number("Adafactor", "eps[0]", eps[0])
-        self.eps = (least, check_number("Adafactor", "eps[1]", eps[1]))
+        self.beta2_decay = check_finite("Adafactor", "beta2_decay", beta2_decay)
+        if self.beta2_decay > 0:
+            raise ValueError(f"Adafactor: beta2_decay must be <= 0; got {beta2_decay}")
+        first, second = check_several("Adafactor", "eps", "eps1, eps2", eps)
+        least = _F32_EPS if first is None else check_number("Adafactor", "eps[0]", first)
+        self.eps = (least, check_number("Adafactor", "eps[1]", second))
         self.d = check_number("Adafactor", "d", d)
         if self.d < 1:
             raise ValueError(f"Adafactor: d must be >= 1; got {d}")

@@ -7,10 +7,13 @@ import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
-from .groups import Group, ParamGroups, check_number
+from ._check import check_betas, check_positive
+from .groups import Group, ParamGroups
 from .optimizer import Optimizer, State
 
 __all__ = ["Adam", "AdamW"]
+
+_EPS_WHY = ", or a zero gradient divides by zero"
 
 
 class AdamW(Optimizer):
@@ -54,13 +57,8 @@ class AdamW(Optimizer):
         fused_update: bool = False,
     ) -> None:
         who = type(self).__name__
-        self.betas = (
-            check_number(who, "betas[0]", betas[0], below=1.0),
-            check_number(who, "betas[1]", betas[1], below=1.0),
-        )
-        self.eps = check_number(who, "eps", eps)
-        if self.eps == 0:
-            raise ValueError(f"{who}: eps must be > 0, or a zero gradient divides by zero; got 0")
+        self.betas = check_betas(who, betas)
+        self.eps = check_positive(who, "eps", eps, _EPS_WHY)
         super().__init__(params, lr, weight_decay, fused_update)
 
     def _hyper(self, group: Group, lr: float) -> np.ndarray:

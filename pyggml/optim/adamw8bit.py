@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
+from ._check import check_whole
 from .adamw import AdamW
 from .groups import Group, ParamGroups
 from .inplace import assign
@@ -67,12 +68,7 @@ class AdamW8bit(AdamW):
         fused_update: bool = False,
         min_8bit_size: int = 4096,
     ) -> None:
-        whole = isinstance(min_8bit_size, int) and not isinstance(min_8bit_size, bool)
-        if not whole or min_8bit_size < 0:
-            raise ValueError(
-                f"AdamW8bit: min_8bit_size must be an integer >= 0; got {min_8bit_size!r}"
-            )
-        self.min_8bit_size = min_8bit_size
+        self.min_8bit_size = check_whole("AdamW8bit", "min_8bit_size", min_8bit_size)
         super().__init__(params, lr, betas, eps, weight_decay, fused_update)
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from .. import ops
 from ..graph import Graph
 from ..tensor import Tensor, tensor, zeros_group
-from .groups import check_number
+from ._check import check_flag, check_model, check_number, check_whole
 from .inplace import assign, copied
-from .state import check_entries, load_arrays, save_arrays
+from .state import check_entries, load_arrays, one, save_arrays
 
 __all__ = ["EMA"]
 
@@ -43,6 +43,7 @@ class EMA:
 
     Raises:
         ValueError: decay is out of range, or no parameter is trainable.
+        TypeError: the model is no module.
 
     Source: Polyak and Juditsky 1992; tf.train.ExponentialMovingAverage, whose warm-up it is.
 
@@ -61,11 +62,14 @@ class EMA:
 
     def __init__(self, model: _Model, decay: float = 0.999, warmup: bool = True) -> None:
         self.decay = check_number("EMA", "decay", decay, below=1.0)
-        self.warmup = bool(warmup)
+        self.warmup = check_flag("EMA", "warmup", warmup)
         self.steps = 0
-        self._params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        named = check_model("EMA", model).named_parameters()
+        self._params = {name: p for name, p in named if p.requires_grad}
         if not self._params:
-            raise ValueError("EMA: the model must have a parameter that is trained; got none")
+            raise ValueError(
+                "EMA: the model must have a parameter that is trained; got none; unfreeze one"
+            )
         self._device = next(iter(self._params.values())).device
         specs: list[Any] = [(p.shape, "f32") for p in self._params.values()]
         made = zeros_group(specs, self._device)
@@ -154,10 +158,7 @@ class EMA:
         own = self._tensors()
         check_entries("EMA", state, {"steps", *own})
         restore = load_arrays("EMA", own, state)
-        steps = int(np.asarray(state["steps"]).reshape(()))
-        if steps < 0:
-            raise ValueError(f"EMA.load_state_dict: steps must be >= 0; got {steps}")
-        self.steps = steps
+        self.steps = check_whole("EMA.load_state_dict", "steps", one(state["steps"]))
         restore()
 
     @property

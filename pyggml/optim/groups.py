@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import BackendError
 from ..tensor import Tensor
+from ._check import check_number, items_of, shown
 
-__all__ = ["Group", "ParamGroups", "check_number", "check_params", "read_groups"]
-
-# The updates' hyper-parameters are f32: 0 times what is infinite there would be NaN.
-_F32_MAX = float(np.finfo(np.float32).max)
+__all__ = ["Group", "ParamGroups", "check_params", "read_groups"]
 
 ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 
@@ -56,19 +52,11 @@ class Group:
         )
 
 
-def check_number(where: str, name: str, value: float, below: float = math.inf) -> float:
-    """Return `value`, a number of at least zero and below `below`, finite in f32, too."""
-    if isinstance(value, bool) or not (0 <= value < below and value <= _F32_MAX):
-        bound = "" if below == math.inf else f" and < {below}"
-        raise ValueError(f"{where}: {name} must be finite and >= 0{bound}; got {value}")
-    return float(value)
-
-
 def read_groups(
     where: str, params: ParamGroups, weight_decay: float, more: Sequence[str] = ()
 ) -> tuple[list[Group], dict[str, Tensor]]:
     """Turn tensors or dicts into groups of trainable parameters, and the others by name."""
-    given: list[Any] = list(params)
+    given = _as_list(where, "params", params)
     dicts: list[Mapping[str, Any]] = [{"params": given}]
     if given and all(isinstance(item, Mapping) for item in given):
         dicts = given
@@ -81,16 +69,10 @@ def read_groups(
                 f"{where}: a group must have params and may have {', '.join(known[:-1])} and "
                 f"{known[-1]}; got the keys {sorted(map(str, item))}"
             )
-        tensors = list(item["params"])
+        tensors = _as_list(where, "params", item["params"])
         for value in tensors:
-            if not isinstance(value, Tensor):
-                raise TypeError(f"{where}: params must be Tensors; got {type(value).__name__}")
-        names = list(item.get("names") or (str(count + i) for i in range(len(tensors))))
-        if len(names) != len(tensors):
-            raise ValueError(
-                f"{where}: a group's names must be as many as its params; "
-                f"got {len(names)} names, {len(tensors)} params"
-            )
+            _check_parameter(where, value)
+        names = _read_names(where, item.get("names"), len(tensors), count)
         count += len(tensors)
         kept = [i for i, value in enumerate(tensors) if value.requires_grad]
         left_out |= {n: t for n, t in zip(names, tensors, strict=True) if not t.requires_grad}
@@ -106,14 +88,94 @@ def read_groups(
     return [group for group in groups if group.params], left_out
 
 
-def check_params(where: str, params: list[Tensor], names: list[str]) -> None:
-    """Raise unless there are parameters, each once, on one device."""
-    if not params:
-        raise ValueError(f"{where}: params must hold a tensor that requires a gradient; got none")
-    if len({id(p) for p in params}) != len(params):
-        raise ValueError(f"{where}: every parameter must be given once; one is given twice")
-    if len(set(names)) != len(names):
-        raise ValueError(f"{where}: names must differ; got one twice")
-    devices = {p.device.name for p in params}
+def _as_list(where: str, name: str, params: Any) -> list[Any]:
+    """The items of what was given; what only looks like a list of them is named."""
+    cure = "give a list, such as model.parameters() or decay_groups(model)"
+    if isinstance(params, Tensor):
+        cure = "put the tensor into a list"
+    elif isinstance(params, Mapping):
+        cure = (
+            "put the group into a list"
+            if "params" in params
+            else "give the values, list(params.values())"
+        )
+    elif callable(getattr(params, "parameters", None)):
+        cure = "give its parameters(), or decay_groups(model)"
+    elif (items := items_of(params)) is not None:
+        return items
+    raise TypeError(
+        f"{where}: {name} must be several tensors, or groups of them; got "
+        f"{type(params).__name__}; {cure}"
+    )
+
+
+def _check_parameter(where: str, value: Any) -> None:
+    """Raise unless it is a tensor with memory of its own, which an update can write."""
+    if not isinstance(value, Tensor):
+        cure = "give tensors, such as model.parameters()"
+        if isinstance(value, Mapping):
+            cure = "give tensors or groups, not both"
+        elif isinstance(value, tuple):
+            cure = "for names give groups with names, as decay_groups(model) makes them"
+        elif callable(getattr(value, "parameters", None)):
+            cure = "give its parameters()"
+        raise TypeError(f"{where}: params must be Tensors; got {type(value).__name__}; {cure}")
+    if not value.is_stored:
+        raise ValueError(
+            f"{where}: params must be stored tensors, as nn.Parameter makes them; got a recorded "
+            f"op of shape {value.shape}; give the parameters that it was made from"
+        )
+
+
+def _read_names(where: str, names: Any, size: int, count: int) -> list[str]:
+    """A group's names: as given, or the places of its parameters among all."""
+    if names is None:
+        return [str(count + i) for i in range(size)]
+    read = items_of(names)
+    if read is None or not all(isinstance(name, str) for name in read):
+        came = type(names).__name__ if read is None else shown(read)
+        raise ValueError(f"{where}: a group's names must be a list of texts; got {came}")
+    if len(read) != size:
+        raise ValueError(
+            f"{where}: a group's names must be as many as its params; "
+            f"got {len(read)} names, {size} params"
+        )
+    return read
+
+
+def check_params(where: str, groups: Sequence[Group], left_out: Mapping[str, Tensor]) -> None:
+    """Raise unless there are parameters, each once, on one device.
+
+    Args:
+        where: whose they are.
+        groups: the trainable ones.
+        left_out: the frozen ones by name.
+    """
+    named = [pair for g in groups for pair in zip(g.names, g.params, strict=True)]
+    if not named:
+        came = f"{len(left_out)} that do not" if left_out else "none"
+        cure = (
+            "unfreeze one: t.requires_grad = True"
+            if left_out
+            else "an iterator that was read before has nothing left"
+        )
+        raise ValueError(
+            f"{where}: params must hold a tensor that requires a gradient; got {came}; {cure}"
+        )
+    seen: dict[int, str] = {}
+    for name, param in named:
+        if id(param.node) in seen:
+            raise ValueError(
+                f"{where}: every parameter must be given once; {seen[id(param.node)]} of shape "
+                f"{param.shape} is given twice, again as {name}: leave one out"
+            )
+        seen[id(param.node)] = name
+    twice = [name for name, count in Counter(name for name, _ in named).items() if count > 1]
+    if twice:
+        raise ValueError(f"{where}: names must differ; got {twice[0]} twice")
+    devices = {param.device.name for _, param in named}
     if len(devices) > 1:
-        raise BackendError(f"{where}: parameters must be on one device; got {sorted(devices)}")
+        raise BackendError(
+            f"{where}: parameters must be on one device; got {sorted(devices)}; move them, or "
+            "make an optimizer for each"
+        )

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from ..errors import GradientError
 from ..tensor import Tensor
+from ._check import check_flag, check_number, check_whole, is_real, to_float
 from .flat import FlatVectors
-from .groups import Group, ParamGroups, check_number
+from .groups import Group, ParamGroups
 from .optimizer import Optimizer, State
 from .state import check_entries, load_arrays, read_steps, save_arrays
 from .wolfe import Point, strong_wolfe
@@ -83,17 +84,19 @@ class LBFGS(Optimizer):
         weight_decay: float = 0.0,
         fused_update: bool = False,
     ) -> None:
-        if fused_update:
+        if check_flag("LBFGS", "fused_update", fused_update):
             raise ValueError(
                 "LBFGS: fused_update must be False, as the line search needs gradients that stay"
             )
-        if line_search_fn not in ("strong_wolfe", None):
+        named = isinstance(line_search_fn, str) and line_search_fn == "strong_wolfe"
+        if line_search_fn is not None and not named:
             raise ValueError(
                 f"LBFGS: line_search_fn must be 'strong_wolfe' or None; got {line_search_fn!r}"
             )
-        self.max_iter = _whole("max_iter", max_iter)
-        self.max_eval = _whole("max_eval", max_iter * 5 // 4 if max_eval is None else max_eval)
-        self.history_size = _whole("history_size", history_size)
+        self.max_iter = check_whole("LBFGS", "max_iter", max_iter, 1)
+        most = self.max_iter * 5 // 4 if max_eval is None else max_eval
+        self.max_eval = check_whole("LBFGS", "max_eval", most, 1)
+        self.history_size = check_whole("LBFGS", "history_size", history_size, 1)
         self.tolerance_grad = check_number("LBFGS", "tolerance_grad", tolerance_grad)
         self.tolerance_change = check_number("LBFGS", "tolerance_change", tolerance_change)
         self.line_search_fn = line_search_fn
@@ -133,6 +136,7 @@ class LBFGS(Optimizer):
 
         Raises:
             ValueError: there is no closure, or a clip, or lr is negative.
+            TypeError: the closure returned no number.
             FloatingPointError: loss or gradient were not finite at the start; no parameter was
                 changed.
             GradientError: a parameter was frozen since the optimizer was made.
@@ -140,11 +144,12 @@ class LBFGS(Optimizer):
         if not callable(closure):
             raise ValueError(
                 "LBFGS.step: needs a closure that computes loss and gradients, as the line search "
-                "calls it several times; got none: TrainStep and Trainer cannot use it"
+                f"calls it several times; got {type(closure).__name__}: give step(closure), or "
+                "train with TrainStep or Trainer, which make one"
             )
         if clip is not None:
             raise ValueError("LBFGS.step: clip must be None; the line search needs the gradients")
-        self.lr = self.lr if lr is None else check_number("LBFGS", "lr", lr)
+        self.lr = self.lr if lr is None else check_number("LBFGS.step", "lr", lr)
         if len(self.trained()) < len(self.params):
             raise GradientError("LBFGS.step: a parameter was frozen; make a new optimizer")
         vectors = self._vectors
@@ -217,7 +222,7 @@ class LBFGS(Optimizer):
 
     def _evaluate(self, closure: Callable[[], Any]) -> Point:
         """Loss and gradient at the parameters as they are."""
-        loss = float(closure())
+        loss = _as_loss(closure())
         self._adopt("step")
         self.evaluations += 1
         return Point(0.0, loss, 0.0, self._vectors.gather_grad())
@@ -305,7 +310,14 @@ class LBFGS(Optimizer):
         restore()
 
 
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"LBFGS: {name} must be an integer >= 1; got {value!r}")
-    return value
+def _as_loss(value: Any) -> float:
+    """What a closure returned, as a number."""
+    array = isinstance(value, (Tensor, np.ndarray))
+    number = value.item() if array and value.size == 1 else value
+    if not is_real(number):
+        came = f"shape {value.shape}" if array else type(value).__name__
+        raise TypeError(
+            f"LBFGS.step: the closure must return the loss, one number; got {came}; end it with "
+            "`return loss`"
+        )
+    return to_float(number)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from .. import ops
 from ..tensor import Tensor
-from .groups import Group, ParamGroups, check_number
+from ._check import check_betas
+from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, State
 
@@ -52,10 +53,7 @@ class Lion(Optimizer):
         weight_decay: float = 0.0,
         fused_update: bool = False,
     ) -> None:
-        self.betas = (
-            check_number("Lion", "betas[0]", betas[0], below=1.0),
-            check_number("Lion", "betas[1]", betas[1], below=1.0),
-        )
+        self.betas = check_betas("Lion", betas)
         super().__init__(params, lr, weight_decay, fused_update)
         self._mean = blending(self.betas[1], 1.0 - self.betas[1], self.params[0])
 

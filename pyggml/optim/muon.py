@@ -10,7 +10,17 @@ import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
-from .groups import Group, ParamGroups, check_number
+from ._check import (
+    check_betas,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_number,
+    check_positive,
+    check_several,
+    check_whole,
+)
+from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, Spec, State
 
@@ -80,24 +90,14 @@ class Muon(Optimizer):
         fused_update: bool = False,
     ) -> None:
         self.momentum = check_number("Muon", "momentum", momentum, below=1.0)
-        self.nesterov = bool(nesterov)
-        if len(ns_coefficients) != 3 or not all(map(math.isfinite, ns_coefficients)):
-            raise ValueError(
-                f"Muon: ns_coefficients must be three numbers; got {ns_coefficients!r}"
-            )
-        self.ns_coefficients = tuple(ns_coefficients)
-        if isinstance(ns_steps, bool) or not isinstance(ns_steps, int) or not 1 <= ns_steps < 100:
-            raise ValueError(f"Muon: ns_steps must be an integer from 1 to 99; got {ns_steps!r}")
-        self.ns_steps = ns_steps
-        self.eps = _positive("eps", eps)
-        if adjust_lr not in _RATES:
-            raise ValueError(f"Muon: adjust_lr must be {' or '.join(_RATES)}; got {adjust_lr!r}")
-        self.adjust_lr = adjust_lr
-        self.betas = (
-            check_number("Muon", "betas[0]", betas[0], below=1.0),
-            check_number("Muon", "betas[1]", betas[1], below=1.0),
-        )
-        self.adamw_eps = _positive("adamw_eps", adamw_eps)
+        self.nesterov = check_flag("Muon", "nesterov", nesterov)
+        given = check_several("Muon", "ns_coefficients", "a, b, c", ns_coefficients)
+        self.ns_coefficients = tuple(check_finite("Muon", "ns_coefficients", c) for c in given)
+        self.ns_steps = check_whole("Muon", "ns_steps", ns_steps, 1, 99)
+        self.eps = check_positive("Muon", "eps", eps)
+        self.adjust_lr = check_choice("Muon", "adjust_lr", adjust_lr, _RATES)
+        self.betas = check_betas("Muon", betas)
+        self.adamw_eps = check_positive("Muon", "adamw_eps", adamw_eps)
         super().__init__(params, lr, weight_decay, fused_update)
         self._sum = blending(self.momentum, 1.0, self.params[0])
 
@@ -106,8 +106,8 @@ class Muon(Optimizer):
         divided = []
         for group in groups:
             given = group.options.get("rule")
-            if given not in (None, *_RULES):
-                raise ValueError(f"Muon: a group's rule must be muon or adamw; got {given!r}")
+            if given is not None:
+                check_choice("Muon", "a group's rule", given, _RULES)
             wrong = [p.shape for p in group.params if p.ndim != 2]
             if given == "muon" and wrong:
                 raise ValueError(f'Muon: the rule "muon" is for matrices; got shape {wrong[0]}')
@@ -155,12 +155,6 @@ class Muon(Optimizer):
         if self.adjust_lr == "original":
             return math.sqrt(max(1.0, rows / columns))
         return 0.2 * math.sqrt(max(rows, columns))
-
-
-def _positive(name: str, value: float) -> float:
-    if check_number("Muon", name, value) == 0:
-        raise ValueError(f"Muon: {name} must be > 0; got 0")
-    return float(value)
 
 
 def _orthogonal(x: Tensor, coefficients: Sequence[float], steps: int, eps: float) -> Tensor:

@@ -17,8 +17,9 @@ from ..errors import GradientError
 from ..graph import Graph, grad_of
 from ..precision import autocast
 from ..tensor import Tensor, tensor, zeros_group
-from .clip import GradNorm, clip_factor, sum_of_squares
-from .groups import Group, ParamGroups, check_number, check_params, read_groups
+from ._check import check_flag, check_number, check_positive
+from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
+from .groups import Group, ParamGroups, check_params, read_groups
 from .state import check_entries, load_arrays, read_steps, save_arrays
 
 __all__ = ["Optimizer", "Spec", "State"]
@@ -60,6 +61,7 @@ class Optimizer(ABC):
 
     Raises:
         ValueError: no trainable parameter, one given twice, an unknown group key, a bad number.
+        TypeError: params are not tensors or groups of them, but a module or one tensor, say.
         BackendError: the parameters are on several devices.
     """
 
@@ -78,13 +80,13 @@ class Optimizer(ABC):
         self, params: ParamGroups, lr: float, weight_decay: float, fused_update: bool = False
     ) -> None:
         self._who = type(self).__name__
-        self.fused_update = fused_update
+        self.fused_update = check_flag(self._who, "fused_update", fused_update)
         self.lr = check_number(self._who, "lr", lr)
         given, self._left_out = read_groups(self._who, params, weight_decay, self.group_options)
         self.groups = self._divide(given)
         self.params = [p for group in self.groups for p in group.params]
         self.names = [name for group in self.groups for name in group.names]
-        check_params(self._who, self.params, self.names)
+        check_params(self._who, self.groups, self._left_out)
         self.steps = 0
         self.device = self.params[0].device
         if fused_update:
@@ -242,7 +244,7 @@ class Optimizer(ABC):
                 were frozen or unfrozen since `recorded_update`; or as `trained`.
             ValueError: lr is negative.
         """
-        new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
+        new_lr = self.lr if lr is None else check_number(f"{self._who}.updating", "lr", lr)
         if any(param.node.hooks for param in self.params):
             raise GradientError(
                 f"{self._who}: gradient hooks need gradients, which fused_update=True does not "
@@ -289,7 +291,8 @@ class Optimizer(ABC):
             The norm of the gradients before clipping, divided by grad_scale.
 
         Raises:
-            FloatingPointError: a gradient is NaN or infinite; nothing has changed.
+            FloatingPointError: a gradient is NaN or infinite, or their norm's square is more than
+                f32 holds and it is not clipped; nothing has changed.
             GradientError: with `fused_update` there are no gradients; a gradient is added into
                 another optimizer's; or as `trained`.
             ValueError: lr is negative, or clip or grad_scale is not positive.
@@ -301,13 +304,10 @@ class Optimizer(ABC):
             >>> opt.step(), w.tolist()
             (2.0, [0.0])
         """
-        new_lr = self.lr if lr is None else check_number(self._who, "lr", lr)
-        if clip is not None and not clip > 0:
-            raise ValueError(f"{self._who}.step: clip must be > 0 or None; got {clip}")
-        if not 0 < grad_scale < math.inf:
-            raise ValueError(
-                f"{self._who}.step: grad_scale must be finite and > 0; got {grad_scale}"
-            )
+        new_lr = self.lr if lr is None else check_number(f"{self._who}.step", "lr", lr)
+        if clip is not None:
+            clip = check_positive(f"{self._who}.step", "clip", clip, ", or None for none")
+        grad_scale = check_positive(f"{self._who}.step", "grad_scale", grad_scale)
         self._kept("step")
         trained = self.trained()
         self._adopt("step")
@@ -319,10 +319,18 @@ class Optimizer(ABC):
                 f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
                 f"{self.steps + 1}, no parameter was changed; lower the learning rate or clip"
             )
+        # A smaller scale mends what is too long with one; what is too long without, clipping does.
+        kept = norm if grad_scale != 1.0 or clip is None else min(norm, clip)
+        if kept > NORM_MAX:
+            raise FloatingPointError(
+                f"{self._who}.step: the gradients' norm must be at most {NORM_MAX:.2g}, whose "
+                f"square f32 holds; got {norm:g} at step {self.steps + 1}, no parameter was "
+                "changed; clip, or lower the learning rate or grad_scale"
+            )
         norm /= grad_scale
         self.lr = new_lr
         self.steps += 1
-        factor = (1.0 if clip is None else clip_factor(norm, clip)) / grad_scale
+        factor = (1.0 if clip is None else factor_of(norm, clip)) / grad_scale
         # Not only where it clips, or two graphs would want memory to work in.
         multiplies = (clip is not None or grad_scale != 1.0) and not self._folds
         if multiplies:
@@ -360,7 +368,7 @@ class Optimizer(ABC):
         Raises:
             KeyError: entries are missing or unexpected.
             ShapeError: an entry is of another shape than its parameter.
-            TypeError: an entry holds no numbers.
+            TypeError: the state is no dict, or an entry holds no numbers.
             ValueError: steps or lr is out of range.
         """
         own = self._tensors()

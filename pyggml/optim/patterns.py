@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from ..tensor import Tensor
-from .groups import check_number
+from ._check import check_flag, check_model, check_number, items_of
 
 __all__ = ["Rule", "decay_groups", "layerwise_lr", "muon_groups", "param_groups"]
 
@@ -28,36 +28,47 @@ class _Model(Protocol):
 
 
 def decay_groups(
-    model: _Model, weight_decay: float = 0.01, decay_embeddings: bool = True
+    model: _Model, weight_decay: float = 0.01, decay_embeddings: bool = False
 ) -> list[dict[str, Any]]:
-    """Split a model's parameters for an optimizer: matrices decay, gains and shifts do not.
+    """Split a model's parameters for an optimizer: matrices decay, the others do not.
+
+    The others are gains, shifts and embedding tables, learned positions among them. A head that is
+    tied to the embedding table is that table, and does not decay either.
 
     Args:
         model: whose parameters.
         weight_decay: of the matrices.
-        decay_embeddings: count embedding tables among the matrices.
+        decay_embeddings: count embedding tables, and with them a tied head, among the matrices, as
+            nanoGPT does.
 
     Returns:
         Two groups with names: decayed, then not decayed.
+
+    Raises:
+        TypeError: the model is no module.
+        ValueError: weight_decay is no number of at least 0, or decay_embeddings no bool.
 
     Example:
         >>> [len(g["params"]) for g in decay_groups(Linear(2, 3))]
         [1, 1]
     """
-    embeddings = _embeddings(model)
+    weight_decay = check_number("decay_groups", "weight_decay", weight_decay)
+    check_flag("decay_groups", "decay_embeddings", decay_embeddings)
+    embeddings = _embeddings("decay_groups", model)
     split: dict[bool, dict[str, Any]] = {
         True: {"params": [], "names": [], "weight_decay": weight_decay},
         False: {"params": [], "names": [], "weight_decay": 0.0},
     }
     for name, parameter in model.named_parameters():
         decays = parameter.ndim >= 2 and (decay_embeddings or id(parameter) not in embeddings)
-        split[decays]["params"].append(parameter)
-        split[decays]["names"].append(name)
+        split[bool(decays)]["params"].append(parameter)
+        split[bool(decays)]["names"].append(name)
     return [split[True], split[False]]
 
 
-def _embeddings(model: _Model) -> set[int]:
+def _embeddings(where: str, model: _Model) -> set[int]:
     """The ids of the embedding tables, also where the head shares one."""
+    check_model(where, model)
     return {
         id(module.weight)
         for _, module in model.named_modules()
@@ -73,7 +84,8 @@ def param_groups(
 ) -> list[dict[str, Any]]:
     """Divide a model's parameters for an optimizer, by kind and then by rules on their names.
 
-    Matrices decay; gains, shifts and embeddings do not, unless a rule says so.
+    Matrices decay; gains, shifts and embeddings, with them a tied head, do not, unless a rule says
+    so.
 
     Args:
         model: whose parameters.
@@ -88,18 +100,20 @@ def param_groups(
         Groups with names, for every set of options one.
 
     Raises:
-        ValueError: a pattern matches no parameter.
-        TypeError: a rule is not such a pair.
+        ValueError: a pattern matches no parameter, or weight_decay is no number of at least 0.
+        TypeError: a rule is not such a pair, or the model no module.
 
     Example:
         >>> groups = param_groups(Linear(2, 3), rules=[("weight", {"lr_scale": 0.5})])
         >>> [(g["names"], g["weight_decay"], g["lr_scale"]) for g in groups]
         [(['weight'], 0.01, 0.5), (['bias'], 0.0, 1.0)]
     """
-    return _grouped(model, weight_decay, rules, decay_embeddings, ())
+    check_flag("param_groups", "decay_embeddings", decay_embeddings)
+    return _grouped("param_groups", model, weight_decay, rules, decay_embeddings, ())
 
 
 def _grouped(
+    where: str,
     model: _Model,
     weight_decay: float,
     rules: Sequence[Rule],
@@ -107,8 +121,10 @@ def _grouped(
     first: Sequence[Rule],
 ) -> list[dict[str, Any]]:
     """`param_groups` after some rules that need not match."""
-    embeddings = _embeddings(model)
-    unused = [_checked(rule)[0] for rule in rules]
+    weight_decay = check_number(where, "weight_decay", weight_decay)
+    embeddings = _embeddings(where, model)
+    rules = _checked_rules(where, rules)
+    unused = [pattern for pattern, _ in rules]
     groups: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         decays = parameter.ndim >= 2 and (decay_embeddings or id(parameter) not in embeddings)
@@ -128,21 +144,31 @@ def _grouped(
         known = [name for name, _ in model.named_parameters()]
         shown = unused[0] if isinstance(unused[0], str) else unused[0].pattern
         raise ValueError(
-            f"param_groups: every pattern must match a parameter; {shown!r} matches none of "
+            f"{where}: every pattern must match a parameter; {shown!r} matches none of "
             f"{len(known)}, such as {', '.join(known[:3])}"
         )
     return list(groups.values())
 
 
-def _checked(rule: Any) -> Rule:
-    """Raise a TypeError unless it is a pattern and a dict."""
-    pair = isinstance(rule, (tuple, list)) and len(rule) == 2
-    if not pair or not isinstance(rule[0], (str, re.Pattern)) or not isinstance(rule[1], Mapping):
+def _checked_rules(where: str, rules: Any) -> list[Rule]:
+    """Raise a TypeError unless they are pairs of a pattern and a dict."""
+    wanted = "(pattern, options), a glob or a compiled regular expression and a dict"
+    given = items_of(rules)
+    if given is None:
         raise TypeError(
-            "param_groups: a rule must be (pattern, options), a glob or a compiled regular "
-            f"expression and a dict; got {rule!r}"
+            f"{where}: rules must be a list of pairs {wanted}; got {type(rules).__name__}"
         )
-    return rule[0], rule[1]
+    checked: list[Rule] = []
+    for rule in given:
+        pair = isinstance(rule, (tuple, list)) and len(rule) == 2
+        if (
+            not pair
+            or not isinstance(rule[0], (str, re.Pattern))
+            or not isinstance(rule[1], Mapping)
+        ):
+            raise TypeError(f"{where}: a rule must be {wanted}; got {rule!r}")
+        checked.append((rule[0], rule[1]))
+    return checked
 
 
 def _matches(pattern: str | re.Pattern[str], name: str) -> bool:
@@ -165,10 +191,11 @@ def muon_groups(
         >>> [(g["names"], g["rule"]) for g in muon_groups(Embedding(5, 2))]
         [(['weight'], 'adamw')]
     """
-    tables = _embeddings(model)
+    tables = _embeddings("muon_groups", model)
     names = [name for name, p in model.named_parameters() if id(p) in tables]
     first: list[Rule] = [(name, {"rule": "adamw"}) for name in names]
-    return _grouped(model, weight_decay, rules, False, [*first, (_HEAD, {"rule": "adamw"})])
+    first.append((_HEAD, {"rule": "adamw"}))
+    return _grouped("muon_groups", model, weight_decay, rules, False, first)
 
 
 def layerwise_lr(model: _Model, decay: float) -> list[Rule]:
@@ -197,7 +224,7 @@ def layerwise_lr(model: _Model, decay: float) -> list[Rule]:
     """
     if check_number("layerwise_lr", "decay", decay) == 0 or decay > 1:
         raise ValueError(f"layerwise_lr: decay must be in (0, 1]; got {decay}")
-    tables = _embeddings(model)
+    tables = _embeddings("layerwise_lr", model)
     depth: dict[str, int | None] = {}
     for name, parameter in model.named_parameters():
         number = next((int(part) for part in name.split(".") if part.isdigit()), None)

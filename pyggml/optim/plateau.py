@@ -7,7 +7,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .groups import check_number
+from ._check import (
+    check_choice,
+    check_finite,
+    check_mapping,
+    check_number,
+    check_whole,
+    is_real,
+    shown,
+    to_float,
+)
 from .schedules import Schedule, constant
 
 __all__ = ["ReduceOnPlateau"]
@@ -64,17 +73,11 @@ class ReduceOnPlateau:
         self.factor = check_number(who, "factor", factor, below=1.0)
         if self.factor == 0:
             raise ValueError(f"{who}: factor must be in (0, 1); got 0")
-        self.patience, self.cooldown = patience, cooldown
-        for name, value in (("patience", patience), ("cooldown", cooldown)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"{who}: {name} must be an integer >= 0; got {value!r}")
+        self.patience = check_whole(who, "patience", patience)
+        self.cooldown = check_whole(who, "cooldown", cooldown)
         self.threshold = check_number(who, "threshold", threshold)
-        if mode not in _MODES or threshold_mode not in _THRESHOLDS:
-            raise ValueError(
-                f"{who}: mode must be min or max, and threshold_mode rel or abs; "
-                f"got {mode!r} and {threshold_mode!r}"
-            )
-        self.mode, self.threshold_mode = mode, threshold_mode
+        self.mode = check_choice(who, "mode", mode, _MODES)
+        self.threshold_mode = check_choice(who, "threshold_mode", threshold_mode, _THRESHOLDS)
         self.least = check_number(who, "least", least)
         self.scale = 1.0
         self.best = math.inf if mode == "min" else -math.inf
@@ -82,8 +85,12 @@ class ReduceOnPlateau:
         self._cooling = 0
 
     def __call__(self, step: int) -> float:
-        """The value at a step."""
-        value = self._schedule(step)
+        """The value at a step.
+
+        Raises:
+            ValueError: the schedule gave no finite number.
+        """
+        value = check_finite("ReduceOnPlateau", "schedule(step)", self._schedule(step))
         return max(value * self.scale, min(value, self.least))
 
     def update(self, measure: float) -> bool:
@@ -91,8 +98,16 @@ class ReduceOnPlateau:
 
         Args:
             measure: a NaN counts as no progress.
+
+        Raises:
+            ValueError: it is no number.
         """
-        measure = float(measure)
+        if not is_real(measure):
+            raise ValueError(
+                "ReduceOnPlateau.update: measure must be a number, such as a validation loss; got "
+                f"{type(measure).__name__}"
+            )
+        measure = to_float(measure)
         if self._is_better(measure):
             self.best = measure
             self._bad = 0
@@ -128,15 +143,20 @@ class ReduceOnPlateau:
 
         Raises:
             KeyError: entries are missing or unexpected.
+            TypeError: the state is no dict.
             ValueError: a number is out of range.
         """
         who = "ReduceOnPlateau.load_state_dict"
         expected = {"scale", "best", "bad", "cooling"}
-        if set(state) != expected:
+        if set(check_mapping(who, state)) != expected:
             raise KeyError(f"{who}: needs {sorted(expected)}; got {sorted(map(str, state))}")
         scale = check_number(who, "scale", state["scale"])
-        counts = [int(check_number(who, name, state[name])) for name in ("bad", "cooling")]
-        best = state["best"]
-        if best is None:
-            best = math.inf if self.mode == "min" else -math.inf
-        self.scale, self.best, (self._bad, self._cooling) = scale, float(best), counts
+        counts = [check_whole(who, name, state[name]) for name in ("bad", "cooling")]
+        best = math.inf if self.mode == "min" else -math.inf
+        if state["best"] is not None:
+            if not is_real(state["best"]) or not math.isfinite(to_float(state["best"])):
+                raise ValueError(
+                    f"{who}: best must be a finite number or None; got {shown(state['best'])}"
+                )
+            best = float(state["best"])
+        self.scale, self.best, (self._bad, self._cooling) = scale, best, counts

@@ -7,13 +7,15 @@ import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
-from .groups import Group, ParamGroups, check_number
+from ._check import check_flag, check_number, check_positive
+from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, State
 
 __all__ = ["Adagrad", "RMSprop"]
 
 _F32_MAX = float(np.finfo(np.float32).max)
+_EPS_WHY = ", or a zero gradient divides by zero"
 
 
 class RMSprop(Optimizer):
@@ -60,11 +62,9 @@ class RMSprop(Optimizer):
         fused_update: bool = False,
     ) -> None:
         self.alpha = check_number("RMSprop", "alpha", alpha, below=1.0)
-        self.eps = check_number("RMSprop", "eps", eps)
-        if self.eps == 0:
-            raise ValueError("RMSprop: eps must be > 0, or a zero gradient divides by zero; got 0")
+        self.eps = check_positive("RMSprop", "eps", eps, _EPS_WHY)
         self.momentum = check_number("RMSprop", "momentum", momentum, below=1.0)
-        self.centered = bool(centered)
+        self.centered = check_flag("RMSprop", "centered", centered)
         self._couples = True
         self.state_names = ("v", *("a" * self.centered), *("b" * bool(self.momentum)))
         super().__init__(params, lr, weight_decay, fused_update)
@@ -127,9 +127,7 @@ class Adagrad(Optimizer):
     ) -> None:
         self.lr_decay = check_number("Adagrad", "lr_decay", lr_decay)
         start = check_number("Adagrad", "initial_accumulator_value", initial_accumulator_value)
-        self.eps = check_number("Adagrad", "eps", eps)
-        if self.eps == 0:
-            raise ValueError("Adagrad: eps must be > 0, or a zero gradient divides by zero; got 0")
+        self.eps = check_positive("Adagrad", "eps", eps, _EPS_WHY)
         super().__init__(params, lr, weight_decay, fused_update)
         self._sum = blending(1.0, 1.0, self.params[0])
         if start:

@@ -6,6 +6,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ._check import (
+    check_choice,
+    check_finite,
+    check_positive,
+    check_whole,
+    is_real,
+    items_of,
+    shown,
+)
 
 __all__ = [
     "Schedule",
@@ -24,15 +37,37 @@ __all__ = [
 
 Schedule = Callable[[int], float]
 
+# Steps are counted in int64, as they are saved.
+_STEP_MAX = 2**63 - 1
+
+
+def _of_steps(where: str, value: Callable[[Any], float]) -> Schedule:
+    """The function, for steps that are numbers; any other step is named."""
+
+    def schedule(step: int) -> float:
+        if not is_real(step) or not -_STEP_MAX <= step <= _STEP_MAX:
+            raise ValueError(f"{where}: step must be a number, one at a time; got {shown(step)}")
+        # NumPy's small types would wrap around, or round what is computed of them.
+        return float(value(int(step) if isinstance(step, (int, np.integer)) else float(step)))
+
+    return schedule
+
 
 def constant(value: float) -> Schedule:
     """Return `value` at every step.
+
+    Args:
+        value: the value.
+
+    Raises:
+        ValueError: value is no finite number.
 
     Example:
         >>> constant(0.1)(7)
         0.1
     """
-    return lambda step: value
+    value = check_finite("constant", "value", value)
+    return _of_steps("constant", lambda step: value)
 
 
 def linear(start: float, end: float, steps: int) -> Schedule:
@@ -44,14 +79,15 @@ def linear(start: float, end: float, steps: int) -> Schedule:
         steps: length of the way, >= 1.
 
     Raises:
-        ValueError: steps is not positive.
+        ValueError: steps is not positive, or a value is no finite number.
 
     Example:
         >>> [linear(0.0, 1.0, 4)(step) for step in (0, 1, 4, 9)]
         [0.0, 0.25, 1.0, 1.0]
     """
-    _check_steps("linear", "steps", steps, 1)
-    return lambda step: start + (end - start) * min(max(step, 0) / steps, 1.0)
+    steps = check_whole("linear", "steps", steps, 1)
+    start, end = check_finite("linear", "start", start), check_finite("linear", "end", end)
+    return _of_steps("linear", lambda step: start + (end - start) * _done(step, steps))
 
 
 def cosine(start: float, steps: int, end: float = 0.0) -> Schedule:
@@ -63,7 +99,7 @@ def cosine(start: float, steps: int, end: float = 0.0) -> Schedule:
         end: last value.
 
     Raises:
-        ValueError: steps is not positive.
+        ValueError: steps is not positive, or a value is no finite number.
 
     Source: Loshchilov and Hutter 2017, arXiv:1608.03983.
 
@@ -71,13 +107,13 @@ def cosine(start: float, steps: int, end: float = 0.0) -> Schedule:
         >>> [round(cosine(1.0, 4)(step), 3) for step in (0, 2, 4, 9)]
         [1.0, 0.5, 0.0, 0.0]
     """
-    _check_steps("cosine", "steps", steps, 1)
+    steps = check_whole("cosine", "steps", steps, 1)
+    start, end = check_finite("cosine", "start", start), check_finite("cosine", "end", end)
 
     def value(step: int) -> float:
-        done = min(max(step, 0) / steps, 1.0)
-        return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * done))
+        return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * _done(step, steps)))
 
-    return value
+    return _of_steps("cosine", value)
 
 
 def cosine_restarts(
@@ -102,10 +138,12 @@ def cosine_restarts(
         >>> [round(lr(step), 3) for step in (0, 1, 2, 4, 6)]
         [1.0, 0.5, 1.0, 0.5, 1.0]
     """
-    _check_steps("cosine_restarts", "steps", steps, 1)
-    _check_steps("cosine_restarts", "growth", growth, 1)
-    if not 0.0 < shrink <= 1.0:
-        raise ValueError(f"cosine_restarts: shrink must be in (0, 1]; got {shrink}")
+    who = "cosine_restarts"
+    steps = check_whole(who, "steps", steps, 1)
+    growth = check_whole(who, "growth", growth, 1)
+    start, end = check_finite(who, "start", start), check_finite(who, "end", end)
+    if check_positive(who, "shrink", shrink) > 1.0:
+        raise ValueError(f"{who}: shrink must be in (0, 1]; got {shrink}")
 
     def value(step: int) -> float:
         step, length, cycle = max(step, 0), steps, 0
@@ -117,7 +155,7 @@ def cosine_restarts(
         high = end + (start - end) * shrink**cycle
         return cosine(high, length, end)(step)
 
-    return value
+    return _of_steps(who, value)
 
 
 def polynomial(start: float, steps: int, end: float = 0.0, power: float = 1.0) -> Schedule:
@@ -138,9 +176,10 @@ def polynomial(start: float, steps: int, end: float = 0.0, power: float = 1.0) -
         >>> [polynomial(1.0, 4, power=2.0)(step) for step in (0, 2, 4, 9)]
         [1.0, 0.25, 0.0, 0.0]
     """
-    _check_steps("polynomial", "steps", steps, 1)
-    _check_positive("polynomial", "power", power)
-    return lambda step: end + (start - end) * (1.0 - min(max(step, 0) / steps, 1.0)) ** power
+    who = "polynomial"
+    steps, power = check_whole(who, "steps", steps, 1), check_positive(who, "power", power)
+    start, end = check_finite(who, "start", start), check_finite(who, "end", end)
+    return _of_steps(who, lambda step: end + (start - end) * (1.0 - _done(step, steps)) ** power)
 
 
 def inverse_sqrt(peak: float, warmup_steps: int, timescale: int | None = None) -> Schedule:
@@ -165,10 +204,14 @@ def inverse_sqrt(peak: float, warmup_steps: int, timescale: int | None = None) -
         >>> [round(lr(step), 3) for step in (0, 3, 12)]
         [0.25, 1.0, 0.5]
     """
-    _check_steps("inverse_sqrt", "warmup_steps", warmup_steps, 0)
-    scale = (warmup_steps or 10_000) if timescale is None else timescale
-    _check_steps("inverse_sqrt", "timescale", scale, 1)
-    return warmup(lambda step: peak / math.sqrt(1.0 + max(step, 0) / scale), warmup_steps)
+    who = "inverse_sqrt"
+    peak = check_finite(who, "peak", peak)
+    warmup_steps = check_whole(who, "warmup_steps", warmup_steps)
+    scale = check_whole(
+        who, "timescale", (warmup_steps or 10_000) if timescale is None else timescale, 1
+    )
+    fall = _of_steps(who, lambda step: peak / math.sqrt(1.0 + max(step, 0) / scale))
+    return warmup(fall, warmup_steps)
 
 
 def one_cycle(
@@ -197,11 +240,13 @@ def one_cycle(
         >>> [round(lr(step), 3) for step in (0, 10)]
         [0.1, 0.01]
     """
-    _check_steps("one_cycle", "total_steps", total_steps, 3)
-    if not 0.0 < rise < 1.0:
-        raise ValueError(f"one_cycle: rise must be in (0, 1); got {rise}")
-    _check_positive("one_cycle", "start_divisor", start_divisor)
-    _check_positive("one_cycle", "end_divisor", end_divisor)
+    who = "one_cycle"
+    peak = check_finite(who, "peak", peak)
+    total_steps = check_whole(who, "total_steps", total_steps, 3)
+    if not is_real(rise) or not 0.0 < rise < 1.0:
+        raise ValueError(f"{who}: rise must be in (0, 1); got {rise!r}")
+    start_divisor = check_positive(who, "start_divisor", start_divisor)
+    end_divisor = check_positive(who, "end_divisor", end_divisor)
     first = peak / start_divisor
     last, top, final = total_steps - 1, rise * total_steps - 1.0, first / end_divisor
     # The peak may lie between two steps, as PyTorch has it; but not before the first.
@@ -216,7 +261,7 @@ def one_cycle(
             return between(first, peak, step / top)
         return between(peak, final, (step - top) / (last - top))
 
-    return value
+    return _of_steps(who, value)
 
 
 def warmup(then: Schedule, warmup_steps: int) -> Schedule:
@@ -229,17 +274,21 @@ def warmup(then: Schedule, warmup_steps: int) -> Schedule:
         warmup_steps: steps before it, >= 0.
 
     Raises:
-        ValueError: warmup_steps is not a whole number from 0.
+        ValueError: warmup_steps is not a whole number from 0, or then(0) no finite number.
+        TypeError: then is no schedule.
 
     Example:
         >>> lr = warmup(linear(1.0, 0.0, 2), 3)
         >>> [lr(step) for step in range(6)]
         [0.25, 0.5, 0.75, 1.0, 0.5, 0.0]
     """
-    _check_steps("warmup", "warmup_steps", warmup_steps, 0)
+    warmup_steps = check_whole("warmup", "warmup_steps", warmup_steps)
     if not callable(then):
-        raise TypeError(f"warmup: then must be a schedule; got {type(then).__name__}")
-    peak = then(0)
+        raise TypeError(
+            f"warmup: then must be a schedule; got {type(then).__name__}; for one value give "
+            "constant(value)"
+        )
+    peak = check_finite("warmup", "then(0)", then(0))
     rise = linear(peak / (warmup_steps + 1), peak, max(warmup_steps, 1))
     return join([rise, then], [warmup_steps])
 
@@ -264,8 +313,10 @@ def warmup_cosine(peak: float, warmup_steps: int, total_steps: int, end: float =
         >>> [round(lr(step), 3) for step in (0, 1, 3, 5, 7)]
         [0.25, 0.5, 1.0, 0.5, 0.0]
     """
-    _check_steps("warmup_cosine", "warmup_steps", warmup_steps, 0)
-    _check_steps("warmup_cosine", "total_steps", total_steps, 1)
+    who = "warmup_cosine"
+    peak, end = check_finite(who, "peak", peak), check_finite(who, "end", end)
+    warmup_steps = check_whole(who, "warmup_steps", warmup_steps)
+    total_steps = check_whole(who, "total_steps", total_steps, 1)
     if warmup_steps >= total_steps:
         return warmup(constant(peak), warmup_steps)
     return warmup(cosine(peak, total_steps - warmup_steps, end), warmup_steps)
@@ -301,22 +352,28 @@ def warmup_stable_decay(
         >>> [lr(step) for step in (0, 1, 6, 8, 10)]
         [0.5, 1.0, 1.0, 0.5, 0.0]
     """
-    _check_steps("warmup_stable_decay", "warmup_steps", warmup_steps, 0)
-    _check_steps("warmup_stable_decay", "decay_steps", decay_steps, 1)
-    _check_steps("warmup_stable_decay", "total_steps", total_steps, warmup_steps + decay_steps)
+    who = "warmup_stable_decay"
+    peak, end = check_finite(who, "peak", peak), check_finite(who, "end", end)
+    warmup_steps = check_whole(who, "warmup_steps", warmup_steps)
+    decay_steps = check_whole(who, "decay_steps", decay_steps, 1)
+    total_steps = check_whole(who, "total_steps", total_steps, warmup_steps + decay_steps)
     falls: dict[str, Callable[[], Schedule]] = {
         "linear": lambda: linear(peak, end, decay_steps),
         "cosine": lambda: cosine(peak, decay_steps, end),
         "sqrt": lambda: _sqrt_fall(peak, decay_steps, end),
     }
-    if shape not in falls:
-        raise ValueError(f"warmup_stable_decay: shape must be {', '.join(falls)}; got {shape!r}")
+    fall = falls[check_choice(who, "shape", shape, falls)]()
     stable = total_steps - decay_steps - warmup_steps
-    return warmup(join([constant(peak), falls[shape]()], [stable]), warmup_steps)
+    return warmup(join([constant(peak), fall], [stable]), warmup_steps)
 
 
 def _sqrt_fall(start: float, steps: int, end: float) -> Schedule:
-    return lambda step: start + (end - start) * math.sqrt(min(max(step, 0) / steps, 1.0))
+    return lambda step: start + (end - start) * math.sqrt(_done(step, steps))
+
+
+def _done(step: Any, steps: int) -> float:
+    """How much of the way is behind a step, from 0 to 1."""
+    return min(max(float(step), 0.0) / steps, 1.0)
 
 
 def join(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
@@ -327,35 +384,34 @@ def join(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
         boundaries: first step of each but the first, rising.
 
     Raises:
-        ValueError: the boundaries are not one fewer than the schedules, or do not rise.
+        ValueError: the boundaries are not one fewer than the schedules, no integers, or do not
+            rise.
+        TypeError: schedules is no list of schedules.
 
     Example:
         >>> both = join([constant(1.0), linear(1.0, 0.0, 2)], [10])
         >>> [both(step) for step in (9, 10, 11, 12)]
         [1.0, 1.0, 0.5, 0.0]
     """
-    if len(boundaries) != len(schedules) - 1:
-        raise ValueError(
-            "join: boundaries must be one fewer than schedules; "
-            f"got {len(boundaries)} boundaries, {len(schedules)} schedules"
+    parts: list[Schedule] | None = items_of(schedules)
+    if parts is None or not all(map(callable, parts)):
+        raise TypeError(
+            f"join: schedules must be a list of schedules; got {shown(schedules)}; for one value "
+            "give constant(value)"
         )
-    if any(b < a for a, b in pairwise(boundaries)):
-        raise ValueError(f"join: boundaries must rise; got {list(boundaries)}")
+    steps = items_of(boundaries)
+    if steps is None or len(steps) != len(parts) - 1:
+        came = shown(boundaries) if steps is None else f"{len(steps)} boundaries"
+        raise ValueError(
+            f"join: boundaries must be a list, one fewer than schedules; got {came}, "
+            f"{len(parts)} schedules"
+        )
+    starts = [0, *(check_whole("join", "a boundary", step) for step in steps)]
+    if any(b < a for a, b in pairwise(starts)):
+        raise ValueError(f"join: boundaries must rise; got {starts[1:]}")
 
     def value(step: int) -> float:
-        current = sum(step >= boundary for boundary in boundaries)
-        return schedules[current](step - (boundaries[current - 1] if current else 0))
+        current = sum(step >= start for start in starts[1:])
+        return parts[current](step - starts[current])
 
-    return value
-
-
-def _check_steps(where: str, name: str, value: int, least: int) -> None:
-    """Raise a ValueError unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{where}: {name} must be an integer >= {least}; got {value!r}")
-
-
-def _check_positive(where: str, name: str, value: float) -> None:
-    """Raise a ValueError unless `value` is finite and above 0."""
-    if isinstance(value, bool) or not 0.0 < value < math.inf:
-        raise ValueError(f"{where}: {name} must be finite and > 0; got {value!r}")
+    return _of_steps("join", value)

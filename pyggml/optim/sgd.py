@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from .. import ops
 from ..tensor import Tensor
-from .groups import Group, ParamGroups, check_number
+from ._check import check_flag, check_number
+from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, State
 
@@ -50,7 +51,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
     ) -> None:
         self.momentum = check_number("SGD", "momentum", momentum, below=1.0)
-        self.nesterov = bool(nesterov)
+        self.nesterov = check_flag("SGD", "nesterov", nesterov)
         if self.nesterov and not self.momentum:
             raise ValueError("SGD: nesterov needs momentum > 0; got 0")
         # Without momentum, decay in the gradient and decay apart are the same step.

@@ -13,9 +13,9 @@ from ..dtypes import encode
 from ..errors import DTypeError, ShapeError
 from ..storage import read_bytes, write
 from ..tensor import Tensor
-from .groups import check_number
+from ._check import check_mapping, check_number, check_whole
 
-__all__ = ["check_entries", "load_arrays", "read_steps", "save_arrays"]
+__all__ = ["check_entries", "load_arrays", "one", "read_steps", "save_arrays"]
 
 
 def save_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
@@ -31,6 +31,7 @@ def save_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
 
 def check_entries(who: str, state: Mapping[str, ArrayLike], expected: set[str]) -> None:
     """Raise a KeyError unless `state` holds the expected entries and no others."""
+    check_mapping(f"{who}.load_state_dict", state)
     missing, unexpected = expected - set(state), set(state) - expected
     if missing or unexpected:
         raise KeyError(
@@ -73,7 +74,14 @@ def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:
     Raises:
         ValueError: one is out of range.
     """
-    steps = int(np.asarray(state["steps"]).reshape(()))
-    if steps < 0:
-        raise ValueError(f"{who}.load_state_dict: steps must be >= 0; got {steps}")
-    return steps, check_number(who, "lr", float(np.asarray(state["lr"]).reshape(())))
+    where = f"{who}.load_state_dict"
+    return (
+        check_whole(where, "steps", one(state["steps"])),
+        check_number(where, "lr", one(state["lr"])),
+    )
+
+
+def one(value: ArrayLike) -> Any:
+    """The number in an array of one element; anything else as it is, for a check to refuse."""
+    array = np.asarray(value)
+    return array.reshape(()).item() if array.size == 1 else value

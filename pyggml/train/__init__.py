@@ -3,21 +3,14 @@
 
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter, Sampler
-from .checkpoint import (
-    Checkpoint,
-    CheckpointError,
-    TrainState,
-    latest_checkpoint,
-    list_checkpoints,
-    load_checkpoint,
-    save_checkpoint,
-)
+from .checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .classifier import ImageClassifier
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
 from .files import read_config, save_config
 from .finder import LRFinding, find_lr
+from .folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .image_config import ImageConfig
 from .image_run import ImageResults, ImageRun
 from .interrupt import InterruptGuard, TrainingInterrupted
@@ -37,6 +30,7 @@ from .scores import (
     token_bytes,
     top_k_accuracy,
 )
+from .state import TrainState
 from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer
 

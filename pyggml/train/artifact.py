@@ -31,10 +31,12 @@ class ArtifactDir:
         path: the folder; it need not exist yet.
 
     Raises:
-        ConfigError: the path is empty.
+        ConfigError: the path is empty, or is none.
     """
 
     def __init__(self, path: str | Path):
+        if not isinstance(path, (str, Path)):
+            raise ConfigError(f"--artifact-dir must be a path; got {path!r:.60}: give a folder")
         if not str(path):
             raise ConfigError("--artifact-dir must not be empty: give a folder, or . for this one")
         self.path = Path(path)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data import IGNORE_INDEX
+from ..data import IGNORE_INDEX, Prefetch
+from ..data.loader import Epochs
 from ..models import LanguageModel
 from ..nn import functional
 from ..tensor import Tensor
@@ -19,11 +20,15 @@ __all__ = [
     "arrays_of",
     "check_batch",
     "check_closure",
+    "check_fused",
     "class_loss",
     "count_targets",
     "default_loss",
     "extra_inputs",
+    "need_batches",
+    "need_pair",
     "pair_spec",
+    "prefetched",
     "spec_of",
     "token_loss",
 ]
@@ -90,8 +95,11 @@ def spec_of(batch: Any) -> Spec:
     names = ["x", "y", *sorted(extra_inputs(batch))]
     found = []
     for name, array in zip(names, arrays_of(batch), strict=True):
-        if array.dtype.kind not in "iubf":
-            raise ValueError(f"TrainStep: {name} must hold numbers; got {array.dtype}")
+        if array.dtype.kind not in "iuf":
+            raise ValueError(
+                f"TrainStep: {name} must hold numbers; got {array.dtype}: give "
+                f"{name}.astype(np.int32), or np.float32"
+            )
         found.append((name, array.shape, "f32" if array.dtype.kind == "f" else "i32"))
     return tuple(found)
 
@@ -123,13 +131,68 @@ def check_closure(optimizer: Any, *given: Any) -> None:
         )
 
 
+def check_fused(clip: float | None, clip_value: float | None, scaler: Any) -> None:
+    """Refuse what needs all gradients before the first update.
+
+    Raises:
+        ValueError: one of them is given.
+    """
+    for name, given in (("clip", clip), ("clip_value", clip_value), ("scaler", scaler)):
+        if given:
+            cause = "the norm" if name == "clip" else "it"
+            what = "loss scaling, as of precision f16" if name == "scaler" else name
+            raise ValueError(
+                f"TrainStep: {what} must be None or 0 with an optimizer that has "
+                f"fused_update=True, as {cause} needs all gradients before the first update; "
+                f"got {given}"
+            )
+
+
+def need_batches(batches: Any) -> Any:
+    """The batches of a step, several of them.
+
+    Args:
+        batches: what a step was given.
+
+    Raises:
+        TypeError: it is something else, such as a batch alone.
+    """
+    is_one = isinstance(batches, tuple) and any(isinstance(each, np.ndarray) for each in batches)
+    if is_one or not isinstance(batches, (list, tuple)):
+        what = "one batch" if is_one else type(batches).__name__
+        raise TypeError(f"TrainStep: give a list of batches, each (x, y); got {what}: give [batch]")
+    return batches
+
+
+def need_pair(batch: Any) -> Any:
+    """A pair of arrays, as it was given.
+
+    Args:
+        batch: what a step was given.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(f"TrainStep: a batch must be a pair (x, y); got {type(batch).__name__}")
+    arrays = {"x": batch[0], "y": batch[1], **extra_inputs(batch)}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(
+                f"TrainStep: {name} must be a NumPy array; got {type(array).__name__}: give "
+                "np.asarray(values), or tensor.numpy()"
+            )
+    return batch
+
+
 def check_batch(batch: Any, model: Any) -> None:
     """Refuse a batch that does not suit the model, before ggml reads it.
 
     Raises:
+        TypeError: it is no pair of arrays.
         ValueError: shapes do not fit, or a token is not in the vocabulary.
     """
-    x, y = batch
+    x, y = need_pair(batch)
     if isinstance(model, LanguageModel) and (x.shape != y.shape or x.ndim != 2):
         raise ValueError(
             f"TrainStep: inputs and targets must have one shape (B, T); got {x.shape} and {y.shape}"
@@ -148,3 +211,13 @@ def check_batch(batch: Any, model: Any) -> None:
                 f"TrainStep: every {what} must be a token from 0 to {vocab_size - 1}; got "
                 f"{int(ids.min())} to {int(ids.max())}: use the model's own tokenizer"
             )
+
+
+def prefetched(loader: Any, depth: int) -> Any:
+    """A loader of pyggml.data that makes its batches ahead; others as they are.
+
+    Args:
+        loader: of training batches.
+        depth: batches kept ready; 0 leaves the loader as it is.
+    """
+    return Prefetch(loader, depth) if depth and isinstance(loader, Epochs) else loader

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..io import atomic_dir
-from .checkpoint import CheckpointError, TrainState, list_checkpoints, write_checkpoint
+from .checkpoint import write_checkpoint
+from .folders import CheckpointError, list_checkpoints
+from .state import TrainState
 
-__all__ = ["BEST", "best_step", "keep_best"]
+__all__ = ["BEST", "best_step", "judge", "keep_best"]
 
 BEST = "best"
 
@@ -81,3 +84,22 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def judge(
+    best: dict[str, Any] | None, step: int, loss: float, min_delta: float
+) -> dict[str, Any] | None:
+    """What is best after another evaluation.
+
+    Args:
+        best: what was so far: its step, its loss, and evaluations since; None before the first.
+        step: of the evaluation.
+        loss: that it found; a NaN is never the best.
+        min_delta: by how much it must be lower.
+
+    Example:
+        >>> judge({"step": 2, "loss": 1.0, "stale": 1}, 4, 0.9, 0.0)
+        {'step': 4, 'loss': 0.9, 'stale': 0}
+    """
+    bar = math.inf if best is None else best["loss"] - min_delta
+    return {"step": step, "loss": loss, "stale": 0} if loss < bar else best

@@ -9,15 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io import atomic_write
-from .metrics import (
-    EvalMetrics,
-    MetricsError,
-    MetricsFile,
-    StepMetrics,
-    append_line,
-    read_metrics,
-)
+from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, append_line
+from .need import need_function, need_path
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -65,10 +58,11 @@ class Callback:
 class MetricsWriter(Callback):
     """Writes every step and evaluation to a file of JSON lines.
 
-    A resumed run first drops the lines of steps that it will do again.
+    A resumed run first drops the lines of steps that it will do again. A new one renames a file
+    that it finds to `NAME.left`, or `NAME.left1` and so on.
 
     Args:
-        path: the file.
+        path: the file; its folder is made when missing.
 
     Raises:
         MetricsError: from the hooks, when the file cannot be written; names it, the last
@@ -76,12 +70,12 @@ class MetricsWriter(Callback):
     """
 
     def __init__(self, path: str | Path):
-        self.file = MetricsFile(path)
+        self.file = MetricsFile(need_path("MetricsWriter", "path", path))
 
     def on_start(self, trainer: Trainer) -> None:
-        """Drop what is later than the run."""
+        """Put another run's lines aside, and drop what is later than this one."""
         with self._explained(trainer):
-            self.file.truncate_after(trainer.step)
+            self.file.begin(trainer.step)
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Append the step."""
@@ -103,9 +97,10 @@ class Sampler(Callback):
     Args:
         every: steps between samples, >= 1.
         sample: writes one.
-        path: the file; None keeps none.
+        path: the file, which a new run renames where it finds one; None keeps none.
 
     Raises:
+        TypeError: sample is no function, or path no path.
         ValueError: every is below 1.
         MetricsError: from the hooks, when the file cannot be written.
 
@@ -117,22 +112,22 @@ class Sampler(Callback):
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"Sampler: every must be an integer >= 1; got {every!r}")
         self.every = every
-        self._sample = sample
-        self._path = None if path is None else Path(path)
+        self._sample = need_function("Sampler", "sample", sample, "without arguments, to a text")
+        self._path = None if path is None else need_path("Sampler", "path", path)
 
     def on_start(self, trainer: Trainer) -> None:
-        """Drop the samples of steps that will be done again."""
-        if self._path is None or not self._path.exists():
-            return
-        lines = [line for line in read_metrics(self._path) if line["step"] <= trainer.step]
-        with explained(trainer, self._path), atomic_write(self._path, "w") as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+        """Put another run's samples aside, and drop those of steps that will be done again."""
+        if self._path is not None:
+            with explained(trainer, self._path):
+                MetricsFile(self._path).begin(trainer.step)
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Write a sample when it is time, and tell the others."""
         if metrics.step % self.every:
             return
         text = self._sample()
+        if not isinstance(text, str):
+            raise TypeError(f"Sampler: sample must give a text; got {text!r:.60}")
         trainer.tell("on_sample", text)
         if self._path is None:
             return
@@ -156,7 +151,7 @@ def explained(trainer: Trainer, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if trainer.last_checkpoint is not None:
-            where = f"the last checkpoint, {trainer.last_checkpoint}, is whole"
+            where = f"the checkpoint {trainer.last_checkpoint} is whole"
         else:
             where = "there is no checkpoint yet"
         raise MetricsError(

@@ -35,7 +35,7 @@ _ACCUMULATE_MAX = 65536
 _FLOAT32_MAX = float(2**128 - 2**104)
 
 # Fields that hold several texts.
-LISTS = ("text", "scores", "eval_text")
+LISTS = ("text", "scores", "eval_text", "no_decay", "lr_scale")
 _SCORE = re.compile(r"accuracy|top[1-9][0-9]{0,7}|f1(_(weighted|micro|binary))?")
 _CHECKPOINTING = {"all": True, "none": False}
 # A schedule besides those that are functions of the step alone.

@@ -14,6 +14,7 @@ from ..errors import FormatError
 from ..io import read_gguf
 from ..models import ImageModel, load
 from ..tensor import tensor
+from .need import need_whole
 
 __all__ = ["ImageClassifier"]
 
@@ -39,10 +40,14 @@ class ImageClassifier:
     """
 
     def __init__(self, model: ImageModel, size: int, channels: int) -> None:
+        if not isinstance(model, ImageModel):
+            raise TypeError(
+                f"ImageClassifier: model must be an ImageModel; got {type(model).__name__}"
+            )
         self.model = model
         model.eval()
-        self.size = size
-        self.channels = channels
+        self.size = need_whole("ImageClassifier", "size", size, 1)
+        self.channels = need_whole("ImageClassifier", "channels", channels, 1)
         labels = model.config.labels
         self.classes = list(labels or map(str, range(model.config.classes)))
         try:

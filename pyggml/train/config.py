@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from .checks import (
     read_checkpointing,
     read_table,
 )
+from .checks_data import check_data
+from .texts import read_list, read_path
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
 
@@ -24,6 +26,9 @@ __all__ = ["ConfigError", "TrainConfig", "option_name"]
 # run must keep them.
 RUN_FIELDS = (
     "text",
+    "field",
+    "separator",
+    "packing",
     "tokenizer",
     "arch",
     "preset",
@@ -52,6 +57,10 @@ COURSE_FIELDS = (
     "min_lr",
     "warmup",
     "weight_decay",
+    "no_decay",
+    "lr_scale",
+    "layer_lr_decay",
+    "label_smoothing",
     "beta2",
     "ema",
     "clip",
@@ -74,10 +83,18 @@ class TrainConfig:
     the default length of a run, and the intervals from the number of steps.
 
     Args:
-        text: files and folders of UTF-8 text; empty trains on the text that comes with Python.
+        text: files and folders of UTF-8 text, JSONL, CSV, TSV or Parquet, as `pyggml.data.Corpus`
+            reads them; empty trains on the text that comes with Python.
+        field: the field of records that holds the text.
+        separator: what stands between two documents of a text file; None takes each file as one.
+        packing: fill rows with whole documents that do not see each other; without, sequences
+            cross from one document into the next.
+        cache_dir: where tokens of text above 16 MB are kept for the next run; by default the
+            user's folder for caches. Smaller text is kept in memory, unless this is given.
         tokenizer: `chars`, `bpe:SIZE` or the path of a `tokenizers` JSON file.
         artifact_dir: folder for everything the run leaves.
-        arch: architecture, `llama` or `gpt2`; by default the one that has the preset, or `llama`.
+        arch: architecture, `llama`, `llm` or `gpt2`; by default the one that has the preset, or
+            `llama`.
         preset: named set of sizes; single sizes given beside it win.
         layers: number of blocks.
         heads: query heads.
@@ -101,6 +118,13 @@ class TrainConfig:
         min_lr: learning rate at the end of the schedule; a tenth of `lr` by default.
         warmup: steps of linear warm-up; a twentieth of the run, at most 100, by default.
         weight_decay: decay of the weight matrices.
+        no_decay: patterns of names of parameters that do not decay, such as `*embed*`; besides
+            gains and shifts, which never do.
+        lr_scale: factors on the learning rate of the parameters of a pattern, each
+            `PATTERN=FACTOR`, such as `lm_head.*=0.5`.
+        layer_lr_decay: factor on the learning rate from each block to the one below, in (0, 1].
+        label_smoothing: share of the targets that is spread over all tokens while training; what
+            evaluations measure is without it.
         beta2: decay of the second moment, in optimizers that have `betas`.
         ema: what the running average of the weights keeps of itself at each step, such as 0.999;
             evaluations, samples and the exported model are then the average's. 0 keeps none.
@@ -131,7 +155,9 @@ class TrainConfig:
         tensorboard: write TensorBoard's event files, too.
         wandb: project of Weights & Biases that is told, too; None tells none.
         mfu: measure the device's peak first, and report what share of it the training uses.
-        val_fraction: share of the tokens held back for validation; 0 holds back none.
+        val_fraction: share of the tokens held back for validation, with `packing` of the
+            documents; 0 holds back none.
+        prefetch: batches made beforehand, in a thread; 0 makes each when it is needed.
         sample_tokens: tokens of the sample written at the end; 0 writes none.
         sample_every: steps between samples during the training; 0 writes one at the end only.
         prompt: start of the samples.
@@ -145,6 +171,10 @@ class TrainConfig:
     """
 
     text: tuple[str, ...] = ()
+    field: str = "text"
+    separator: str | None = None
+    packing: bool = False
+    cache_dir: str | None = None
     tokenizer: str = "bpe:2048"
     artifact_dir: str = "artifacts/llm"
     arch: str | None = None
@@ -162,13 +192,17 @@ class TrainConfig:
     epochs: int | None = None
     steps: int | None = None
     optimizer: str = "adamw"
-    optimizer_options: dict[str, Any] = field(default_factory=dict)
+    optimizer_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     schedule: str = "warmup_cosine"
-    schedule_options: dict[str, Any] = field(default_factory=dict)
+    schedule_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     lr: float = 2e-3
     min_lr: float | None = None
     warmup: int | None = None
     weight_decay: float = 0.1
+    no_decay: tuple[str, ...] = ()
+    lr_scale: tuple[str, ...] = ()
+    layer_lr_decay: float = 1.0
+    label_smoothing: float = 0.0
     beta2: float = 0.99
     ema: float = 0.0
     clip: float = 1.0
@@ -193,21 +227,24 @@ class TrainConfig:
     tensorboard: bool = False
     wandb: str | None = None
     val_fraction: float = 0.1
+    prefetch: int = 2
     sample_tokens: int = 120
     sample_every: int = 0
     prompt: str = "The"
 
     def __post_init__(self) -> None:
         for name in LISTS:
-            value: Any = getattr(self, name)
-            items = (value,) if isinstance(value, (str, Path)) else value
-            object.__setattr__(self, name, tuple(str(item) for item in items))
+            object.__setattr__(self, name, read_list(name, getattr(self, name)))
         for name in TABLES:
             object.__setattr__(self, name, read_table(name, getattr(self, name)))
-        object.__setattr__(self, "artifact_dir", str(self.artifact_dir))
-        object.__setattr__(self, "tokenizer", str(self.tokenizer))
+        for name in ("artifact_dir", "tokenizer"):
+            object.__setattr__(self, name, read_path(name, getattr(self, name)))
         object.__setattr__(self, "checkpointing", read_checkpointing(self.checkpointing))
+        cache: Any = self.cache_dir
+        if isinstance(cache, Path):
+            object.__setattr__(self, "cache_dir", str(cache))
         check(self)
+        check_data(self)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with some fields changed, checked again.
@@ -235,6 +272,10 @@ class TrainConfig:
         Raises:
             ConfigError: an unknown field, or a value that cannot be used.
         """
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"TrainConfig.from_dict: values must be options by name; got {values!r:.60}"
+            )
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:

@@ -34,7 +34,7 @@ def describe(run: LLMRun) -> list[tuple[str, str]]:
         (
             "tokens",
             f"{run.train_tokens:,} for training, {run.val_tokens:,} for validation; "
-            f"vocabulary {run.tokenizer.vocab_size:,} ({run.config.tokenizer})",
+            f"vocabulary {run.tokenizer.vocab_size:,} ({run.config.tokenizer}){_packing(run)}",
         ),
         ("model", _model(run)),
         ("training", _training(run)),
@@ -49,7 +49,17 @@ def describe(run: LLMRun) -> list[tuple[str, str]]:
 
 def _text(run: LLMRun) -> str:
     source = ", ".join(run.config.text) or "the manual that comes with Python"
-    return f"{source}: {_count(run.documents, 'document')}, {run.characters:,} characters"
+    where = f", tokens in {run.tokens_folder}" if run.tokens_folder is not None else ""
+    size = format_bytes(run.text_bytes)
+    return f"{source}: {_count(run.documents, 'document')}, {size}{where}"
+
+
+def _packing(run: LLMRun) -> str:
+    """How full the rows of packed documents are."""
+    if not run.config.packing:
+        return ""
+    rows = run.trainer.loader.dataset
+    return f"; packed in {len(rows):,} rows, {100 * rows.fill:.1f}% text"
 
 
 def _model(run: LLMRun) -> str:

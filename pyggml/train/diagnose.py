@@ -9,7 +9,8 @@ from pathlib import Path
 from ..anomaly import detect_anomaly
 from ..errors import AnomalyError
 from .config import TrainConfig
-from .step import Batch, NonFiniteError, TrainStep
+from .finite import NonFiniteError
+from .step import Batch, TrainStep
 
 __all__ = ["TrainingError", "diverged", "find_cause"]
 
@@ -59,12 +60,19 @@ def diverged(
     state = f"the parameters are those of step {step}"
     if error.spoiled:
         state = "the parameters are spoiled, as --fused-update had changed them by then"
+    likely = f"; the cause: {cause}" if cause else ""
+    return f"train: {error} at step {step + 1}; {state}, {where}{likely}: {_cure(error, config)}"
+
+
+def _cure(error: NonFiniteError, config: TrainConfig) -> str:
+    """What to do about it."""
+    if error.source == "inputs":
+        return "mend the data, or leave such rows out; no learning rate helps"
     clip = "run without --fused-update and with --clip 1"
     if not config.fused_update:
-        clip = "lower --clip"
-    likely = f"; the cause: {cause}" if cause else ""
+        clip = "lower --clip" if config.clip else "give --clip 1"
     precision = ", use --precision bf16 or f32" if config.precision == "f16" else ""
-    return (
-        f"train: {error} at step {step + 1}; {state}, {where}{likely}: "
-        f"lower --lr {config.lr:g}, lengthen --warmup{precision}, or {clip}"
-    )
+    rates = f"lower --lr {config.lr:g}, lengthen --warmup{precision}, or {clip}"
+    if error.source == "weights":
+        return f"go back to a checkpoint, or weights, without it; if a step made it, {rates}"
+    return rates

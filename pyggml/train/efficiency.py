@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..device import Device
+from ..device import device as find_device
 
-__all__ = ["flops_per_token", "memory_in_use"]
+__all__ = ["flops_per_token", "free_memory", "memory_in_use"]
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -68,3 +69,17 @@ def memory_in_use(device: Device) -> int | None:
         return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return None
+
+
+def free_memory(model: Any) -> int | None:
+    """Bytes that a model's device has free, with what the model takes of them already.
+
+    Args:
+        model: on one device.
+
+    Returns:
+        The bytes; None where the device does not tell.
+    """
+    parameters = model.parameters()
+    free = find_device(parameters[0].device).memory_free
+    return free + sum(p.nbytes for p in parameters) if free else None

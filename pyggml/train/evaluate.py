@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..data import IGNORE_INDEX, Loader, TokenDataset
 from .metrics import EvalMetrics, perplexity
+from .need import need_function, need_texts, need_whole
+from .parts import need_token_bytes
 from .scores import bits_per_byte, f1_score, top_k_accuracy
 from .step import Batch, TrainStep
 
-__all__ = ["eval_batches", "evaluate", "parse_score", "read_sets"]
+__all__ = ["check_score", "eval_batches", "evaluate", "evenly", "parse_score"]
 
 _F1 = {"f1": "macro", "f1_weighted": "weighted", "f1_micro": "micro", "f1_binary": "binary"}
 
@@ -36,19 +38,31 @@ def eval_batches(
         ids (N,) -> x (B, T), y (B, T), both int32
 
     Raises:
+        TypeError: a size is no whole number.
         ValueError: fewer than two tokens, or a size below one.
 
     Example:
         >>> [y.tolist() for _, y in eval_batches(np.arange(4), 2, 2)]
         [[[1, 2], [3, -100]]]
     """
+    size = need_whole("eval_batches", "batch_size", batch_size, 1)
+    if max_batches is not None:
+        need_whole("eval_batches", "max_batches", max_batches, 1)
     dataset = TokenDataset(ids, seq_len, keep_tail=True)
-    size = min(batch_size, len(dataset))
-    loader = Loader(dataset, size, shuffle=False, pad_last=True)
-    chosen: Iterable[int] = range(len(loader))
-    if max_batches is not None and max_batches < len(loader):
-        chosen = np.linspace(0, len(loader) - 1, max_batches).round().astype(int).tolist()
-    wanted = set(chosen)
+    loader = Loader(dataset, min(size, len(dataset)), shuffle=False, pad_last=True)
+    return evenly(loader, max_batches)
+
+
+def evenly(loader: Loader, most: int | None) -> Iterator[Batch]:
+    """Batches of an epoch in its order, or some that lie evenly in it.
+
+    Args:
+        loader: what has them.
+        most: how many at most; None takes all.
+    """
+    wanted = set(range(len(loader)))
+    if most is not None and most < len(loader):
+        wanted = set(np.linspace(0, len(loader) - 1, most).round().astype(int).tolist())
     return (batch for number, batch in enumerate(loader.once()) if number in wanted)
 
 
@@ -76,15 +90,25 @@ def evaluate(
         name: of the set, which the result carries.
 
     Raises:
-        ValueError: no target counts, or an unknown score.
+        TypeError: an argument is of another kind.
+        ValueError: no target counts, an unknown score, or one that is not for such logits.
 
     Example:
         >>> evaluate(model, eval_batches(ids, 64, 8)).perplexity
         12.7
     """
+    scores = need_texts("evaluate", "scores", scores)
     asked = {score: parse_score(score) for score in scores}
+    checked = False
     guesses: list[tuple[np.ndarray, np.ndarray]] = []
+    if not isinstance(batches, Iterable):
+        raise TypeError(f"evaluate: batches must be several; got {type(batches).__name__}")
+    if step is not None and not isinstance(step, TrainStep):
+        raise TypeError(f"evaluate: step must be a TrainStep or None; got {type(step).__name__}")
+    need_function("evaluate", "stop", stop, "without arguments, to whether to stop")
+    need_whole("evaluate", "at_step", at_step)
     step = step or TrainStep(model, None)
+    token_bytes = need_token_bytes("evaluate", token_bytes, step.model)
     total, tokens, size = 0.0, 0, 0
     hits = dict.fromkeys(scores, 0.0)
     was_training = model.training
@@ -101,6 +125,10 @@ def evaluate(
             if not asked or not counted:
                 continue
             logits = step.logits(batch)
+            if not checked:
+                for score, rule in asked.items():
+                    check_score(score, rule, logits.shape, batch[1])
+                checked = True
             for score, rule in asked.items():
                 if isinstance(rule, int):
                     hits[score] += top_k_accuracy(logits, batch[1], rule) * counted
@@ -157,29 +185,32 @@ def parse_score(score: str) -> int | str:
     )
 
 
-def read_sets(validation: Any) -> dict[str, Any]:
-    """Tokens or loaders to evaluate on, by name.
+def check_score(score: str, rule: int | str, shape: Sequence[int], targets: np.ndarray) -> None:
+    """Refuse a score that says nothing of a model's guesses.
 
     Args:
-        validation: tokens, a dataset with `ids`, a loader with `once()`, several of these by
-            name, or None.
+        score: its name.
+        rule: from `parse_score`.
+        shape: of the logits, the classes last.
+        targets: of a batch.
 
     Raises:
-        ValueError: a name is not text, or is `train`.
-
-    Example:
-        >>> read_sets([1, 2, 3])
-        {'validation': array([1, 2, 3])}
+        ValueError: the targets are no classes of these logits, there are too few classes for so
+            many guesses, or F1 of two classes is asked of more.
     """
-    if validation is None:
-        return {}
-    sets = validation if isinstance(validation, Mapping) else {"validation": validation}
-    for name in sets:
-        if not isinstance(name, str) or not name or name == "train":
-            raise ValueError(
-                f"Trainer: a validation set's name must be text, and not train; got {name!r}"
-            )
-    return {
-        name: each if hasattr(each, "once") else np.asarray(getattr(each, "ids", each))
-        for name, each in sets.items()
-    }
+    classes = shape[-1] if shape else 0
+    if targets.dtype.kind == "f" or tuple(shape[:-1]) != targets.shape:
+        raise ValueError(
+            f"the score {score} needs logits (..., V) and targets (...) that are classes; got "
+            f"logits {tuple(shape)} and targets {targets.shape}, {targets.dtype}: leave it out"
+        )
+    if isinstance(rule, int) and rule >= classes:
+        raise ValueError(
+            f"the score {score} needs more than {rule} classes, or it is always 1; the model has "
+            f"{classes}: ask for fewer guesses, or leave it out"
+        )
+    if rule == "binary" and classes != 2:
+        raise ValueError(
+            f"the score {score} is of class 1 against class 0; the model has {classes} classes: "
+            "ask for f1, f1_weighted or f1_micro"
+        )

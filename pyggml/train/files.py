@@ -12,6 +12,8 @@ from typing import Any
 from ..io import atomic_write
 from .checks import ConfigError
 from .config import TrainConfig
+from .need import need_path
+from .parts import need_config
 
 __all__ = ["read_config", "save_config"]
 
@@ -23,6 +25,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         path: TOML, where names may have dashes; or JSON, such as a run's `config.json`.
 
     Raises:
+        TypeError: it is no path.
         ConfigError: it cannot be read, or holds an option that there is not, or that has a value
             it cannot have.
         ModuleNotFoundError: Python 3.10 without tomli; names the extra.
@@ -31,7 +34,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         >>> read_config("run.toml")
         {'steps': 200, 'lr': 0.001}
     """
-    path = Path(path)
+    path = need_path("read_config", "path", path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -85,11 +88,14 @@ def save_config(config: TrainConfig, path: str | Path) -> None:
         path: the file to create or replace.
 
     Raises:
+        TypeError: an argument is of another kind.
         OSError: it cannot be written.
 
     Example:
         >>> save_config(TrainConfig(steps=200), "run.toml")
     """
+    need_config("save_config", config)
+    path = need_path("save_config", "path", path)
     values = {name: value for name, value in config.to_dict().items() if value not in (None, {})}
     tables = {name: value for name, value in values.items() if isinstance(value, dict)}
     lines = [f"{name} = {_toml(value)}" for name, value in values.items() if name not in tables]

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .step import Batch, NonFiniteError, TrainStep
+from .finite import NonFiniteError
+from .need import need_number
+from .parts import need_model, need_optimizer
+from .step import Batch, TrainStep
 
 __all__ = ["LRFinding", "find_lr"]
 
@@ -53,20 +55,23 @@ def find_lr(
 ) -> LRFinding:
     """Train for a while at rates that grow, and see at which the loss falls fastest.
 
-    The test ends when the loss diverges. Model and optimizer are then put back to what they were.
+    The test ends when the loss diverges. All that it moved is then put back: the model, the
+    optimizer, the loss scaling and the loader.
 
     Args:
         model: trained, and restored.
         optimizer: over its parameters; restored, too.
-        batches: at least as many as steps, or endless; a loader is not moved back.
+        batches: at least as many as steps, or endless; a loader, which has `state_dict`, is moved
+            back.
         start: lowest rate, > 0.
         end: highest rate, above start.
         steps: rates between the two, evenly spread on a logarithmic scale, >= 5.
         step: how to take a step; None makes a `TrainStep` without clipping.
 
     Raises:
+        TypeError: an argument is of another kind.
         ValueError: a number is out of range, the batches end too early, or the loss diverges
-            within five steps.
+            within five steps; or the step is of another model or optimizer.
 
     Source: Smith 2017, arXiv:1506.01186; the smoothing and the choice are fastai's.
 
@@ -77,16 +82,27 @@ def find_lr(
     whole = isinstance(steps, int) and not isinstance(steps, bool)
     if not whole or steps < _STEPS_LEAST:
         raise ValueError(f"find_lr: steps must be an integer >= {_STEPS_LEAST}; got {steps!r}")
-    if not 0 < start < end < math.inf:
+    for name, value in (("start", start), ("end", end)):
+        need_number("find_lr", name, value)
+    if not 0 < start < end:
         raise ValueError(f"find_lr: needs 0 < start < end; got start={start}, end={end}")
-    step = step or TrainStep(model, optimizer)
-    weights, state, runs = model.state_dict(), optimizer.state_dict(), step.runs
+    need_optimizer("find_lr", optimizer, need_model("find_lr", model))
+    if not isinstance(batches, Iterable):
+        raise TypeError(
+            f"find_lr: batches must be a loader or a list of them; got {type(batches).__name__}"
+        )
+    step = _step(model, optimizer, step)
+    moved: list[Any] = [
+        part for part in (model, optimizer, step.scaler, batches) if _has_state(part)
+    ]
+    before = [(part, part.state_dict()) for part in moved]
+    runs = step.runs
     rates = np.geomspace(start, end, steps).tolist()
     try:
         losses = _losses(step, iter(batches), rates)
     finally:
-        model.load_state_dict(weights)
-        optimizer.load_state_dict(state)
+        for part, state in before:
+            part.load_state_dict(state)
         step.runs = runs
         if not optimizer.fused_update:
             optimizer.zero_grad()
@@ -102,6 +118,21 @@ def find_lr(
     # What falls behind the lowest loss, after a rise, is noise.
     steepest = int(np.argmin(slopes[: max(lowest, 1)]))
     return LRFinding(tuple(rates), tuple(losses), tuple(smoothed), rates[steepest], rates[lowest])
+
+
+def _step(model: Any, optimizer: Any, step: TrainStep | None) -> TrainStep:
+    """The step that was given, which must be of these; or one without clipping."""
+    if step is None:
+        return TrainStep(model, optimizer)
+    if not isinstance(step, TrainStep):
+        raise TypeError(f"find_lr: step must be a TrainStep; got {type(step).__name__}")
+    if step.model is not model or step.optimizer is not optimizer:
+        raise ValueError("find_lr: step must be of the same model and optimizer; it is of others")
+    return step
+
+
+def _has_state(part: Any) -> bool:
+    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
 def _losses(step: TrainStep, batches: Any, rates: list[float]) -> list[float]:

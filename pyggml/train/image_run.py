@@ -120,6 +120,14 @@ class ImageRun:
         callbacks: Iterable[Callback] = (),
         note: Callable[[str], None] = lambda text: None,
     ):
+        for name, given, kind in (
+            ("config", config, ImageConfig),
+            ("artifact", artifact, ImageArtifact),
+        ):
+            if not isinstance(given, kind):
+                raise TypeError(
+                    f"ImageRun: {name} must be an {kind.__name__}; got {type(given).__name__}"
+                )
         self.config = config
         self.artifact = artifact
         set_default_device(config.device)

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from .need import need_function
+
 __all__ = ["InterruptGuard", "TrainingInterrupted"]
 
 
@@ -38,6 +40,9 @@ class InterruptGuard:
     Args:
         on_request: called once with the signal's number when the first one arrives.
 
+    Raises:
+        TypeError: on_request is no function.
+
     Example:
         >>> with InterruptGuard() as guard:
         ...     while not guard.requested:
@@ -47,6 +52,8 @@ class InterruptGuard:
     def __init__(self, on_request: Callable[[int], None] | None = None):
         self.requested = False
         self.signum = int(signal.SIGINT)
+        if on_request is not None:
+            need_function("InterruptGuard", "on_request", on_request, "from a signal's number")
         self._on_request = on_request
         self._previous: dict[int, Any] = {}
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
 from .config import TrainConfig
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 
-__all__ = ["choices", "fit_memory", "must_fit"]
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+__all__ = ["choices", "count_memory", "fit_memory", "must_fit"]
 
 
 def must_fit(config: TrainConfig) -> bool:
@@ -104,4 +107,29 @@ def _message(tried: list[tuple[int, MemoryPlan | None]], limit: int, config: Tra
     return (
         f"train: the run must fit into {format_bytes(limit)}; it takes {', '.join(rows)}{kinds}: "
         f"{', '.join(cures[:-1])}, or {cures[-1]}"
+    )
+
+
+def count_memory(trainer: Trainer, free: int | None) -> MemoryPlan:
+    """What memory a trainer's run takes as its model is now; records the graphs.
+
+    Args:
+        trainer: the trainer.
+        free: bytes that the device had before; None when unknown.
+    """
+    step, loader = trainer._train_step, trainer.loader
+    if hasattr(loader, "once"):
+        step.record(next(iter(loader.once())))
+    else:
+        step.record((loader.batch_size, trainer.seq_len))
+    for shape in getattr(loader, "shapes", ()):
+        step.record(shape)
+    trainer.check()
+    return MemoryPlan(
+        sum(p.nbytes for p in trainer.model.parameters()),
+        trainer.optimizer.grad_nbytes,
+        trainer.optimizer.nbytes + (0 if trainer.ema is None else trainer.ema.nbytes),
+        step.activation_bytes,
+        trainer.device.name,
+        free,
     )

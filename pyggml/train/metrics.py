@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -10,7 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..io import atomic_write
+from .folders import put_aside
+from .need import need_path, need_whole
 
 __all__ = [
     "EvalMetrics",
@@ -33,10 +38,15 @@ def perplexity(loss: float) -> float:
     Returns:
         The perplexity; infinity where it exceeds a double.
 
+    Raises:
+        TypeError: it is no number.
+
     Example:
         >>> perplexity(0.0)
         1.0
     """
+    if not isinstance(loss, (int, float, np.number)):
+        raise TypeError(f"perplexity: loss must be a number; got {loss!r:.60}")
     try:
         return math.exp(loss)
     except OverflowError:
@@ -112,11 +122,34 @@ class MetricsFile:
 
     Args:
         path: the file; made when missing, continued when present.
+
+    Raises:
+        TypeError: it is no path.
     """
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
+        self.path = need_path("MetricsFile", "path", path)
         self._written: set[tuple[str, int]] = set()
+
+    def begin(self, step: int) -> None:
+        """Make the file ready for a run, before there is anything to lose.
+
+        Lines of another run, which this one begins after, are put aside; of its own, those of
+        steps that it will do again are dropped.
+
+        Args:
+            step: where the run begins; 0 for a new one.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self.path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(self.path))
+        if step == 0:
+            put_aside(self.path)
+        self.truncate_after(step)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        append_line(self.path, b"")
 
     def truncate_after(self, step: int) -> None:
         """Drop the lines of later steps, and a last line that a kill cut short.
@@ -124,6 +157,7 @@ class MetricsFile:
         Args:
             step: last step that stays.
         """
+        need_whole("MetricsFile.truncate_after", "step", step)
         lines = [line for line in read_metrics(self.path) if line["step"] <= step]
         self._written = {(str(line.get("kind")), line["step"]) for line in lines}
         if not self.path.exists():
@@ -138,9 +172,15 @@ class MetricsFile:
             metrics: what was measured.
 
         Raises:
+            TypeError: it is something else.
             OSError: it cannot be written, for instance because the disk is full; names the file,
                 which is then as it was.
         """
+        if not isinstance(metrics, (StepMetrics, EvalMetrics)):
+            raise TypeError(
+                "MetricsFile.write: metrics must be StepMetrics or EvalMetrics; got "
+                f"{type(metrics).__name__}"
+            )
         values = to_line(metrics)
         kind = values["kind"]
         if (kind, metrics.step) in self._written:
@@ -204,8 +244,12 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
     Args:
         path: a `metrics.jsonl`; a missing one is an empty one.
+
+    Raises:
+        TypeError: it is no path.
+        OSError: it cannot be read.
     """
-    path = Path(path)
+    path = need_path("read_metrics", "path", path)
     if not path.exists():
         return []
     found = []

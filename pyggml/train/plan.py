@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import BackendError
+from .need import need_number
 
 __all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes", "parse_bytes"]
 
@@ -29,11 +30,15 @@ def format_bytes(size_bytes: int) -> str:
     Args:
         size_bytes: number of bytes.
 
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is negative, or not finite.
+
     Example:
         >>> format_bytes(12_345_678)
         '12.3 MB'
     """
-    value = float(size_bytes)
+    value = float(need_number("format_bytes", "size_bytes", size_bytes))
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:
             break

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from ..errors import ShapeError
 from ..io import atomic_path
 from .metrics import perplexity
+from .need import need_path
 
 __all__ = ["plot_curves", "plot_loss", "plot_matrix", "smooth"]
 
@@ -111,8 +112,15 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
         Whether the picture was drawn: False without matplotlib or without a loss to show.
 
     Raises:
+        TypeError: lines are others, or path is none.
         OSError: the file cannot be written.
     """
+    if not isinstance(lines, (list, tuple)) or not all(isinstance(each, dict) for each in lines):
+        raise TypeError(
+            "plot_loss: lines must be those of read_metrics; got something else: give "
+            "read_metrics(path)"
+        )
+    path = need_path("plot_loss", "path", path)
     steps, losses = _points(lines, "train")
     if not steps:
         return False
@@ -168,17 +176,26 @@ def plot_curves(
 
     Raises:
         ShapeError: places and values differ in number.
+        TypeError: there is no curve, or it holds no numbers.
+        ValueError: `log` names no axis.
         ImportError: matplotlib is not there.
         OSError: the file cannot be written.
 
     Example:
         >>> plot_curves("loss.png", {"training": [3.0, 2.5], "held back": ([2], [2.7])})
     """
+    path = need_path("plot_curves", "path", path)
+    if not isinstance(curves, Mapping) or not curves:
+        raise TypeError(
+            f"plot_curves: curves must be values by name, one at least; got {curves!r:.60}"
+        )
+    if log not in ("", "x", "y", "xy"):
+        raise ValueError(f"plot_curves: log must be x, y, xy or nothing; got {log!r:.60}")
     drawn = {}
     for name, given in curves.items():
         pair = isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 1
-        values = np.asarray(given[1] if pair else given, np.float64)
-        places = np.asarray(given[0]) if pair else np.arange(1, values.size + 1)
+        values = _numbers(name, given[1] if pair else given)
+        places = _numbers(name, given[0]) if pair else np.arange(1, values.size + 1)
         if values.ndim != 1 or places.shape != values.shape:
             raise ShapeError(
                 f"plot_curves: {name!r} must be values (N,), or places (N,) and values (N,); got"
@@ -195,6 +212,16 @@ def plot_curves(
         axes.set_yscale("log")
     _grid(axes)
     _finish(figure, axes, path, title, x, y)
+
+
+def _numbers(name: Any, given: Any) -> np.ndarray:
+    """A curve's numbers."""
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"plot_curves: the curve {name!r} must be numbers; got {given!r:.60}"
+        ) from None
 
 
 def plot_matrix(
@@ -229,6 +256,7 @@ def plot_matrix(
     Example:
         >>> plot_matrix("confusion.png", [[9, 1], [0, 10]], ["cat", "dog"])
     """
+    path = need_path("plot_matrix", "path", path)
     counts = np.asarray(matrix)
     if counts.shape != (len(names), len(names)):
         raise ShapeError(

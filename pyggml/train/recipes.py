@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..data import Tokenizer
+from ..data import Corpus, Tokenizer
 from ..errors import FormatError
 from ..models import build, generate
 from ..random import seed as set_seed
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
+from .corpus import make_tokenizer, read_corpus, read_eval_texts, split_text, tokenize
 from .describe import describe
 from .files import save_config
 from .finder import LRFinding, find_lr
@@ -27,15 +27,10 @@ from .interrupt import TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .merge import merge
 from .metrics import read_metrics
-from .named import make_optimizer
+from .named import make_loss, make_optimizer
+from .parts import need_callbacks, need_config
 from .plot import plot_loss
-from .prepare import (
-    check_estimate,
-    choose_device,
-    read_documents,
-    read_eval_texts,
-    split_text,
-)
+from .prepare import check_estimate, choose_device
 from .report import system_info, write_report
 from .scores import token_bytes
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
@@ -47,6 +42,8 @@ __all__ = ["LLMRun"]
 _log = logging.getLogger("pyggml.train")
 # Cool enough that a model of a million parameters keeps to what it knows.
 _SAMPLE_TEMPERATURE, _SAMPLE_TOP_K = 0.5, 40
+# Evaluations of so many times the tokens trained on between two deserve a word.
+_MOST_PARTS = 10
 
 
 def _silent(text: str) -> None:
@@ -61,7 +58,8 @@ class LLMRun:
         artifact: its folder.
         tokenizer: text to tokens and back.
         documents: how many there are.
-        characters: of all documents.
+        text_bytes: size of the text; an estimate where it is compressed.
+        tokens_folder: of the token store, or None where the tokens are in memory.
         train_tokens: tokens to train on.
         val_tokens: tokens held back.
         arch: architecture of the model.
@@ -82,7 +80,7 @@ class LLMRun:
         config: TrainConfig,
         artifact: ArtifactDir,
         tokenizer: Tokenizer,
-        documents: list[str],
+        corpus: Corpus,
         callbacks: Iterable[Callback],
         note: Callable[[str], None],
     ):
@@ -90,8 +88,7 @@ class LLMRun:
         self.artifact = artifact
         self.tokenizer = tokenizer
         self.note = note
-        self.documents = len(documents)
-        self.characters = sum(map(len, documents))
+        self.text_bytes = corpus.size_bytes
         self.arch, sizes = model_config(config, tokenizer.vocab_size)
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
@@ -103,12 +100,13 @@ class LLMRun:
                 f"--context must be below {2**32}, as GGUF files have it; got {sizes.context}: "
                 "choose less"
             )
-        ids = tokenizer.encode_documents(documents, eos=tokenizer.eos_id is not None)
-        self.data = {"tokens": int(ids.size), "crc32": zlib.crc32(ids.tobytes())}
         self.seq_len = default_seq_len(config, sizes.context)
-        loader, validation = split_text(ids, config, self.seq_len)
+        tokens = tokenize(corpus, tokenizer, config, note)
+        self.documents, self.tokens_folder = len(tokens.documents), tokens.folder
+        self.data = {"tokens": int(tokens.ids.size), "crc32": tokens.crc32}
+        loader, validation = split_text(tokens.documents, config, self.seq_len)
         sets = {} if validation is None else {"validation": validation}
-        sets |= read_eval_texts(config, tokenizer)
+        sets |= read_eval_texts(config, tokenizer, note)
         set_seed(config.seed)
         self.model = build(self.arch, sizes)
         optimizer = make_optimizer(config, self.model)
@@ -119,14 +117,21 @@ class LLMRun:
             sets or None,
             config,
             checkpoint_dir=artifact.checkpoints,
-            callbacks=[MetricsWriter(artifact.metrics), *self._writers(), *callbacks],
+            callbacks=[
+                MetricsWriter(artifact.metrics),
+                *self._writers(),
+                *need_callbacks("LLMRun", callbacks),
+            ],
             data=self.data,
             token_bytes=token_bytes(tokenizer),
         )
-        self.val_tokens = 0 if validation is None else int(validation.size)
-        self.train_tokens = int(ids.size) - self.val_tokens
+        held_back = getattr(getattr(validation, "dataset", None), "documents", None)
+        held_back = validation if held_back is None else held_back.ids
+        self.val_tokens = 0 if held_back is None else int(held_back.size)
+        self.train_tokens = int(tokens.ids.size) - self.val_tokens
         self.memory = self.trainer.plan()
         self.memory.check()
+        self._note_long_evaluations()
 
     @classmethod
     def prepare(
@@ -151,14 +156,13 @@ class LLMRun:
             FormatError: the text or the tokenizer file cannot be read.
             OutOfMemoryError: the run does not fit into the device's memory.
         """
-        artifact = ArtifactDir(config.artifact_dir)
+        artifact = ArtifactDir(need_config("LLMRun.prepare", config).artifact_dir)
         artifact.check_new(overwrite)
         model_config(config, vocab_size=257)
         choose_device(config)
-        documents = read_documents(config)
-        note(f"tokenizer: {config.tokenizer}")
-        tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
-        run = cls(config, artifact, tokenizer, documents, callbacks, note)
+        corpus = read_corpus(config, note)
+        tokenizer = make_tokenizer(config, corpus, note)
+        run = cls(config, artifact, tokenizer, corpus, callbacks, note)
         artifact.create(run._record(), overwrite, hold=True)
         try:
             with artifact.naming():
@@ -173,6 +177,8 @@ class LLMRun:
     def sketch(cls, config: TrainConfig, note: Callable[[str], None] = _silent) -> LLMRun:
         """Set up a run that writes nothing, to try something out with its model and text.
 
+        Tokens of large text are kept as `train-llm` would keep them.
+
         Args:
             config: what it would do.
             note: told what is going on.
@@ -182,11 +188,13 @@ class LLMRun:
             FormatError: the text or the tokenizer file cannot be read.
             OutOfMemoryError: the run does not fit into the device's memory.
         """
+        # What would only write, or be told, is left out.
+        config = config.replace(tensorboard=False, wandb=None, sample_every=0)
         model_config(config, vocab_size=257)
         choose_device(config)
-        documents = read_documents(config)
-        tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
-        return cls(config, ArtifactDir(config.artifact_dir), tokenizer, documents, (), note)
+        corpus = read_corpus(config, note)
+        tokenizer = make_tokenizer(config, corpus, note)
+        return cls(config, ArtifactDir(config.artifact_dir), tokenizer, corpus, (), note)
 
     def find_lr(self, start: float = 1e-6, end: float = 1.0, steps: int = 100) -> LRFinding:
         """The learning-rate range test; the model is then as it was.
@@ -207,6 +215,7 @@ class LLMRun:
             seed=config.seed,
             precision=config.precision,
             clip_value=config.clip_value,
+            loss=make_loss(config, self.model),
         )
         before = trainer.loader.state_dict()
         try:
@@ -269,12 +278,12 @@ class LLMRun:
                 f"{artifact.config}: field train is not the configuration of a run: {error}"
             ) from error
         config = merge(before, changes, note)
-        documents = read_documents(config)
+        corpus = read_corpus(config, note)
         if artifact.tokenizer.exists():
             tokenizer = Tokenizer.from_file(artifact.tokenizer)
         else:  # the run was killed before it was written; the same text gives the same again
-            tokenizer = Tokenizer.from_spec(config.tokenizer, documents)
-        run = cls(config, artifact, tokenizer, documents, callbacks, note)
+            tokenizer = make_tokenizer(config, corpus, note)
+        run = cls(config, artifact, tokenizer, corpus, callbacks, note)
         run._check_data(record)
         step = run.trainer.resume()
         if step == 0:
@@ -290,6 +299,17 @@ class LLMRun:
             save_config(config, artifact.options)
             tokenizer.save(artifact.tokenizer)
         return run
+
+    def _note_long_evaluations(self) -> None:
+        """Tell when evaluations would take longer than the training between them."""
+        config, every = self.config, self.trainer.eval_every
+        between = every * config.batch_size * config.accumulate * self.seq_len
+        if config.eval_batches is None and every and self.val_tokens > _MOST_PARTS * between:
+            self.note(
+                f"note: each evaluation reads {self.val_tokens:,} tokens, "
+                f"{self.val_tokens / between:.0f} times what is trained on between two: "
+                "--eval-batches 100 reads fewer"
+            )
 
     def _check_data(self, record: dict[str, Any]) -> None:
         """The tokens must be those that the run began with."""

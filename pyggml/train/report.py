@@ -129,7 +129,8 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
     total = record.get("total_steps")
     ends: dict[str, Any] = {"steps": f"{_number(train.get('step', 0))} of {_number(total)}"}
     ends |= {"training loss": train.get("loss"), "tokens": train.get("tokens")}
-    ends |= {"seconds": train.get("elapsed_s"), "skipped steps": train.get("skipped")}
+    ends |= {"seconds": train.get("elapsed_s"), "waiting for batches": _waited(lines)}
+    ends |= {"skipped steps": train.get("skipped")}
     for kind, line in last.items():
         if kind == "train":
             continue
@@ -141,6 +142,15 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
         others = {f"{kind} {k}": v for k, v in line.items() if _is_number(v) and k != "step"}
         ends |= {name: value for name, value in others.items() if name not in ends}
     return {name: value for name, value in ends.items() if value is not None}
+
+
+def _waited(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """The share of the training's time that was spent waiting for batches."""
+    took = _points(lines, "train", "elapsed_s")
+    waited = [value for _, value in _points(lines, "train", "wait_s")]
+    if not waited or len(waited) != len(took) or not took[-1][1] > 0:
+        return None
+    return f"{sum(waited) / took[-1][1]:.2%} of the time"
 
 
 def _curves(lines: list[dict[str, Any]]) -> list[str]:

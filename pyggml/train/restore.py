@@ -1,35 +1,126 @@
 # SPDX-License-Identifier: MIT
-"""Taking over everything that a checkpoint holds."""
+"""Where a trainer stands: what a checkpoint holds of it, and the way back there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from ..optim import EMA, ReduceOnPlateau
 from ..random import random_generator
 from .checkpoint import Checkpoint
+from .state import TrainState
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-__all__ = ["EMA_KEY", "restore"]
+__all__ = ["optimizer_state", "restore", "state_of"]
 
 # Where a checkpoint's optimizer state has the average; names of parameters' states have a dot.
-EMA_KEY = "ema"
+_EMA = "ema"
+
+
+def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
+    """Where a trainer stands, apart from its arrays.
+
+    Args:
+        trainer: the trainer.
+        loader: state of its loader.
+    """
+    schedule = trainer.schedule
+    return TrainState(
+        trainer.step,
+        trainer.total_steps,
+        trainer.tokens,
+        trainer.elapsed_s,
+        loader,
+        {"generator": random_generator().bit_generator.state},
+        trainer.config.to_dict(),
+        trainer.best,
+        trainer.data,
+        None if trainer.scaler is None else trainer.scaler.state_dict(),
+        schedule.state_dict() if isinstance(schedule, ReduceOnPlateau) else None,
+        trainer._evaluated,
+    )
+
+
+def optimizer_state(trainer: Trainer) -> dict[str, Any]:
+    """The optimizer's state, with that of the average of the weights.
+
+    Args:
+        trainer: the trainer.
+    """
+    state: dict[str, Any] = dict(trainer.optimizer.state_dict())
+    return state if trainer.ema is None else {**state, _EMA: trainer.ema.state_dict()}
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
-    """Put a trainer where a checkpoint was written.
+    """Put a trainer where a checkpoint was written, or leave it as it is.
 
     Args:
         trainer: of the same model, optimizer and data.
         checkpoint: what was read.
 
     Raises:
-        FormatError: the checkpoint is of another run, or a state in it is damaged.
+        FormatError: the checkpoint is of another run, or a state in it is damaged; nothing has
+            changed then.
     """
+    state, where = checkpoint.state, checkpoint.path
+    _check_run(trainer, checkpoint)
+    generator = _generator_state(checkpoint)
+    optimizer = dict(checkpoint.optimizer)
+    average = optimizer.pop(_EMA, None)
+    # What comes before the last is copied, so that it can be put back. The optimizer, which is the
+    # largest, comes last: it changes nothing when its state does not fit.
+    parts: list[tuple[str, Any, Any]] = [("state.json: loader", trainer.loader, state.loader)]
+    if trainer.scaler is not None and state.scaler is not None:
+        parts.append(("state.json: scaler", trainer.scaler, state.scaler))
+    if isinstance(trainer.schedule, ReduceOnPlateau) and state.schedule is not None:
+        parts.append(("state.json: schedule", trainer.schedule, state.schedule))
+    if trainer.ema is not None and average is not None:
+        parts.append(("optimizer.safetensors: ema", trainer.ema, average))
+    parts.append(("model.safetensors", trainer.model, checkpoint.model))
+    undo: list[Callable[[], None]] = []
+    ema = trainer.ema
+    try:
+        for what, part, values in parts:
+            undo.append(_undo(part))
+            _load(where / what, part, values)
+        if ema is not None and average is None:
+            # A run that keeps an average from now on begins with the weights as they are.
+            ema = EMA(trainer.model, ema.decay)
+        _load(where / "optimizer.safetensors", trainer.optimizer, optimizer)
+    except BaseException:
+        for put_back in reversed(undo):
+            put_back()
+        raise
+    trainer.ema = ema
+    random_generator().bit_generator.state = generator
+    trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
+    trainer.best = state.best
+    trainer._evaluated = state.evaluated
+    trainer.last_checkpoint = where
+
+
+def _load(where: Path, part: Any, state: Any) -> None:
+    """Give a part its state."""
+    try:
+        part.load_state_dict(state)
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        reason = error.args[0] if error.args else error
+        raise FormatError(f"{where}: does not fit this run: {reason}") from error
+
+
+def _undo(part: Any) -> Callable[[], None]:
+    """What gives a part its present state back."""
+    before = part.state_dict()
+    return lambda: part.load_state_dict(before)
+
+
+def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint of other data, or from beyond the end."""
     state, where = checkpoint.state, checkpoint.path
     if state.data is not None and trainer.data is not None and state.data != trainer.data:
         raise FormatError(
@@ -41,35 +132,16 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
             f"{where}: step must not be beyond the run's {trainer.total_steps} steps; "
             f"got {state.step}: give --steps {state.step} or more"
         )
-    optimizer = dict(checkpoint.optimizer)
-    average = optimizer.pop(EMA_KEY, None)
-    parts: list[tuple[str, Callable[[Any], Any], Any]] = [
-        ("model.safetensors", trainer.model.load_state_dict, checkpoint.model),
-        ("optimizer.safetensors", trainer.optimizer.load_state_dict, optimizer),
-        ("state.json: loader", trainer.loader.load_state_dict, state.loader),
-    ]
-    if trainer.scaler is not None and state.scaler is not None:
-        parts.append(("state.json: scaler", trainer.scaler.load_state_dict, state.scaler))
-    if trainer.ema is not None and isinstance(average, Mapping):
-        parts.append(("optimizer.safetensors: ema", trainer.ema.load_state_dict, average))
-    if isinstance(trainer.schedule, ReduceOnPlateau) and state.schedule is not None:
-        parts.append(("state.json: schedule", trainer.schedule.load_state_dict, state.schedule))
-    for what, load, values in parts:
-        try:
-            load(values)
-        except (KeyError, ValueError, TypeError) as error:
-            reason = error.args[0] if error.args else error
-            raise FormatError(f"{where / what}: does not fit this run: {reason}") from error
-    if trainer.ema is not None and average is None:
-        # A run that keeps an average from now on begins with the weights as they are.
-        trainer.ema = EMA(trainer.model, trainer.ema.decay)
+
+
+def _generator_state(checkpoint: Checkpoint) -> Any:
+    """The state of the random generator, tried on another one."""
     try:
-        random_generator().bit_generator.state = state.rng["generator"]
+        state = checkpoint.state.rng["generator"]
+        type(random_generator().bit_generator)(0).state = state
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise FormatError(
-            f"{where / 'state.json'}: field 'rng' is not the state of a generator: {error}"
+            f"{checkpoint.path / 'state.json'}: field 'rng' is not the state of a generator: "
+            f"{error}"
         ) from error
-    trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
-    trainer.best = state.best
-    trainer._evaluated = state.evaluated
-    trainer.last_checkpoint = where
+    return state

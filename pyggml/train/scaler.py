@@ -33,6 +33,7 @@ class GradScaler:
         good_steps: steps since the last change of the factor.
 
     Raises:
+        TypeError: an argument is no number.
         ValueError: a number is out of range.
 
     Source: torch.amp.GradScaler; Micikevicius et al. 2018, arXiv:1710.03740.
@@ -53,6 +54,10 @@ class GradScaler:
         growth_interval: int = 2000,
         min_scale: float = 1.0,
     ) -> None:
+        given = {"init_scale": init_scale, "growth_factor": growth_factor, "min_scale": min_scale}
+        for name, number in (*given.items(), ("backoff_factor", backoff_factor)):
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                raise TypeError(f"GradScaler: {name} must be a number; got {number!r:.60}")
         whole = isinstance(growth_interval, int) and not isinstance(growth_interval, bool)
         for name, value, good, wanted in (
             ("init_scale", init_scale, 0 < init_scale <= _F32_MAX, "finite in f32 and > 0"),
@@ -103,8 +108,13 @@ class GradScaler:
             state: what it returned.
 
         Raises:
+            TypeError: it is no mapping.
             ValueError: an entry is missing or out of range; nothing has changed then.
         """
+        if not isinstance(state, Mapping):
+            raise TypeError(
+                f"GradScaler.load_state_dict: state must be a mapping; got {type(state).__name__}"
+            )
         scale = state.get("scale")
         number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
         if not number or not 0 < (scale or 0) <= _F32_MAX:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from ..data import IGNORE_INDEX
 from ..errors import ShapeError
+from .need import need_whole
 
 __all__ = [
     "accuracy",
@@ -21,6 +22,8 @@ __all__ = [
     "top_k_accuracy",
 ]
 
+# The matrix then takes 800 MB.
+_CLASSES_MAX = 10_000
 _CONTROL = 3  # llama.cpp's token type of what stands for no text
 
 
@@ -121,6 +124,7 @@ def confusion_matrix(
 
     Raises:
         ShapeError: the shapes differ.
+        TypeError: classes is no whole number.
         ValueError: no target counts, or a class is out of range.
 
     Example:
@@ -133,8 +137,19 @@ def confusion_matrix(
             f"confusion_matrix: predicted must have the targets' shape; got {chosen.ndim - 1} axes "
             "more; take argmax of logits"
         )
+    if not np.issubdtype(chosen.dtype, np.integer):
+        raise ValueError(
+            f"confusion_matrix: predicted must be whole numbers of classes; got {chosen.dtype}"
+        )
     highest = int(max(chosen.max(), wanted.max()))
-    count = highest + 1 if classes is None else classes
+    count = (
+        highest + 1 if classes is None else need_whole("confusion_matrix", "classes", classes, 1)
+    )
+    if count > _CLASSES_MAX:
+        raise ValueError(
+            f"confusion_matrix: a matrix of {count} classes would be too large; at most "
+            f"{_CLASSES_MAX}"
+        )
     lowest = int(min(chosen.min(), wanted.min()))
     if lowest < 0 or highest >= count:
         raise ValueError(
@@ -194,14 +209,16 @@ def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
         size_bytes: of the text that was predicted, >= 1.
 
     Raises:
+        TypeError: an argument is no number.
         ValueError: the size is below 1.
 
     Example:
         >>> bits_per_byte(8 * math.log(2), 4)
         2.0
     """
-    if size_bytes < 1:
-        raise ValueError(f"bits_per_byte: size_bytes must be at least 1; got {size_bytes}")
+    need_whole("bits_per_byte", "size_bytes", size_bytes, 1)
+    if not isinstance(loss_sum, (int, float, np.number)):
+        raise TypeError(f"bits_per_byte: loss_sum must be a number; got {loss_sum!r:.60}")
     return loss_sum / math.log(2) / size_bytes
 
 

@@ -5,51 +5,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..activations import Activations
 from ..anomaly import LossError
 from ..graph import Graph
-from ..ops.dropout import DropoutStream
+from ..models import LanguageModel
 from ..optim import ClipValue
-from ..precision import autocast, rounding
-from ..recording import Recording
-from ..tensor import Tensor, tensor, zeros
+from ..optim.clip import NORM_MAX
+from ..tensor import Tensor
 from .batches import (
     Batch,
-    Spec,
     arrays_of,
     check_batch,
     check_closure,
+    check_fused,
+    class_loss,
     count_targets,
     default_loss,
+    need_batches,
+    need_pair,
     pair_spec,
     spec_of,
     token_loss,
 )
+from .finite import NonFiniteError, find_class, find_gradient, find_input, find_weight
+from .graphs import LossFunction, StepGraphs
+from .need import need_number, need_whole
+from .parts import check_step, need_model, need_optimizer
+from .reduction import check_summed
 from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
-
-LossFunction = Callable[..., Tensor]
-# Graphs that are kept for batches of other shapes; each takes megabytes of headers.
-_MOST_GRAPHS = 32
-
-
-class NonFiniteError(ArithmeticError):
-    """A loss or gradient was infinite or not a number.
-
-    Attributes:
-        spoiled: parameters were changed all the same, as `fused_update` may; else none was.
-    """
-
-    def __init__(self, message: str, spoiled: bool = False):
-        super().__init__(message)
-        self.spoiled = spoiled
 
 
 @dataclass(frozen=True)
@@ -69,29 +58,6 @@ class StepResult:
     skipped: bool = False
 
 
-def _check_fused(clip: float | None, clip_value: float | None, scaler: GradScaler | None) -> None:
-    """Refuse what needs all gradients before the first update."""
-    for name, given in (("clip", clip), ("clip_value", clip_value), ("scaler", scaler)):
-        if given:
-            cause = "the norm" if name == "clip" else "it"
-            what = "loss scaling, as of precision f16" if name == "scaler" else name
-            raise ValueError(
-                f"TrainStep: {what} must be None or 0 with an optimizer that has "
-                f"fused_update=True, as {cause} needs all gradients before the first update; "
-                f"got {given}"
-            )
-
-
-@dataclass
-class _Recorded:
-    """A graph and the tensors that feed and leave it."""
-
-    inputs: tuple[Tensor, ...]
-    loss: Tensor
-    graph: Graph
-    squares: Tensor | None = None
-
-
 class TrainStep:
     """Computes gradients of summed losses and lets the optimizer use them.
 
@@ -107,23 +73,27 @@ class TrainStep:
         model: the model; its parameters are the optimizer's.
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
-        loss: gives the summed loss of a batch from (model, x, y) and, by name, the further inputs
-            that a `pyggml.data.Batch` has; None takes the model's own `loss`, or the
-            cross-entropy of its logits.
+        loss: from (model, x, y) and, by name, the further inputs that a `pyggml.data.Batch` has,
+            gives the loss summed over the targets of the batch, or a loss for each of them, 0 where
+            none counts; a mean is refused. None takes the model's own `loss`, or the cross-entropy
+            of its logits.
         precision: what products multiply, f32, bf16 or f16; None is what `pyggml.autocast` says at
             each step.
         clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
             None or 0 does not clip.
         scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
-        count: how many targets of a batch count; None counts classes that are not ignored.
+        count: how many targets of a batch count, by which the summed loss is divided; None counts
+            classes that are not ignored, and rows of decimal targets.
 
     Attributes:
         runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
             run sets it to have the masks that it would have had.
 
     Raises:
-        ValueError: clip, clip_value or loss scaling with an optimizer that has `fused_update`.
+        TypeError: an argument is of another kind.
+        ValueError: clip, clip_value or loss scaling with an optimizer that has `fused_update`; a
+            number is out of range; or the optimizer has parameters of another model.
 
     Example:
         >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
@@ -143,30 +113,28 @@ class TrainStep:
         scaler: GradScaler | None = None,
         count: Callable[[Batch], int] | None = None,
     ):
-        self.model = model
-        self.optimizer = optimizer
-        self.clip = clip or None
+        self.model = need_model("TrainStep", model)
+        self.optimizer: Any = optimizer
+        if optimizer is not None:  # an evaluation needs none
+            need_optimizer("TrainStep", optimizer, self.model)
+        self.clip = need_number("TrainStep", "clip", clip or 0.0) or None
         self.runs = 0
-        self.clip_value = clip_value or None
+        self.clip_value = need_number("TrainStep", "clip_value", clip_value or 0.0) or None
+        check_step(loss, count, precision, scaler)
         self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
         if self._fused:
-            _check_fused(clip, clip_value, self.scaler)
+            check_fused(self.clip, self.clip_value, self.scaler)
         self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
         if self._needs_closure:
-            check_closure(optimizer, clip, clip_value, self.scaler)
-        self._loss = loss or default_loss(model)
+            check_closure(optimizer, self.clip, self.clip_value, self.scaler)
+        # Our own losses are sums; another's is tried once.
+        self._is_trusted = loss is None and (
+            isinstance(model, LanguageModel) or not hasattr(model, "loss")
+        )
         self._count = count or count_targets
-        self._dropout = DropoutStream(seed)
-        self._precision = precision
-        self._recorded: dict[tuple[Spec, bool, int | None], _Recorded] = {}
-        self._logits: dict[tuple[Spec, int], _Recorded] = {}
-        self._trained: list[Tensor] = []
-        self._clip_values: ClipValue | None = None
-        self._device = model.parameters()[0].device
-        self._scale = tensor(np.float32(1.0), device=self._device)
-        # Batches of many shapes take no more memory than the largest.
-        self._activations = Activations(self._device) if self._device.kind == "cpu" else None
+        self._graphs = StepGraphs(model, optimizer, loss or default_loss(model), seed, precision)
+        self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
         """The graph for batches of one shape, recorded and planned on first use.
@@ -175,73 +143,26 @@ class TrainStep:
             shape: shape of the tokens and of their targets, (B, T); or a batch like the others.
             gradients: whether it computes gradients; without, it evaluates.
         """
-        whole = all(isinstance(extent, int) for extent in shape)
-        return self._get(pair_spec(shape) if whole else spec_of(shape), gradients).graph  # type: ignore[arg-type]
+        whole = isinstance(shape, tuple) and all(isinstance(extent, int) for extent in shape)
+        spec = pair_spec(shape) if whole else spec_of(need_pair(shape))  # type: ignore[arg-type]
+        return self._graphs.get(spec, gradients).graph
+
+    def record_logits(self, batch: Batch) -> tuple[int, ...]:
+        """The shape of what the model says of batches like one; its graph is planned at once.
+
+        Args:
+            batch: inputs and targets, of which the latter are not used.
+        """
+        return self._graphs.logits(need_pair(batch)).result.shape
 
     @property
     def activation_bytes(self) -> int:
         """Memory for what the graphs recorded so far compute."""
-        if self._activations is not None:
-            return self._activations.memory_bytes
-        recorded = (*self._recorded.values(), *self._logits.values())
-        return sum(each.graph.memory_bytes for each in recorded)
+        return self._graphs.memory_bytes
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
-        self._recorded.clear()
-        self._logits.clear()
-        if self._activations is not None:
-            self._activations = Activations(self._device)
-
-    def _get(self, spec: Spec, gradients: bool) -> _Recorded:
-        grads = self.optimizer.trained() if gradients else {}
-        if gradients and [id(p) for p in grads] != [id(p) for p in self._trained]:
-            # Parameters were frozen or are no more: the graphs would train others.
-            self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
-            self._trained, self._clip_values = list(grads), None
-        key = (spec, gradients, None if self._precision else rounding())
-        recorded = self._recorded.pop(key, None)
-        if recorded is None:
-            inputs = self._inputs(spec)
-            loss = self._record_loss(inputs, gradients, self._loss)
-            outputs, effects, squares = [loss], [], None
-            if gradients and self._fused:
-                effects, squares = self.optimizer.recorded_update()
-                outputs.append(squares)
-            if gradients:
-                graph = Graph(
-                    outputs,
-                    effects=effects,
-                    loss=loss,
-                    grads=grads,
-                    loss_grad=self._scale,
-                    activations=self._activations,
-                )
-            else:
-                graph = Graph(outputs, activations=self._activations)
-            recorded = _Recorded(tuple(inputs.values()), loss, graph, squares)
-        self._recorded[key] = recorded  # the last one is the last used
-        if len(self._recorded) > _MOST_GRAPHS:
-            del self._recorded[next(iter(self._recorded))]
-        return recorded
-
-    def _inputs(self, spec: Spec) -> dict[str, Tensor]:
-        """Stored tensors for the arrays of a batch."""
-        return {name: zeros(shape, dtype, device=self._device) for name, shape, dtype in spec}
-
-    def _record_loss(self, inputs: dict[str, Tensor], training: bool, loss: LossFunction) -> Tensor:
-        """The loss with the model in the mode that the graph is for."""
-        x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
-        more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
-        nodes = [t.node for t in inputs.values()]
-        before = self.model.training
-        self.model.train(training)
-        try:
-            precision = autocast(self._precision) if self._precision else nullcontext()
-            with self._dropout, precision, Recording("TrainStep", nodes):
-                return loss(self.model, x, *y, **more)
-        finally:
-            self.model.train(before)
+        self._graphs.forget()
 
     def check(self, batch: Batch) -> int:
         """Check a batch before ggml reads it.
@@ -253,21 +174,20 @@ class TrainStep:
             The number of targets that count.
 
         Raises:
-            ValueError: shapes differ, or a token is not in the vocabulary.
+            TypeError: it is no pair of arrays.
+            ValueError: shapes differ, a token is not in the vocabulary, or the loss is a mean.
         """
         check_batch(batch, self.model)
-        return self._count(batch)
+        if not self._is_trusted:
+            check_summed(self._graphs, batch)
+            self._is_trusted = True
+        return need_whole("TrainStep", "what count gives", self._count(batch))
 
-    def _run(self, batch: Batch, gradients: bool) -> float:
+    def _run(self, batch: Batch) -> float:
         """The summed loss of a batch; its gradients are added to the optimizer's."""
-        recorded = self._get(spec_of(batch), gradients)
-        for own, array in zip(recorded.inputs, arrays_of(batch), strict=True):
-            own.copy_(array)
-        if gradients:
-            self._dropout.seek(self.runs)
-            self.runs += 1
-        recorded.graph.run()
-        return float(recorded.graph.read(recorded.loss))
+        loss = self._graphs.run(batch, self.runs)
+        self.runs += 1
+        return loss
 
     def loss_sum(self, batch: Batch) -> tuple[float, int]:
         """The summed loss of a batch and its number of tokens, without gradients.
@@ -276,7 +196,7 @@ class TrainStep:
             batch: inputs and targets.
         """
         tokens = self.check(batch)
-        return self._run(batch, gradients=False), tokens
+        return self._graphs.run(batch), tokens
 
     def rerun(self, batches: Sequence[Batch]) -> None:
         """Compute a step's gradients again and drop them; nothing is updated.
@@ -285,9 +205,12 @@ class TrainStep:
             batches: inputs and targets.
         """
         scale = 1.0 if self.scaler is None else self.scaler.scale
-        self._scale.copy_(np.float32(scale / max(1, sum(self.check(b) for b in batches))))
+        self._graphs.scale.copy_(np.float32(scale / max(1, sum(map(self.check, batches)))))
         for batch in batches:
-            self._run(batch, gradients=not self._fused)
+            if self._fused:
+                self._graphs.run(batch)
+            else:
+                self._run(batch)
         if not self._fused:
             self.optimizer.zero_grad()
 
@@ -300,19 +223,8 @@ class TrainStep:
         Shape:
             x (B, T) -> (B, T, V)
         """
-        spec = tuple(row for row in spec_of(batch) if row[0] != "y")
-        key = (spec, rounding())
-        if key not in self._logits:
-            inputs = self._inputs(spec)
-            result = self._record_loss(inputs, False, lambda model, x, **more: model(x, **more))
-            graph = Graph([result], activations=self._activations)
-            self._logits[key] = _Recorded(tuple(inputs.values()), result, graph)
-        recorded = self._logits[key]
-        x, _, *more = arrays_of(batch)
-        for own, array in zip(recorded.inputs, [x, *more], strict=True):
-            own.copy_(array)
-        recorded.graph.run()
-        return recorded.graph.read(recorded.loss)
+        x, _, *more = arrays_of(need_pair(batch))
+        return self._graphs.logits(batch).run([x, *more])
 
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
         """Do one optimizer step.
@@ -322,17 +234,22 @@ class TrainStep:
             lr: learning rate; None keeps the optimizer's.
 
         Raises:
+            TypeError: batches is no list of pairs of arrays, or lr is no number.
             ValueError: no batch, no target, or a token that is not in the vocabulary; several
                 batches with `fused_update`.
             NonFiniteError: the loss or a gradient is not finite; no parameter was changed, but for
                 `fused_update` with a finite loss. Under loss scaling gradients that are not finite
                 end a step as skipped, until a smaller scale cannot help.
         """
-        tokens = sum(self.check(batch) for batch in batches)
+        if self.optimizer is None:
+            raise ValueError("TrainStep: a step needs an optimizer; it was made with None")
+        if lr is not None:
+            need_number("TrainStep", "lr", lr)
+        tokens = sum(self.check(batch) for batch in need_batches(batches))
         if not tokens:
             raise ValueError("TrainStep: a step needs at least one target that counts; got none")
         scale = 1.0 if self.scaler is None else self.scaler.scale
-        self._scale.copy_(np.float32(scale / tokens))
+        self._graphs.scale.copy_(np.float32(scale / tokens))
         if self._fused:
             return self._fused_step(batches, tokens, lr)
         if self._needs_closure:
@@ -340,24 +257,52 @@ class TrainStep:
         self.optimizer.zero_grad()
         total = 0.0
         for batch in batches:
-            total += self._run(batch, gradients=True)
+            total += self._run(batch)
         loss = total / tokens
         if not math.isfinite(loss):
             self.optimizer.zero_grad()
-            raise NonFiniteError(f"the loss must be finite; got {loss}")
+            raise self._not_finite(f"the loss must be finite; got {loss}", batches)
         try:
             norm = self._update(lr, scale)
         except ArithmeticError as error:
-            self.optimizer.zero_grad()
-            if self.scaler is not None and self.scaler.update(overflow=True):
+            overflow = self.scaler is not None and not find_input(batches)
+            if self.scaler is not None and overflow and self.scaler.update(overflow=True):
+                self.optimizer.zero_grad()
                 return StepResult(loss, tokens, math.inf, skipped=True)
-            at = "" if self.scaler is None else f", at the smallest loss scale {scale:g}, too"
-            raise NonFiniteError(
-                f"the gradients must be finite; got NaN or infinity{at}"
-            ) from error
+            at = f", at the smallest loss scale {scale:g}, too" if overflow else ""
+            worse = self._bad_gradients(at, batches)
+            self.optimizer.zero_grad()
+            raise worse from error
         if self.scaler is not None:
             self.scaler.update(overflow=False)
         return StepResult(loss, tokens, norm)
+
+    def _not_finite(
+        self, message: str, batches: Sequence[Batch], spoiled: bool = False
+    ) -> NonFiniteError:
+        """The error of a step, with what brought it: the batch, or the weights before the step."""
+        found, source = find_input(batches), "inputs"
+        if not found and self._graphs.loss is class_loss and batches[0][1].dtype.kind != "f":
+            found = find_class(batches, self._graphs.logits(batches[0]).result.shape[-1])
+        if not found and not spoiled:
+            found, source = find_weight(self.model.named_parameters()), "weights"
+        if not found:
+            return NonFiniteError(message, spoiled)
+        return NonFiniteError(f"{message}; {found}", spoiled, source)
+
+    def _bad_gradients(self, at: str, batches: Sequence[Batch]) -> NonFiniteError:
+        """The error of gradients whose loss is finite."""
+        found = find_gradient(self.model.named_parameters(), self.optimizer.grads)
+        if not found:
+            return NonFiniteError(
+                f"the gradients' norm must be at most {NORM_MAX:.2g}, whose square f32 holds, or "
+                f"be clipped; got {self.optimizer.grad_norm():g}{at}",
+                source="gradients",
+            )
+        error = self._not_finite(f"the gradients must be finite{at}", batches)
+        if error.source:
+            return error
+        return NonFiniteError(f"{error}; {found}", source="gradients")
 
     def _update(self, lr: float | None, scale: float) -> float:
         """Clip the gradients and let the optimizer use them; returns their norm before that."""
@@ -366,11 +311,13 @@ class TrainStep:
             scaled = {} if scale == 1.0 else {"grad_scale": scale}
             return float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
         norm = float(self.optimizer.grad_norm()) / scale
-        if not math.isfinite(norm):
-            raise FloatingPointError("a gradient is not finite")
-        if self._clip_values is None:
-            self._clip_values = ClipValue(list(self.optimizer.trained().values()), self.clip_value)
-        self._clip_values(1.0 / scale)
+        if not math.isfinite(norm) or (scale != 1.0 and norm * scale > NORM_MAX):
+            raise FloatingPointError("a gradient is not finite, or too large for its scale")
+        trained = self._graphs.trained
+        if self._clip_values is None or self._clip_values[0] is not trained:
+            grads = list(self.optimizer.trained().values())
+            self._clip_values = trained, ClipValue(grads, self.clip_value)
+        self._clip_values[1](1.0 / scale)
         self.optimizer.step(lr=lr, clip=self.clip)
         return norm
 
@@ -381,7 +328,7 @@ class TrainStep:
         def closure() -> float:
             self.runs = runs  # the same function each time: the same masks
             self.optimizer.zero_grad()
-            loss = sum(self._run(batch, gradients=True) for batch in batches) / tokens
+            loss = sum(self._run(batch) for batch in batches) / tokens
             if not norms:
                 norms.append(float(self.optimizer.grad_norm()))
             return loss
@@ -390,9 +337,8 @@ class TrainStep:
             loss = float(self.optimizer.step(closure, lr=lr))
         except ArithmeticError as error:
             self.optimizer.zero_grad()
-            raise NonFiniteError(
-                "the loss and its gradients must be finite; they are not"
-            ) from error
+            message = "the loss and its gradients must be finite; they are not"
+            raise self._not_finite(message, batches) from error
         return StepResult(loss, tokens, norms[0])
 
     def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
@@ -402,17 +348,23 @@ class TrainStep:
                 "TrainStep: an optimizer that has fused_update=True updates after every batch; "
                 f"got {len(batches)} batches: give one, or make the optimizer without it"
             )
-        self._get(spec_of(batches[0]), gradients=True)
+        found = find_input(batches)
+        if found:  # a loss may be finite all the same, and its gradients would spoil the weights
+            raise NonFiniteError(f"what is computed must be finite; {found}", source="inputs")
+        recorded = self._graphs.get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
-                loss = self._run(batches[0], gradients=True) / tokens
+                loss = self._run(batches[0]) / tokens
         except LossError as error:
-            raise NonFiniteError(
-                "the loss must be finite; got NaN or infinity", error.spoiled
-            ) from error
-        recorded = self._get(spec_of(batches[0]), gradients=True)
+            message = "the loss must be finite; got NaN or infinity"
+            raise self._not_finite(message, batches, error.spoiled) from error
         assert recorded.squares is not None
         squares = float(recorded.graph.read(recorded.squares).reshape(()))
         if not math.isfinite(squares):
-            raise NonFiniteError("the gradients must be finite; got NaN or infinity", True)
+            raise NonFiniteError(
+                f"the gradients must be finite; the sum of their squares is {squares}, where f32 "
+                f"holds those of a norm up to {NORM_MAX:.2g}",
+                spoiled=True,
+                source="gradients",
+            )
         return StepResult(loss, tokens, math.sqrt(squares))

@@ -3,49 +3,52 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..data import Prefetch
 from ..device import device as find_device
 from ..models import LanguageModel
 from ..optim import EMA, ReduceOnPlateau
-from ..random import random_generator
 from ..roofline import measure_peaks
-from .batches import Batch, spec_of
-from .best import BEST, best_step, keep_best
+from .batches import Batch, prefetched
+from .best import BEST, best_step, judge, keep_best
 from .callbacks import Callback
-from .checkpoint import (
-    TrainState,
-    clear_ahead,
-    latest_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from .checkpoint import load_checkpoint, save_checkpoint
 from .config import TrainConfig
-from .diagnose import TrainingError, diverged, find_cause
-from .efficiency import flops_per_token, memory_in_use
-from .evaluate import eval_batches, evaluate, read_sets
+from .diagnose import TrainingError
+from .efficiency import flops_per_token, free_memory
+from .folders import clear_ahead, latest_checkpoint, make_folder
+from .graphs import LossFunction
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, default_schedule, interval
-from .limit import fit_memory, must_fit
-from .metrics import EvalMetrics, StepMetrics
+from .limit import count_memory, fit_memory, must_fit
+from .loop import Loop
+from .metrics import EvalMetrics
+from .named import make_loss
+from .need import need_function, need_path
+from .parts import (
+    need_callbacks,
+    need_config,
+    need_data,
+    need_loader,
+    need_model,
+    need_optimizer,
+    need_token_bytes,
+    set_checkpointing,
+)
 from .plan import MemoryPlan
-from .restore import EMA_KEY, restore
+from .restore import optimizer_state, restore, state_of
 from .result import FitResult
-from .step import LossFunction, NonFiniteError, TrainStep
+from .step import TrainStep
+from .validation import check_no_sets, check_scores, check_set, evaluate_sets, read_sets
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
-
-_SPEED_STEPS = 20
 
 
 class Trainer:
@@ -54,9 +57,10 @@ class Trainer:
     Args:
         model: the model.
         optimizer: over its parameters.
-        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`.
-        validation: tokens to evaluate on, a dataset with `ids`, a loader with `once()`, several of
-            these by name, or None. The first decides what is best and when to stop early.
+        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`. One of
+            pyggml.data is read ahead, in a thread, as `prefetch` of the configuration says.
+        validation: tokens to evaluate on, a dataset, `Documents`, a loader with `once()`, several
+            of these by name, or None. The first decides what is best and when to stop early.
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
         checkpoint_dir: folder of the checkpoints; None keeps none.
         callbacks: what looks on.
@@ -64,7 +68,8 @@ class Trainer:
         data: fingerprint of the training tokens, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
             per byte.
-        loss: the summed loss of a batch; None as `TrainStep` chooses.
+        loss: the summed loss of a batch, or a loss for each target; None as `TrainStep` chooses.
+        count: how many targets of a batch count; None as `TrainStep` counts.
 
     Attributes:
         step: optimizer steps done.
@@ -72,8 +77,10 @@ class Trainer:
         evaluations: the last one of each set.
         scaler: the loss scaling of precision f16, or None.
         ema: the running average of the weights, or None.
+        device: where the model is.
 
     Raises:
+        TypeError: a part is of another kind.
         ValueError: a part does not fit another.
 
     Example:
@@ -97,23 +104,31 @@ class Trainer:
         data: dict[str, Any] | None = None,
         token_bytes: np.ndarray | None = None,
         loss: LossFunction | None = None,
+        count: Callable[[Batch], int] | None = None,
     ):
-        self.config = config or TrainConfig()
+        self.config = need_config("Trainer", config)
+        self.model = need_model("Trainer", model)
+        self.optimizer = need_optimizer("Trainer", optimizer, self.model)
         if optimizer.fused_update != self.config.fused_update:
             raise ValueError(
                 "Trainer: optimizer and config must agree on fused_update; "
                 f"got {optimizer.fused_update} and {self.config.fused_update}"
             )
-        self.model = model
+        if self.config.mfu and not isinstance(model, LanguageModel):
+            raise ValueError("Trainer: mfu is for language models; leave it out")
         if self.config.checkpointing not in (None, "auto"):
-            model.checkpointing = self.config.checkpointing
-        self.optimizer = optimizer
-        self.loader = loader
-        self.callbacks = list(callbacks)
-        self.checkpoint_dir = None if checkpoint_dir is None else Path(checkpoint_dir)
-        self.total_steps = self.config.total_steps(len(loader), DEFAULT_STEPS)
+            set_checkpointing("Trainer", model, self.config.checkpointing)
+        loader = need_loader("Trainer", loader, self.config, checkpoint_dir is not None)
+        self.loader = prefetched(loader, self.config.prefetch)
+        self.callbacks = need_callbacks("Trainer", callbacks)
+        self.checkpoint_dir: Path | None = None
+        if checkpoint_dir is not None:
+            self.checkpoint_dir = need_path("Trainer", "checkpoint_dir", checkpoint_dir)
+        batches = len(loader) if hasattr(loader, "__len__") else 0
+        self.total_steps = self.config.total_steps(batches, DEFAULT_STEPS)
         self.schedule = schedule or default_schedule(self.config, self.total_steps)
-        self.data = data
+        need_function("Trainer", "schedule", self.schedule, "from a step to its learning rate")
+        self.data = need_data("Trainer", data)
         self.step = 0
         self.tokens = 0
         self.elapsed_s = 0.0
@@ -122,24 +137,27 @@ class Trainer:
         self.last_checkpoint: Path | None = None
         self.best_checkpoint: Path | None = None
         self.evaluations: dict[str, EvalMetrics] = {}
-        self.token_bytes = token_bytes
-        self._free_bytes = _free_memory(model)
-        self._sets = read_sets(validation)
-        self._device = find_device(model.parameters()[0].device)
+        self.token_bytes = need_token_bytes("Trainer", token_bytes, model)
+        self.device = find_device(model.parameters()[0].device)
+        self._free_bytes = free_memory(model)
+        self._sets = read_sets(validation, loader)
         self._peak_flop_s: float | None = None
         self.ema = EMA(model, self.config.ema) if self.config.ema else None
-        self._batches: Iterator[Batch] | None = None
         self._train_step = TrainStep(
             model,
             optimizer,
             clip=self.config.clip,
-            loss=loss,
+            loss=loss or make_loss(self.config, model),
             seed=self.config.seed,
             precision=self.config.precision,
             clip_value=self.config.clip_value,
+            count=count,
         )
         self.scaler = self._train_step.scaler
         self.memory: MemoryPlan | None = None
+        check_scores(model, self.config.scores)
+        if not self._sets:
+            check_no_sets(self.config, isinstance(self.schedule, ReduceOnPlateau))
 
     @property
     def eval_every(self) -> int:
@@ -181,35 +199,27 @@ class Trainer:
             OutOfMemoryError: nothing fits into the limit.
         """
         if self.memory is None or not must_fit(self.config):
+            forget = self._train_step.forget
+            free = self._free_bytes
             self.memory = fit_memory(
-                self.model, self.config, self._plan, self._train_step.forget, self._free_bytes
+                self.model, self.config, lambda: count_memory(self, free), forget, free
             )
         return self.memory
 
-    def _plan(self) -> MemoryPlan:
-        """What memory the run takes as the model is now."""
-        if hasattr(self.loader, "once"):
-            first = next(iter(self.loader.once()))
-        else:
-            first = (self.loader.batch_size, self.seq_len)
-        self._train_step.record(first)
-        for shape in getattr(self.loader, "shapes", ()):
-            self._train_step.record(shape)
-        firsts = [next(self._eval_batches(name)) for name in self._sets]
-        for batch in {spec_of(batch): batch for batch in firsts}.values():
-            self._train_step.record(batch, gradients=False)
-        parameters = sum(p.nbytes for p in self.model.parameters())
-        return MemoryPlan(
-            parameters,
-            self.optimizer.grad_nbytes,
-            self.optimizer.nbytes + (0 if self.ema is None else self.ema.nbytes),
-            self._train_step.activation_bytes,
-            self._device.name,
-            self._free_bytes,
-        )
+    def check(self) -> None:
+        """Refuse what would fail at the first evaluation, and record the graphs for it.
+
+        Raises:
+            ValueError: a set has no batch, or one that does not suit the model or a score.
+        """
+        for name, of in self._sets.items():
+            check_set(name, of, self.loader, self._train_step, self.config.scores)
 
     def fit(self) -> FitResult:
         """Train from the current step to the last.
+
+        An error in an evaluation, a callback or a batch ends the run with a checkpoint of the
+        steps that were done.
 
         Returns:
             How it ended.
@@ -221,36 +231,31 @@ class Trainer:
             CheckpointError: a checkpoint could not be written, or the run begins at step 0
                 in a folder that holds another's.
             MetricsError: the file of a `MetricsWriter` could not be written.
+            ValueError: a validation set cannot be evaluated; nothing was trained.
         """
-        if self.checkpoint_dir is not None:
-            clear_ahead(self.checkpoint_dir, self.step)
         if self.memory is None and must_fit(self.config):
             self.plan()
+        else:
+            self.check()
+        if self.checkpoint_dir is not None:
+            make_folder(self.checkpoint_dir)
+            clear_ahead(self.checkpoint_dir, self.step)
         if self.config.mfu and self._peak_flop_s is None:
-            if not isinstance(self.model, LanguageModel):
-                raise ValueError("Trainer: mfu is for language models; leave it out")
-            self._peak_flop_s = measure_peaks(self._device).flop_s
-        loss: float | None = None
-        recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
+            self._peak_flop_s = measure_peaks(self.device).flop_s
         with InterruptGuard(self._interrupted) as guard:
             self.tell("on_start")
-            self._batches = iter(self.loader)
             try:
-                if self.step and self._evaluated != self.step:
-                    self._after_step(guard, resumed=True)  # a signal came before its evaluation
-                elif self.step == self.total_steps and self._sets:
-                    self.evaluate(stop=lambda: guard.requested)
-                while not self.is_done and not guard.requested:
-                    loss = self._one_step(recent)
-                    self._after_step(guard)
+                loop = Loop(self, guard)
+                loop.run()
             finally:
-                self._batches = None
+                if isinstance(self.loader, Prefetch):
+                    self.loader.close()
                 self.tell("on_end")
             if guard.requested:
                 raise TrainingInterrupted(self.step, self.last_checkpoint, guard.signum)
         return FitResult(
             self.step,
-            loss,
+            loop.loss,
             self.last_evaluation,
             self.last_checkpoint,
             self.elapsed_s,
@@ -259,89 +264,24 @@ class Trainer:
         )
 
     @property
+    def is_best(self) -> bool:
+        """Whether the evaluation of this very step is the best so far."""
+        return self.best is not None and bool(self.best["step"] == self.step)
+
+    @property
     def is_done(self) -> bool:
         """Whether there is nothing left to train."""
         return self.step >= self.total_steps or self.is_stale
 
-    def _one_step(self, recent: deque[tuple[float, int]]) -> float:
-        """One optimizer step, measured."""
-        began = time.perf_counter()
-        lr = self.schedule(self.step)
-        assert self._batches is not None
-        try:
-            batches = [next(self._batches) for _ in range(self.config.accumulate)]
-        except StopIteration:
-            raise TrainingError(
-                f"train: the loader ended after step {self.step} of {self.total_steps}; it must go"
-                " on without an end, as those of pyggml.data do"
-            ) from None
-        waited = time.perf_counter() - began
-        self._train_step.runs = self.step * self.config.accumulate
-        scale = None if self.scaler is None else self.scaler.scale
-        try:
-            result = self._train_step(batches, lr)
-        except NonFiniteError as error:
-            raise TrainingError(self._explain(error, batches)) from error
-        if self.ema is not None and not result.skipped:
-            self.ema.update()
-        took = time.perf_counter() - began
-        self.step += 1
-        self.tokens += result.tokens
-        self.elapsed_s += took
-        recent.append((took, result.tokens))
-        speed = sum(n for _, n in recent) / max(sum(t for t, _ in recent), 1e-9)
-        metrics = StepMetrics(
-            self.step,
-            result.loss,
-            lr,
-            result.grad_norm,
-            self.tokens,
-            speed,
-            self.elapsed_s,
-            waited,
-            memory_in_use(self._device),
-            self._mfu(speed),
-            scale,
-            None if self.scaler is None else self.scaler.skipped,
-        )
-        self.tell("on_step", metrics)
-        return result.loss
+    def mfu(self, tokens_per_s: float) -> float | None:
+        """The share of the measured peak that the model's products need, where it was measured.
 
-    def _after_step(self, guard: InterruptGuard, resumed: bool = False) -> None:
-        """Evaluate and save when it is time; a resumed step that owes nothing is left alone."""
-        due = self.eval_every and self.step % self.eval_every == 0
-        owed = bool(self._sets and (self.is_done or due))
-        if resumed and not owed:
-            return
-        if owed and not guard.requested:
-            done = self.evaluate(stop=lambda: guard.requested)
-            if done is not None:
-                self._evaluated = self.step
-            if done is not None and isinstance(self.schedule, ReduceOnPlateau):
-                self.schedule.update(done.loss)
-            if done is not None and self.best is not None and self.best["step"] < self.step:
-                self.best = {**self.best, "stale": self.best.get("stale", 0) + 1}
-        improved = self.best is not None and self.best["step"] == self.step
-        due = self.save_every and self.step % self.save_every == 0
-        saved = None
-        if self.checkpoint_dir is not None and (self.is_done or due or guard.requested):
-            saved = self.save()
-        if self.checkpoint_dir is not None and improved and self.config.keep_best:
-            self._save_best(saved)
-
-    def _mfu(self, tokens_per_s: float) -> float | None:
-        """The share of the measured peak that the model's products need."""
+        Args:
+            tokens_per_s: of the training.
+        """
         if self._peak_flop_s is None:
             return None
         return flops_per_token(self.model, self.seq_len) * tokens_per_s / self._peak_flop_s
-
-    def _explain(self, error: NonFiniteError, batches: list[Batch]) -> str:
-        """The message of a run that cannot go on, with the op that began it."""
-        cause = None
-        if not error.spoiled:
-            runs = self.step * self.config.accumulate
-            cause = find_cause(self._train_step, batches, runs)
-        return diverged(error, self.config, self.step, self.last_checkpoint, cause)
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> EvalMetrics | None:
         """Loss, perplexity and scores on every set of validation tokens.
@@ -358,28 +298,12 @@ class Trainer:
         if not self._sets:
             raise ValueError("Trainer.evaluate: validation tokens are needed; got none")
         self.tell("on_evaluation_start")
-        found = []
         with self.averaged():
-            for name in self._sets:
-                metrics = evaluate(
-                    self.model,
-                    self._eval_batches(name),
-                    self._train_step,
-                    self.step,
-                    stop,
-                    self.config.scores,
-                    self.token_bytes,
-                    name,
-                )
-                if metrics is None:
-                    return None
-                found.append(metrics)
+            found = evaluate_sets(self, stop)
+        if found is None:
+            return None
         self.evaluations = {metrics.name: metrics for metrics in found}
-        loss, bar = found[0].loss, math.inf
-        if self.best is not None:
-            bar = self.best["loss"] - self.config.min_delta
-        if loss < bar:  # a NaN is not
-            self.best = {"step": self.step, "loss": loss, "stale": 0}
+        self.best = judge(self.best, self.step, found[0].loss, self.config.min_delta)
         for metrics in found:
             self.tell("on_evaluation", metrics)
         return found[0]
@@ -388,43 +312,32 @@ class Trainer:
         """Lend the model the average of its weights for a block, where one is kept."""
         return nullcontext() if self.ema is None else self.ema.applied()
 
-    def _optimizer_state(self) -> dict[str, Any]:
-        """The optimizer's state, with that of the average."""
-        state: dict[str, Any] = dict(self.optimizer.state_dict())
-        return state if self.ema is None else {**state, EMA_KEY: self.ema.state_dict()}
+    def loader_state(self) -> dict[str, Any]:
+        """Where the loader stands, for a checkpoint; nothing where none is kept."""
+        return {} if self.checkpoint_dir is None else self.loader.state_dict()
 
-    def _eval_batches(self, name: str) -> Iterator[Batch]:
-        """The batches of a set; those of a loader come as it gives them."""
-        of, most = self._sets[name], self.config.eval_batches
-        if hasattr(of, "once"):
-            return islice(of.once(), most)
-        return eval_batches(of, self.seq_len, self.loader.batch_size, most)
+    def save_best(self, saved: Path | None) -> None:
+        """Keep the checkpoint of this step apart.
 
-    def _state(self) -> TrainState:
-        """Where the run stands, apart from its arrays."""
-        return TrainState(
-            self.step,
-            self.total_steps,
-            self.tokens,
-            self.elapsed_s,
-            self.loader.state_dict(),
-            {"generator": random_generator().bit_generator.state},
-            self.config.to_dict(),
-            self.best,
-            self.data,
-            None if self.scaler is None else self.scaler.state_dict(),
-            self.schedule.state_dict() if isinstance(self.schedule, ReduceOnPlateau) else None,
-            self._evaluated,
-        )
+        Args:
+            saved: the step's own checkpoint, where it has one.
 
-    def _save_best(self, saved: Path | None) -> None:
-        """Keep the checkpoint of this step apart."""
-        assert self.checkpoint_dir is not None
+        Raises:
+            ValueError: the trainer keeps no checkpoints.
+            CheckpointError: it could not be written; the best before is as it was.
+        """
+        folder = self._folder("save_best")
         model = {} if saved else self.model.state_dict()
-        optimizer = {} if saved else self._optimizer_state()
-        path = keep_best(self.checkpoint_dir, self._state(), model, optimizer, saved)
-        self.best_checkpoint = path
-        self.tell("on_best", path)
+        optimizer = {} if saved else optimizer_state(self)
+        state = state_of(self, self.loader_state())
+        self.best_checkpoint = keep_best(folder, state, model, optimizer, saved)
+        self.tell("on_best", self.best_checkpoint)
+
+    def _folder(self, method: str) -> Path:
+        """Where checkpoints go."""
+        if self.checkpoint_dir is None:
+            raise ValueError(f"Trainer.{method}: a checkpoint_dir is needed; got none")
+        return self.checkpoint_dir
 
     def save(self) -> Path:
         """Write a checkpoint.
@@ -433,13 +346,15 @@ class Trainer:
             ValueError: the trainer keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
         """
-        if self.checkpoint_dir is None:
-            raise ValueError("Trainer.save: a checkpoint_dir is needed; got none")
+        return self._save(self.loader_state())
+
+    def _save(self, loader: dict[str, Any]) -> Path:
+        """Write a checkpoint with a state of the loader."""
         path = save_checkpoint(
-            self.checkpoint_dir,
-            self._state(),
+            self._folder("save"),
+            state_of(self, loader),
             self.model.state_dict(),
-            self._optimizer_state(),
+            optimizer_state(self),
             self.config.keep,
         )
         self.last_checkpoint = path
@@ -456,7 +371,7 @@ class Trainer:
             The step it was written at; 0 when there is none yet.
 
         Raises:
-            FormatError: the checkpoint is damaged or of another run.
+            FormatError: the checkpoint is damaged or of another run; nothing has changed then.
         """
         if path is None:
             if self.checkpoint_dir is None:
@@ -464,11 +379,11 @@ class Trainer:
             path = latest_checkpoint(self.checkpoint_dir)
             if path is None:
                 return 0
-        restore(self, load_checkpoint(path))
+        restore(self, load_checkpoint(need_path("Trainer.resume", "path", path)))
         if self.checkpoint_dir is not None:
-            is_best = self.best is not None and self.best["step"] == self.step
-            if is_best and self.config.keep_best and best_step(self.checkpoint_dir) != self.step:
-                self._save_best(self.last_checkpoint)  # the run was killed before it could
+            is_kept = best_step(self.checkpoint_dir) == self.step
+            if self.is_best and self.config.keep_best and not is_kept:
+                self.save_best(self.last_checkpoint)  # the run was killed before it could
             if (self.checkpoint_dir / BEST).is_dir():
                 self.best_checkpoint = self.checkpoint_dir / BEST
         return self.step
@@ -498,10 +413,3 @@ class Trainer:
             "validation": None if last is None else asdict(last),
             "evaluations": {name: asdict(metrics) for name, metrics in self.evaluations.items()},
         }
-
-
-def _free_memory(model: Any) -> int | None:
-    """Bytes that the model's device has free, with what the model takes of them already."""
-    parameters = model.parameters()
-    free = find_device(parameters[0].device).memory_free
-    return free + sum(p.nbytes for p in parameters) if free else None

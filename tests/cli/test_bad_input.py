@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from pyggml.models import build
+
 from .conftest import options, pyggml
 
 
@@ -207,6 +209,15 @@ def test_model_files(cli, tmp_path, trained, name):
         path.write_bytes(content)
         check(cli(*COMMANDS[name](path)), 1, path)
     check(cli(*COMMANDS[name](__file__)), 1, __file__)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("arch", ["cnn", "bert", "t5"])
+def test_files_of_other_models(cli, tmp_path, name, arch):
+    path = tmp_path / "model.gguf"
+    build(arch, "tiny").save(path)
+    words = (path, "general.architecture", repr(arch), "choose another file")
+    check(cli(*COMMANDS[name](path)), 1, *words)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def join(x: np.ndarray, y: np.ndarray) -> list[int]:
 
 @given(st.integers(2, 400), st.floats(0.05, 0.6), st.floats(1, 6), st.integers(0, 9))
 def test_spans_can_be_put_back(length: int, rate: float, mean: float, seed: int) -> None:
-    corrupt = CorruptSpans(SENTINELS * 3, rate=rate, mean_span=mean)
+    corrupt = CorruptSpans(SENTINELS, rate=rate, mean_span=mean)
     if corrupt._counts(length)[1] > len(SENTINELS):
         return
     ids = np.arange(length)
@@ -108,6 +108,23 @@ def test_spans_need_sentinels_and_text() -> None:
         CorruptSpans((9, 8))(np.arange(100), rng())
     with pytest.raises(ValueError, match="at least 2 tokens; got 1"):
         CorruptSpans((9, 8))(np.arange(1), rng())
+
+
+def test_too_few_sentinels_are_refused_before_the_first_batch() -> None:
+    long, short = (Documents.of([np.arange(n)]) for n in (500, 40))
+    assert AugmentedDataset(short, 100, CorruptSpans((998, 999))).crop_len > 100
+    with pytest.raises(ValueError, match=r"crops of 111 tokens need 6 sentinels; got 2; give"):
+        AugmentedDataset(long, 100, CorruptSpans((998, 999)))
+    for tokens in range(2, 200):
+        corrupt = CorruptSpans(tuple(range(900, 1000)), rate=0.3, mean_span=1.5)
+        needed = max(corrupt._counts(n)[1] for n in range(2, tokens + 1))
+        CorruptSpans(tuple(range(needed)), rate=0.3, mean_span=1.5).check(tokens)
+        if needed > 1:
+            with pytest.raises(ValueError, match=f"need {needed} sentinels"):
+                CorruptSpans(tuple(range(needed - 1)), rate=0.3, mean_span=1.5).check(tokens)
+    for sentinels, eos in (((5, 5), None), ((5, 6), 6)):
+        with pytest.raises(ValueError, match="sentinels must differ"):
+            CorruptSpans(sentinels, eos)
 
 
 # Middles
@@ -248,7 +265,7 @@ def test_seq2seq_rows_are_filled_as_well_as_they_can(seq_len: int, target_len: i
         (lambda d: MaskTokens(-1, 5), "mask_id must be an integer >= 0"),
         (lambda d: CorruptSpans(()), "sentinels must be tokens"),
         (lambda d: CorruptSpans((1,), rate=2), "rate must be > 0 and < 1"),
-        (lambda d: CorruptSpans((1,), mean_span=0.5), "mean_span must be >= 1"),
+        (lambda d: CorruptSpans((1,), mean_span=0.5), "mean_span must be finite and >= 1"),
         (lambda d: FillInTheMiddle(1, 2, 3, rate=1.5), "rate must be from 0 to 1"),
         (lambda d: FillInTheMiddle(1, 2, 3, spm_rate=-1), "spm_rate must be from 0 to 1"),
     ],

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "data.md"
 def test_examples(name: str) -> None:
     if name.endswith((".images", ".transforms")):
         pytest.importorskip("PIL.Image")
-    if name.endswith((".tokenizer", ".stream", ".records")):
+    if name.endswith((".tokenizer", ".stream", ".records", ".corpus")):
         pytest.importorskip("tokenizers")
     module = importlib.import_module(name)
     names = {**vars(data), **vars(module), "np": np}
@@ -51,7 +51,7 @@ def test_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     names: dict[str, object] = {}
     text = PAGE.read_text(encoding="utf-8")
     blocks = list(re.finditer(r"```python\n(.*?)```", text, re.DOTALL))
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     for block in blocks:
         above = "\n" * text.count("\n", 0, block.start(1))  # so that an error names its line
         exec(compile(above + block[1], str(PAGE), "exec"), names)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyggml.data import IGNORE_INDEX, Loader, RandomWindows, TokenDataset
+from pyggml.data._fingerprint import fingerprint
 
 
 def dataset(items: int = 10, seq_len: int = 4) -> TokenDataset:
@@ -130,3 +132,54 @@ def test_a_batch_larger_than_the_dataset_can_be_filled_up() -> None:
     x, y = next(Loader(dataset(2), 5, pad_last=True))
     assert x.shape == (5, 4)
     assert (y == IGNORE_INDEX).all(axis=1).sum() == 3
+
+
+def test_a_state_of_other_data_of_the_same_size_is_refused() -> None:
+    """Whatever has the same number of items is not the same text."""
+    ids = np.arange(41)
+    state = Loader(TokenDataset(ids, 4), 3).state_dict()
+    others = {
+        "text": TokenDataset(ids[::-1].copy(), 4),
+        "one token": TokenDataset(np.where(ids == 20, 7, ids), 4),
+        "windows": RandomWindows(ids, 4),
+        "length": TokenDataset(ids[:40], 4, keep_tail=True),
+    }
+    for name, other in others.items():
+        loader = Loader(other, 3)
+        assert loader.state_dict()["items"] == state["items"], name
+        before = loader.state_dict()
+        with pytest.raises(ValueError, match=r"the data must be as when .*other data of the same"):
+            loader.load_state_dict(state)
+        assert loader.state_dict() == before
+    again = Loader(TokenDataset(ids.astype(np.uint16), 4), 3)
+    again.load_state_dict(state)  # the same text in another type
+    old = {name: value for name, value in state.items() if name != "data"}
+    Loader(others["text"], 3).load_state_dict(old)  # of an earlier version, which had none
+    Loader(others["windows"], 3).load_state_dict({k: np.int64(v) for k, v in old.items()})
+
+
+def test_large_data_is_looked_at_everywhere(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for shape in [(5_000_000,), (60, 300, 300)]:
+        data = rng.integers(0, 250, shape).astype(np.uint8)
+        want = fingerprint(data)
+        assert fingerprint(data.astype(np.uint16)) == want
+        stored = np.memmap(tmp_path / "data", np.uint8, "w+", shape=shape)
+        stored[:] = data
+        assert fingerprint(stored) == want
+        for start, stop in [
+            (0, 1),
+            (len(data) // 2, len(data) // 2 + 40_000),
+            (len(data) - 1, None),
+        ]:
+            changed = data.copy()
+            changed[start:stop] += 1
+            assert fingerprint(changed) != want
+        assert fingerprint(data[:-1]) != want
+
+
+def test_going_through_once_leaves_nothing_out() -> None:
+    for shuffle in (True, False):
+        batches = list(Loader(dataset(), 4, shuffle=shuffle).once())
+        assert [len(x) for x, _ in batches] == [4, 4, 2]
+        assert sorted(n for batch in batches for n in firsts(batch)) == list(range(10))

@@ -125,7 +125,7 @@ def test_cutting_long_documents_changes_nothing(
     whole = [*tokenizer.encode(document), tokenizer.eos_id]
     monkeypatch.setattr(_pieces, "PIECE_CHARS", 200)
     monkeypatch.setattr(_pieces, "BATCH_CHARS", 1000)
-    assert len(_pieces._pieces(document)) > 5
+    assert len(_pieces.cut_text(document)) > 5
     assert tokenizer.encode_documents([document]).tolist() == whole
 
 

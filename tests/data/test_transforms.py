@@ -114,9 +114,27 @@ def test_resized_crops_have_the_area_and_shape_asked_for() -> None:
     assert 0.45 < (high * wide).max() < 0.53
     assert 0.48 < (wide / high).min() < 0.6
     assert 1.7 < (wide / high).max() < 2.1
-    # Where no such crop fits, the whole image is taken.
-    narrow = RandomResizedCrop(4, scale=(1, 1), ratio=(1, 1))(picture(4, 40), rng())
-    np.testing.assert_array_equal(narrow, Resize((4, 4))(picture(4, 40), rng()))
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "ratio", "part"),
+    [
+        (4, 40, (1, 1), (slice(None), slice(18, 22))),
+        (41, 4, (1, 1), (slice(18, 22), slice(None))),
+        (4, 40, (0.5, 2), (slice(None), slice(16, 24))),
+        (40, 6, (0.75, 1), (slice(16, 24), slice(None))),
+        (10, 12, (0.5, 2), (slice(None), slice(None))),
+    ],
+)
+def test_where_no_crop_fits_it_is_the_middle(
+    height: int, width: int, ratio: Any, part: tuple[slice, slice]
+) -> None:
+    """As wide or as high as the ratios permit: what torchvision documents."""
+    pytest.importorskip("PIL.Image")
+    image = picture(height, width)
+    # The whole area in another shape never fits.
+    found = RandomResizedCrop(4, scale=(1, 1), ratio=ratio)(image, rng())
+    np.testing.assert_array_equal(found, Resize((4, 4))(image[part], rng()))
 
 
 def test_flips() -> None:

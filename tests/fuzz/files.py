@@ -8,6 +8,7 @@ JSON object of counts; FOLDER/last.txt and the damaged file are left when the pr
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib
 import json
@@ -43,6 +44,10 @@ def write_model(folder: Path) -> None:
     model = build("gpt2", sizes, vocab_size=tokenizer.vocab_size)
     model.save_gguf(folder / "model.gguf", tokenizer)
     tokenizer.save(folder / "tokenizer.json")
+    small = {"vocab_size": 16, "context": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    for arch, given in OTHERS.items():
+        own = {key: value for key, value in small.items() if arch not in IMAGES}
+        build(arch, {**own, **given}).save(folder / f"{arch}.gguf")
     arrays = {"f32": np.ones((3, 4), np.float32), "q8": ("q8_0", np.ones((2, 32), np.float32))}
     values = {"general.architecture": "none", "ids": np.arange(3), "text": ["x", "yz"]}
     write_gguf(folder / "plain.gguf", values, {**arrays, "i": np.arange(5, dtype=np.int32)})
@@ -58,7 +63,13 @@ def read_model(path: Path) -> None:
     model, tokenizer = load(path)
     if tokenizer is not None:
         tokenizer.decode([0, 1])
-    model(pg.tensor(np.zeros((1, min(2, model.config.context)), np.int32))).numpy()
+    if model.arch in IMAGES:
+        with contextlib.suppress(ValueError):  # a whole file of a model for other images
+            model.predict_proba(pg.ones((1, *IMAGES[model.arch]))).numpy()
+        return
+    ids = pg.tensor(np.zeros((1, min(2, model.config.context)), np.int32))
+    more = {"decoder_ids": ids} if model.arch == "t5" else {}
+    model(ids, **more).numpy()
 
 
 def read_plain(path: Path) -> None:
@@ -90,8 +101,23 @@ def read_dataset(path: Path) -> None:
         TokenDataset(ids, 4).batch(np.array([0]))
 
 
+# Models besides GPT-2, and the images that some of them take.
+OTHERS: dict[str, dict[str, Any]] = {
+    "llama": {
+        **{"n_expert": 3, "n_ffn": 16, "window": 3, "tie": False},
+        "rope_scaling": {"kind": "yarn", "factor": 2.0, "original": 4},
+    },
+    "bert-classifier": {"labels": ("a", "b"), "dropout": 0.0},
+    "t5": {"n_head_dim": 4, "n_ffn": 16, "dropout": 0.0},
+    "mlp": {"inputs": 12, "hidden": (4,), "norm": "batch", "labels": tuple("0123456789")},
+    "cnn": {"channels": 2, "size": (4, 5), "widths": (3,), "mean": (0.1, 0.2), "std": (1.0, 2.0)},
+    "resnet": {"widths": (3, 4), "blocks": (1, 2)},
+}
+IMAGES = {"mlp": (3, 2, 2), "cnn": (2, 4, 5), "resnet": (3, 5, 4)}
+
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "model": ("model.gguf", read_model),
+    **{arch: (f"{arch}.gguf", read_model) for arch in OTHERS},
     "gguf": ("plain.gguf", read_plain),
     "safetensors": ("w.safetensors", lambda p: load_safetensors(p) and None),
     "index": ("sharded/model.safetensors.index.json", lambda p: load_safetensors(p) and None),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from draw import Draw, close, rough
+from draw import Draw, Pair, close, numbers, rough
 
 import pyggml as pg
 from pyggml import ops
@@ -25,7 +25,13 @@ Made = tuple[list[Any], Callable[[], Any] | None]
 def table_call(d: Draw) -> tuple[str, Callable[[], pg.Tensor], Callable[..., Any]]:
     """A row of the case table on operands of its shapes, or near them."""
     case = d.pick(*CASES)
-    pairs = [d.tensor(d.near(s), low=case.low, high=case.high) for s in case.shapes]
+    pairs: list[Pair] = []
+    for s in case.shapes:
+        alike = [pair for pair in pairs if pair[1].shape == s]
+        if alike and d.chance(0.15):
+            pairs.append(d.pick(*alike))  # one tensor for two operands
+        else:
+            pairs.append(d.tensor(d.near(s), low=case.low, high=case.high))
     tensors, values = [t for t, _ in pairs], [x for _, x in pairs]
     extra = case.extra
     if extra and d.chance(0.25):
@@ -95,7 +101,22 @@ def _rows(d: Draw) -> list[Any]:
     return [d.tensor((v, c))[0], d.ids(d.near((d.pick(1, 2, 5),)), v)[0]]
 
 
+def _set_own_rows(d: Draw) -> Made:
+    """Rows of the tensor that they are written to."""
+    n, c = d.pick(1, 3, 9, 64), d.pick(1, 2, 32)
+    t = pg.tensor(d.array((n, c)))
+    before = numbers(t)
+    m = d.int(1, n)
+    start = d.int(0, n - m)
+    at = d.rng.permutation(n)[:m]
+    after = before.copy()
+    after[at] = before[start : start + m]
+    return [t, t[start : start + m], pg.tensor(at.astype(np.int32))], lambda: after
+
+
 def _set_rows(d: Draw) -> Made:
+    if d.chance(0.3):
+        return _set_own_rows(d)
     n, c, m = d.pick(1, 3, 9), d.pick(1, 2, 32), d.pick(1, 2, 3)
     dst = pg.tensor(d.array((n, c)), d.pick("f32", "f32", "f16", "bf16", "q8_0"))
     before = dst.numpy().astype(np.float64)
@@ -111,7 +132,27 @@ def _set_rows(d: Draw) -> Made:
     return [dst, src, rows], want
 
 
+def _cpy_within(d: Draw) -> Made:
+    """Source and destination are views of one tensor that may overlap."""
+    shape = d.shape(1, 3)
+    ends = [2 if d.chance(0.5) else 0 for _ in shape]
+    whole = tuple(n + end for n, end in zip(shape, ends, strict=True))
+    t = pg.tensor(d.array(whole), d.pick("f32", "f16", "bf16"))
+    values = numbers(t)
+    cuts = []
+    for _ in range(2):
+        starts = [d.int(0, end) for end in ends]
+        cuts.append(tuple(slice(s, s + n) for s, n in zip(starts, shape, strict=True)))
+    src, dst, wanted = t[cuts[0]], t[cuts[1]], values[cuts[0]]
+    axes = d.random.sample(range(len(shape)), len(shape))
+    if tuple(shape[a] for a in axes) == shape:
+        src, wanted = src.permute(*axes), wanted.transpose(axes)
+    return [src, dst], lambda: wanted
+
+
 def _cpy(d: Draw) -> Made:
+    if d.chance(0.4):
+        return _cpy_within(d)
     shape = d.shape(1, 3)
     src, values = d.tensor(shape, d.pick("f32", "f16", "i32"))
     dst = pg.tensor(np.zeros(d.near(shape, 0.1)), d.pick("f32", "f32", "f16", "bf16"))
@@ -120,32 +161,46 @@ def _cpy(d: Draw) -> Made:
     return [src, dst], lambda: np.asarray(values)
 
 
+def _gradient(d: Draw, param: pg.Tensor) -> Pair:
+    """A gradient: now and then the parameter itself, or a view of it."""
+    if d.chance(0.8):
+        return d.tensor(d.near(param.shape, 0.1), "f32")
+    axes = d.random.sample(range(param.ndim), param.ndim)
+    if tuple(param.shape[a] for a in axes) != param.shape:
+        return param, numbers(param)
+    return param.permute(*axes), numbers(param).transpose(axes)
+
+
 def _sgd(d: Draw) -> Made:
     shape = d.shape(0, 3)
     w = d.array(shape)
-    grad, g = d.tensor(d.near(shape, 0.1), "f32")
+    param = pg.tensor(w, requires_grad=d.chance(0.8))
+    grad, g = _gradient(d, param)
     hyper = pg.tensor(np.array([0.1, 0.01], np.float32)[: d.pick(2, 2, 2, 1)])
     start = w.astype(np.float64)
-    return [pg.tensor(w, requires_grad=d.chance(0.8)), grad, hyper], (
-        lambda: start * (1 - 0.1 * 0.01) - 0.1 * g
-    )
+    return [param, grad, hyper], (lambda: start * (1 - 0.1 * 0.01) - 0.1 * g)
 
 
 def _adamw(d: Draw) -> Made:
     shape = d.shape(0, 3)
     w = d.array(shape)
-    grad, g = d.tensor(d.near(shape, 0.1), "f32")
+    param = pg.tensor(w, requires_grad=d.chance(0.8))
+    grad, g = _gradient(d, param)
     m, v = pg.zeros(d.near(shape, 0.05)), pg.zeros(d.near(shape, 0.05))
+    shared = d.chance(0.1)
+    if shared:
+        m, v = d.pick((m, m), (param, v), (m, param), (param, param))
     hyper = pg.tensor(np.array([0.1, 0.9, 0.99, 1e-8, 0.01, 10.0, 100.0], np.float32))
     start = w.astype(np.float64)
 
     def want() -> Any:
+        assert not shared, "states that share memory were accepted"
         with np.errstate(all="ignore"):
             # The moments are f32: the square of 1e30 is Inf there, and the step 0.
             square = np.square(np.asarray(g, np.float32)).astype(np.float64)
             return start * (1 - 0.1 * 0.01) - 0.1 * g / (np.sqrt(square) + 1e-8)
 
-    return [pg.tensor(w, requires_grad=d.chance(0.8)), grad, m, v, hyper], want
+    return [param, grad, m, v, hyper], want
 
 
 def _images(d: Draw, weight: Callable[[int, int, int], tuple[int, ...]]) -> list[Any]:

@@ -219,6 +219,7 @@ def state_call(d: Draw) -> Call:
         "checkpoint": again,
         "custom_function": custom,
         "recompute": lambda: pg.recompute(d.pick(t, t * 1.0, values)),
+        "postpone": lambda: pg.postpone(d.pick(t, t * 1.0, values)),
         "profile": profiled,
         "settings": settings,
         "copy_": write,
@@ -260,18 +261,8 @@ CALLS = (operator_call, operator_call, method_call, method_call, state_call, cre
 # Names of the package itself that the calls use, and those that take nothing or are types.
 TOP = {
     *("Graph", "as_dtype", "autocast", "check_grads", "checkpoint", "compile", "detect_anomaly"),
-    *(
-        "custom_function",
-        "device",
-        "empty",
-        "full",
-        "ones",
-        "ops",
-        "profile",
-        "recompute",
-        "seed",
-        "tensor",
-    ),
+    *("custom_function", "device", "empty", "full", "ones", "ops", "postpone", "profile"),
+    *("recompute", "seed", "tensor"),
     *("set_default_device", "set_threads", "value_and_grad", "zeros", "zeros_group"),
 }
 NOT_CALLED = {

@@ -10,9 +10,11 @@ import urllib.request
 HERE = importlib.util.find_spec("xllamacpp") is not None
 
 
-def ask(model, requests, context=256):
+def ask(model, requests, context=256, embedding=False):
     """Load a GGUF file and post each (path, body) to the server; return the answers."""
-    job = json.dumps({"model": str(model), "requests": requests, "context": context})
+    job = json.dumps(
+        {"model": str(model), "requests": requests, "context": context, "embedding": embedding}
+    )
     worker = [sys.executable, __file__]
     done = subprocess.run(
         worker, input=job, capture_output=True, text=True, timeout=120, check=False
@@ -44,6 +46,22 @@ def complete(ids, count):
     }
 
 
+def weigh(ids, count, letter):
+    """Return the request for the log-probabilities of the token after `ids`, `count` of them.
+
+    They are those before any bias; `letter` is a token of whole text to be chosen, since the
+    server withholds the probabilities of others, such as half a character or the end.
+    """
+    path, body = complete(ids, 1)
+    chosen = {"samplers": ["temperature"], "logit_bias": [[int(letter), 1000.0]]}
+    return path, {**body, **chosen, "n_probs": count}
+
+
+def embed(ids):
+    """Return the request for a text's vector, as long as it comes."""
+    return "/embedding", {"content": [int(i) for i in ids], "embd_normalize": -1}
+
+
 def main():
     """Answer the job on stdin."""
     import xllamacpp
@@ -53,6 +71,7 @@ def main():
     params.model.path = job["model"]
     params.n_ctx = job["context"]
     params.n_parallel = 1
+    params.embedding = job["embedding"]
     params.n_gpu_layers = 0
     params.warmup = False
     params.cpuparams.n_threads = 1

@@ -28,6 +28,7 @@ LENGTH, BATCH, STEPS = 64, 8, 60
 CASES = {
     "gpt2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4}),
     "gpt2-untied": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 2, "tie": False}),
+    "gpt2-without-bias": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "bias": False}),
     "llama": ("llama", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_kv_head": 2}),
     "llama-untied": (
         "llama",

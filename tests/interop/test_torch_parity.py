@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: MIT
 """GPT-2 and Llama train as in PyTorch, and compute the same for every shape."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.models import build
-from pyggml.optim import AdamW, decay_groups
+from pyggml.data import Loader, RandomWindows, Tokenizer
+from pyggml.models import GPT2, GPT2Config, build
+from pyggml.optim import AdamW, decay_groups, schedules
+from pyggml.train import TrainStep
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from ..models.references import gpt2, llama  # noqa: E402 - needs torch
 
+TEXT = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
 BATCH, LENGTH, STEPS = 3, 17, 50
 LR, BETAS, EPS, DECAY, CLIP = 3e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 # Sizes share no common factor by accident: V, T and the feed-forward width are odd.
 CASES = {
     "gpt2": ("gpt2", {"n_embd": 48, "n_layer": 2, "n_head": 4}),
     "gpt2-untied": ("gpt2", {"n_embd": 36, "n_layer": 2, "n_head": 3, "tie": False, "n_ffn": 77}),
+    "gpt2-without-bias": ("gpt2", {"n_embd": 48, "n_layer": 2, "n_head": 4, "bias": False}),
     "llama": ("llama", {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_ffn": 111}),
     "llama-grouped": ("llama", {"n_embd": 48, "n_layer": 2, "n_head": 6, "n_kv_head": 2}),
     "llama-untied": (
@@ -119,7 +125,8 @@ def test_fifty_steps(name):
         betas=BETAS,
         eps=EPS,
     )
-    ours = AdamW(decay_groups(pair.model, DECAY), lr=LR, betas=BETAS, eps=EPS)
+    groups = decay_groups(pair.model, DECAY, decay_embeddings=True)  # every matrix, as above
+    ours = AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
     loss = pair.model.loss(pair.x, pair.y)
     graph = pg.Graph([loss], loss=loss, grads=ours.grads)
     losses, clipped = [], 0
@@ -139,3 +146,41 @@ def test_fifty_steps(name):
     assert worst < 1e-3, f"losses differ by {worst}: {losses}"
     assert losses[-1][0] < 0.8 * losses[0][0]
     assert clipped > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
+def test_nanogpts_recipe_takes_pytorchs_course():
+    """The first 300 steps of its CPU settings, from the same weights, on the same batches."""
+    text = TEXT.read_text("utf-8")
+    tokenizer = Tokenizer.chars([text])
+    pg.seed(1337)
+    pg.set_threads(1)
+    model = GPT2(GPT2Config.preset("tiny", vocab_size=tokenizer.vocab_size, bias=False))
+    weights = {
+        key: torch.nn.Parameter(torch.from_numpy(array))
+        for key, array in model.state_dict().items()
+    }
+    ours = AdamW(decay_groups(model, 0.1, decay_embeddings=True), betas=(0.9, 0.99))
+    groups = [
+        {"params": [w for w in weights.values() if w.ndim > 1], "weight_decay": 0.1},
+        {"params": [w for w in weights.values() if w.ndim == 1], "weight_decay": 0.0},
+    ]
+    theirs = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    step, lr = TrainStep(model, ours, clip=1.0), schedules.warmup_cosine(1e-3, 100, 2000, 1e-4)
+    loader = Loader(RandomWindows(tokenizer.encode(text), 64), 12, seed=1337)
+    worst = 0.0
+    for i in range(300):
+        x, y = next(loader)
+        got = step([(x, y)], lr=lr(i)).loss
+        for group in theirs.param_groups:
+            group["lr"] = lr(i)
+        logits = gpt2(weights, model.config, torch.from_numpy(x).long())
+        want = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(y).long().flatten())
+        theirs.zero_grad()
+        want.backward()
+        torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
+        theirs.step()
+        worst = max(worst, abs(got - want.item()))
+    assert got < 2.6  # from log(65) = 4.2
+    assert worst < 1e-3

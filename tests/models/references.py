@@ -18,7 +18,7 @@ def linear(w, name, x):
 
 
 def layer_norm(w, name, x, eps):
-    return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"], eps)
+    return F.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w.get(f"{name}.bias"), eps)
 
 
 def causal(length, window=None):
@@ -46,7 +46,7 @@ def gpt2(w, config, ids):
     """GPT-2; Conv1D weights are (in, out)."""
 
     def conv(x, name):
-        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+        return x @ w[f"{name}.weight"] + w.get(f"{name}.bias", 0.0)
 
     batch, length = ids.shape
     x = w["transformer.wte.weight"][ids] + w["transformer.wpe.weight"][:length]

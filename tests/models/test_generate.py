@@ -5,18 +5,22 @@ import pytest
 import pyggml as pg
 from pyggml.models import Generator, build, generate, sample
 
+LLAMA = {
+    "vocab_size": 29, "context": 50, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_kv_head": 2,
+}  # fmt: skip
 SIZES = {
     "gpt2": {"vocab_size": 29, "context": 50, "n_embd": 16, "n_layer": 2, "n_head": 2},
-    "llama": {
-        "vocab_size": 29, "context": 50, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_kv_head": 2,
-    },
-}  # fmt: skip
+    "llama": LLAMA,
+    "llama-window": {**LLAMA, "window": 6},
+    "llama-mixture": {**LLAMA, "n_expert": 3, "family": "qwen3moe", "n_head_dim": 6},
+    "llama-yarn": {**LLAMA, "rope_scaling": {"kind": "yarn", "factor": 4.0, "original": 16}},
+}
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def model(request):
     pg.seed(1)
-    model = build(request.param, SIZES[request.param])
+    model = build(request.param.split("-")[0], SIZES[request.param])
     for p in model.parameters():
         if p.ndim == 2:
             p.copy_(p.numpy() * 20)  # far from uniform: greedy choices are clear
@@ -141,3 +145,14 @@ def test_bad_capacity_and_overflow_are_named(model):
 def test_nan_logits_are_an_error():
     with pytest.raises(FloatingPointError, match="logits must be finite"):
         sample([0.0, np.nan], np.random.default_rng(0))
+
+
+def test_a_dynamic_scaling_counts_the_room_that_generation_has():
+    """What is in a cache was rotated once: its capacity decides, not the tokens so far."""
+    scaling = {"kind": "dynamic", "factor": 2.0, "original": 16}
+    model = build("llama", {**LLAMA, "rope_scaling": scaling})
+    ids = np.random.default_rng(0).integers(0, 29, 40)
+    generator = Generator(model, 40)
+    generator.feed(ids[:20])
+    got = generator.feed(ids[20:])
+    np.testing.assert_allclose(got, logits_of(model, ids), rtol=1e-4, atol=1e-4)

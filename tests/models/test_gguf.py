@@ -43,6 +43,43 @@ def test_round_trip(arch, tie, tmp_path):
         assert file.metadata["general.name"] == "a name"
 
 
+@pytest.mark.parametrize("tie", [True, False])
+def test_a_gpt2_without_shifts_has_zeros_in_the_file(tie, tmp_path):
+    """llama.cpp asks for every bias; ours come back as a model that learns none."""
+    path = tmp_path / "model.gguf"
+    model = make("gpt2", bias=False, tie=tie)
+    assert not [name for name, _ in model.named_parameters() if name.endswith("bias")]
+    model.save_gguf(path, dtype="f16")
+    with GGUFFile.open(path) as file:
+        with_shifts = {
+            make("gpt2", tie=tie).gguf_name(n) for n, _ in make("gpt2", tie=tie).named_parameters()
+        }
+        assert set(file.tensors) == with_shifts
+        for name in file.tensors:
+            if name.endswith("bias"):
+                assert not file.array(name).any()
+                assert file.tensors[name].dtype == "f32"
+    model.save_gguf(path)
+    again, _ = load(path)
+    assert again.config == model.config
+    for key, array in again.state_dict().items():
+        np.testing.assert_array_equal(array, model.state_dict()[key])
+
+
+def test_what_the_shifts_are_must_go_with_the_metadata(tmp_path):
+    path, shift = tmp_path / "m.gguf", "blk.1.ffn_up.bias"
+    rewrite("gpt2", path, tensors={shift: np.ones(128, np.float32)}, bias=False)
+    with pytest.raises(FormatError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.bias must be zeros"):
+        load(path)
+    rewrite("gpt2", path, {"pyggml.gpt2.bias": "no"}, bias=False)
+    with pytest.raises(FormatError, match=r"pyggml\.gpt2\.bias must be true or false; got 'no'"):
+        load(path)
+    rewrite("gpt2", path, tensors={shift: None}, bias=False)  # a writer that leaves zeros out
+    assert not load(path)[0].config.bias
+    rewrite("gpt2", path, {"pyggml.gpt2.bias": None}, bias=False)
+    assert load(path)[0].config.bias  # shifts of zero can be learned on
+
+
 def test_loading_leaves_the_generator_alone(arch, tmp_path):
     make(arch).save_gguf(tmp_path / "m.gguf")
     pg.seed(9)

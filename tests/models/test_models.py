@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.models import GPT2, LANGUAGE_MODELS, GPT2Config, LlamaConfig, build
+from pyggml.models import GPT2, LANGUAGE_MODELS, MODELS, GPT2Config, build
 
 _LLAMA = {"vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_kv_head": 1}
 TINY = {
@@ -128,23 +128,60 @@ def test_configs_round_trip_and_presets_build(arch):
     assert build(arch, kind(**TINY[arch]), n_layer=1).config.n_layer == 1
 
 
-def test_parameter_counts_are_the_published_ones():
-    """GPT-2's 124,439,808; SmolLM-135M's 134,515,008; counted without allocating them."""
+# What the publishers' files hold, in numbers; a table that is tied counts once.
+PUBLISHED = {
+    "gpt2": {
+        "gpt2-124m": 124_439_808, "gpt2-355m": 354_823_168, "gpt2-774m": 774_030_080,
+        "gpt2-1558m": 1_557_611_200,
+    },
+    "llama": {
+        "tinyllama-1.1b": 1_100_048_384, "llama-2-7b": 6_738_415_616,
+        "llama-2-13b": 13_015_864_320, "llama-2-70b": 68_976_648_192,
+        "llama-3-8b": 8_030_261_248, "llama-3-70b": 70_553_706_496,
+        "llama-3.1-8b": 8_030_261_248, "llama-3.2-1b": 1_235_814_400,
+        "llama-3.2-3b": 3_212_749_824, "smollm-135m": 134_515_008, "smollm-360m": 361_821_120,
+        "smollm-1.7b": 1_711_376_384, "smollm2-135m": 134_515_008, "smollm2-360m": 361_821_120,
+        "smollm2-1.7b": 1_711_376_384, "mistral-7b": 7_241_732_096,
+        "mixtral-8x7b": 46_702_792_704, "qwen2-0.5b": 494_032_768, "qwen2-1.5b": 1_543_714_304,
+        "qwen2-7b": 7_615_616_512, "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976,
+        "qwen3-4b": 4_022_468_096, "qwen3-8b": 8_190_735_360,
+        "qwen1.5-moe-a2.7b": 14_315_784_192, "qwen3-30b-a3b": 30_532_122_624,
+        "gemma-2b": 2_506_172_416, "gemma-7b": 8_537_680_896,
+    },
+    "bert": {
+        "bert-base-uncased": 109_482_240 - 590_592, "bert-large-uncased": 335_141_888 - 1_049_600,
+        "all-minilm-l6-v2": 22_713_216 - 147_840,
+    },
+    "t5": {
+        "t5-small": 60_506_624, "t5-base": 222_903_552, "t5-large": 737_668_096,
+        "t5-3b": 2_851_598_336, "flan-t5-small": 76_961_152, "flan-t5-base": 247_577_856,
+        "flan-t5-large": 783_150_080, "flan-t5-xl": 2_849_757_184,
+    },
+}  # fmt: skip
 
-    def count(config):
-        c = config
-        if isinstance(c, GPT2Config):
-            block = 12 * c.n_embd**2 + 13 * c.n_embd
-            return (c.vocab_size + c.context) * c.n_embd + c.n_layer * block + 2 * c.n_embd
-        kv = c.n_embd * c.kv_head // c.n_head
-        block = 2 * c.n_embd**2 + 2 * c.n_embd * kv + 3 * c.n_embd * c.ffn + 2 * c.n_embd
-        return c.vocab_size * c.n_embd + c.n_layer * block + c.n_embd
 
-    assert count(GPT2Config.preset("gpt2-124m")) == 124_439_808
-    assert count(LlamaConfig.preset("smollm-135m")) == 134_515_008
-    for arch in ("gpt2", "llama"):
-        model = build(arch, "tiny", vocab_size=50)
-        assert model.num_parameters() == count(model.config)
+@pytest.mark.parametrize("arch", PUBLISHED)
+def test_parameter_counts_are_the_published_ones(arch):
+    """BERT's without the pooler, a layer of n_embd by n_embd that `BERT` has not."""
+    kind = MODELS[arch].config_class
+    for name, count in PUBLISHED[arch].items():
+        assert kind.preset(name).count_parameters() == count, name
+
+
+@pytest.mark.parametrize("arch", ["gpt2", "llama", "llm", "bert", "t5"])
+def test_counting_is_what_building_gives(arch):
+    kind = MODELS[arch].config_class
+    sizes = {"n_layer": 1, "n_embd": 48, "n_head": 4, "n_ffn": 96}
+    for name in kind.PRESETS:
+        given = {**kind.PRESETS[name], **sizes, "vocab_size": 60, "context": 8}
+        # Few and small experts, narrow heads: what a preset has, at a size that is built at once.
+        small = {"n_expert": 4, "n_expert_used": 2, "n_expert_ffn": 96, "n_shared_ffn": 64}
+        small |= {"n_head_dim": 10, "n_kv_head": 2, "labels": None}
+        given |= {key: value for key, value in small.items() if given.get(key)}
+        if given.get("n_expert") and given.get("family", "llama") != "llama":
+            given["n_expert_ffn"] = 32
+        model = build(arch, kind.from_dict(given))
+        assert model.num_parameters() == model.config.count_parameters(), name
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_linear_names_the_widths():
     message = r"equal in_features .* got x.shape=\(2, 3, 5\), weight.shape=\(3, 4\)"
     with pytest.raises(pg.ShapeError, match=message):
         nn.Linear(4, 3)(pg.ones((2, 3, 5)))
-    with pytest.raises(pg.ShapeError, match=r"bias must be \(3,\)"):
+    with pytest.raises(pg.ShapeError, match=r"bias must be .* \(3,\)"):
         nn.functional.linear(pg.ones((2, 4)), pg.ones((3, 4)), pg.ones((4,)))
     with pytest.raises(pg.ShapeError, match="in_features of weight"):
         nn.functional.linear(pg.ones((2, 4)), pg.ones((4,)))

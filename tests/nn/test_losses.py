@@ -50,6 +50,12 @@ class Case:
     eps: float = 1e-2
 
 
+def torch_linear_cross_entropy(x, weight, targets, reduction, **options):
+    import torch
+
+    return torch_cross_entropy(torch.nn.functional.linear(x, weight), targets, reduction, **options)
+
+
 def torch_cross_entropy(logits, targets, reduction, **options):
     """PyTorch's classes are the second axis."""
     import torch
@@ -105,6 +111,7 @@ X, Y = normal(4, 6), normal(4, 6)
 FAR = X + np.where(rng.random((4, 6)) < 0.5, 0.3, -2.5).astype(np.float32)
 ELEMENTS = rng.uniform(0.2, 2, (4, 6)).astype(np.float32)
 SIGNS = np.array([1, -1, -1, 1], np.int32)
+HEAD, HEAD_TARGETS = normal(5, 6), np.array([4, 0, 3, 1], np.int32)
 
 CASES = {
     "cross_entropy": Case("cross_entropy", (LOGITS,), (CLASSES,), torch=torch_cross_entropy),
@@ -176,6 +183,16 @@ CASES = {
     ),
     "info_nce negatives": Case(
         "info_nce", (X, X + Y, normal(3, 6)), (), {"temperature": 0.5}, torch_info_nce
+    ),
+    "linear_cross_entropy": Case(
+        "linear_cross_entropy", (X, HEAD), (HEAD_TARGETS,), {}, torch_linear_cross_entropy
+    ),
+    "linear_cross_entropy smoothed": Case(
+        "linear_cross_entropy",
+        (X, HEAD),
+        (HEAD_TARGETS,),
+        {"label_smoothing": 0.2, "ignore_index": 3},
+        torch_linear_cross_entropy,
     ),
     "z_loss": Case("z_loss", (LOGITS,), (), {"coefficient": 0.1}, torch_z_loss),
     "z_loss gaps": Case("z_loss", (LOGITS,), (GAPS,), {"coefficient": 0.1}, torch_z_loss),
@@ -353,7 +370,11 @@ M = pg.zeros((3, 4))
         (lambda: F.cross_entropy(M, I3, weight=V3), pg.ShapeError, r"weight must be \(4,\)"),
         (lambda: F.cross_entropy(M, I3, label_smoothing=1.5), ValueError, "at most 1"),
         (lambda: F.cross_entropy(M, I3, label_smoothing=-0.1), ValueError, ">= 0"),
-        (lambda: F.cross_entropy(M, I3, ignore_index=2**40), ValueError, "must fit i32"),
+        (
+            lambda: F.cross_entropy(M, I3, ignore_index=2**40),
+            ValueError,
+            "ignore_index must be an integer and must fit i32",
+        ),
         (lambda: F.cross_entropy(M, I3, reduction="batch"), ValueError, "reduction must be"),
         (
             lambda: F.binary_cross_entropy_with_logits(M, M, pos_weight=V3),

@@ -71,6 +71,11 @@ def _pad(x: Any, widths: Any, mode: str) -> Any:
     return F.pad(x[None], flat, mode="circular")[0]
 
 
+def _reflect(x: Any, before: int, after: int) -> Any:
+    rows = F.pad(x.reshape(1, -1, x.shape[-1]), (before, after), mode="reflect")
+    return rows.reshape(*x.shape[:-1], -1)
+
+
 def _interpolate(x: Any, size: Any, mode: str, corners: bool = False, anti: bool = False) -> Any:
     options = {} if mode == "nearest" else {"align_corners": corners, "antialias": anti}
     images = x if x.ndim == 4 else x.reshape(-1, 1, *x.shape[-2:])
@@ -193,6 +198,7 @@ NAMES: dict[str, Callable[..., Any]] = {
         x.shape
     ),
     "pad": _pad,
+    "pad_reflect": _reflect,
     "roll": lambda x, shifts: x.roll(shifts, tuple(range(x.ndim - len(shifts), x.ndim))),
     "upscale": _upscale,
     "interpolate": _interpolate,

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pyggml as pg
 from pyggml import nn, optim
+from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import losses
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
@@ -36,6 +38,34 @@ def test_the_bytes_of_the_state_are_those_of_the_table():
     momentum = optim.SGD([nn.Parameter(np.zeros((8, 8)))], momentum=0.5)
     both = optim.RMSprop([nn.Parameter(np.zeros((8, 8)))], momentum=0.5, centered=True)
     assert (momentum.nbytes, both.nbytes) == (4 * 64, 12 * 64)
+
+
+def test_the_bytes_measured_on_a_model_are_those_of_the_table():
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|.*\| ([\d.]+) \|$", section("Optimizers"), re.M)
+    told = {name: value for names, value in rows for name in re.findall(r"\w+", names)}
+    for kind in optim.optimizers().values():
+        pg.seed(0)
+        model = GPT2(GPT2Config.preset("tiny", vocab_size=65))
+        groups = optim.muon_groups if kind is optim.Muon else optim.decay_groups
+        # L-BFGS takes no weight decay.
+        optimizer = kind(groups(model, 0.0 if kind is optim.LBFGS else 0.1))
+        measured = optimizer.nbytes / model.num_parameters()
+        assert f"{measured:.2f}" == told[kind.__name__], kind.__name__
+
+
+def test_the_table_of_checkpointing_adds_up():
+    """Its ratios are those of its numbers, and the plan is within 5% of what was measured."""
+    cells = re.findall(
+        r"^\| (?:none|every 2nd|all) \| (.*) \|$", section("Activation checkpointing"), re.M
+    )
+    rows = [[float(re.sub(r"[^\d.]", "", cell)) for cell in row.split("|")] for row in cells]
+    assert len(rows) == 3
+    for activations, planned, measured, ratio, seconds, more in rows:
+        # Both are rounded to a megabyte, 2e-4 of them each, and the ratio to three digits.
+        assert measured / planned == pytest.approx(ratio, abs=9e-4)
+        assert abs(ratio - 1) < 0.05
+        assert planned - activations == pytest.approx(rows[0][1] - rows[0][0], abs=1)
+        assert seconds / rows[0][4] == pytest.approx(more, abs=6e-3)
 
 
 def test_everything_is_named():

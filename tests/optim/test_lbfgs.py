@@ -72,6 +72,37 @@ def test_ten_iterations_are_pytorchs(options):
     assert (optimizer.iterations, optimizer.evaluations) == (counts["n_iter"], counts["func_evals"])
 
 
+@pytest.mark.filterwarnings("ignore:Converting a tensor")
+def test_the_way_through_rosenbrocks_valley_is_pytorchs():
+    """With strong Wolfe: the same points after as many evaluations, down to the minimum."""
+    torch = pytest.importorskip("torch")
+
+    def valley(w):
+        x, y = w[:, 0:1], w[:, 1:2]
+        return ((1.0 - x) * (1.0 - x) + 100.0 * ((y - x * x) * (y - x * x))).sum()
+
+    options = {"line_search_fn": "strong_wolfe", "max_iter": 4, "max_eval": 20}
+    w = nn.Parameter([[-1.2, 1.0]])
+    optimizer = LBFGS([w], history_size=10, **options)
+    theirs = torch.nn.Parameter(torch.tensor([[-1.2, 1.0]]))
+    other = torch.optim.LBFGS([theirs], history_size=10, **options)
+
+    def closure(of, where):
+        of.zero_grad()
+        loss = valley(where)
+        loss.backward()
+        return loss
+
+    for _ in range(10):
+        optimizer.step(lambda: closure(optimizer, w))
+        other.step(lambda: closure(other, theirs))
+        assert optimizer.evaluations == other.state[theirs]["func_evals"]
+        # Later on rounding, which the valley's curvature magnifies, shows until the minimum.
+        if optimizer.iterations <= 12:
+            np.testing.assert_allclose(w.numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(w.numpy(), 1.0, atol=1e-5)
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_restored_state_continues_with_the_same_bits(options):
     one, straight, closure = problem(**options)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,24 @@ def test_every_optimizer_has_a_case_and_a_name():
     assert own - {optim.Optimizer} == {case.kind for case in CASES.values()}
     assert own - {optim.Optimizer} == set(optim.optimizers().values())
     assert all(name == kind.__name__.lower() for name, kind in optim.optimizers().items())
+
+
+# These are compared with PyTorch's, step by step, in files of their own.
+OWN_FILES = {"Muon": "test_muon.py", "LBFGS": "test_lbfgs.py"}
+
+
+@pytest.mark.parametrize("kind", optim.optimizers().values())
+def test_every_optimizer_is_compared_with_pytorchs_or_with_its_formula(kind):
+    torch = pytest.importorskip("torch")
+    name, cases = kind.__name__, [case for case in CASES.values() if case.kind is kind]
+    if hasattr(torch.optim, name) and name not in OWN_FILES:
+        assert any(case.torch and case.torch[0] == name for case in cases)
+    elif name in OWN_FILES:
+        text = (Path(__file__).parent / OWN_FILES[name]).read_text("utf-8")
+        assert f"torch.optim.{name}(" in text
+        assert "are_pytorchs" in text
+    else:
+        assert all(case.formula for case in cases)
 
 
 def make(case, tensors, decay=0.3, **more):
@@ -236,7 +255,7 @@ def test_state_dict_is_checked_before_anything_is_loaded():
         optimizer.load_state_dict({k: v for k, v in state.items() if k != "0.m"})
     with pytest.raises(pg.ShapeError, match=r"1.v must have the shape \(5,\)"):
         optimizer.load_state_dict({**state, "1.v": np.zeros(4)})
-    with pytest.raises(ValueError, match="steps must be >= 0"):
+    with pytest.raises(ValueError, match="steps must be an integer >= 0"):
         optimizer.load_state_dict({**state, "steps": np.int64(-1)})
 
 
@@ -263,11 +282,12 @@ def test_frozen_parameters_are_left_out():
 def test_decay_groups():
     model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     decayed, plain = decay_groups(model, 0.2)
+    assert decayed["names"] == ["2.weight"]
+    assert plain["names"] == ["0.weight", "1.weight", "1.bias", "2.bias"]
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.2, 0.0)
+    decayed, plain = decay_groups(model, 0.2, decay_embeddings=True)
     assert decayed["names"] == ["0.weight", "2.weight"]
     assert plain["names"] == ["1.weight", "1.bias", "2.bias"]
-    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.2, 0.0)
-    decayed, plain = decay_groups(model, 0.2, decay_embeddings=False)
-    assert decayed["names"] == ["2.weight"]
 
 
 @pytest.mark.parametrize("kind", [SGD, AdamW])

@@ -4,8 +4,9 @@ import re
 import pytest
 
 from pyggml import nn
-from pyggml.models import GPT2, GPT2Config
-from pyggml.optim import AdamW, Muon, layerwise_lr, muon_groups, param_groups
+from pyggml.models import GPT2, GPT2Config, build
+from pyggml.optim import AdamW, Muon, decay_groups, layerwise_lr, muon_groups, param_groups
+from pyggml.train import TrainConfig, make_optimizer
 
 
 def gpt(tie=True):
@@ -32,6 +33,24 @@ def test_norms_biases_and_embeddings_do_not_decay():
         "weight_decay": 0.1,
         "lr_scale": 1.0,
     }
+
+
+@pytest.mark.parametrize("arch", ["gpt2", "llama"])
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("kind", ["sgd", "adamw", "adafactor", "lion", "muon"])
+def test_runs_and_groups_decay_the_same_parameters(arch, tie, kind):
+    """A tied head is the embedding table and does not decay; a head of its own is a matrix."""
+    model = build(arch, {"vocab_size": 16, "n_embd": 8, "n_layer": 2, "n_head": 2, "tie": tie})
+    no_decay = re.compile(r"ln_|norm|bias|wte|wpe|embed_tokens")
+    want = {name for name, _ in model.named_parameters() if not no_decay.search(name)}
+    assert ("lm_head.weight" in want) is not tie
+    optimizer = make_optimizer(TrainConfig(optimizer=kind, weight_decay=0.1), model)
+    decayed = {n for group in optimizer.groups if group.weight_decay for n in group.names}
+    assert decayed == want
+    assert set(decay_groups(model, 0.1)[0]["names"]) == want
+    more = set(decay_groups(model, 0.1, decay_embeddings=True)[0]["names"]) - want
+    tables = {"gpt2": {"transformer.wte.weight", "transformer.wpe.weight"}}
+    assert more == tables.get(arch, {"model.embed_tokens.weight"})
 
 
 def test_rules_by_glob_and_expression():

@@ -217,7 +217,7 @@ def test_a_plateau_goes_on_from_its_state():
         (lambda: schedules.cosine_restarts(1, 0), "cosine_restarts: steps must be"),
         (lambda: schedules.cosine_restarts(1, 2, growth=0), "growth must be"),
         (lambda: schedules.cosine_restarts(1, 2, shrink=2.0), "shrink must be in"),
-        (lambda: schedules.polynomial(1, 4, power=0.0), "power must be finite and > 0"),
+        (lambda: schedules.polynomial(1, 4, power=0.0), "power must be > 0 and finite"),
         (lambda: schedules.inverse_sqrt(1, -1), "warmup_steps must be an integer >= 0"),
         (lambda: schedules.inverse_sqrt(1, 1, 0), "timescale must be an integer >= 1"),
         (lambda: schedules.one_cycle(1, 2), "total_steps must be an integer >= 3"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ import pyggml as pg
 from pyggml import data, models, optim, train
 
 MODULES = (
-    *("checks", "curves", "efficiency", "lengths", "limit", "metrics", "plan", "plot"),
-    *("scaler", "scores"),
+    *("best", "checks", "curves", "efficiency", "finite", "folders", "lengths", "limit", "metrics"),
+    *("need", "plan", "plot", "scaler", "scores", "texts"),
 )
-NAMES = {"np": np, "math": math, "tensor": pg.tensor}
+NAMES = {"np": np, "math": math, "tensor": pg.tensor, "Path": Path}
 for package in (data, models, optim, train):
     NAMES |= {name: getattr(package, name) for name in package.__all__}
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.data import Prefetch
 from pyggml.nn import Module, Parameter
 from pyggml.optim import SGD, AdamW
-from pyggml.train import TrainStep, find_lr
+from pyggml.train import GradScaler, TrainStep, find_lr
 
 from .test_step import batch
 from .tiny import make_model, make_trainer, same
@@ -89,3 +90,46 @@ def test_a_loss_that_diverges_at_once():
     with pytest.raises(ValueError, match="diverged after 2 steps, at the rate"):
         find_lr(model, optimizer, ones(), start=1e3, end=1e6, steps=60, step=step)
     assert model.x.tolist() == [4.0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_step_of_one_s_own_has_is_put_back_too(fails):
+    """The loss scaling, the loader and its epoch; also when the test does not come to its end."""
+    trainer = make_trainer(precision="f16", ema=0.9)
+    model, optimizer, loader = trainer.model, trainer.optimizer, trainer.loader
+    scaler = GradScaler(2.0**66, growth_interval=1)
+    step = TrainStep(model, optimizer, precision="f16", scaler=scaler)
+    for _ in range(3):
+        step([next(loader)])
+    parts = (scaler, loader, trainer.ema, optimizer, model)
+    before = [part.state_dict() for part in parts]
+    options = {"start": 1e-4, "end": 1.0, "steps": 8, "step": step}
+    if fails:
+        with pytest.raises(ValueError, match="diverged"):
+            find_lr(model, optimizer, loader, **{**options, "start": 1e20, "end": 1e30})
+    else:
+        find_lr(model, optimizer, loader, **options)
+    after = [part.state_dict() for part in parts]
+    assert after[:2] == before[:2]
+    for now, was in zip(after[2:], before[2:], strict=True):
+        assert same(now, was)
+    assert step.runs == 3
+
+
+def test_a_prefetched_loader_is_moved_back():
+    trainer = make_trainer()
+    with Prefetch(trainer.loader) as loader:
+        next(loader)
+        before = loader.state_dict()
+        first = find_lr(trainer.model, trainer.optimizer, loader, start=1e-4, end=0.1, steps=6)
+        assert loader.state_dict() == before
+        again = find_lr(trainer.model, trainer.optimizer, loader, start=1e-4, end=0.1, steps=6)
+    assert first == again
+
+
+def test_a_step_of_another_model_is_refused():
+    one, other = make_model(), make_model()
+    optimizers = [SGD(model.parameters(), lr=0.1) for model in (one, other)]
+    step = TrainStep(other, optimizers[1])
+    with pytest.raises(ValueError, match="step must be of the same model and optimizer"):
+        find_lr(one, optimizers[0], [batch(2)] * 9, steps=5, step=step)

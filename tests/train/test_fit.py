@@ -102,7 +102,7 @@ class Scripted(Callback):
 
     def __init__(self, monkeypatch, losses):
         self.left = list(losses)
-        import pyggml.train.trainer as module
+        import pyggml.train.validation as module
 
         real = module.evaluate
 

@@ -119,7 +119,7 @@ def test_a_kill_before_the_best_is_kept_loses_it_not(tmp_path):
 
 
 def test_a_loader_that_ends_is_told(tmp_path):
-    trainer = make(tmp_path)
+    trainer = make(tmp_path, prefetch=0)
 
     class Short(Loader):
         def __next__(self):
@@ -151,10 +151,10 @@ def test_a_classifier_learns_from_probabilities():
 
 
 def test_graphs_of_old_shapes_are_dropped(monkeypatch):
-    monkeypatch.setattr("pyggml.train.step._MOST_GRAPHS", 3)
+    monkeypatch.setattr("pyggml.train.graphs._MOST_GRAPHS", 3)
     trainer = make_trainer(steps=1)
     step = TrainStep(trainer.model, trainer.optimizer)
     for length in (2, 3, 4, 5, 3, 6):
         ids = np.zeros((1, length), np.int32)
         step([(ids, ids)])
-    assert [key[0][0][1][1] for key in step._recorded] == [5, 3, 6]
+    assert [key[0][0][1][1] for key in step._graphs._recorded] == [5, 3, 6]

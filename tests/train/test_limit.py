@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 import pyggml as pg
@@ -52,7 +50,9 @@ def test_choices_do_ever_more_twice():
 def test_more_computed_twice_takes_less_memory(arch):
     sizes = [step_of(arch, every).record((16, 8)).memory_bytes for every in choices(5)]
     assert sizes[-1] < 0.7 * sizes[0]
-    assert all(b <= a for a, b in pairwise(sizes))
+    assert sizes[-1] == min(sizes)
+    # Not each less than the one before: of the last block both computings are there at the peak.
+    assert all(size < sizes[0] for size in sizes[1:])
 
 
 @pytest.mark.parametrize("bad", [-1, "all", 1.5, None])

@@ -16,6 +16,7 @@ from pyggml.train import (
     MetricsFile,
     MetricsWriter,
     OutOfMemoryError,
+    Sampler,
     StepMetrics,
     format_bytes,
     perplexity,
@@ -157,6 +158,52 @@ def test_a_full_disk_while_training_says_how_to_go_on(tmp_path, monkeypatch):
     disk_of(monkeypatch, 1000)
     with pytest.raises(MetricsError) as caught:
         trainer.fit()
-    for word in (str(path), "No space left", str(trainer.last_checkpoint), "is whole", "--resume"):
+    for word in (str(path), "No space left", "step-000002 is whole", "--resume"):
         assert word in str(caught.value)
-    assert "step-" in str(trainer.last_checkpoint)
+    # There is room for the step that was done since; what stands in for the disk is not asked.
+    assert trainer.last_checkpoint.name == "step-000003"
+
+
+def test_a_new_run_leaves_another_one_s_lines(tmp_path):
+    """They are renamed, and never overwritten."""
+    path, samples = tmp_path / "runs" / "m.jsonl", tmp_path / "s.jsonl"
+
+    def run(**options):
+        writers = [MetricsWriter(path), Sampler(1, lambda: "x", samples)]
+        trainer = make_trainer(callbacks=writers, **options)
+        trainer.fit()
+
+    contents = []
+    for steps in (3, 2, 4):
+        run(steps=steps)
+        contents.append(path.read_bytes())
+        assert [m["step"] for m in read_metrics(samples)] == list(range(1, steps + 1))
+    assert path.with_name("m.jsonl.left").read_bytes() == contents[0]
+    assert path.with_name("m.jsonl.left1").read_bytes() == contents[1]
+    assert path.read_bytes() == contents[2]
+    assert len(read_metrics(tmp_path / "s.jsonl.left")) == 3
+    # Whatever it was that lay there.
+    path.write_text("a diary, not metrics\n")
+    run(steps=1)
+    assert path.with_name("m.jsonl.left2").read_text() == "a diary, not metrics\n"
+
+
+def test_a_resumed_run_goes_on_in_its_file(tmp_path):
+    path = tmp_path / "m.jsonl"
+    make_trainer(tmp_path, [MetricsWriter(path)], steps=4, save_every=2).fit()
+    again = make_trainer(tmp_path, [MetricsWriter(path)], steps=5, save_every=2)
+    again.resume(tmp_path / "checkpoints" / "step-000002")
+    again.fit()
+    assert not (tmp_path / "m.jsonl.left").exists()
+    steps = [line["step"] for line in read_metrics(path) if line["kind"] == "train"]
+    assert steps == [1, 2, 3, 4, 5]
+
+
+def test_a_place_that_cannot_be_written_to_is_told_before_the_first_step(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "file" / "m.jsonl", tmp_path / "folder"):
+        trainer = make_trainer(callbacks=[MetricsWriter(path)], steps=3)
+        with pytest.raises(MetricsError, match="could not be written at step 0"):
+            trainer.fit()
+        assert trainer.step == 0

@@ -6,9 +6,11 @@ from __future__ import annotations
 import datetime
 import json
 
+import numpy as np
 import pytest
 
-from pyggml.optim import ReduceOnPlateau, optimizers, schedule_functions
+from pyggml import nn
+from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions
 from pyggml.train import (
     ConfigError,
     TrainConfig,
@@ -18,6 +20,7 @@ from pyggml.train import (
     save_config,
 )
 from pyggml.train.lengths import default_schedule
+from pyggml.train.named import make_loss
 
 from .test_fit import Scripted
 from .test_step import batch
@@ -220,3 +223,70 @@ def test_bad_files(tmp_path, name, content, words):
         read_config(path)
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
+
+
+def by_name(optimizer):
+    """Decay and factor on the rate of every parameter."""
+    return {
+        name: (group.weight_decay, group.lr_scale)
+        for group in optimizer.groups
+        for name in group.names
+    }
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "muon"])
+def test_rules_for_single_parameters(name):
+    model = make_model("llama")
+    plain = by_name(make_optimizer(TrainConfig(optimizer=name), model))
+    config = TrainConfig(
+        optimizer=name, no_decay="*embed*", lr_scale=("*.mlp.*=2", "*.up_proj.*=3"),
+        layer_lr_decay=0.5,
+    )  # fmt: skip
+    ruled = by_name(make_optimizer(config, model))
+    assert ruled.keys() == plain.keys()
+    for parameter, (decay, scale) in ruled.items():
+        embeds = "embed" in parameter
+        assert decay == (0.0 if embeds else plain[parameter][0]), parameter
+        below = 3 if embeds else 2 if ".0." in parameter else 1 if ".1." in parameter else 0
+        factor = 6 if "up_proj" in parameter else 2 if ".mlp." in parameter else 1
+        assert scale == pytest.approx(0.5**below * factor), parameter
+    for wrong in ({"no_decay": "nothing"}, {"lr_scale": "nothing=2"}):
+        with pytest.raises(ConfigError, match="must match the name of a parameter; 'nothing'"):
+            make_optimizer(TrainConfig(optimizer=name, **wrong), model)
+    with pytest.raises(ConfigError, match=r"--optimizer lbfgs: .*lr_scale 1"):
+        make_optimizer(
+            TrainConfig(optimizer="lbfgs", clip=0.0, weight_decay=0.0, layer_lr_decay=0.5), model
+        )
+
+
+def test_smoothed_labels_while_training_only():
+    smooth, plain = (make_trainer(label_smoothing=share, lr=1e-9) for share in (0.1, 0.0))
+    x, y = batch(4)
+    y = np.maximum(y, 0)  # all targets count
+    found = smooth._train_step([(x, y)]).loss
+    logits = plain._train_step.logits((x, y)).astype(np.float64)
+    log = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    picked = np.take_along_axis(log, y[..., None], -1)[..., 0]
+    assert found == pytest.approx(-(0.9 * picked + 0.1 * log.mean(-1)).mean(), rel=1e-5)
+    assert plain._train_step([(x, y)]).loss == pytest.approx(-picked.mean(), rel=1e-5)
+    # What an evaluation measures is the loss of the text.
+    pair = [trainer._train_step.loss_sum((x, y)) for trainer in (smooth, plain)]
+    assert pair[0] == pytest.approx(pair[1], rel=1e-6)
+
+
+def test_smoothed_labels_need_logits():
+    class Own(nn.Module):
+        def __init__(self):
+            self.head = nn.Linear(2, 2)
+
+        def loss(self, x, y, reduction):
+            return self.head(x).sum()
+
+    config = TrainConfig(label_smoothing=0.1)
+    with pytest.raises(ConfigError, match="Own has a loss of its own"):
+        make_loss(config, Own())
+    head = nn.Linear(3, 2)
+    step = TrainStep(head, SGD(head.parameters(), lr=0.1), loss=make_loss(config, head))
+    x = np.ones((4, 3), np.float32)
+    assert step([(x, np.arange(4) % 2)]).loss > 0
+    assert step([(x, np.full((4, 2), 0.5, np.float32))]).loss > 0

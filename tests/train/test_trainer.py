@@ -7,11 +7,13 @@ import signal
 import numpy as np
 import pytest
 
+from pyggml.data import Loader, Prefetch, TokenDataset
 from pyggml.errors import FormatError
 from pyggml.train import (
     Callback,
     CheckpointError,
     MetricsWriter,
+    Trainer,
     TrainingError,
     TrainingInterrupted,
     list_checkpoints,
@@ -19,7 +21,7 @@ from pyggml.train import (
 )
 
 from .test_checkpoint import disk_full
-from .tiny import make_trainer, same, tokens
+from .tiny import SEQ_LEN, make_trainer, same, tokens
 
 
 class At(Callback):
@@ -272,3 +274,52 @@ def test_without_validation_there_is_no_evaluation():
     assert trainer.fit().validation is None
     with pytest.raises(ValueError, match="validation tokens"):
         trainer.evaluate()
+
+
+def test_an_evaluation_on_a_loader_leaves_nothing_out():
+    """Though the loader drops incomplete batches when it trains."""
+    trainer = make_trainer(steps=1)
+    held_back = Loader(TokenDataset(tokens(10 * SEQ_LEN + 1, seed=5), SEQ_LEN), 4)
+    trainer._sets = {"validation": held_back}
+    whole = trainer.evaluate()
+    assert whole.tokens == 10 * SEQ_LEN
+    one_by_one = Loader(held_back.dataset, 1, shuffle=False)
+    trainer._sets = {"validation": one_by_one}
+    assert trainer.evaluate().loss == pytest.approx(whole.loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_batches_made_ahead_change_nothing(tmp_path, prefetch):
+    import threading
+
+    plain, ahead = (make_trainer(steps=7, prefetch=n) for n in (0, prefetch))
+    inner = getattr(ahead.loader, "loader", ahead.loader)
+    assert isinstance(ahead.loader, Prefetch) == bool(prefetch)
+    assert plain.fit().loss == ahead.fit().loss
+    assert same(plain.model.state_dict(), ahead.model.state_dict())
+    # The thread has ended, and the loader stands where the training stopped reading.
+    assert inner.state_dict() == plain.loader.state_dict() == ahead.loader.state_dict()
+    assert not [t for t in threading.enumerate() if t.name == "pyggml-prefetch"]
+
+
+def test_loaders_of_ones_own_are_left_alone():
+    trainer = make_trainer(steps=2)
+
+    class Own:
+        """Not one of pyggml.data: nothing is known of what it does in a thread."""
+
+        dataset, batch_size = trainer.loader.dataset, 4
+
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            return iter(trainer.loader)
+
+        def state_dict(self):
+            return {}
+
+    own = Own()
+    other = Trainer(trainer.model, trainer.optimizer, own, None, trainer.config)
+    assert other.loader is own
+    assert other.fit().step == 2

@@ -58,7 +58,8 @@ class Step:
         marks = [time.perf_counter()]
         self.model = build_model(spec)
         marks.append(time.perf_counter())
-        groups = decay_groups(self.model, shared.WEIGHT_DECAY)
+        # Every matrix, as the others do.
+        groups = decay_groups(self.model, shared.WEIGHT_DECAY, decay_embeddings=True)
         self.optimizer = AdamW(
             groups, shared.LR, shared.BETAS, shared.EPS, fused_update=spec.fused_update
         )

@@ -3,6 +3,7 @@
 
 from .contrastive import cosine_embedding_loss, info_nce
 from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
+from .linear import linear_cross_entropy
 from .modules import (
     BCEWithLogitsLoss,
     CosineEmbeddingLoss,
@@ -35,6 +36,7 @@ __all__ = [
     "info_nce",
     "kl_div",
     "l1_loss",
+    "linear_cross_entropy",
     "mse_loss",
     "smooth_l1_loss",
     "square_error",

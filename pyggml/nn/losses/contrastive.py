@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ... import ops
 from ...errors import DTypeError, ShapeError
 from ...ops._check import need_float, need_tensor
 from ...tensor import Tensor, tensor
-from ._check import check_reduction, number, reduce
+from ._check import check_margin, check_reduction, check_temperature, flag, reduce
 
 __all__ = ["cosine_embedding_loss", "info_nce"]
 
@@ -26,7 +24,8 @@ def cosine_embedding_loss(
 
     Args:
         x1, x2: f32 vectors.
-        target: 1 for pairs that belong together, -1 for others; i32 or f32.
+        target: 1 for pairs that belong together, -1 for others; i32 or f32. The loss of a pair
+            with 0 is 0.
         margin: cosine that is allowed to the others, from -1 to 1.
         reduction: "mean", "sum" or "none".
 
@@ -51,8 +50,7 @@ def cosine_embedding_loss(
     need_float(who, "x2", x2)
     need_tensor(who, "target", target)
     check_reduction(who, reduction)
-    if number(who, "margin", margin, least=-1.0) > 1.0:
-        raise ValueError(f"{who}: margin must be from -1 to 1; got {margin}")
+    margin = check_margin(who, margin)
     if x1.ndim not in (1, 2) or x1.shape != x2.shape or target.shape != x1.shape[:-1]:
         raise ShapeError(
             f"{who}: x1 and x2 must be (N, D) and target (N,), or (D,) and ();"
@@ -63,10 +61,10 @@ def cosine_embedding_loss(
     dots = ops.sum(ops.mul(x1, x2), axis=-1)
     squares = [ops.scale(ops.sum(ops.sqr(x), axis=-1), 1.0, _EPS) for x in (x1, x2)]
     cosine = ops.div(dots, ops.sqrt(ops.mul(*squares)))
-    together = ops.step(ops.cast(target, "f32") if target.dtype.name == "i32" else target)
-    near = ops.mul(together, ops.scale(cosine, -1.0, 1.0))
-    apart = ops.relu(ops.scale(cosine, 1.0, -margin))
-    return reduce(ops.add(near, ops.mul(ops.scale(together, -1.0, 1.0), apart)), reduction)
+    sign = ops.cast(target, "f32") if target.dtype.name == "i32" else target
+    near = ops.mul(ops.step(sign), ops.scale(cosine, -1.0, 1.0))
+    apart = ops.mul(ops.step(ops.neg(sign)), ops.relu(ops.scale(cosine, 1.0, -margin)))
+    return reduce(ops.add(near, apart), reduction)
 
 
 def info_nce(
@@ -106,8 +104,8 @@ def info_nce(
         if x is not None or name != "negatives":
             need_float("info_nce", name, x)
     check_reduction("info_nce", reduction)
-    number("info_nce", "temperature", temperature, above=True)
-    if symmetric and negatives is not None:
+    factor = 1.0 / check_temperature("info_nce", temperature)
+    if flag("info_nce", "symmetric", symmetric) and negatives is not None:
         raise ValueError("info_nce: symmetric takes no negatives, which have no query")
     if query.ndim != 2 or key.shape != query.shape:
         raise ShapeError(
@@ -120,9 +118,6 @@ def info_nce(
     others = key if negatives is None else ops.concat([key, negatives])
     queries, keys = ops.l2_norm(query), ops.l2_norm(others)
     at = tensor(np.arange(query.shape[0], dtype=np.int32), device=query.device)
-    factor = 1.0 / temperature
-    if not math.isfinite(factor):
-        raise ValueError(f"info_nce: temperature is too small; got {temperature!r}")
     logits = ops.scale(ops.mul_mat(keys, queries), factor)
     loss = ops.cross_entropy(logits, at, -1, "none")
     if symmetric:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,21 @@ from ...errors import DTypeError, ShapeError
 from ...ops._check import need_dtype, need_float, need_tensor
 from ...recording import is_input
 from ...tensor import Tensor, tensor
-from ._check import F32_MAX, as_weight, check_reduction, number, reduce, same_shape
+from ._check import (
+    F32_MAX,
+    KL_REDUCTIONS,
+    as_weight,
+    check_reduction,
+    check_smoothing,
+    flag,
+    number,
+    ratio,
+    reduce,
+    same_shape,
+    whole,
+)
 
-__all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "z_loss"]
+__all__ = ["binary_cross_entropy_with_logits", "counted", "cross_entropy", "kl_div", "z_loss"]
 
 _F32_TINY = float(np.finfo(np.float32).tiny)
 # Whole numbers up to here are exact in f32.
@@ -38,7 +51,8 @@ def cross_entropy(
         targets: i32 class numbers, or f32 probabilities (soft labels).
         ignore_index: class number of positions that do not count, neither in sum nor in mean.
         reduction: "mean", "sum" or "none". The mean over class numbers is over those that count,
-            by their weights (0 when none does); over soft labels it is over all rows.
+            by their weights (0 when none does, or their weights are 0); over soft labels it is over
+            all rows.
         weight: of each class; no gradient flows to it.
         label_smoothing: share of the target that is spread over all classes, in [0, 1].
 
@@ -61,8 +75,8 @@ def cross_entropy(
     need_float(who, "logits", logits)
     need_tensor(who, "targets", targets)
     check_reduction(who, reduction)
-    if number(who, "label_smoothing", label_smoothing) > 1.0:
-        raise ValueError(f"{who}: label_smoothing must be at most 1; got {label_smoothing}")
+    check_smoothing(who, label_smoothing)
+    ignore_index = whole(who, "ignore_index", ignore_index)
     if logits.ndim < 1:
         raise ShapeError(f"{who}: logits must be (..., V); got a scalar")
     if weight is not None:
@@ -89,7 +103,7 @@ def _weighted(
 ) -> Tensor:
     """Class numbers with weights of classes or smoothing."""
     rows = ops.cross_entropy(logits, targets, ignore_index, "none")
-    counts = _counted(targets, ignore_index)
+    counts = counted(targets, ignore_index)
     own = counts if weight is None else ops.mul(counts, _weight_of(weight, targets))
     loss = rows if weight is None else ops.mul(rows, own)
     if smoothing:
@@ -101,11 +115,10 @@ def _weighted(
         return loss
     if reduction == "sum":
         return ops.sum(loss)
-    # Where nothing counts the sum is 0, and 0 / 0 would be NaN.
-    return ops.div(ops.sum(loss), ops.clamp(ops.sum(own), _F32_TINY, F32_MAX))
+    return ratio(ops.sum(loss), ops.sum(own))
 
 
-def _counted(targets: Tensor, ignore_index: int) -> Tensor:
+def counted(targets: Tensor, ignore_index: int) -> Tensor:
     """1 where a target counts, else 0."""
     distance = ops.abs(ops.scale(ops.cast(targets, "f32"), 1.0, -float(ignore_index)))
     return ops.step(ops.scale(distance, 1.0, -0.5))
@@ -136,11 +149,26 @@ def _spread(logits: Tensor, weight: Tensor | None, share: Tensor | float) -> Ten
 
 
 def _log_sum_exp(logits: Tensor) -> Tensor:
-    """log(sum(exp(logits))) of each row, by the cross-entropy of class 0, which must be finite."""
-    rows = logits.shape[:-1]
-    first = tensor(np.zeros(rows, np.int32), device=logits.device)
-    zero = ops.reshape(logits[..., 0:1], rows)
-    return ops.add(ops.cross_entropy(logits, first, -1, "none"), zero)
+    """log(sum(exp(logits))) of each row: its largest logit, and the cross-entropy of that class."""
+    classes, rows = logits.shape[-1], math.prod(logits.shape[:-1])
+    table = ops.reshape(logits, (rows, classes))
+    sums = []
+    most = max(1, _F32_WHOLE // classes)
+    for first in range(0, rows, most):
+        part = table[first : first + most] if rows > most else table
+        at = ops.argmax(part)
+        sums.append(ops.add(ops.cross_entropy(part, at, -1, "none"), _pick(part, at)))
+    found = sums[0] if len(sums) == 1 else ops.concat(sums)
+    return ops.reshape(found, logits.shape[:-1])
+
+
+def _pick(table: Tensor, at: Tensor) -> Tensor:
+    """The element of each row at a column; numbers of elements are exact in f32."""
+    rows, columns = table.shape
+    starts = tensor(np.arange(rows, dtype=np.float32) * columns, device=table.device)
+    number = ops.cast(ops.add(ops.cast(at, "f32"), starts), "i32")
+    number.node.limit = rows * columns  # by what argmax gives
+    return ops.reshape(ops.get_rows(ops.reshape(table, (rows * columns, 1)), number), (rows,))
 
 
 def _soft(
@@ -232,9 +260,11 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
         0.1438
     """
     same_shape("kl_div", x, target)
-    check_reduction("kl_div", reduction, ("mean", "batchmean", "sum", "none"))
-    if log_target:
-        loss = ops.mul(ops.exp(target), ops.sub(target, x))
+    check_reduction("kl_div", reduction, KL_REDUCTIONS)
+    if flag("kl_div", "log_target", log_target):
+        # The logarithm of 0 is -inf, and 0 times that NaN.
+        finite = ops.clamp(target, -F32_MAX, F32_MAX)
+        loss = ops.mul(ops.exp(finite), ops.sub(finite, x))
     else:
         loss = ops.mul(target, ops.sub(ops.log(ops.clamp(target, _F32_TINY, F32_MAX)), x))
     if reduction == "batchmean":
@@ -254,7 +284,7 @@ def z_loss(
     It is added to the cross-entropy of the same logits.
 
     Args:
-        logits: f32; the first class must be finite.
+        logits: f32; -inf takes a class out.
         targets: i32 class numbers, which say what counts; None counts all rows.
         coefficient: factor, >= 0.
         ignore_index: the target of positions that do not count.
@@ -277,6 +307,7 @@ def z_loss(
     need_float("z_loss", "logits", logits)
     check_reduction("z_loss", reduction)
     number("z_loss", "coefficient", coefficient)
+    ignore_index = whole("z_loss", "ignore_index", ignore_index)
     if logits.ndim < 1:
         raise ShapeError("z_loss: logits must be (..., V); got a scalar")
     loss = ops.scale(ops.sqr(_log_sum_exp(logits)), coefficient)
@@ -289,10 +320,8 @@ def z_loss(
             f"z_loss: targets must be {logits.shape[:-1]}, logits less the classes;"
             f" got {targets.shape}"
         )
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
-        raise ValueError(f"z_loss: ignore_index must be an integer; got {ignore_index!r}")
-    counts = _counted(targets, ignore_index)
+    counts = counted(targets, ignore_index)
     loss = ops.mul(loss, counts)
     if reduction != "mean":
         return reduce(loss, reduction)
-    return ops.div(ops.sum(loss), ops.clamp(ops.sum(counts), 1.0, float(max(counts.size, 1))))
+    return ratio(ops.sum(loss), ops.sum(counts))

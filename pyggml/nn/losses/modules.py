@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: MIT
 """Losses as modules, under PyTorch's names: what they are made with is what they are called with.
 
-A module checks its options when it is called, where the function that it calls does.
+Options are checked where the module is made, before any training.
 """
 
 from __future__ import annotations
 
 from ...tensor import Tensor
 from ..module import Module
+from ._check import (
+    KL_REDUCTIONS,
+    check_margin,
+    check_reduction,
+    check_smoothing,
+    check_temperature,
+    flag,
+    maybe_float,
+    number,
+    whole,
+)
 from .contrastive import cosine_embedding_loss, info_nce
 from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
 from .regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
@@ -50,10 +61,11 @@ class CrossEntropyLoss(Module):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ):
-        self.weight = weight
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        self.label_smoothing = label_smoothing
+        who = "CrossEntropyLoss"
+        self.weight = maybe_float(who, "weight", weight)
+        self.ignore_index = whole(who, "ignore_index", ignore_index)
+        self.reduction = check_reduction(who, reduction)
+        self.label_smoothing = check_smoothing(who, label_smoothing)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -84,9 +96,10 @@ class BCEWithLogitsLoss(Module):
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ):
-        self.weight = weight
-        self.reduction = reduction
-        self.pos_weight = pos_weight
+        who = "BCEWithLogitsLoss"
+        self.weight = maybe_float(who, "weight", weight)
+        self.reduction = check_reduction(who, reduction)
+        self.pos_weight = maybe_float(who, "pos_weight", pos_weight)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -107,7 +120,7 @@ class MSELoss(Module):
     """
 
     def __init__(self, reduction: str = "mean"):
-        self.reduction = reduction
+        self.reduction = check_reduction("MSELoss", reduction)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -126,7 +139,7 @@ class L1Loss(Module):
     """
 
     def __init__(self, reduction: str = "mean"):
-        self.reduction = reduction
+        self.reduction = check_reduction("L1Loss", reduction)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -146,8 +159,8 @@ class SmoothL1Loss(Module):
     """
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0):
-        self.reduction = reduction
-        self.beta = beta
+        self.reduction = check_reduction("SmoothL1Loss", reduction)
+        self.beta = number("SmoothL1Loss", "beta", beta)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -167,8 +180,8 @@ class HuberLoss(Module):
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
-        self.reduction = reduction
-        self.delta = delta
+        self.reduction = check_reduction("HuberLoss", reduction)
+        self.delta = number("HuberLoss", "delta", delta, above=True)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -188,8 +201,8 @@ class KLDivLoss(Module):
     """
 
     def __init__(self, reduction: str = "mean", log_target: bool = False):
-        self.reduction = reduction
-        self.log_target = log_target
+        self.reduction = check_reduction("KLDivLoss", reduction, KL_REDUCTIONS)
+        self.log_target = flag("KLDivLoss", "log_target", log_target)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -209,8 +222,8 @@ class CosineEmbeddingLoss(Module):
     """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean"):
-        self.margin = margin
-        self.reduction = reduction
+        self.margin = check_margin("CosineEmbeddingLoss", margin)
+        self.reduction = check_reduction("CosineEmbeddingLoss", reduction)
 
     def forward(self, x1: Tensor, x2: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -231,9 +244,9 @@ class InfoNCE(Module):
     """
 
     def __init__(self, temperature: float = 0.1, symmetric: bool = False, reduction: str = "mean"):
-        self.temperature = temperature
-        self.symmetric = symmetric
-        self.reduction = reduction
+        self.temperature = check_temperature("InfoNCE", temperature)
+        self.symmetric = flag("InfoNCE", "symmetric", symmetric)
+        self.reduction = check_reduction("InfoNCE", reduction)
 
     def forward(self, query: Tensor, key: Tensor, negatives: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -256,9 +269,9 @@ class ZLoss(Module):
     def __init__(
         self, coefficient: float = 1e-4, ignore_index: int = -100, reduction: str = "mean"
     ):
-        self.coefficient = coefficient
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+        self.coefficient = number("ZLoss", "coefficient", coefficient)
+        self.ignore_index = whole("ZLoss", "ignore_index", ignore_index)
+        self.reduction = check_reduction("ZLoss", reduction)
 
     def forward(self, logits: Tensor, targets: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""

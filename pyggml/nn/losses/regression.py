@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ... import ops
 from ...tensor import Tensor
-from ._check import as_weight, check_reduction, number, reduce, same_shape
+from ._check import F32_MAX, as_weight, check_reduction, number, reduce, same_shape
 
 __all__ = ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss", "square_error"]
 
@@ -30,7 +30,7 @@ def mse_loss(
         target: f32.
         reduction: "mean", "sum" or "none".
         weight: of each element; it stretches to x. The mean is then sum(weight * loss) over
-            sum(weight).
+            sum(weight), and 0 where that is 0.
 
     Shape:
         x (...), target (...) -> (), or (...) for "none"
@@ -108,7 +108,7 @@ def huber_loss(
         >>> huber_loss(tensor([1.0, 3.0]), tensor([0.0, 0.0]), "none").tolist()
         [0.5, 2.5]
     """
-    number("huber_loss", "delta", delta, above=True)
+    delta = number("huber_loss", "delta", delta, above=True)
     difference, weight = _difference("huber_loss", x, target, reduction, weight)
     loss = _huber(difference, delta)
     return reduce(loss if weight is None else ops.mul(loss, weight), reduction)
@@ -136,9 +136,9 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
         >>> smooth_l1_loss(tensor([0.5, 3.0]), tensor([0.0, 0.0]), "none", beta=0.5).tolist()
         [0.25, 2.75]
     """
-    number("smooth_l1_loss", "beta", beta)
+    beta = number("smooth_l1_loss", "beta", beta)
     difference, _ = _difference("smooth_l1_loss", x, target, reduction, None)
-    if beta == 0:
+    if beta * F32_MAX < 1.0:  # its inverse is infinite in f32
         return reduce(ops.abs(difference), reduction)
     return reduce(ops.scale(_huber(difference, beta), 1.0 / beta), reduction)
 

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""Builds the emulated CUDA backend: the kernels' own source files, compiled for the CPU.
+
+Objects are kept in a cache folder under the hash of what they are made of, so that a second run
+builds what changed.
+
+    python -m tests.emulation.build [--tree DIR] [--cache DIR] [--all | --backend] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pyggml import _ggml
+
+from .cuda.translate import translate
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+
+# The kernels of the series, those of ggml that it changes, and what dispatches to them.
+KERNELS = (
+    "ggml-cuda",
+    "acc",
+    "conv2d-dw-back",
+    "convert",
+    "cross-entropy-loss",
+    "cross-entropy-rows",
+    "cumsum-back",
+    "dropout",
+    "fattn-back",
+    "gelu-back",
+    "get-rows-back",
+    "glu-back",
+    "im2col-back",
+    "l2-norm-back",
+    "mul-mat-id-back",
+    "norm-back",
+    "opt-step-adamw",
+    "opt-step-sgd",
+    "out-prod",
+    "pool-back",
+    "repeat-back",
+    "sum-sqr",
+    "unary-back",
+    "upscale-back",
+)
+
+# With these, whole training steps run on the emulated device; what else a graph asks for fails.
+TRAINING = (
+    *KERNELS,
+    "binbcast",
+    "concat",
+    "cpy",
+    "fill",
+    "getrows",
+    "mean",
+    "mmvf",
+    "norm",
+    "pad",
+    "quantize",
+    "rope",
+    "scale",
+    "set",
+    "set-rows",
+    "softcap",
+    "softmax",
+    "sum",
+    "sumrows",
+    "unary",
+)
+
+# Several GPUs, which share host memory; a launch inside of a #define, which is not translated.
+NOT_EMULATED = ("allreduce", "lightning-indexer")
+
+_CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off")
+_WARNINGS = ("-Wall", "-Wextra")
+# 600: device code without tensor cores, whose instructions are inline PTX
+_CUDA = ("-x", "c++", "-w", "-D__CUDA_ARCH__=600", "-DGGML_CUDA_NO_VMM")
+
+
+class BuildError(RuntimeError):
+    """The compiler or the linker refused; holds what it said."""
+
+
+def default_tree() -> Path:
+    """vendor/ggml, or the tree that PYGGML_GGML_TREE names."""
+    return Path(os.environ.get("PYGGML_GGML_TREE", REPOSITORY / "vendor" / "ggml"))
+
+
+def compiler() -> str | None:
+    """The system's C++ compiler."""
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _digest(paths: Iterable[Path], *more: str) -> str:
+    h = hashlib.sha256("\0".join(more).encode())
+    for path in sorted(paths):
+        h.update(path.name.encode() + b"\0" + path.read_bytes())
+    return h.hexdigest()[:24]
+
+
+class Builder:
+    """Compiles the CUDA sources of a ggml tree into a cache folder.
+
+    Args:
+        tree: a patched ggml source tree.
+        cache: where sources, objects and programs are kept.
+        libs: the folder of the built CPU backend; None takes that of the installed package.
+    """
+
+    def __init__(self, tree: Path, cache: Path, libs: Path | None = None) -> None:
+        self.tree, self.cache = tree, cache
+        self.libs = libs or Path(_ggml.__file__).parent / "lib"
+        self.cxx = compiler() or "g++"
+        self.src = cache / "src"
+        (cache / "obj").mkdir(parents=True, exist_ok=True)
+        include = HERE / "cuda" / "include"
+        self.includes = [f"-I{p}" for p in (include, self.src, tree / "include", tree / "src")]
+        with self.lock():
+            self._translate()
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from building in this cache."""
+        with open(self.cache / "lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _translate(self) -> None:
+        origin = self.tree / "src" / "ggml-cuda"
+        target = self.src / "ggml-cuda"
+        sources = [*origin.glob("*.cu"), *origin.glob("*.cuh"), *origin.glob("vendors/*.h")]
+        for path in sources:
+            out = target / path.relative_to(origin)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            if path.stem in NOT_EMULATED and path.suffix == ".cu":
+                continue
+            text = translate(path.read_text(), path.name)
+            if not out.exists() or out.read_text() != text:
+                out.write_text(text)
+        for path in target.glob("*.cu*"):
+            if not (origin / path.name).exists():
+                path.unlink()
+        headers = [*target.glob("*.cuh"), *target.glob("vendors/*.h")]
+        headers += HERE.rglob("*.h")
+        headers += HERE.rglob("*.hpp")
+        for folder in ("include", "src"):
+            headers += (self.tree / folder).glob("*.h")
+        self.headers = _digest(headers)
+
+    def _object(self, source: Path, flags: tuple[str, ...], kind: str = "") -> Path:
+        key = _digest([source], self.headers, self.cxx, *_CXX, *flags)
+        out = self.cache / "obj" / f"{source.stem}{kind}-{key}.o"
+        if out.exists():
+            return out
+        with tempfile.TemporaryDirectory(dir=self.cache) as folder:
+            part = Path(folder) / "part.o"
+            command = [self.cxx, *_CXX, *flags, *self.includes, "-c", str(source)]
+            done = _run([*command, "-o", str(part)])
+            if done.returncode:
+                raise BuildError(f"{source.name}\n{done.stderr[-6000:]}")
+            for stale in out.parent.glob(f"{source.stem}{kind}-{'?' * 24}.o"):
+                stale.unlink()
+            part.replace(out)
+        return out
+
+    def _kernel(self, name: str) -> Path:
+        return self._object(self.src / "ggml-cuda" / f"{name}.cu", _CUDA)
+
+    def _own(self, *names: str) -> list[Path]:
+        return [self._object(HERE / f"{name}.cpp", _WARNINGS) for name in names]
+
+    def _link(self, out: Path, objects: list[Path], *flags: str) -> Path:
+        """Link; what nothing defines becomes a function that fails and tells its name."""
+        part = out.with_suffix(".part")
+        link = [self.cxx, *flags, "-o", str(part), *map(str, objects), f"-L{self.libs}"]
+        link += ["-lpyggml-base", "-lpyggml-cpu", "-lpyggml", f"-Wl,-rpath,{self.libs}"]
+        link += ["-Wl,--no-demangle", "-Wl,-z,defs"]
+        done = _run(link)
+        missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", done.stderr)))
+        if missing:
+            stubs = self.cache / f"missing-{out.stem}.cpp"
+            lines = ['extern "C" [[noreturn]] void emu_missing(const char * symbol);\n']
+            for i, symbol in enumerate(missing):
+                # whether a kernel should be used: one that is not here should not
+                asked = re.search(r"should_use|use_fwht", symbol)
+                kind, body = (
+                    ("bool", "return false;") if asked else ("void", f'emu_missing("{symbol}");')
+                )
+                lines.append(
+                    f'extern "C" {kind} missing_{i}() __asm__("{symbol}");\n'
+                    f'extern "C" {kind} missing_{i}() {{ {body} }}\n'
+                )
+            stubs.write_text("".join(lines))
+            done = _run([*link, str(self._object(stubs, ()))])
+        if done.returncode:
+            raise BuildError(done.stderr[-6000:])
+        part.replace(out)
+        return out
+
+    def harness(self, kernels: Iterable[str] = KERNELS) -> Path:
+        """The program that runs the case table; a kernel that it lacks fails its cases only."""
+        with self.lock():
+            objects = self._harness() + [self._kernel(name) for name in kernels]
+            return self._link(self.cache / "harness", objects)
+
+    def changed(self, name: str, text: str, out: Path) -> Path:
+        """A harness whose kernel file `name` has another text, and which has no other kernel."""
+        source = out.with_suffix(".cu")
+        source.write_text(translate(text, f"{name}.cu"))
+        with self.lock():
+            include = f"-I{self.src / 'ggml-cuda'}"
+            objects = [*self._harness(), self._kernel("ggml-cuda"), self._kernel("convert")]
+            return self._link(out, [*objects, self._object(source, (*_CUDA, include))])
+
+    def _harness(self) -> list[Path]:
+        objects = self._own("common/fibers", "common/guard", "common/cases", "common/run")
+        return objects + self._own("cuda/runtime", "cuda/harness")
+
+    def all_kernels(self) -> list[str]:
+        """Every kernel file that can be built here."""
+        return [path.stem for path in sorted((self.src / "ggml-cuda").glob("*.cu"))]
+
+    def backend(self, kernels: Iterable[str] = TRAINING) -> Path:
+        """The backend as a library for ggml_backend_load: a device CUDA0 on the CPU."""
+        flags = (*_CUDA, "-DGGML_BACKEND_DL", "-DGGML_BACKEND_SHARED", "-DGGML_BACKEND_BUILD")
+        with self.lock():
+            objects = self._own("common/fibers", "common/guard", "cuda/runtime")
+            objects += [self._kernel(name) for name in kernels if name != "ggml-cuda"]
+            objects.append(self._object(self.src / "ggml-cuda" / "ggml-cuda.cu", flags, "-dl"))
+            return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--tree", type=Path, default=default_tree(), help="a patched ggml tree")
+    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build" / "emulation")
+    parser.add_argument("--all", action="store_true", help="all kernels and the slow cases")
+    parser.add_argument("--backend", action="store_true", help="build the library, run nothing")
+    parser.add_argument("names", nargs="*", help="of ops or cases; --all takes the slow ones too")
+    args = parser.parse_args()
+
+    builder = Builder(args.tree.resolve(), args.cache.resolve())
+    if args.backend:
+        print(builder.backend(builder.all_kernels() if args.all else TRAINING))
+        return 0
+    program = builder.harness(builder.all_kernels() if args.all else KERNELS)
+    more = ["--all"] if args.all else []
+    return subprocess.run([program, *more, *args.names], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

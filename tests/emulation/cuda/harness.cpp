@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// The CUDA backend, with its own dispatch, supports_op and launch geometry, on emulated kernels.
+#include "../common/cases.hpp"
+#include "runtime.hpp"
+
+#include <ggml-cuda.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+struct cuda_device : emu::device {
+    ggml_backend_t backend = ggml_backend_cuda_init(0);
+    std::vector<ggml_backend_buffer_t> buffers;
+
+    const char * name() override { return "CUDA"; }
+
+    bool supports(const ggml_tensor * op) override { return ggml_backend_supports_op(backend, op); }
+
+    void alloc(ggml_tensor * t) override {
+        ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(backend);
+        ggml_backend_buffer_t buf = ggml_backend_buft_alloc_buffer(type, ggml_backend_buft_get_alloc_size(type, t));
+        ggml_backend_tensor_alloc(buf, t, ggml_backend_buffer_get_base(buf));
+        emu::name_allocation(t->data, t->name);
+        buffers.push_back(buf);
+    }
+
+    void free_all() override {
+        for (ggml_backend_buffer_t buf : buffers) {
+            ggml_backend_buffer_free(buf);
+        }
+        buffers.clear();
+        emu::check_allocations();
+    }
+
+    void compute(ggml_cgraph * graph, emu::schedule order) override {
+        emu::set_schedule(order);
+        if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
+            throw emu::kernel_error("the backend could not compute the graph");
+        }
+    }
+
+    uint64_t launches() override { return emu::launches(); }
+
+    std::string damage() override { return emu::check_allocations(); }
+};
+
+} // namespace
+
+int main(int argc, char ** argv) {
+    setenv("PYGGML_EMULATED_CC", "80", 0); // products in bf16 go to cuBLAS
+    cuda_device dev;
+    return emu::run_cases(dev, argc, argv);
+}

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""What test_metal.py runs in processes of its own, on the device that GGML_BACKEND_PATH adds.
+
+`cases OP...` prints a line of JSON for each row of the table of ops; `train` one for each model:
+its losses on the CPU and on the device, and the ops of its step that the device lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+import pyggml as pg
+from pyggml._lib import ffi, lib
+from pyggml.device import device
+from pyggml.graph import Graph
+
+VOCAB, SEQ_LEN, STEPS = 33, 40, 2
+
+
+def cases(names: list[str]) -> None:
+    """Forward and gradient of the ops of these names, of f32, against float64."""
+    # Masks of the table are made for the default device.
+    pg.set_default_device("metal")
+    from pyggml.grad0.cases import CASES
+    from pyggml.grad0.check import run_case
+
+    where = device("metal")
+    for case in CASES:
+        if case.name in names:
+            r = run_case(case, "f32", where)
+            line = {"case": case.id, "verdict": r.verdict, "forward": r.forward}
+            print(json.dumps({**line, "backward": r.backward, "reason": r.reason}), flush=True)
+
+
+def _lacking(where: Any, seen: set[str]) -> Any:
+    """Record which ops of each graph the device lacks, and the scheduler computes elsewhere."""
+    before = Graph.__init__
+
+    def init(self: Graph, *args: Any, **kwargs: Any) -> None:
+        before(self, *args, **kwargs)
+        for i in range(lib.ggml_graph_n_nodes(self._cgraph)):
+            node = lib.ggml_graph_node(self._cgraph, i)
+            if not where.supports(node):
+                seen.add(ffi.string(lib.ggml_op_desc(node)).decode())
+
+    Graph.__init__ = init  # type: ignore[method-assign]
+    return before
+
+
+def _image_model() -> tuple[Any, Any, Any]:
+    from pyggml import nn, ops
+
+    rng = np.random.default_rng(1)
+
+    def weight(*shape: int) -> nn.Parameter:
+        return nn.Parameter(pg.tensor((rng.standard_normal(shape) * 0.1).astype(np.float32)))
+
+    class Images(nn.Module):
+        def __init__(self) -> None:
+            self.first, self.bias = weight(8, 1, 3, 3), weight(1, 8, 1, 1)
+            self.second, self.gain = weight(12, 8, 3, 3), weight(1, 12, 1, 1)
+            self.head = nn.Linear(48, 10)
+
+        def __call__(self, x: Any) -> Any:
+            h = ops.relu(ops.conv_2d(x, self.first, padding=1) + self.bias)
+            h = ops.pool_2d(h, 2, kind="max")
+            h = ops.silu(ops.group_norm(ops.conv_2d(h, self.second, padding=1), 4) * self.gain)
+            h = ops.pool_2d(h, 2, kind="avg")
+            return self.head(h.reshape(x.shape[0], 48))
+
+    x = rng.standard_normal((4, 1, 8, 8)).astype(np.float32)
+    return Images(), x, rng.integers(0, 10, 4).astype(np.int32)
+
+
+def _language_model(arch: str, **options: Any) -> tuple[Any, Any, Any]:
+    from pyggml.models import build
+
+    ids = np.random.default_rng(0).integers(0, VOCAB, (2, SEQ_LEN)).astype(np.int32)
+    size = {"n_layer": 1, "n_head": 2, "n_embd": 64, "context": SEQ_LEN}
+    return build(arch, {**size, **options}, vocab_size=VOCAB), ids, ids
+
+
+MODELS = {
+    "gpt2": lambda: _language_model("gpt2", dropout=0.1),
+    "gpt2-flash": lambda: _language_model("gpt2", attention="flash"),
+    "llama": lambda: _language_model("llama", n_kv_head=1),
+    "llama-flash": lambda: _language_model("llama", n_kv_head=1, attention="flash"),
+    "images": _image_model,
+}
+
+
+def train(names: list[str]) -> None:
+    """Losses of a few steps of AdamW with clipping, from the same seed on both devices."""
+    from pyggml.optim import AdamW
+    from pyggml.train.step import TrainStep
+
+    for name in names:
+        line: dict[str, Any] = {"model": name}
+        for where in ("cpu", "metal"):
+            pg.set_default_device(where)
+            pg.seed(0)
+            lacking: set[str] = set()
+            before = _lacking(device(where), lacking)
+            model, x, y = MODELS[name]()
+            step = TrainStep(model, AdamW(model.parameters(), lr=1e-2), clip=1.0)
+            line[where] = [step([(x, y)]).loss for _ in range(STEPS)]
+            line["lacking"] = sorted(lacking)
+            Graph.__init__ = before  # type: ignore[method-assign]
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    {"cases": cases, "train": train}[sys.argv[1]](sys.argv[2:])

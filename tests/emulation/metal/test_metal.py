@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""The Metal backend's own kernels and host code on an emulated device; no Apple hardware is needed.
+
+build.py makes a ggml backend of them; context.cpp says what it watches while an op runs: writes
+beyond tensors, results left unwritten, races, threads that diverge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .build import OURS, build, ggml_tree, kernels_of
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+KERNELS = ggml_tree() / "src" / "ggml-metal" / "kernels"
+
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux" or shutil.which("g++") is None, reason="no Linux with g++"
+    ),
+    pytest.mark.skipif(
+        not all((KERNELS / f"{name}.metal").is_file() for name in OURS),
+        reason="no vendored tree with the training kernels of Metal",
+    ),
+]
+
+# Ops of pyggml.ops whose gradient is one of our kernels, and the kernels that must have run.
+OPS = {
+    "gelu": {"kernel_act_back_f32"},
+    "gelu_erf": {"kernel_act_back_f32"},
+    "gelu_quick": {"kernel_act_back_f32"},
+    "tanh": {"kernel_act_back_f32"},
+    "sigmoid": {"kernel_act_back_f32"},
+    "elu": {"kernel_act_back_f32"},
+    "xielu": {"kernel_act_back_f32"},
+    "hardswish": {"kernel_act_back_f32"},
+    "hardsigmoid": {"kernel_act_back_f32"},
+    "leaky_relu": {"kernel_act_back_f32"},
+    "clamp": {"kernel_act_back_f32"},
+    "reglu": {"kernel_glu_back_f32"},
+    "geglu": {"kernel_glu_back_f32"},
+    "geglu_erf": {"kernel_glu_back_f32"},
+    "geglu_quick": {"kernel_glu_back_f32"},
+    "swiglu": {"kernel_glu_back_f32"},
+    "swiglu_oai": {"kernel_glu_back_f32"},
+    "norm": {"kernel_norm_back_f32"},
+    "rms_norm": {"kernel_rms_norm_back_f32"},
+    "l2_norm": {"kernel_l2_norm_back_f32"},
+    "group_norm": {"kernel_norm_back_f32", "kernel_group_norm_f32"},
+    "soft_max": {"kernel_soft_max_back_f32"},
+    "get_rows": {"kernel_zero_f32", "kernel_get_rows_back_f32"},
+    "repeat_back": {"kernel_repeat_back_f32"},
+    "broadcast_to": {"kernel_repeat_back_f32"},
+    "sum_sqr": {"kernel_sum_sqr_f32", "kernel_sum_parts_f32"},
+    "sum": {"kernel_add1_f32"},
+    "add1": {"kernel_add1_f32"},
+    "dropout": {"kernel_dropout_f32"},
+    "cross_entropy_rows": {"kernel_cross_entropy_rows_f32", "kernel_cross_entropy_rows_back_f32"},
+    "cross_entropy_loss": {"kernel_cross_entropy_loss_f32", "kernel_cross_entropy_loss_back_f32"},
+    "out_prod": {"kernel_out_prod_f32_f32"},
+    "flash_attn_ext": {
+        "kernel_fa_back_q_f32_d64",
+        "kernel_fa_back_kv_f32_d64",
+        "kernel_fa_back_sinks",
+    },
+    "pool_2d": {"kernel_pool_2d_back_f32"},
+    "conv_2d": {"kernel_im2col_back_f32"},
+}
+
+MODELS = ("gpt2", "gpt2-flash", "llama", "llama-flash", "images")
+
+
+@pytest.fixture(scope="session")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Where objects are kept from run to run."""
+    return Path(request.config.cache.mkdir("emulated-metal"))  # type: ignore[union-attr]
+
+
+def run(library: Path, log: Path, *arguments: str) -> list[dict[str, object]]:
+    """The lines that run.py prints; an error of the emulated device ends it."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "run.py"), *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "GGML_BACKEND_PATH": str(library),
+            "PYGGML_EMULATED_LOG": str(log),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_parser_reads_kernels() -> None:
+    """Templates by their host names, plain functions by their own, attributes in any order."""
+    source = """
+    #if defined(GGML_METAL_HAS_TENSOR)
+    kernel void kernel_b(device char * x) {}
+    #endif
+    template <typename T>
+    kernel void kernel_a(constant args & a [[buffer(3)]], device T * x,
+            uint i[[thread_index_in_simdgroup]]) {}
+    template [[host_name("kernel_a_f32")]] kernel a_t kernel_a<float>;
+    kernel void kernel_c(device const float * x) {} // kernel void kernel_d(int x)
+    """
+    found = {kernel.host_name: kernel.call for kernel in kernels_of(source)}
+    assert found == {"kernel_c": "kernel_c", "kernel_a_f32": "kernel_a<float>"}
+
+
+def test_every_kernel_has_a_case() -> None:
+    """A new kernel of ours needs an op here whose gradient runs it, or a type of one that has."""
+    covered = set().union(*OPS.values())
+    missing = []
+    for name in OURS:
+        for kernel in kernels_of((KERNELS / f"{name}.metal").read_text()):
+            base = kernel.call.split("<")[0]
+            if not any(other.startswith(base) for other in covered):
+                missing.append(kernel.host_name)
+    # Sums of split products need a longer k than the table has: test-backend-ops runs them.
+    assert missing == ["kernel_out_prod_sum_f32"]
+
+
+def test_gradients(folder: Path, tmp_path: Path) -> None:
+    """Each op × our kernel source, on the device that runs them, against NumPy in float64."""
+    library = build(folder)
+    rows = run(library, tmp_path / "log", "cases", *OPS)
+    bad = [row for row in rows if row["verdict"] != "OK"]
+    assert not bad
+    assert {str(row["case"]).split("-")[0] for row in rows} == set(OPS)
+    ran = {line.split("\t")[1] for line in (tmp_path / "log").read_text().splitlines()}
+    assert set().union(*OPS.values()) <= ran
+
+
+def test_training_stays_on_the_device(folder: Path, tmp_path: Path) -> None:
+    """The models' steps have no op that Metal lacks, and lose what they lose on the CPU."""
+    for row in run(build(folder), tmp_path / "log", "train", *MODELS):
+        assert row["lacking"] == [], row["model"]
+        assert row["metal"] == pytest.approx(row["cpu"], rel=1e-3), row["model"]

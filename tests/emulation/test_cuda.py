@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""The CUDA kernels of the series, run on the CPU against ggml's CPU ops.
+
+`python -m tests.emulation.build NAME` runs an op or a case by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .build import HERE, KERNELS, REPOSITORY, Builder, compiler, default_tree
+from .cuda.translate import translate
+
+TREE = default_tree()
+CUDA = TREE / "src" / "ggml-cuda"
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="fibers and faults as Linux has them"),
+    pytest.mark.skipif(compiler() is None, reason="no C++ compiler is here"),
+    pytest.mark.skipif(not (CUDA / "fattn-back.cu").exists(), reason="no patched ggml is here"),
+]
+
+
+def ops_of_table() -> list[str]:
+    """The ops of common/cases.cpp, in its order."""
+    text = (HERE / "common" / "cases.cpp").read_text()
+    return list(dict.fromkeys(re.findall(r'(?:t\.add\(|back_cases\(t, )"(\w+)"', text)))
+
+
+@pytest.fixture(scope="module")
+def builder() -> Builder:
+    cache = os.environ.get("PYGGML_EMULATION_CACHE", REPOSITORY / "build" / "emulation")
+    return Builder(TREE, Path(cache))
+
+
+@pytest.fixture(scope="module")
+def harness(builder: Builder) -> Path:
+    return builder.harness()
+
+
+def run(program: Path, *names: str) -> list[str]:
+    done = subprocess.run(
+        [program, *names], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    return [line for line in done.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
+
+
+@pytest.mark.parametrize("op", ops_of_table())
+def test_kernel_agrees_with_the_cpu(harness: Path, op: str) -> None:
+    lines = run(harness, op)
+    assert lines, f"{op}: no case ran"
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
+# What a careless change would do, and what the harness must say to it.
+MISTAKES = {
+    "no barrier after the sums": (
+        "cumsum-back",
+        "            s_sum[warp_id] = sum;\n        }\n        __syncthreads();",
+        "            s_sum[warp_id] = sum;\n        }",
+        "CUMSUM_BACK",
+        "other bits|normalized|is nan",
+    ),
+    "no barrier before the next round": (
+        "cumsum-back",
+        "            dst[i] = before + sum;\n        }\n        __syncthreads();",
+        "            dst[i] = before + sum;\n        }",
+        "CUMSUM_BACK",
+        "other bits|normalized|is nan",
+    ),
+    "a barrier that some threads miss": (
+        "cumsum-back",
+        "        __syncthreads();\n\n        float before",
+        "        if (i >= 0) {\n            __syncthreads();\n        }\n\n        float before",
+        "CUMSUM_BACK",
+        "threads wait for others|different barriers",
+    ),
+    "a read past the end": (
+        "elementwise-back",
+        "if (i >= n) {",
+        "if (i > n) {",
+        "GELU_BACK",
+        "past the end of",
+    ),
+    "a write past the end": (
+        "sum-sqr",
+        "        *dst = (float) total;",
+        "        dst[1] = dst[0] = (float) total;",
+        "SUM_SQR",
+        "written .* past the end of result",
+    ),
+    "an element that is not written": (
+        "norm-back",
+        "        dst[col*sd.s0] = r*(g - d*k);",
+        "        if (col > 0) {\n            dst[col*sd.s0] = r*(g - d*k);\n        }",
+        "NORM_BACK",
+        "is nan|is -nan",
+    ),
+    "strides that are not used": (
+        "l2-norm-back",
+        "grad[col*sg.s0] - x[col*sx.s0]*k",
+        "grad[col] - x[col]*k",
+        "L2_NORM_BACK",
+        "normalized|is nan|is -nan|past the end",
+    ),
+    "an order that is not fixed": (
+        "conv2d-dw-back",
+        "    if (threadIdx.x == 0) {\n        dst[i] = sum;\n    }",
+        "    if (threadIdx.x == 0) {\n        dst[i] = 0.0f;\n    }\n    __syncthreads();\n"
+        "    atomicAdd(dst + i, sum/256.0f*(threadIdx.x%2 ? 1.001f : 0.999f));",
+        "CONV_2D_DW_BACK",
+        "other bits",
+    ),
+    "too much shared memory": (
+        "fattn-back",
+        "    __shared__ float w_s[FATTN_BACK_TILE*FATTN_BACK_PAD];",
+        "    __shared__ float w_s[3*FATTN_BACK_TILE*FATTN_BACK_PAD];",
+        "FLASH_ATTN_EXT_BACK",
+        "static shared memory are too many",
+    ),
+    "a block of too many threads": (
+        "dropout",
+        "<<<num_blocks, CUDA_DROPOUT_BLOCK_SIZE,",
+        "<<<num_blocks, 8*CUDA_DROPOUT_BLOCK_SIZE,",
+        "DROPOUT",
+        "block of 1 to 1024 threads",
+    ),
+    "an assertion that supports_op does not know": (
+        "cross-entropy-rows",
+        "    GGML_ASSERT(logits->nb[0] == sizeof(float));",
+        "    GGML_ASSERT(ggml_is_contiguous(logits));",
+        "CROSS_ENTROPY_ROWS",
+        "GGML_ASSERT",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -> None:
+    name, right, wrong, op, said = MISTAKES[mistake]
+    source = name
+    if name == "elementwise-back":  # a header: its text goes where it is included
+        name, header = "gelu-back", (CUDA / "elementwise-back.cuh").read_text()
+        text = (CUDA / "gelu-back.cu").read_text()
+        text = text.replace('#include "elementwise-back.cuh"', header.replace("#pragma once", ""))
+    else:
+        text = (CUDA / f"{name}.cu").read_text()
+    assert right in text, f"{source} has changed: this test must follow"
+    program = builder.changed(name, text.replace(right, wrong), tmp_path / "changed")
+    failed = [line for line in run(program, op) if line.startswith("FAIL")]
+    assert any(re.search(said, line) for line in failed), failed or "all cases passed"
+
+
+def test_every_kernel_of_the_series_is_built() -> None:
+    """What the patches touch is compiled for the CPU, too."""
+    touched: set[str] = set()
+    for patch in sorted((REPOSITORY / "patches").glob("*.patch")):
+        found = re.findall(r"^\+\+\+ b/src/ggml-cuda/([\w-]+)\.cu$", patch.read_text(), re.M)
+        touched.update(found)
+    # what is left of the first is ggml's own and takes half a minute; one line of the second
+    assert touched - set(KERNELS) - {"binbcast", "getrows", "solve_tri"} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "k<T, 2><<<g, b, 0, s>>>(x, (y));",
+            '::emu::launch("k<T, 2>", ::emu::launch_config(g, b, 0, s), [&] { k<T, 2>(x, (y)); });',
+        ),
+        ("extern __shared__ float2 s[];", "float2 * s = (float2 *) ::emu::dynamic_shared();"),
+        ("a << b; c >> d;", "a << b; c >> d;"),
+    ],
+)
+def test_translation(text: str, expected: str) -> None:
+    assert translate(text, "x.cu") == expected
+
+
+def test_translation_keeps_lines() -> None:
+    text = "k<<<g, b>>>(\n    x,\n    y);\n__shared__ float a[2][3];\n"
+    out = translate(text, "x.cu")
+    assert out.count("\n") == text.count("\n")
+    assert "float (&" not in out
+    assert "typedef float emu_shared_a [2][3]" in out
+
+
+# Of plain attention; a permuted gradient of a rotation is what ggml's own kernel refuses.
+FALLBACKS = {"gpt2": [], "llama": ["ROPE_BACK"]}
+
+
+@pytest.mark.slow
+def test_models_train_on_the_emulated_device(builder: Builder) -> None:
+    """Whole steps through ggml's scheduler: the CPU's losses, and no fallback that is not known."""
+    command = [sys.executable, "-m", "tests.emulation.train_cuda", builder.backend()]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for model, found in json.loads(done.stdout.splitlines()[-1]).items():
+        assert found["cuda:0"] == pytest.approx(found["cpu"], rel=1e-5), model
+        assert found["fallbacks"] == FALLBACKS[model]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc is here")
+def test_kernels_compile_for_gpus() -> None:
+    """Every .cu file of the series, for sm_80, sm_90 and sm_100."""
+    script = REPOSITORY / "scripts" / "cuda_compile.py"
+    sys.path.insert(0, str(script.parent))
+    try:
+        import cuda_compile
+    finally:
+        sys.path.remove(str(script.parent))
+    if not cuda_compile.has_cublas(shutil.which("nvcc")):
+        pytest.skip("no headers of cuBLAS are here; pip install nvidia-cublas")
+    done = subprocess.run(
+        [sys.executable, script, "--tree", TREE],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Very many tensors and ops, and a memory that is full."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import pyggml as pg
+
+from .programs import script
+
+
+def test_very_many_tensors() -> None:
+    held = [pg.zeros((1,)) for _ in range(20_000)]
+    assert pg.Graph([*held[:3], held[0] + held[-1]]).n_nodes == 1
+    del held
+
+
+@pytest.mark.parametrize("length", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_long_chains(length: int) -> None:
+    text = """
+x = pg.tensor([1.0], requires_grad=True)
+y = x
+for _ in range(LENGTH):
+    y = y * 1.0
+assert y.numpy().tolist() == [1.0]
+y.sum().backward()
+assert x.grad.tolist() == [1.0]
+z = pg.tensor([0.0])
+for _ in range(4 * LENGTH):
+    z = z + x
+del y, z
+print("freed")
+"""
+    assert script(text.replace("LENGTH", str(length))) == "freed\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_more_ops_than_fit_in_memory() -> None:
+    text = """
+import resource
+x = pg.tensor([1.0], requires_grad=True)
+y = x
+for _ in range(30_000):
+    y = y * 1.0
+product()
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**29,) * 2)
+try:
+    y.sum().backward()
+except pg.BackendError as error:
+    print(error)
+assert pg.tensor([2.0]).sum().item() == 2.0
+"""
+    assert "compute in parts, with .detach() between them" in script(text)
+
+
+LIMIT = """
+import resource
+def limit(size_bytes):
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + size_bytes,) * 2)
+pg.set_threads(1)
+product()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+@pytest.mark.parametrize("mb", [1, 5, 12, 40])
+def test_graphs_until_the_memory_is_full(mb: int) -> None:
+    text = """
+kept = []
+limit(MB * 2**20)
+try:
+    while True:
+        y = pg.ones((300, 300))
+        y.requires_grad = True
+        kept.append((y, pg.ops.tanh(y @ y)))
+        kept[-1][1].sum().backward()
+except (MemoryError, pg.BackendError):
+    kept.clear()
+    print("refused")
+"""
+    assert script(LIMIT + text.replace("MB", str(mb))) == "refused\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_ops_in_a_full_memory() -> None:
+    text = """
+x, kept = pg.ones((8, 8)), []
+limit(100 * 2**20)
+try:
+    while True:
+        kept.append(np.ones(2**17))
+except MemoryError:
+    pass
+refused = 0
+for call in (
+    lambda: pg.ones((4, 4)),
+    lambda: (x @ x).numpy(),
+    lambda: [pg.ops.tanh(x) for _ in range(2000)],
+    lambda: pg.zeros((300, 300)),
+):
+    try:
+        call()
+    except (MemoryError, pg.BackendError):
+        refused += 1
+kept.clear()
+print(refused > 0, (x @ x).numpy().sum())
+"""
+    assert script(LIMIT + text) == "True 512.0\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_no_memory_to_work_in() -> None:
+    text = """
+a, b = pg.tensor(np.ones((64, 4096)), "f16"), pg.ones((2048, 4096))
+graph = pg.Graph([pg.ops.mul_mat(a, b)])
+limit(3 * 2**20)
+try:
+    graph.run()
+except pg.BackendError as error:
+    print(error)
+"""
+    assert "bytes to work in are more than is free" in script(LIMIT + text)
