@@ -35,7 +35,7 @@ parser.add_argument("--plot", metavar="FILE", help="draw the losses as PNG")
 parser.add_argument("--quick", action="store_true", help="fewer steps, for a test")
 options = parser.parse_args()
 began = time.perf_counter()
-READING, TUNING, RIGHT = (20, 40, 0.45) if options.quick else (400, 120, 0.70)
+READING, TUNING, RIGHT = (10, 60, 0.45) if options.quick else (400, 120, 0.70)
 LENGTH, BATCH = 24, 32
 
 
@@ -93,7 +93,7 @@ print(f"hidden words: loss {last:.2f}, by guessing {np.log(config.vocab_size):.2
 
 # 2. Tuning: the same body with another head, and once with a body that has read nothing.
 right = {}
-for name in ("from scratch", "fine-tuned"):
+for name in ("from scratch", "fine-tuned")[options.quick :]:
     pg.seed(1)
     model = BERTForSequenceClassification(config)
     if name == "fine-tuned":
@@ -115,4 +115,4 @@ took = time.perf_counter() - began
 got = right["fine-tuned"]
 if not got > RIGHT:
     sys.exit(f"FAILED: more than {RIGHT:.0%} must be right; got {got:.1%}")
-print(f"OK {got:.1%} right > {RIGHT:.0%}, {right['from scratch']:.1%} from scratch, {took:.1f} s")
+print(f"OK {got:.1%} of held-back sentences right > {RIGHT:.0%} in {took:.1f} s")
