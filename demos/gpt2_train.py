@@ -31,19 +31,19 @@ parser.add_argument("--plot", metavar="FILE", help="draw the losses as PNG")
 parser.add_argument("--quick", action="store_true", help="a small part of it, for a test")
 options = parser.parse_args()
 began = time.perf_counter()
-STEPS, BATCH, LENGTH, WIDTH = (12, 2, 16, 48) if options.quick else (150, 4, 64, 96)
+STEPS, BATCH, LENGTH, WIDTH = (12, 2, 16, 48) if options.quick else (180, 4, 64, 96)
 
 texts = embedded_text()  # the manual that every Python carries
-tokenizer = Tokenizer.train_bpe(texts, 1024)
-train, held_back = split_tokens(tokenizer.encode_documents(texts), 0.1)
-uniform = np.log(tokenizer.vocab_size)
+tokenizer = Tokenizer.train_bpe(texts, 512)
+train, rest = split_tokens(tokenizer.encode_documents(texts), 0.1)
+held_back, uniform = rest[:2048], np.log(tokenizer.vocab_size)
 counts = np.bincount(train, minlength=tokenizer.vocab_size) + 1
 by_count = -np.log(counts / counts.sum())[held_back].mean()
 print(f"guessing costs {uniform:.2f} nats per token, by the tokens' frequencies {by_count:.2f}")
-LOSS = uniform - 0.1 if options.quick else by_count  # what must be reached
+LOSS = uniform - 0.1 if options.quick else by_count - 0.4  # what must be reached
 
 vocab = tokenizer.vocab_size
-sizes = GPT2Config(vocab, context=LENGTH, n_embd=WIDTH, n_layer=4, n_head=4, dropout=0.1)
+sizes = GPT2Config(vocab, context=LENGTH, n_embd=WIDTH, n_layer=4, n_head=4, dropout=0.05)
 config = training.TrainConfig(
     steps=STEPS,
     batch_size=BATCH,
@@ -82,7 +82,7 @@ def prepare(folder: Path, *callbacks: training.Callback) -> training.Trainer:
     pg.seed(0)
     model, loader = GPT2(sizes), Loader(RandomWindows(train, LENGTH), BATCH, seed=0)
     optimizer = training.make_optimizer(config, model)
-    parts = (model, optimizer, loader, held_back[:2048], config)
+    parts = (model, optimizer, loader, held_back, config)
     return training.Trainer(*parts, checkpoint_dir=folder / "checkpoints", callbacks=callbacks)
 
 

@@ -31,8 +31,8 @@ parser.add_argument("--quick", action="store_true", help="fewer steps, for a tes
 options = parser.parse_args()
 began = time.perf_counter()
 pg.seed(0)
-STEPS, RIGHT = (25, 0.0) if options.quick else (350, 0.30)
-LENGTH, BATCH = 24, 32
+STEPS, BATCH, RIGHT = (25, 8, 0.0) if options.quick else (350, 32, 0.30)
+LENGTH = 24
 
 with contextlib.redirect_stdout(io.StringIO()):  # the module prints it when it is imported
     import this

@@ -29,7 +29,7 @@ parser.add_argument("--quick", action="store_true", help="a part of the steps, f
 options = parser.parse_args()
 began = time.perf_counter()
 pg.seed(0)
-STEPS, SAMPLES, RIGHT = (60, 2, 0.08) if options.quick else (400, 10, 0.90)
+STEPS, SAMPLES, RIGHT = (40, 2, 0.05) if options.quick else (400, 10, 0.90)
 
 with contextlib.redirect_stdout(io.StringIO()):  # the module prints it when it is imported
     import this
