@@ -19,7 +19,6 @@ import pytest
 from .build import OURS, build, ggml_tree, kernels_of
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 KERNELS = ggml_tree() / "src" / "ggml-metal" / "kernels"
 
 pytestmark = [
@@ -90,7 +89,6 @@ def run(library: Path, log: Path, *arguments: str) -> list[dict[str, object]]:
         [sys.executable, str(HERE / "run.py"), *arguments],
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
             "GGML_BACKEND_PATH": str(library),
             "PYGGML_EMULATED_LOG": str(log),
             "OMP_NUM_THREADS": "1",
