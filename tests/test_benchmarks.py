@@ -372,8 +372,8 @@ def test_peers_agree(run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_the_measured_peak_is_that_of_the_plan(run: Run) -> None:
-    """A GPT-2 of 34 million parameters, each choice in a fresh process: within a twentieth."""
-    sizes = "--layers 8 --embd 512 --heads 8 --vocab 16384 --batch 4 --seq 256".split()
+    """A GPT-2 of 70 million parameters, each choice in a fresh process: within a twentieth."""
+    sizes = "--layers 12 --embd 640 --heads 10 --vocab 16384 --batch 4 --seq 256".split()
     none, every = lines_of(
         run("checkpointing.py", "--every", "0", "1", *sizes, "--steps=2", "--threads=1", "--json")
     )
