@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Train small models on the CPU and on the emulated CUDA device; print losses and fallbacks, JSON.
+"""Train small models on the CPU and on the emulated CUDA device; print what was found as JSON.
 
 python -m tests.emulation.train_cuda LIBRARY
 """
@@ -16,26 +16,8 @@ STEPS = 3
 SIZES: dict[str, Any] = {"vocab_size": 65, "context": 16, "n_embd": 64, "n_layer": 1}
 
 
-def fallbacks(graph_class: Any, device: Any) -> set[str]:
-    """Ops that `device` refuses in graphs made from now on; views don't count."""
-    from pyggml import ffi, lib
-    from pyggml.order import MOVES
-
-    refused: set[str] = set()
-    check = graph_class._check_supported
-
-    def spy(graph: Any) -> None:
-        for i in range(lib.ggml_graph_n_nodes(graph._cgraph)):
-            node = lib.ggml_graph_node(graph._cgraph, i)
-            if node.op not in MOVES and not device.supports(node):
-                refused.add(ffi.string(lib.ggml_op_desc(node)).decode())
-        check(graph)
-
-    graph_class._check_supported = spy
-    return refused
-
-
-def train(model: Any, precision: str | None) -> list[float]:
+def train(model: Any, precision: str | None) -> tuple[list[float], list[str]]:
+    """The losses of the first steps, and the ops that the device left to the CPU."""
     from pyggml import optim
     from pyggml.train.step import TrainStep
 
@@ -45,13 +27,32 @@ def train(model: Any, precision: str | None) -> list[float]:
     for _ in range(STEPS):
         ids = rng.integers(0, 65, (2, 17)).astype(np.int32)
         losses.append(float(step([(ids[:, :-1].copy(), ids[:, 1:].copy())]).loss))
-    return losses
+    return losses, sorted(step.fallbacks)
+
+
+def moved(make: Any) -> dict[str, Any]:
+    """A model that was made and trained on the CPU, goes on on the device, and comes back."""
+    import pyggml as pg
+
+    pg.set_default_device("cpu")
+    pg.seed(1)
+    model = make()
+    before = model.state_dict()
+    model.to("cuda:0")
+    there = {p.device.name for p in model.parameters()}
+    same = all(np.array_equal(a, before[name]) for name, a in model.state_dict().items())
+    losses, _ = train(model, None)
+    after = model.state_dict()
+    model.to("cpu")
+    same = same and all(np.array_equal(a, after[name]) for name, a in model.state_dict().items())
+    return {"devices": sorted(there), "same": same, "losses": losses}
 
 
 def main() -> int:
     import pyggml as pg
-    from pyggml import graph, lib
+    from pyggml import lib
     from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
+    from pyggml.train import step_fallbacks
 
     if lib.ggml_backend_load(sys.argv[1].encode()) == pg.ffi.NULL:
         print(f"{sys.argv[1]} could not be loaded", file=sys.stderr)
@@ -62,16 +63,15 @@ def main() -> int:
         "llama": lambda: Llama(LlamaConfig(**SIZES, n_head=4, n_kv_head=2, attention="plain")),
     }
     found = {}
-    refused = fallbacks(graph.Graph, pg.device("cuda:0"))
     for name, make in models.items():
         found[name] = {}
         for device in ("cpu", "cuda:0"):
-            refused.clear()
             pg.set_default_device(device)
             pg.seed(1)
-            found[name][device] = train(make(), None)
-        found[name]["fallbacks"] = sorted(refused)
-    print(json.dumps(found))
+            found[name][device], left = train(make(), None)
+        found[name]["fallbacks"] = left
+    steps = step_fallbacks("cuda:0")
+    print(json.dumps({"models": found, "moved": moved(models["gpt2"]), "steps": steps}))
     return 0
 
 

@@ -462,6 +462,25 @@ void experts(table & t) {
     }
 }
 
+std::function<ggml_tensor * (builder &)> rotated(decltype(&ggml_rope_ext) rope, int mode, layout l) {
+    return [=](builder & b) {
+        ggml_tensor * x   = b.real({ 48, 5, 7, 3 }, -1.0f, 1.0f, l);
+        ggml_tensor * pos = b.whole({ 7, 1, 1, 1 }, 0, 100);
+        // 40 of 48 are turned, as extended contexts do it
+        return rope(b.ctx, x, pos, nullptr, 40, mode, 64, 10000.0f, 1.4f, 0.7f, 1.2f, 32.0f, 1.0f);
+    };
+}
+
+void rotations(table & t) {
+    for (int mode : { GGML_ROPE_TYPE_NORMAL, GGML_ROPE_TYPE_NEOX }) {
+        for (layout l : { layout::contiguous, layout::rows, layout::permuted }) {
+            const std::string name = std::string(mode == GGML_ROPE_TYPE_NEOX ? "neox-" : "normal-") + name_of(l);
+            t.add("ROPE", name, rotated(ggml_rope_ext, mode, l));
+            t.add("ROPE_BACK", name, rotated(ggml_rope_ext_back, mode, l));
+        }
+    }
+}
+
 struct attention_case {
     const char * name;
     int64_t dk, dv, n_q, n_kv, n_head, n_head_kv, ne3;
@@ -520,6 +539,7 @@ std::vector<op_case> op_cases() {
     products(t);
     pictures(t);
     experts(t);
+    rotations(t);
     attention(t);
     return t.cases;
 }
