@@ -74,7 +74,7 @@ class Compiled:
             _as_list(outputs)
             return outputs
         key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
-        if key not in self._plans:
+        if key not in self._plans or not self._plans[key][2].is_current:
             inputs = [tensor(t) for t in given]
             with self._dropout, Recording("compile", [t.node for t in inputs]):
                 outputs = self._fn(*inputs)

@@ -127,7 +127,7 @@ def value_and_grad(
                     f"value_and_grad: argument {i} must be f32; got {given[i].dtype.name}"
                 )
         key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
-        if key not in plans:
+        if key not in plans or not plans[key].graph.is_current:
             plans[key] = _Plan(fn, given, which)
         value, grads = plans[key](given)
         return value, grads[0] if isinstance(argnums, int) else grads

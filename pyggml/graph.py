@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,10 @@ from .differentiable import (
     check_request,
     divide,
     is_passing,
-    op_name,
     walk,
 )
 from .errors import BackendError, DTypeError
+from .fallback import find_fallbacks
 from .fold import fold_sums
 from .memory import has_room
 from .node import Arena, Node
@@ -36,7 +37,7 @@ from .recording import check_read
 from .storage import read
 from .tensor import Tensor, full, record, tensor, zeros_group
 
-__all__ = ["Graph", "grad_of", "tensor_like"]
+__all__ = ["Graph", "grad_of", "most_fallbacks", "tensor_like"]
 
 # Tensors that the gradient of one op may make at most, but for a few ops with small results.
 _TENSORS_PER_GRADIENT = 16
@@ -64,6 +65,7 @@ class Graph:
     Attributes:
         memory_bytes: planned memory for everything that is not stored.
         n_nodes: ops in the graph.
+        fallbacks: ops that the CPU computes for the device, and how many of each.
 
     Raises:
         GradientError: an op between a parameter and the loss has no gradient, or no parameter
@@ -147,6 +149,7 @@ class Graph:
         if loss is not None:
             needed = check_path(forward, loss.node, {id(p.node) for p in grads or {}})
         self._pulled = Pulled(forward, needed)
+        self._stored = [n for n in (*forward, *after, *self._pulled.nodes) if n.buffer is not None]
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
             self._plan(activations)
@@ -174,7 +177,7 @@ class Graph:
         try:
             self._expand(forward)
             if loss is not None:
-                n_forward = int(lib.ggml_graph_n_nodes(self._cgraph))
+                n_forward = self._count()
                 self._expand_backward(loss, seed)
                 self._reorder(forgotten, late, after, n, n_forward)
         finally:
@@ -182,15 +185,18 @@ class Graph:
                 node.ptr.flags &= ~lib.GGML_TENSOR_FLAG_PARAM
         if not self._passing:
             self._expand(after)
-        self._check_supported()
+        order = (lib.ggml_graph_node(self._cgraph, i) for i in range(self._count()))
+        self.fallbacks = find_fallbacks(order, self.device)
         # Every node and leaf is in this graph's arena, or stored; ggml aborts when told less.
         made = lib.ggml_used_mem(self._arena.ctx) - overhead
-        stored = sum(node.buffer is not None for node in (*forward, *after, *custom))
         # Without reuse, and with a gradient for each; f32 elements are the largest that ops make.
         recorded = (math.prod(n.shape) for n in (*forward, *custom) if n.buffer is None)
         self._most_bytes = 4 * sum(recorded) * (1 if loss is None else _TENSORS_PER_GRADIENT)
-        self._n_tensors = int(made) // int(lib.ggml_tensor_overhead()) + stored
+        self._n_tensors = int(made) // int(lib.ggml_tensor_overhead()) + len(self._stored)
         self._n_tensors += len(self._accumulate) + _HEADERS_SPARE
+
+    def _count(self) -> int:
+        return int(lib.ggml_graph_n_nodes(self._cgraph))
 
     def _expand(self, nodes: list[Node]) -> None:
         for ptr in self._copy(nodes):
@@ -236,7 +242,7 @@ class Graph:
                 accumulators[_address(node.ptr)] = grad.ptr
         # At a custom function's arguments ggml goes on with what stands for their gradients.
         accumulators |= self._pulled.stand_ins(self._arena.ctx, self._clones)
-        n = lib.ggml_graph_n_nodes(self._cgraph)
+        n = self._count()
         table = ffi.new("struct ggml_tensor *[]", n)
         for i in range(n):
             at = _address(lib.ggml_graph_node(self._cgraph, i))
@@ -276,8 +282,7 @@ class Graph:
 
         Effects follow as soon as their gradients are there, but not before the loss.
         """
-        count = lib.ggml_graph_n_nodes(self._cgraph)
-        order = [lib.ggml_graph_node(self._cgraph, i) for i in range(count)]
+        order = [lib.ggml_graph_node(self._cgraph, i) for i in range(self._count())]
         if len(self._pulled):
             order = self._pulled.splice(
                 order, self._arena.ctx, self._cgraph, self._clones, self._copy
@@ -318,24 +323,8 @@ class Graph:
             self._clones[_address(grad.ptr)] = ptr
         return added
 
-    def _check_supported(self) -> None:
-        cpu = find_device("cpu")
-        for i in range(lib.ggml_graph_n_nodes(self._cgraph)):
-            node = lib.ggml_graph_node(self._cgraph, i)
-            if node.op in MOVES or self.device.supports(node) or cpu.supports(node):
-                continue
-            types = [
-                ffi.string(lib.ggml_type_name(node.src[k].type)).decode()
-                for k in range(lib.GGML_MAX_SRC)
-                if node.src[k] != ffi.NULL
-            ]
-            raise BackendError(
-                f"graph: {self.device.name} cannot compute {op_name(node)} of {', '.join(types)};"
-                " cast the operands to f32"
-            )
-
     def _plan(self, shared: Activations | None) -> None:
-        self.n_nodes = int(lib.ggml_graph_n_nodes(self._cgraph))
+        self.n_nodes = self._count()
         self.memory_bytes = 0
         self._has_run = False
         self._activations = shared if shared is not None else Activations(self.device)
@@ -354,6 +343,11 @@ class Graph:
             plan = lib.ggml_graph_plan(self._cgraph, get_threads(), ffi.NULL)
             self._work_bytes = int(plan.work_size)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether every tensor that it reads or writes lives where it did when this was made."""
+        return not any(node.moved for node in self._stored)
+
     def run(self) -> None:
         """Compute everything once; other threads of Python go on meanwhile.
 
@@ -361,13 +355,19 @@ class Graph:
             AnomalyError: an op made a NaN, and `detect_anomaly` is on.
             FloatingPointError: the graph has gradients of `grad_of`, and its loss is not finite;
                 it stopped there, before any effect.
-            BackendError: the device failed.
+            BackendError: the device failed, or a tensor of the graph lives on another one since
+                the graph was made.
             KeyboardInterrupt: Ctrl-C; under `detect_anomaly`, `profile` and with gradients of
                 `grad_of` it ends the graph between two ops, else after the last one.
         """
         if self.n_nodes == 0:
             return
         self.device.check()
+        if not self.is_current:
+            raise BackendError(
+                "graph: its tensors live on another device since it was made; move a model before"
+                " anything is made for it: a graph, an optimizer or a trainer"
+            )
         if self._work_bytes and not has_room(self._work_bytes):
             raise BackendError(
                 f"graph: {self._work_bytes:,} bytes to work in are more than is free;"
@@ -445,6 +445,21 @@ def _with_effects(nodes: list[Node], seen: set[int]) -> list[Node]:
         for effect in node.effects:
             order += _with_effects(walk([effect], seen), seen)
     return order
+
+
+def most_fallbacks(graphs: Iterable[Graph]) -> dict[str, int]:
+    """What the CPU computes for the device of several graphs.
+
+    Args:
+        graphs: any number of them.
+
+    Returns:
+        Names of ops and how many of each the graph has that has the most, as `Graph.fallbacks`.
+    """
+    found: Counter[str] = Counter()
+    for graph in graphs:
+        found |= Counter(graph.fallbacks)
+    return dict(found.most_common())
 
 
 def tensor_like(t: Tensor) -> Tensor:

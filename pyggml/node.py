@@ -74,6 +74,7 @@ class Node:
         "keep",
         "late",
         "limit",
+        "moved",
         "origin",
         "ptr",
         "pullback",
@@ -114,6 +115,8 @@ class Node:
         self.keep = recorder.keep
         # Whether it is computed only when the backward comes to it.
         self.late = False
+        # Whether the tensor that had this memory lives elsewhere now; see `Tensor.move_`.
+        self.moved = False
 
     @property
     def where(self) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "allocate",
     "check_shape",
     "check_size",
+    "copy_to",
     "natural_dtype",
     "ne_of",
     "read",
@@ -159,6 +160,15 @@ def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...
     (node,) = allocate([(shape, dtype)], where)
     write(node, data)
     return node
+
+
+def copy_to(node: Node, where: Device) -> Node:
+    """Make a stored node on a device with the bytes of another one."""
+    (copy,) = allocate([(node.shape, as_dtype(int(node.ptr.type)))], where)
+    write(copy, read_bytes(node))
+    copy.requires_grad, copy.limit, copy.hooks = node.requires_grad, node.limit, node.hooks
+    copy.barrier = node.barrier
+    return copy
 
 
 def natural_dtype(array: np.ndarray) -> DType:

@@ -24,6 +24,7 @@ from .storage import (
     allocate,
     check_shape,
     check_size,
+    copy_to,
     natural_dtype,
     ne_of,
     read,
@@ -275,6 +276,46 @@ class Tensor(Operators):
         with COMPUTE_LOCK:
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
+
+    def to(self, device: Device | str) -> Tensor:
+        """The same numbers on another device, without a way back for gradients.
+
+        Args:
+            device: "cpu", "cuda:0", "metal", …; where the tensor lives already, it is returned.
+
+        Raises:
+            BackendError: there is no such device, or it lacks the memory.
+        """
+        where = find_device(device)
+        if where is self.device:
+            return self
+        return tensor(self.numpy(), self.dtype, where)
+
+    def move_(self, device: Device | str) -> Tensor:
+        """Let a stored tensor, and its gradient, live on another device from now on.
+
+        Graphs and optimizers that were made before refuse to run; `compile` records anew.
+
+        Args:
+            device: as in `to`.
+
+        Raises:
+            ValueError: the tensor is not stored.
+            BackendError: there is no such device, or it lacks the memory.
+        """
+        where, before = find_device(device), self._node
+        if not self.is_stored:
+            raise ValueError("move_: only stored tensors move; this is a recorded op: use x.to()")
+        if where is not before.device:
+            self._move(where)
+        return self
+
+    def _move(self, where: Device) -> None:
+        before = self._node
+        after = copy_to(before, where)
+        if before.grad is not None:
+            after.grad = Tensor(copy_to(before.grad.node, where))
+        self._node, before.moved = after, True
 
     def detach(self) -> Tensor:
         """The same numbers without a way back for gradients.

@@ -26,7 +26,7 @@ LAYERS = [
     {"storage", "operators"},
     {"tensor"},
     {"ops", "differentiable"},
-    {"activations", "anomaly", "custom", "effects", "fold", "profiler", "recompute"},
+    {"activations", "anomaly", "custom", "effects", "fallback", "fold", "profiler", "recompute"},
     {"graph"},
     {"compiled", "gradients", "roofline"},
     {"grad0", "nn", "optim", "data", "io"},

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..device import Device
+from ..device import device as find_device
 from ..dtypes import encode
-from ..errors import ShapeError
+from ..errors import BackendError, ShapeError
 from ..tensor import Tensor, tensor
 
 __all__ = ["Module", "Parameter"]
@@ -175,6 +176,37 @@ class Module:
             parameter.requires_grad = True
         return self
 
+    def to(self, device: Device | str) -> Module:
+        """Move every parameter and buffer here and below, in place.
+
+        Make optimizers and trainers afterwards: one made before refuses its next step.
+
+        Args:
+            device: "cpu", "cuda:0", "metal", …, or "auto" for the best.
+
+        Returns:
+            The module itself.
+
+        Raises:
+            BackendError: there is no such device, or it lacks the memory; nothing has moved.
+
+        Example:
+            >>> Linear(2, 3).to("cpu").weight.device.name
+            'cpu'
+        """
+        where = find_device(device)
+        found = {id(t): t for _, module in self.named_modules() for t in _stored_in(module)}
+        moving = [t for t in found.values() if t.device is not where]
+        needed = sum(t.nbytes * (1 if t.grad is None else 2) for t in moving)
+        if not where.has_memory(needed) or (where.kind == "gpu" and needed > where.memory_free):
+            raise BackendError(
+                f"{type(self).__name__}.to: {where.name} cannot take {needed:,} bytes"
+                f" ({where.memory_free:,} free)"
+            )
+        for each in moving:
+            each.move_(where)
+        return self
+
     def zero_grad(self) -> None:
         """Set every gradient that exists to zero."""
         for parameter in self.parameters():
@@ -222,6 +254,13 @@ def _tensors_of(module: Module) -> Iterator[tuple[str, Tensor]]:
     for name, value in vars(module).items():
         if not name.startswith("_") and isinstance(value, Tensor) and value.is_stored:
             yield name, value
+
+
+def _stored_in(module: Module) -> Iterator[Tensor]:
+    """Yield the stored tensors among a module's attributes, private ones included."""
+    for value in vars(module).values():
+        if isinstance(value, Tensor) and value.is_stored:
+            yield value
 
 
 def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:

@@ -44,12 +44,12 @@ class GradNorm:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tensors = _several("GradNorm", tensors)
         self._total = sum_of_squares(tensors)
-        self._graph = Graph([self._total], device=tensors[0].device)
+        self.graph = Graph([self._total], device=tensors[0].device)
 
     def __call__(self) -> float:
         """Compute the norm of what the tensors now hold."""
-        self._graph.run()
-        total = float(self._graph.read(self._total).reshape(()))
+        self.graph.run()
+        total = float(self.graph.read(self._total).reshape(()))
         if not math.isfinite(total):
             total = math.fsum(_square(each.numpy()) for each in self._tensors)
         return math.sqrt(total)

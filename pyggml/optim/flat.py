@@ -63,6 +63,10 @@ class FlatVectors:
         """Bytes of all vectors."""
         return sum(value.nbytes for value in self._named.values())
 
+    def graphs(self) -> list[Graph]:
+        """What was recorded so far."""
+        return [graph for graph, _ in self._graphs.values()]
+
     def _run(self, key: str, record: _Record) -> list[float]:
         """Run what `record` gave, outputs and effects, at its first call."""
         if key not in self._graphs:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import GradientError
+from ..graph import most_fallbacks
 from ..tensor import Tensor
 from ._check import check_flag, check_number, check_whole, is_real, to_float
 from .flat import FlatVectors
@@ -114,6 +115,11 @@ class LBFGS(Optimizer):
         self._rho = np.zeros(self.history_size)
         self._scale = 1.0
         self._t = 0.0
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops that the CPU computes for the device, of what the first steps have recorded."""
+        return most_fallbacks(self._vectors.graphs())
 
     def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> NoReturn:
         raise GradientError("LBFGS: there is no update of one parameter alone; use step(closure)")

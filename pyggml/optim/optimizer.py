@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from .. import ops
 from ..errors import GradientError
-from ..graph import Graph, grad_of
+from ..graph import Graph, grad_of, most_fallbacks
 from ..precision import autocast
 from ..tensor import Tensor, tensor, zeros_group
 from ._check import check_flag, check_number, check_positive
@@ -86,6 +86,7 @@ class Optimizer(ABC):
         self.groups = self._divide(given)
         self.params = [p for group in self.groups for p in group.params]
         self.names = [name for group in self.groups for name in group.names]
+        self._nodes = [p.node for p in self.params]
         check_params(self._who, self.groups, self._left_out)
         self.steps = 0
         self.device = self.params[0].device
@@ -169,7 +170,7 @@ class Optimizer(ABC):
 
         Raises:
             GradientError: all are frozen, or one that was frozen when the optimizer was made, and
-                has no state, is not any more.
+                has no state, is not any more; or one lives on another device since.
         """
         for name, param in self._left_out.items():
             if param.requires_grad:
@@ -178,6 +179,12 @@ class Optimizer(ABC):
                     " optimizer was made and requires a gradient now; make a new optimizer, or"
                     " leave it out of this one's params"
                 )
+        if any(node.moved for node in self._nodes):
+            raise GradientError(
+                f"{self._who}: the parameters live on {self.params[0].device.name} since the"
+                f" optimizer was made, and its state on {self.device.name}; call model.to() before"
+                " making the optimizer"
+            )
         frozen, decays = [not param.requires_grad for param in self.params], self._which_decay()
         trained = {p: grad for p, grad in self.grads.items() if p.requires_grad}
         if not trained:
@@ -381,6 +388,14 @@ class Optimizer(ABC):
     def nbytes(self) -> int:
         """Bytes of the state, gradients not counted."""
         return sum(value.nbytes for value in self._tensors().values())
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops of an update that the CPU computes for the device; see `Graph.fallbacks`."""
+        if self._norm is None:  # the update is a part of the step's graph
+            return {}
+        self.trained()
+        return most_fallbacks([self._update(False), self._kept("fallbacks").graph])
 
     def __repr__(self) -> str:
         return f"{self._who}(lr={self.lr}, steps={self.steps}, groups={self.groups})"

@@ -8,6 +8,7 @@ from .classifier import ImageClassifier
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
+from .fallbacks import step_fallbacks
 from .files import read_config, save_config
 from .finder import LRFinding, find_lr
 from .folders import CheckpointError, latest_checkpoint, list_checkpoints
@@ -88,6 +89,7 @@ __all__ = [
     "read_metrics",
     "save_checkpoint",
     "save_config",
+    "step_fallbacks",
     "system_info",
     "token_bytes",
     "top_k_accuracy",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..device import get_threads
 from ..precision import bf16_products
+from .fallbacks import tell_fallbacks
 from .plan import format_bytes
 
 if TYPE_CHECKING:
@@ -111,4 +112,9 @@ def _precision(name: str) -> str:
 
 def _device(run: LLMRun) -> str:
     name = run.memory.device
-    return f"{name}, {_count(get_threads(), 'thread')}" if name == "cpu" else name
+    if name == "cpu":
+        return f"{name}, {_count(get_threads(), 'thread')}"
+    left = run.memory.fallbacks
+    if not left:
+        return f"{name}, every op of a step"
+    return f"{name}; the CPU computes {tell_fallbacks(left)} of each step, which costs copies"

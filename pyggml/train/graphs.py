@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..activations import Activations
-from ..graph import Graph
+from ..graph import Graph, most_fallbacks
 from ..ops.dropout import DropoutStream
 from ..precision import autocast, rounding
 from ..recording import Recording
@@ -93,6 +93,12 @@ class StepGraphs:
             return self._activations.memory_bytes
         recorded = (*self._recorded.values(), *self._logits.values())
         return sum(each.graph.memory_bytes for each in recorded)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops that the CPU computes for the device, and how many in the graph with the most."""
+        recorded = (*self._recorded.values(), *self._logits.values())
+        return most_fallbacks(each.graph for each in recorded)
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""

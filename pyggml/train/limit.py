@@ -116,12 +116,20 @@ def count_memory(trainer: Trainer, free: int | None) -> MemoryPlan:
     Args:
         trainer: the trainer.
         free: bytes that the device had before; None when unknown.
+
+    Raises:
+        TypeError: the trainer's loader does not tell what its batches are like.
     """
     step, loader = trainer._train_step, trainer.loader
     if hasattr(loader, "once"):
         step.record(next(iter(loader.once())))
-    else:
+    elif hasattr(loader, "batch_size") and hasattr(loader, "dataset"):
         step.record((loader.batch_size, trainer.seq_len))
+    else:
+        raise TypeError(
+            "Trainer.plan: must know the batches before they are drawn; got a loader of kind"
+            f" {type(loader).__name__} without once(): give a pyggml.data.Loader"
+        )
     for shape in getattr(loader, "shapes", ()):
         step.record(shape)
     trainer.check()
@@ -132,4 +140,5 @@ def count_memory(trainer: Trainer, free: int | None) -> MemoryPlan:
         step.activation_bytes,
         trainer.device.name,
         free,
+        step.fallbacks,
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
+from ..tensor import Tensor
 from .callbacks import Callback
 from .checks import PRECISIONS
 from .config import TrainConfig
@@ -129,6 +130,11 @@ def need_loader(who: str, loader: Any, config: TrainConfig, saves: bool) -> Any:
     needed += ["__len__"] if config.epochs is not None else []
     needed += ["state_dict", "load_state_dict"] if saves else []
     missing = [name for name in needed if not callable(getattr(loader, name, None))]
+    if isinstance(loader, (np.ndarray, Tensor, Mapping, str, bytes)):
+        raise TypeError(
+            f"{who}: loader must give batches without end; got {type(loader).__name__}: give"
+            " pyggml.data.Loader(pyggml.data.RandomWindows(tokens, length), batch_size) of tokens"
+        )
     if missing or isinstance(loader, type):
         why = "" if "__iter__" in missing else ", which checkpoints or epochs need"
         raise TypeError(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import BackendError
 from .need import need_number
@@ -79,6 +79,8 @@ class MemoryPlan:
         activations: the planned buffers of the training and evaluation graphs.
         device: name of the device.
         device_free: what the device had free before the run took any; None when unknown.
+        fallbacks: ops of a step that the device leaves to the CPU, and how many of each; each
+            one's operands and result are copied to and fro.
     """
 
     parameters: int
@@ -87,6 +89,7 @@ class MemoryPlan:
     activations: int
     device: str
     device_free: int | None = None
+    fallbacks: dict[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,6 +160,16 @@ class TrainStep:
     def activation_bytes(self) -> int:
         """Memory for what the graphs recorded so far compute."""
         return self._graphs.memory_bytes
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops of a step that the CPU computes for the device, and how many of each.
+
+        Counted are the graphs recorded so far and the optimizer's update.
+        """
+        found = Counter(self._graphs.fallbacks)
+        found |= Counter(getattr(self.optimizer, "fallbacks", {}))
+        return dict(found.most_common())
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""

@@ -33,6 +33,16 @@ def test_devices(cli):
     assert sum("(auto)" in line for line in lines) == 1
 
 
+def test_devices_tell_what_leaves_them(cli):
+    code, out, _ = cli("devices", "--ops")
+    assert code == 0
+    lines = out.splitlines()
+    start = lines.index("ops of a training step that cpu leaves to the CPU")
+    told = dict(line.strip().rsplit(None, 1) for line in lines[start + 1 :] if line)
+    assert told == dict.fromkeys(told, "none")
+    assert {"gpt2", "llama", "llama with experts", "bert-mlm", "t5", "cnn", "resnet"} <= set(told)
+
+
 def test_help_names_every_option(cli):
     code, out, _ = cli("train-llm", "--help")
     assert code == 0

@@ -46,6 +46,7 @@ from pyggml.train import (
     read_metrics,
     save_checkpoint,
     save_config,
+    step_fallbacks,
     top_k_accuracy,
     write_report,
 )
@@ -93,6 +94,8 @@ CASES = {
         (lambda w: w.trainer(optimizer=SGD), TypeError, "give an object of it"),
         (lambda w: w.trainer(model=make_model()), ValueError, "those of another"),
         (lambda w: w.trainer(loader=None), TypeError, "give a pyggml.data.Loader"),
+        (lambda w: w.trainer(loader=tokens()), TypeError, "got ndarray: give pyggml.data.Loader("),
+        (lambda w: w.trainer(loader=iter([])).plan(), TypeError, "list_iterator without once()"),
         (lambda w: w.trainer(loader=w.loader.dataset), TypeError, "without __iter__"),
         (lambda w: w.trainer(loader=[w.batch], checkpoint_dir="x"), TypeError, "state_dict"),
         (
@@ -225,6 +228,10 @@ CASES = {
     ],
     "parse_bytes": [
         (lambda w: parse_bytes(None), ValueError, "a size must be a number of bytes"),
+    ],
+    "step_fallbacks": [
+        (lambda w: step_fallbacks("npu"), pg.errors.BackendError, "no 'npu' here"),
+        (lambda w: step_fallbacks(3), pg.errors.BackendError, "expected a name"),
     ],
     "format_bytes": [
         (lambda w: format_bytes("x"), TypeError, "size_bytes must be a number"),
