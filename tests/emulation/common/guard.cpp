@@ -25,7 +25,9 @@ struct region {
 };
 
 std::vector<region> & regions() {
-    static std::vector<region> r;
+    // never destroyed: guarded memory that is static itself leaves this at the end of the program, after what was made
+    // later has gone
+    static std::vector<region> & r = *new std::vector<region>;
     return r;
 }
 
