@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -289,6 +289,7 @@ def _texts(documents: Iterable[Any]) -> Iterator[str]:
             raise ValueError(
                 f"TokenStore.write: documents must be texts; document {number} is a"
                 f" {type(text).__name__}"
+                + (": for rows give read_texts(rows, field)" if isinstance(text, Mapping) else "")
             )
         yield text
 
