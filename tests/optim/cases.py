@@ -54,11 +54,13 @@ def sgd(momentum=0.0, nesterov=False):
     return formula
 
 
-def adam(betas, eps, apart):
+def adam(betas, eps, apart, amsgrad=False):
     def formula(w, g, state, t, lr, wd):
         g = g if apart else g + wd * w
         m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
         v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+        if amsgrad:
+            v = state["v_max"] = np.maximum(state.get("v_max", 0.0), v)
         step = m / (1 - betas[0] ** t) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
         return w * (1 - lr * wd * apart) - lr * step
 
@@ -137,6 +139,7 @@ def muon(momentum, nesterov, steps=5, eps=1e-7):
 
 
 MOMENTS: dict[str, Any] = {"betas": (0.8, 0.95), "eps": 1e-6}
+LARGEST: dict[str, Any] = {**MOMENTS, "amsgrad": True}
 CENTERED: dict[str, Any] = {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}
 SUMMED: dict[str, Any] = {"lr_decay": 0.1, "initial_accumulator_value": 0.2, "eps": 1e-6}
 FACTORED: dict[str, Any] = {"beta2_decay": -0.7, "eps": (1e-7, 1e-2), "d": 1.2}
@@ -150,6 +153,13 @@ CASES = {
     "SGD nesterov": Case(optim.SGD, sgd(0.9, True), NESTEROV, ("SGD", NESTEROV), 0.05, 2e-3, 1000),
     "Adam": Case(optim.Adam, adam(**MOMENTS, apart=False), MOMENTS, ("Adam", MOMENTS)),
     "AdamW": Case(optim.AdamW, adam(**MOMENTS, apart=True), MOMENTS, ("AdamW", MOMENTS)),
+    # The first gradients, which are large, slow it down for good.
+    "Adam amsgrad": Case(
+        optim.Adam, adam(**LARGEST, apart=False), LARGEST, ("Adam", LARGEST), 0.3, 0.2, 2000
+    ),
+    "AdamW amsgrad": Case(
+        optim.AdamW, adam(**LARGEST, apart=True), LARGEST, ("AdamW", LARGEST), 0.3, 0.2, 2000
+    ),
     "RMSprop": Case(
         optim.RMSprop,
         rmsprop(0.9, 1e-3),
