@@ -3,15 +3,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import pytest
 
 from pyggml import optim
 
 State = dict[str, Any]
+
+
+# Tests that step an optimizer beside PyTorch's of the same name, by class.
+COMPARED: dict[Any, list[Callable[..., None]]] = {}
+
+
+def compared_with_pytorchs(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test that compares a class with PyTorch's of its name, and fails unless it steps both."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def counted(*args: Any, **kwargs: Any) -> None:
+            torch = pytest.importorskip("torch")
+            with both_step(kind, getattr(torch.optim, kind.__name__)):
+                test(*args, **kwargs)
+
+        COMPARED.setdefault(kind, []).append(counted)
+        return counted
+
+    return mark
+
+
+@contextmanager
+def both_step(ours: Any, theirs: Any) -> Iterator[None]:
+    """A block in which both classes take steps, as many, or it fails."""
+    taken = {ours: 0, theirs: 0}
+
+    def counting(kind: Any) -> Callable[..., Any]:
+        step = kind.step
+
+        @functools.wraps(step)
+        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            taken[kind] += 1
+            return step(self, *args, **kwargs)
+
+        return counted
+
+    with ExitStack() as stack:
+        for kind in taken:
+            stack.enter_context(mock.patch.object(kind, "step", counting(kind)))
+        yield
+    assert taken[ours] == taken[theirs] > 0
 
 
 @dataclass
