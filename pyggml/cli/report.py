@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -46,6 +47,12 @@ def _speed(metrics: StepMetrics) -> str:
     return f"{metrics.tokens_per_s:,.0f} tokens/s{mfu}{skipped}"
 
 
+def _loss(metrics: StepMetrics, digits: int) -> str:
+    """The loss of a step, or why there is none."""
+    is_empty = math.isnan(metrics.loss)
+    return "none, as no target counts" if is_empty else f"{metrics.loss:.{digits}f}"
+
+
 def _size(path: Path) -> int:
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -67,10 +74,12 @@ class PlainReporter(Callback):
 
     def __init__(self) -> None:
         self._waited_s = self._trained_s = 0.0
+        self._empty = 0
         self._before_s: float | None = None
 
     def _time(self, metrics: StepMetrics) -> None:
-        """Add up what a step took, and what of it was spent waiting for batches."""
+        """Add up what a step took, what of it was spent waiting, and steps without targets."""
+        self._empty += math.isnan(metrics.loss)
         before = 0.0 if metrics.step == 1 else self._before_s
         if before is not None:
             self._waited_s += metrics.wait_s or 0.0
@@ -84,7 +93,7 @@ class PlainReporter(Callback):
         if metrics.step % every and metrics.step not in (1, trainer.total_steps):
             return
         self.note(
-            f"step {metrics.step}/{trainer.total_steps}  loss {metrics.loss:.4f}  "
+            f"step {metrics.step}/{trainer.total_steps}  loss {_loss(metrics, 4)}  "
             f"lr {metrics.lr:.2e}  norm {metrics.grad_norm:.2f}  "
             f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"
         )
@@ -114,13 +123,15 @@ class PlainReporter(Callback):
     def finished(self, result: FitResult) -> None:
         """The last line of the training."""
         scores = []
-        if result.loss is not None:
+        if result.loss is not None and not math.isnan(result.loss):
             scores.append(f"training loss {result.loss:.4f}")
         if result.validation is not None:
             scores.append(f"validation loss {result.validation.loss:.4f}")
             scores.append(f"perplexity {result.validation.perplexity:.2f}")
         if self._trained_s:
             scores.append(f"data wait {self._waited_s / self._trained_s:.1%}")
+        if self._empty:
+            scores.append(f"{self._empty} steps skipped, as none of their targets counts")
         time = format_seconds(result.elapsed_s)
         early = ", early for want of progress" if result.stopped_early else ""
         said = ", ".join(scores or ["saved"])
@@ -143,11 +154,12 @@ class ImageReporter(PlainReporter):
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """A line now and then, where epochs are long."""
+        self._empty += math.isnan(metrics.loss)
         every = max(1, trainer.total_steps // _LINES_PER_RUN)
         if metrics.step % every or trainer.eval_every <= every:
             return
         self.note(
-            f"step {metrics.step}/{trainer.total_steps}  loss {metrics.loss:.4f}  "
+            f"step {metrics.step}/{trainer.total_steps}  loss {_loss(metrics, 4)}  "
             f"{metrics.tokens_per_s:,.0f} images/s  {_time_left(trainer, metrics)} left"
         )
 
@@ -209,7 +221,7 @@ class RichReporter(PlainReporter):
         """Move the bar."""
         self._time(metrics)
         self._shown = (
-            f"loss [bold]{metrics.loss:.3f}[/]  lr {metrics.lr:.1e}  "
+            f"loss [bold]{_loss(metrics, 3)}[/]  lr {metrics.lr:.1e}  "
             f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"
         )
         self._progress.update(self._task, completed=metrics.step, description=self._shown)

@@ -56,6 +56,14 @@ def train_llm(
     field: Annotated[
         str | None, _option("field", "Field or column of records with the text.", _DATA, "text")
     ] = None,
+    prompt_field: Annotated[
+        str | None,
+        _option("prompt-field", "Field or column of prompts, which are not learned.", _DATA),
+    ] = None,
+    completion_field: Annotated[
+        str | None,
+        _option("completion-field", "Field or column of the completions of prompts.", _DATA),
+    ] = None,
     separator: Annotated[
         str | None,
         _option("separator", "What stands between documents of a text file.", _DATA, "none"),

@@ -39,12 +39,13 @@ class BucketLoader(Epochs):
     Attributes:
         shapes: (rows, tokens) of each bucket's batches.
         fill: share of the batches that is text, at most 1.
+        skipped: how many pieces were left out because no target of them counts.
 
     Shape:
         batch: x (B, T), y (B, T), both int32
 
     Raises:
-        ValueError: no document has a token to predict, or a number is out of range.
+        ValueError: no document has a token to predict that counts, or a number is out of range.
 
     Example:
         >>> documents = Documents.of([np.arange(n) for n in (3, 30, 4, 5, 28, 9)])
@@ -77,12 +78,7 @@ class BucketLoader(Epochs):
             raise ValueError(
                 f"{who}: seq_len must be at most max_tokens={max_tokens}; got {seq_len}"
             )
-        self._pieces = cut_pieces(lengths, self.seq_len, overlong)
-        if not len(self._pieces):
-            raise ValueError(
-                f"{who}: needs a document of at least two tokens; got {len(documents)} documents,"
-                " none of which is"
-            )
+        self._pieces, self.skipped = cut_pieces(who, documents, self.seq_len, overlong)
         self._bounds = _bounds(self._pieces[:, 2], buckets, self.seq_len)
         bucket = np.searchsorted(self._bounds, self._pieces[:, 2])
         self._members = [np.flatnonzero(bucket == b) for b in range(self._bounds.size)]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain, groupby
 from pathlib import Path
@@ -36,6 +36,10 @@ _COMPRESSED = (".gz", ".parquet")
 # Below, starting processes takes longer than they save.
 _PARALLEL_BYTES = 1 << 24
 _WORKERS_MAX = 16
+_ROWS = (
+    "give Corpus.of(read_texts(rows, field)) where they fit into memory, else"
+    " TokenStore.write(path, read_texts(rows, field), tokenizer)"
+)
 
 
 def silent(done: int, total: int) -> None:
@@ -116,12 +120,12 @@ class Corpus:
         """The files, each once, in the order given."""
         if isinstance(paths, (str, os.PathLike)):
             paths = [paths]
-        if not several(paths):
-            raise TypeError(f"Corpus: paths must be paths of files or folders; got {paths!r}")
+        if hasattr(paths, "column_names") or not several(paths):
+            raise _no_path(paths)
         found: dict[str, Path] = {}
         for given in paths:
             if not isinstance(given, (str, os.PathLike)):
-                raise TypeError(f"Corpus: paths must be paths of files or folders; got {given!r}")
+                raise _no_path(given)
             if not os.fspath(given):
                 raise FormatError("Corpus: a path must not be empty; name a file, or . for this")
             path = path_like("Corpus", "paths", given)
@@ -321,6 +325,16 @@ def encode_texts(
         yield encode(batch)
 
 
+def _no_path(given: Any) -> TypeError:
+    """The error of what is no path; of rows, with what takes them."""
+    is_rows = hasattr(given, "column_names")
+    got = f"a {type(given).__name__} of rows" if is_rows else f"{given!r:.60}"
+    cure = ""
+    if is_rows or isinstance(given, Mapping):
+        cure = f": for rows {_ROWS}"
+    return TypeError(f"Corpus: paths must be paths of files or folders; got {got}{cure}")
+
+
 def _checked_texts(texts: Any) -> Iterator[str]:
     if not several(texts):
         raise TypeError(f"Corpus.of: texts must be documents; got {texts!r}")
@@ -328,6 +342,7 @@ def _checked_texts(texts: Any) -> Iterator[str]:
         if not isinstance(text, str):
             raise TypeError(
                 f"Corpus.of: documents must be texts; document {number} is a {type(text).__name__}"
+                + (f": for rows {_ROWS}" if isinstance(text, Mapping) else "")
             )
         yield text
 

@@ -338,7 +338,8 @@ class ImageDataset:
     """Images, transformed anew in every epoch, in batches; give them to a `Loader`.
 
     What is drawn follows from the loader's seed, the epoch and the item: a resumed run sees the
-    same. An image that cannot be read is a black one without target.
+    same. An image that cannot be read is a black one without target, of the shape of the others: in
+    a batch that has no other, of that of the first image of the source that can be read.
 
     Args:
         source: an `ImageFolder`, `ArrayImages` or one's own.
@@ -353,6 +354,7 @@ class ImageDataset:
 
     Raises:
         ValueError: mixup is negative, or weights are no weights.
+        FormatError: from `batch`, when none of the images can be read.
 
     Source: mixup: Zhang et al. 2017, arXiv:1710.09412.
 
@@ -378,6 +380,7 @@ class ImageDataset:
                 f" ImageSource says; got {type(source).__name__}"
             )
         self.source = source
+        self._shape: tuple[int, ...] | None = None
         self.transforms = _transforms(transforms)
         self.mixup = decimal("ImageDataset", "mixup", mixup, 0)
         if isinstance(weights, str):
@@ -425,15 +428,26 @@ class ImageDataset:
                 f"ImageDataset: images of a batch must have one shape; got {sorted(shapes)};"
                 " end the transforms with a crop, or with Resize to (rows, columns)"
             )
-        if not shapes:
-            raise FormatError(
-                "ImageDataset: a batch must have an image that can be read; got none of"
-                f" {len(made)}; see the source's report"
-            )
-        shape = shapes.pop()
+        shape = shapes.pop() if shapes else self._shape_of_any()
         images = [np.zeros(shape, np.float32) if image is None else image for image, _ in made]
         x = np.ascontiguousarray(np.stack(images).transpose(0, 3, 1, 2), np.float32)
         return Batch(x, np.stack([target for _, target in made]))
+
+    def _shape_of_any(self) -> tuple[int, ...]:
+        """The shape of a black image where no other of its batch tells it."""
+        if self._shape is None:
+            rng = np.random.default_rng(0)  # transforms draw; their results have one shape
+            for number in range(len(self)):
+                image = self._image(number, rng)
+                if image is not None:
+                    self._shape = image.shape
+                    break
+            else:
+                raise FormatError(
+                    "ImageDataset: the source must have an image that can be read; got none of"
+                    f" {len(self)}; see the source's report"
+                )
+        return self._shape
 
     def _item(self, item: int) -> tuple[np.ndarray | None, np.ndarray]:
         """An image and its target."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, insort
 from typing import Any
 
@@ -17,6 +18,7 @@ from .tokens import IGNORE_INDEX
 __all__ = ["PackedDataset", "best_fit"]
 
 _OVERLONG = ("split", "truncate", "drop")
+_log = logging.getLogger("pyggml.data")
 
 
 def best_fit(lengths: np.ndarray, capacity: int) -> list[list[int]]:
@@ -90,16 +92,18 @@ class PackedDataset:
         seq_len: tokens in a row, T >= 1.
         overlong: what becomes of a document of more than T + 1 tokens: "split" makes pieces that
             do not see each other, "truncate" keeps the first, "drop" leaves the document out.
+            A piece without a target that counts, such as one of a long prompt, is left out.
 
     Attributes:
         pieces: how many pieces are packed.
+        skipped: how many were left out because no target of them counts.
         fill: share of the rows that is text, at most 1.
 
     Shape:
         item: x (T,), y (T,), positions (T,), segments (T,), all int32
 
     Raises:
-        ValueError: no document has a token to predict, or an option is out of range.
+        ValueError: no document has a token to predict that counts, or an option is out of range.
 
     Source: Krell et al. 2021, arXiv:2107.02027.
 
@@ -116,18 +120,12 @@ class PackedDataset:
         self.documents = check_documents("PackedDataset", documents)
         self.seq_len = whole("PackedDataset", "seq_len", seq_len, 1)
         self.overlong = check_overlong("PackedDataset", overlong)
-        self._pieces = cut_pieces(documents.lengths, self.seq_len, overlong)
+        self._pieces, self.skipped = cut_pieces("PackedDataset", documents, self.seq_len, overlong)
         lengths = self._pieces[:, 2]
         # Pieces that fill a row need no search: of a long text that is nearly all.
         full = np.flatnonzero(lengths == self.seq_len)
         rest = np.flatnonzero(lengths < self.seq_len)
         bins = best_fit(lengths[rest], self.seq_len)
-        if not full.size and not bins:
-            raise ValueError(
-                "PackedDataset: needs a document of at least two tokens"
-                + (f" and at most {self.seq_len + 1}" if overlong == "drop" else "")
-                + f"; got {len(documents)} documents, none of which is"
-            )
         self._rows = np.concatenate([full, *(rest[np.array(b, np.int64)] for b in bins)])
         counts = np.array([len(b) for b in bins], np.int64)
         sizes = np.concatenate([np.ones(full.size, np.int64), counts])
@@ -193,15 +191,54 @@ def pair(documents: Documents, document: Any, start: int, length: int) -> tuple[
     return ids[:-1], y
 
 
-def cut_pieces(lengths: np.ndarray, seq_len: int, overlong: str) -> np.ndarray:
-    """Pieces (document, first input, inputs), at most `seq_len` long."""
-    inputs = np.maximum(lengths - 1, 0)  # the last token is only a target
+def cut_pieces(
+    who: str, documents: Documents, seq_len: int, overlong: str
+) -> tuple[np.ndarray, int]:
+    """Pieces (document, first input, inputs), at most `seq_len` long, that have a target.
+
+    Pieces none of whose targets count teach nothing, and a batch of them alone cannot be trained
+    on: they are left out, and how many is the second result.
+    """
+    inputs = np.maximum(documents.lengths - 1, 0)  # the last token is only a target
     if overlong == "drop":
         inputs = np.where(inputs > seq_len, 0, inputs)
     elif overlong == "truncate":
         inputs = np.minimum(inputs, seq_len)
     counts = -(-inputs // seq_len)
-    document = np.repeat(np.arange(lengths.size), counts)
+    document = np.repeat(np.arange(inputs.size), counts)
     number = np.arange(document.size) - np.repeat(np.cumsum(counts) - counts, counts)
     start = number * seq_len
-    return np.stack([document, start, np.minimum(inputs[document] - start, seq_len)], axis=1)
+    pieces = np.stack([document, start, np.minimum(inputs[document] - start, seq_len)], axis=1)
+    if not len(pieces):
+        raise ValueError(
+            f"{who}: needs a document of at least two tokens"
+            + (f" and at most {seq_len + 1}" if overlong == "drop" else "")
+            + f"; got {len(documents)} documents, none of which is"
+        )
+    kept = pieces[_have_targets(documents, pieces)]
+    skipped = len(pieces) - len(kept)
+    if not len(kept):
+        raise ValueError(
+            f"{who}: needs a target that counts; got {len(documents)} documents with none in the"
+            f" {skipped} pieces of at most {seq_len} tokens: use a longer seq_len, shorter prompts,"
+            ' or another overlong than "truncate"'
+        )
+    if skipped:
+        _log.warning(
+            "%s: %d of %d pieces of at most %d tokens are left out: none of their targets counts;"
+            " is a prompt longer than a row?",
+            who, skipped, len(pieces), seq_len,
+        )  # fmt: skip
+    return kept, skipped
+
+
+def _have_targets(documents: Documents, pieces: np.ndarray) -> np.ndarray:
+    """Which pieces have a target that counts, (P,) bool."""
+    if documents.counted is None:
+        return np.ones(len(pieces), bool)
+    document, start, length = pieces.T
+    first = np.asarray(documents.offsets, np.int64)[document] + start + 1
+    # A piece's targets lie between two of these bounds; the flag behind the last is none's.
+    bounds = np.stack([first, first + length], axis=1).ravel()
+    flags = np.append(documents.counted, False)
+    return np.asarray(np.logical_or.reduceat(flags, bounds)[::2], bool)

@@ -23,6 +23,7 @@ _COMPRESSED = ".gz"
 # A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
 _FIELD_MAX = 1 << 28
 _PARQUET_ROWS = 1024
+_PAIRS = ", or read pairs with read_pairs (--prompt-field, --completion-field)"
 
 
 class Record(dict[str, Any]):
@@ -181,6 +182,7 @@ def _text(record: dict[str, Any], field: str, who: str) -> str:
             f"{who}: {_where(record)}: must have the field {field!r}; got"
             f" {', '.join(map(repr, record)) or 'none'}; name another"
             + (" with field= (--field)" if who == "read_texts" else " field")
+            + (_PAIRS if who == "read_texts" and {"prompt", "completion"} <= set(record) else "")
             + ("; if ; stands between columns, write commas" if _semicolons(record) else "")
         )
     value = record[field]

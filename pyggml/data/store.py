@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..atomic import atomic_dir
 from ..errors import FormatError
-from ._check import path_like, whole
+from ._check import flag, path_like, whole
 from ._worker import Encoded
 from .corpus import Corpus, Progress, check_encoding, encode_texts, silent
 from .documents import Documents
@@ -29,6 +30,9 @@ _FORMAT = "pyggml tokens"
 _VERSION = 1
 _DTYPES = ("<u2", "<u4")
 _READ_BYTES = 1 << 20
+# The hash of each file, by its field of store.json; earlier versions had only the first.
+_HASHES = {"tokens.bin": "blake2b", "documents.bin": "documents_blake2b"}
+_log = logging.getLogger("pyggml.data")
 
 
 class TokenStore:
@@ -39,6 +43,8 @@ class TokenStore:
 
     Args:
         path: the folder.
+        check: whether to `verify` it: all of it is read, about a second for each GB; False opens it
+            at once.
 
     Attributes:
         ids: all tokens, memory-mapped; give them to `TokenDataset` or `RandomWindows`.
@@ -57,8 +63,9 @@ class TokenStore:
         >>> loader = Loader(RandomWindows(store.ids, 256), batch_size=8)  # doctest: +SKIP
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, check: bool = True) -> None:
         self.path = path_like("TokenStore", "path", path)
+        check = flag("TokenStore", "check", check)
         self.info = _read_info(self.path / "store.json")
         self.vocab_size = int(self.info["vocab_size"])
         self.ids = self._map("tokens.bin", self.info["dtype"], self.info["tokens"])
@@ -67,6 +74,8 @@ class TokenStore:
             self.documents = Documents(self.ids, offsets)
         except ValueError as error:
             raise FormatError(f"{self.path / 'documents.bin'}: {error}") from error
+        if check:
+            self.verify()
 
     def _map(self, name: str, dtype: str, count: int) -> np.ndarray:
         file = self.path / name
@@ -98,8 +107,9 @@ class TokenStore:
         """Tokenize text, unless the same was done before.
 
         The store's name in `cache` is a hash of the text, the tokenizer and the settings: the same
-        text is found wherever its files lie, and changed text is not. Of the text no more than a
-        few megabytes per worker are in memory.
+        text is found wherever its files lie, and changed text is not. What is found is verified,
+        which takes less time than hashing the text did; where it is damaged, it is made anew, with
+        a warning. Of the text no more than a few megabytes per worker are in memory.
 
         Args:
             paths: a `Corpus`; or files and folders, text or records, as it takes them.
@@ -133,8 +143,11 @@ class TokenStore:
         key = _key(tokenizer, corpus.separator, eos, hashes)
         target = path_like("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
         if target.is_dir():
-            with suppress(FormatError):  # a damaged one is made anew
+            try:
                 store = cls(target)
+            except FormatError as error:  # it is only a cache
+                _log.warning("TokenStore.build: %s. The text is tokenized again", error)
+            else:
                 report.finish()
                 return store
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -151,11 +164,15 @@ class TokenStore:
                 closing(corpus.encode(tokenizer, eos, dtype, workers)) as encoded,
             ):
                 _write(folder, encoded, dtype, info, report)
-        except OSError:
-            if not target.is_dir():  # else another process was faster, with the same
-                raise
+        except OSError as error:
+            try:
+                store = cls(target)  # another process may have been faster, with the same
+            except FormatError:
+                raise error from None
+        else:
+            store = cls(target, check=False)
         report.finish()
-        return cls(target)
+        return store
 
     @classmethod
     def write(
@@ -190,7 +207,7 @@ class TokenStore:
         with atomic_dir(target) as folder:
             encoded = encode_texts(_texts(documents), tokenizer, eos, dtype)
             _write(folder, encoded, dtype, {**info, "files": []}, _Report(silent, 0))
-        return cls(target)
+        return cls(target, check=False)
 
     @property
     def crc32(self) -> int:
@@ -205,20 +222,22 @@ class TokenStore:
         return crc
 
     def verify(self) -> None:
-        """Read all of it and compare with the hash that was taken when it was written.
+        """Read all of it and compare with the hashes that were taken when it was written.
 
         Raises:
-            FormatError: it is another.
+            FormatError: one is another, or a file cannot be read; names the file and the field.
         """
-        digest = hashlib.blake2b(digest_size=32)
-        with open(self.path / "tokens.bin", "rb") as file:
-            while block := file.read(_READ_BYTES):
-                digest.update(block)
-        if digest.hexdigest() != self.info["blake2b"]:
-            raise FormatError(
-                f"{self.path / 'tokens.bin'}: must have the hash of store.json; the file was"
-                " changed; build the store again"
-            )
+        for name, field in _HASHES.items():
+            wanted = self.info.get(field)
+            if wanted is None:
+                continue
+            got = _hash_of(self.path / name)
+            if got != wanted:
+                raise FormatError(
+                    f"{self.path / name}: must have the hash that {field} of store.json says,"
+                    f" {wanted:.16}…; got {got:.16}…: the file was changed after it was written;"
+                    " build the store again"
+                )
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -229,6 +248,18 @@ class TokenStore:
             f"TokenStore({str(self.path)!r}, {len(self):,} tokens,"
             f" {len(self.documents):,} documents)"
         )
+
+
+def _hash_of(file: Path) -> str:
+    """The hash of a file's content."""
+    digest = hashlib.blake2b(digest_size=32)
+    try:
+        with open(file, "rb") as handle:
+            while block := handle.read(_READ_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()
 
 
 class _Report:
@@ -258,6 +289,7 @@ def _texts(documents: Iterable[Any]) -> Iterator[str]:
             raise ValueError(
                 f"TokenStore.write: documents must be texts; document {number} is a"
                 f" {type(text).__name__}"
+                + (": for rows give read_texts(rows, field)" if isinstance(text, Mapping) else "")
             )
         yield text
 
@@ -304,16 +336,20 @@ def _write(
     folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str, Any], report: _Report
 ) -> None:
     """Write the files of a store."""
-    digest = hashlib.blake2b(digest_size=32)
+    digest, places = (hashlib.blake2b(digest_size=32) for _ in range(2))
     tokens = documents = crc = 0
     with open(folder / "tokens.bin", "wb") as ids, open(folder / "documents.bin", "wb") as offsets:
-        offsets.write(np.zeros(1, "<i8").tobytes())
+        first = np.zeros(1, "<i8").tobytes()
+        places.update(first)
+        offsets.write(first)
         for part in encoded:
             data = part.ids.tobytes()
             digest.update(data)
             crc = zlib.crc32(part.ids.astype("<i4").tobytes(), crc)
             ids.write(data)
-            offsets.write((np.array(part.ends, "<i8") + tokens).tobytes())
+            ends = (np.array(part.ends, "<i8") + tokens).tobytes()
+            places.update(ends)
+            offsets.write(ends)
             tokens += part.ids.size
             documents += len(part.ends)
             report.add(part.size_bytes)
@@ -326,6 +362,7 @@ def _write(
         "tokens": tokens,
         "documents": documents,
         "blake2b": digest.hexdigest(),
+        "documents_blake2b": places.hexdigest(),
         "crc32": crc,
         **info,
     }
@@ -354,6 +391,8 @@ def _read_info(file: Path) -> dict[str, Any]:
         value = info.get(field)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**48:
             raise FormatError(f"{file}: {field} must be an integer >= {least}; got {value!r}")
-    if not isinstance(info.get("blake2b"), str):
-        raise FormatError(f"{file}: blake2b must be text; got {info.get('blake2b')!r}")
+    for field in _HASHES.values():
+        value = info.get(field, "" if field != "blake2b" else None)
+        if not isinstance(value, str):
+            raise FormatError(f"{file}: {field} must be text; got {value!r}")
     return info

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .. import ops
 from ..tensor import Tensor
-from ._check import check_betas, check_positive
+from ._check import check_betas, check_flag, check_positive
 from .groups import Group, ParamGroups
+from .inplace import assign, blend, blending
 from .optimizer import Optimizer, State
 
 __all__ = ["Adam", "AdamW"]
@@ -21,6 +24,7 @@ class AdamW(Optimizer):
 
     m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g^2
     w = w * (1 - lr * wd) - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+    amsgrad: v_max = max(v_max, v) instead of v in the last line
 
     Args:
         params: tensors or groups; see `Optimizer`.
@@ -29,11 +33,13 @@ class AdamW(Optimizer):
         eps: added to the root, > 0.
         weight_decay: wd of groups that name none, >= 0.
         fused_update: update in the backward and keep no gradients; see `Optimizer`.
+        amsgrad: divide by the largest second moment so far, which is kept, too.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
 
-    Source: ggml_opt_step_adamw; Loshchilov and Hutter 2019, arXiv:1711.05101.
+    Source: ggml_opt_step_adamw; Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad: Reddi et al.
+        2018, arXiv:1904.09237, as torch.optim has it.
 
     Example:
         >>> w = Parameter([1.0])
@@ -44,7 +50,7 @@ class AdamW(Optimizer):
         0.9
     """
 
-    state_names = ("m", "v")
+    state_names: tuple[str, ...] = ("m", "v")
     _folds = True
 
     def __init__(
@@ -55,20 +61,41 @@ class AdamW(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         fused_update: bool = False,
+        amsgrad: bool = False,
     ) -> None:
         who = type(self).__name__
         self.betas = check_betas(who, betas)
         self.eps = check_positive(who, "eps", eps, _EPS_WHY)
+        self.amsgrad = check_flag(who, "amsgrad", amsgrad)
+        if self.amsgrad:  # ggml's step keeps no largest moment: ops of their own do it all
+            self._folds = False
+            self.state_names = ("m", "v", "v_max")
         super().__init__(params, lr, weight_decay, fused_update)
+        if self.amsgrad:
+            self._means = [blending(b, 1.0 - b, self.params[0]) for b in self.betas]
 
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
         b1, b2 = self.betas
         t = max(self.steps, 1)
         decay = 0.0 if self._couples else group.weight_decay
-        values = [lr, b1, b2, self.eps, decay, 1 / (1 - b1**t), 1 / (1 - b2**t)]
+        if self.amsgrad:
+            # The corrections of both moments in the learning rate, and decay and eps to match.
+            faster, slower = 1 - b1**t, math.sqrt(1 - b2**t)
+            values = [lr * slower / faster, decay * faster / slower, self.eps * slower]
+        else:
+            values = [lr, b1, b2, self.eps, decay, 1 / (1 - b1**t), 1 / (1 - b2**t)]
         return np.asarray(values, np.float32)
 
     def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:
+        if self.amsgrad:
+            m = blend(state["m"], grad, self._means[0])
+            v = blend(state["v"], ops.sqr(grad), self._means[1])
+            largest = _maximum(v, state["v_max"])
+            step = ops.div(m, ops.add(ops.sqrt(largest), group.hyper[2:]))
+            return [
+                ops.opt_step_sgd(param, step, group.hyper[:2]),
+                assign(state["v_max"], largest),
+            ]
         return [ops.opt_step_adamw(param, grad, state["m"], state["v"], group.hyper)]
 
 
@@ -84,6 +111,7 @@ class Adam(AdamW):
         eps: added to the root, > 0.
         weight_decay: wd of groups that name none, >= 0.
         fused_update: update in the backward and keep no gradients; see `Optimizer`.
+        amsgrad: divide by the largest second moment so far, which is kept, too; see `AdamW`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -110,5 +138,12 @@ class Adam(AdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         fused_update: bool = False,
+        amsgrad: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, fused_update)
+        super().__init__(params, lr, betas, eps, weight_decay, fused_update, amsgrad)
+
+
+def _maximum(a: Tensor, b: Tensor) -> Tensor:
+    """The larger of two elements, to the last bit, which a sum with a difference would not keep."""
+    above = ops.step(ops.sub(a, b))
+    return ops.add(ops.mul(a, above), ops.mul(b, ops.scale(above, -1.0, 1.0)))

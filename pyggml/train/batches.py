@@ -22,6 +22,7 @@ __all__ = [
     "check_closure",
     "check_fused",
     "class_loss",
+    "count_distributions",
     "count_targets",
     "default_loss",
     "extra_inputs",
@@ -118,6 +119,18 @@ def count_targets(batch: Any) -> int:
     return len(y) if y.dtype.kind == "f" else int(np.count_nonzero(y != IGNORE_INDEX))
 
 
+def count_distributions(batch: Any) -> int:
+    """How many targets of a classifier's batch count: classes, or distributions over them.
+
+    A distribution that is all 0 has no loss: that of an image that cannot be read, for instance, or
+    of a row that fills a batch up.
+    """
+    y = batch[1]
+    if y.dtype.kind != "f" or y.ndim < 2:
+        return count_targets(batch)
+    return int(np.count_nonzero(y.any(axis=-1)))
+
+
 def check_closure(optimizer: Any, *given: Any) -> None:
     """Refuse what an optimizer with a line search cannot have: clipping, and a scaled loss.
 
@@ -156,11 +169,14 @@ def need_batches(batches: Any) -> Any:
 
     Raises:
         TypeError: it is something else, such as a batch alone.
+        ValueError: there is none.
     """
     is_one = isinstance(batches, tuple) and any(isinstance(each, np.ndarray) for each in batches)
     if is_one or not isinstance(batches, (list, tuple)):
         what = "one batch" if is_one else type(batches).__name__
         raise TypeError(f"TrainStep: give a list of batches, each (x, y); got {what}: give [batch]")
+    if not batches:
+        raise ValueError("TrainStep: a step needs at least one batch; got none")
     return batches
 
 

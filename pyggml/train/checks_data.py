@@ -25,7 +25,7 @@ def check_data(config: TrainConfig) -> None:
     Raises:
         ConfigError: names the option and the cure.
     """
-    for name in ("field", "separator", "cache_dir"):
+    for name in ("field", "prompt_field", "completion_field", "separator", "cache_dir"):
         value = getattr(config, name)
         if value is None and name != "field":
             continue
@@ -43,6 +43,8 @@ def check_data(config: TrainConfig) -> None:
             f"--packing excludes --stride, as rows hold whole documents; got --stride "
             f"{config.stride}: give one of them"
         )
+    if config.pair_fields is not None:
+        _check_pairs(config, *config.pair_fields)
     prefetch = config.prefetch
     whole = isinstance(prefetch, int) and not isinstance(prefetch, bool)
     if not whole or not 0 <= prefetch <= _PREFETCH_MAX:
@@ -64,6 +66,28 @@ def check_data(config: TrainConfig) -> None:
         raise ConfigError("--no-decay must not be empty: give a pattern of names, such as *embed*")
     for text in config.lr_scale:
         read_scale(text)
+
+
+def _check_pairs(config: TrainConfig, prompt: str, completion: str) -> None:
+    """Options that pairs of prompts and completions do not go with."""
+    if prompt == completion:
+        raise ConfigError(
+            f"--prompt-field and --completion-field must be two columns; got {prompt!r} for both"
+        )
+    if not config.text:
+        raise ConfigError("--prompt-field and --completion-field need --text: name the records")
+    reasons = {
+        "field": (config.field != "text", "each row has two texts"),
+        "separator": (config.separator is not None, "each row is a document"),
+        "stride": (config.stride is not None, "rows hold whole documents"),
+        "cache_dir": (config.cache_dir is not None, "pairs are tokenized into memory"),
+    }
+    for name, (given, why) in reasons.items():
+        if given:
+            raise ConfigError(
+                f"--prompt-field and --completion-field exclude {option_name(name)}, as {why}: "
+                "leave one out"
+            )
 
 
 def read_scale(text: str) -> tuple[str, float]:

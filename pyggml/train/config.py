@@ -27,6 +27,8 @@ __all__ = ["ConfigError", "TrainConfig", "option_name"]
 RUN_FIELDS = (
     "text",
     "field",
+    "prompt_field",
+    "completion_field",
     "separator",
     "packing",
     "tokenizer",
@@ -86,6 +88,11 @@ class TrainConfig:
         text: files and folders of UTF-8 text, JSONL, CSV, TSV or Parquet, as `pyggml.data.Corpus`
             reads them; empty trains on the text that comes with Python.
         field: the field of records that holds the text.
+        prompt_field: the field of records that holds prompts, "prompt" where only the other is
+            given. With either the text is pairs: the loss counts completions alone, and rows are
+            packed.
+        completion_field: the field that holds completions, "completion" where only the other is
+            given.
         separator: what stands between two documents of a text file; None takes each file as one.
         packing: fill rows with whole documents that do not see each other; without, sequences
             cross from one document into the next.
@@ -172,6 +179,8 @@ class TrainConfig:
 
     text: tuple[str, ...] = ()
     field: str = "text"
+    prompt_field: str | None = None
+    completion_field: str | None = None
     separator: str | None = None
     packing: bool = False
     cache_dir: str | None = None
@@ -245,6 +254,13 @@ class TrainConfig:
             object.__setattr__(self, "cache_dir", str(cache))
         check(self)
         check_data(self)
+
+    @property
+    def pair_fields(self) -> tuple[str, str] | None:
+        """The fields of prompts and completions, where the text is pairs of them."""
+        if self.prompt_field is None and self.completion_field is None:
+            return None
+        return self.prompt_field or "prompt", self.completion_field or "completion"
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with some fields changed, checked again.

@@ -26,6 +26,7 @@ from ..data import (
 )
 from .checks import ConfigError
 from .config import TrainConfig
+from .pairs import PairCorpus
 from .plan import format_bytes
 
 __all__ = ["Tokens", "make_tokenizer", "read_corpus", "read_eval_texts", "split_text", "tokenize"]
@@ -45,7 +46,8 @@ class Tokens:
 
     Args:
         documents: its documents; their ids may be memory-mapped.
-        crc32: checksum of the ids as 32-bit integers, the same in memory and on disk.
+        crc32: checksum of the ids as 32-bit integers, the same in memory and on disk, and of which
+            are prompts.
         folder: of the token store, or None in memory.
     """
 
@@ -74,6 +76,8 @@ def read_corpus(config: TrainConfig, note: Note) -> Corpus:
         _eval_corpus(text, config)  # a missing file is told before anything is tokenized
     if not config.text:
         return Corpus.of(embedded_text())
+    if config.pair_fields is not None:
+        return PairCorpus(config.text, *config.pair_fields)
     corpus = Corpus(config.text, config.field, config.separator)
     if config.field != TrainConfig.field and not corpus.has_records:
         raise ConfigError(
@@ -135,9 +139,10 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: TrainConfig, note: No
         ConfigError: the cache cannot be written.
     """
     eos = tokenizer.eos_id is not None
+    if isinstance(corpus, PairCorpus):
+        return _in_memory(corpus.tokens(tokenizer, eos))
     if config.cache_dir is None and corpus.size_bytes < _IN_MEMORY_BYTES:
-        documents = corpus.tokens(tokenizer, eos)
-        return Tokens(documents, zlib.crc32(documents.ids.tobytes()))
+        return _in_memory(corpus.tokens(tokenizer, eos))
     cache = Path(config.cache_dir) if config.cache_dir else default_cache()
     try:
         store = TokenStore.build(
@@ -149,6 +154,13 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: TrainConfig, note: No
             "folder"
         ) from error
     return Tokens(store.documents, store.crc32, store.path)
+
+
+def _in_memory(documents: Documents) -> Tokens:
+    crc = zlib.crc32(documents.ids.tobytes())
+    if documents.counted is not None:
+        crc = zlib.crc32(documents.counted.tobytes(), crc)
+    return Tokens(documents, crc)
 
 
 class _Progress:
@@ -182,24 +194,29 @@ def default_cache() -> Path:
     return Path.home() / ".cache" / "pyggml"
 
 
-def read_eval_texts(config: TrainConfig, tokenizer: Tokenizer, note: Note) -> dict[str, np.ndarray]:
-    """Tokens of the texts that `eval_text` names."""
-    sets = {}
+def read_eval_texts(config: TrainConfig, tokenizer: Tokenizer, note: Note) -> dict[str, Any]:
+    """Tokens of the texts that `eval_text` names; of pairs, the documents."""
+    sets: dict[str, Any] = {}
     for text in config.eval_text:
         name = text.partition("=")[0]
-        sets[name] = tokenize(_eval_corpus(text, config), tokenizer, config, note).ids
-        if sets[name].size < 2:
+        tokens = tokenize(_eval_corpus(text, config), tokenizer, config, note)
+        sets[name] = tokens.ids if config.pair_fields is None else tokens.documents
+        if tokens.ids.size < 2:
             raise ConfigError(f"--eval-text {text}: must hold at least 2 tokens: give more text")
     return sets
 
 
 def _eval_corpus(text: str, config: TrainConfig) -> Corpus:
-    return Corpus([text.partition("=")[2]], config.field, config.separator)
+    path = text.partition("=")[2]
+    if config.pair_fields is not None:
+        return PairCorpus([path], *config.pair_fields)
+    return Corpus([path], config.field, config.separator)
 
 
 def split_text(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Loader, Any]:
     """The training batches, and what to evaluate on: tokens, packed rows, or None."""
-    return (_packed if config.packing else _windows)(documents, config, seq_len)
+    in_rows = config.packing or config.pair_fields is not None
+    return (_packed if in_rows else _windows)(documents, config, seq_len)
 
 
 def _windows(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Loader, Any]:
@@ -238,6 +255,11 @@ def _packed(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Lo
             size = min(config.batch_size, len(packed))
             validation = Loader(packed, size, shuffle=False, pad_last=True)
     except ValueError as error:
+        if config.pair_fields is not None:
+            raise ConfigError(
+                f"--text, --val-fraction {config.val_fraction}, --seq-len {seq_len}: {error}: give "
+                "more pairs, shorter prompts, or a larger --seq-len"
+            ) from error
         raise ConfigError(
             f"--packing needs documents, some of them for validation (--val-fraction "
             f"{config.val_fraction}); got {len(documents)}: give more files or records, tell "

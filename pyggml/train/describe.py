@@ -52,15 +52,19 @@ def _text(run: LLMRun) -> str:
     source = ", ".join(run.config.text) or "the manual that comes with Python"
     where = f", tokens in {run.tokens_folder}" if run.tokens_folder is not None else ""
     size = format_bytes(run.text_bytes)
-    return f"{source}: {_count(run.documents, 'document')}, {size}{where}"
+    what = "document" if run.config.pair_fields is None else "pair"
+    return f"{source}: {_count(run.documents, what)}, {size}{where}"
 
 
 def _packing(run: LLMRun) -> str:
-    """How full the rows of packed documents are."""
-    if not run.config.packing:
+    """How full the rows of packed documents are, and what is left out of them."""
+    if not run.config.packing and run.config.pair_fields is None:
         return ""
     rows = run.trainer.loader.dataset
-    return f"; packed in {len(rows):,} rows, {100 * rows.fill:.1f}% text"
+    left = (
+        f", {_count(rows.skipped, 'piece')} without a completion left out" if rows.skipped else ""
+    )
+    return f"; packed in {len(rows):,} rows, {100 * rows.fill:.1f}% text{left}"
 
 
 def _model(run: LLMRun) -> str:

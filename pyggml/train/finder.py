@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -61,8 +62,8 @@ def find_lr(
     Args:
         model: trained, and restored.
         optimizer: over its parameters; restored, too.
-        batches: at least as many as steps, or endless; a loader, which has `state_dict`, is moved
-            back.
+        batches: at least as many as steps, or endless, where those without a target that counts
+            are not counted; a loader, which has `state_dict`, is moved back.
         start: lowest rate, > 0.
         end: highest rate, above start.
         steps: rates between the two, evenly spread on a logarithmic scale, >= 5.
@@ -139,13 +140,19 @@ def _losses(step: TrainStep, batches: Any, rates: list[float]) -> list[float]:
     """The losses at the rates, until they diverge."""
     losses: list[float] = []
     for rate in rates:
-        batch = next(batches, None)
-        if batch is None:
-            raise ValueError(f"find_lr: needs {len(rates)} batches; got {len(losses)}")
-        try:
-            losses.append(step([batch], lr=rate).loss)
-        except NonFiniteError:
-            break
+        loss = math.nan
+        while math.isnan(loss):  # as long as no target of a batch counts
+            batch = next(batches, None)
+            if batch is None:
+                raise ValueError(
+                    f"find_lr: needs {len(rates)} batches; got {len(losses)} with a target that"
+                    " counts"
+                )
+            try:
+                loss = step([batch], lr=rate).loss
+            except NonFiniteError:
+                return losses
+        losses.append(loss)
         smoothed = _smooth(losses)
         if smoothed[-1] > _DIVERGED * min(smoothed):
             break

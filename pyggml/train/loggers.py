@@ -115,6 +115,7 @@ class WandbWriter(Callback):
 
     Raises:
         ModuleNotFoundError: wandb is not installed; names the extra.
+        RuntimeError: from `on_start`, when it begins no run, as without a login.
 
     Example:
         >>> WandbWriter("shakespeare", mode="offline")
@@ -135,7 +136,13 @@ class WandbWriter(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         """Begin a run with the training's configuration."""
-        self._run = self._wandb.init(config=trainer.config.to_dict(), **self._options)
+        try:
+            self._run = self._wandb.init(config=trainer.config.to_dict(), **self._options)
+        except self._wandb.Error as error:
+            raise RuntimeError(
+                f"WandbWriter: no run could be begun: {error} Else set WANDB_MODE=offline, or train"
+                " without it; nothing was trained"
+            ) from error
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Tell the step's numbers."""

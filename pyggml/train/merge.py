@@ -65,6 +65,6 @@ def _chosen(config: TrainConfig) -> tuple[Any, ...]:
     stride = config.stride
     if stride is None and config.epochs is not None:
         stride = seq_len
-    text = (config.tokenizer, config.field, config.separator, config.packing)
+    text = (config.tokenizer, config.field, config.pair_fields, config.separator, config.packing)
     others = (*text, config.optimizer, config.batch_size, config.accumulate, config.seed)
     return arch, sizes, seq_len, stride, others, config.val_fraction

@@ -59,7 +59,8 @@ class StepMetrics:
 
     Args:
         step: steps done, this one included.
-        loss: mean loss per token of this step, in nats.
+        loss: mean loss per token of this step, in nats; NaN where none of its targets counts: such
+            a step changes nothing, and is null in a file of metrics.
         lr: learning rate of this step.
         grad_norm: global gradient norm before clipping.
         tokens: tokens trained on since the run began.

@@ -130,7 +130,7 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
     ends: dict[str, Any] = {"steps": f"{_number(train.get('step', 0))} of {_number(total)}"}
     ends |= {"training loss": train.get("loss"), "tokens": train.get("tokens")}
     ends |= {"seconds": train.get("elapsed_s"), "waiting for batches": _waited(lines)}
-    ends |= {"skipped steps": train.get("skipped")}
+    ends |= {"skipped steps": train.get("skipped"), "steps without a target": _empty(lines)}
     for kind, line in last.items():
         if kind == "train":
             continue
@@ -142,6 +142,12 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
         others = {f"{kind} {k}": v for k, v in line.items() if _is_number(v) and k != "step"}
         ends |= {name: value for name, value in others.items() if name not in ends}
     return {name: value for name, value in ends.items() if value is not None}
+
+
+def _empty(lines: Sequence[Mapping[str, Any]]) -> int | None:
+    """How many steps had no target that counts; None for none."""
+    found = [line for line in lines if line.get("kind") == "train" and "loss" in line]
+    return sum(line["loss"] is None for line in found) or None
 
 
 def _waited(lines: Sequence[Mapping[str, Any]]) -> str | None:

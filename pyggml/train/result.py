@@ -17,7 +17,8 @@ class FitResult:
 
     Args:
         step: optimizer steps done.
-        loss: mean training loss of the last step, or None when none was left to do.
+        loss: mean training loss of the last step, or None when none was left to do; NaN where
+            none of its targets counts.
         validation: the last evaluation, or None.
         checkpoint: the last checkpoint, or None.
         elapsed_s: seconds of training since the run began.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..anomaly import LossError
+from ..data import IGNORE_INDEX
 from ..graph import Graph
 from ..models import LanguageModel
 from ..optim import ClipValue
@@ -24,6 +26,7 @@ from .batches import (
     check_closure,
     check_fused,
     class_loss,
+    count_distributions,
     count_targets,
     default_loss,
     need_batches,
@@ -41,16 +44,21 @@ from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
 
+_log = logging.getLogger("pyggml.train")
+# So many steps in a row without a target are no accident of a mask or of a damaged image.
+_MOST_EMPTY = 100
+
 
 @dataclass(frozen=True)
 class StepResult:
     """What an optimizer step reports.
 
     Args:
-        loss: mean loss per token over the whole step.
+        loss: mean loss per token over the whole step; NaN where no target counted.
         tokens: tokens that had a target.
-        grad_norm: global gradient norm before clipping; infinite in a skipped step.
-        skipped: the gradients overflowed under loss scaling: nothing was updated.
+        grad_norm: global gradient norm before clipping; infinite where it overflowed.
+        skipped: nothing was updated: the gradients overflowed under loss scaling, or no target
+            counted.
     """
 
     loss: float
@@ -70,6 +78,10 @@ class TrainStep:
 
     Parameters that are frozen or unfrozen between steps are noticed: graphs are recorded anew.
 
+    A step none of whose targets counts, as random masks or an unreadable image may make it, is
+    skipped: parameters and optimizer stay as they are, and the loss is NaN, as the mean of nothing
+    is. Of several batches, those without targets add nothing.
+
     Args:
         model: the model; its parameters are the optimizer's.
         optimizer: owns parameters, gradients and state.
@@ -85,9 +97,11 @@ class TrainStep:
         scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
         count: how many targets of a batch count, by which the summed loss is divided; None counts
-            classes that are not ignored, and rows of decimal targets.
+            classes that are not ignored, and rows of decimal targets; of distributions over the
+            classes, as the model's own loss takes them, those that are not all 0.
 
     Attributes:
+        empty: steps that were skipped because no target counted.
         runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
             run sets it to have the masks that it would have had.
 
@@ -133,8 +147,10 @@ class TrainStep:
         self._is_trusted = loss is None and (
             isinstance(model, LanguageModel) or not hasattr(model, "loss")
         )
-        self._count = count or count_targets
-        self._graphs = StepGraphs(model, optimizer, loss or default_loss(model), seed, precision)
+        loss = loss or default_loss(model)
+        self._count = count or (count_distributions if loss is class_loss else count_targets)
+        self.empty = self._empty_in_a_row = 0
+        self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
@@ -189,10 +205,11 @@ class TrainStep:
             ValueError: shapes differ, a token is not in the vocabulary, or the loss is a mean.
         """
         check_batch(batch, self.model)
-        if not self._is_trusted:
+        counted = need_whole("TrainStep", "what count gives", self._count(batch))
+        if not self._is_trusted and counted:  # nothing is the sum and the mean of no losses
             check_summed(self._graphs, batch)
             self._is_trusted = True
-        return need_whole("TrainStep", "what count gives", self._count(batch))
+        return counted
 
     def _run(self, batch: Batch) -> float:
         """The summed loss of a batch; its gradients are added to the optimizer's."""
@@ -246,8 +263,8 @@ class TrainStep:
 
         Raises:
             TypeError: batches is no list of pairs of arrays, or lr is no number.
-            ValueError: no batch, no target, or a token that is not in the vocabulary; several
-                batches with `fused_update`.
+            ValueError: no batch, or a token that is not in the vocabulary; several batches with
+                `fused_update`; a hundredth step in a row without a target that counts.
             NonFiniteError: the loss or a gradient is not finite; no parameter was changed, but for
                 `fused_update` with a finite loss. Under loss scaling gradients that are not finite
                 end a step as skipped, until a smaller scale cannot help.
@@ -258,7 +275,8 @@ class TrainStep:
             need_number("TrainStep", "lr", lr)
         tokens = sum(self.check(batch) for batch in need_batches(batches))
         if not tokens:
-            raise ValueError("TrainStep: a step needs at least one target that counts; got none")
+            return self._empty_step(batches)
+        self._empty_in_a_row = 0
         scale = 1.0 if self.scaler is None else self.scaler.scale
         self._graphs.scale.copy_(np.float32(scale / tokens))
         if self._fused:
@@ -287,6 +305,24 @@ class TrainStep:
         if self.scaler is not None:
             self.scaler.update(overflow=False)
         return StepResult(loss, tokens, norm)
+
+    def _empty_step(self, batches: Sequence[Batch]) -> StepResult:
+        """Nothing to learn from: tell it once, and end when it goes on."""
+        self.empty += 1
+        self._empty_in_a_row += 1
+        what = f"{len(batches)} batch(es) with targets {batches[0][1].shape}"
+        if self._empty_in_a_row >= _MOST_EMPTY:
+            raise ValueError(
+                f"TrainStep: {_MOST_EMPTY} steps in a row had no target that counts, the last of"
+                f" {what}: targets that are IGNORE_INDEX ({IGNORE_INDEX}), or to which count gives"
+                " 0, teach nothing; look at what masks or reads the targets"
+            )
+        if self.empty == 1:
+            _log.warning(
+                "TrainStep: a step without a target that counts is skipped, as are all that may"
+                " follow: it had %s", what,
+            )  # fmt: skip
+        return StepResult(math.nan, 0, 0.0, skipped=True)
 
     def _not_finite(
         self, message: str, batches: Sequence[Batch], spoiled: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 
 import pytest
@@ -136,6 +137,24 @@ def test_large_text_goes_into_the_users_cache(tmp_path, text_file, cli, monkeypa
         assert words in out, words
     stores = list((tmp_path / "user-cache" / "pyggml").iterdir())
     assert [store.name[:7] for store in stores] == ["tokens-"]
+
+
+@pytest.mark.parametrize("harm", [bytes, os.urandom], ids=["zeros", "noise"])
+def test_a_damaged_cache_is_not_trained_on(tmp_path, text_file, cli, caplog, harm):
+    """It would train on other text, or name the tokenizer, in every run that finds it."""
+    found = []
+    for name in ("whole", "damaged"):
+        code, _, err = cli("train-llm", "--text", text_file, "--artifact-dir", tmp_path / name,
+                           *options(), "--cache-dir", tmp_path / "cache")  # fmt: skip
+        assert code == 0, err
+        found.append(weights(tmp_path / name))
+        (tokens,) = (tmp_path / "cache").glob("*/tokens.bin")
+        if name == "whole":
+            assert not caplog.records
+            tokens.write_bytes(harm(tokens.stat().st_size))
+    assert found[0] == found[1]
+    assert "tokens.bin: must have the hash" in caplog.text
+    assert "The text is tokenized again" in caplog.text
 
 
 @pytest.mark.parametrize(

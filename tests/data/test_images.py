@@ -21,6 +21,9 @@ from pyggml.data import (
     class_weights,
 )
 from pyggml.errors import FormatError, ShapeError
+from pyggml.models import CNN, CNNConfig
+from pyggml.optim import SGD
+from pyggml.train import TrainConfig, Trainer
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -161,8 +164,37 @@ def test_an_unreadable_image_has_no_target(pil: Any, tmp_path: Path) -> None:
     _, soft = ImageDataset(source, mixup=1.0).batch(np.arange(4))
     assert soft[1].tolist() == [0, 0]
     assert [file.name for file, _ in source.skipped] == ["01.png"]
-    with pytest.raises(FormatError, match="must have an image that can be read; got none of 1"):
+    # Alone in its batch, it has the shape of the others.
+    for mixup, target in ((0.0, [IGNORE_INDEX]), (1.0, [[0, 0]])):
+        x, y = ImageDataset(source, [RandomCrop(5)], mixup=mixup).batch(np.array([1]))
+        assert (x.shape, x.any(), y.tolist()) == ((1, 3, 5, 5), False, target)
+    for file in source.files:
+        file.write_bytes(b"gone")
+    with pytest.raises(FormatError, match="must have an image that can be read; got none of 4"):
         ImageDataset(source).batch(np.array([1]))
+
+
+@pytest.mark.parametrize("mixup", [0.0, 0.4])
+def test_damaged_pixels_do_not_end_a_training(
+    pil: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, mixup: float
+) -> None:
+    for number in range(3):
+        for name in "ab":
+            save(pil, tmp_path / name / f"{number}.jpg", photo(64, 64))
+    file = tmp_path / "a" / "1.jpg"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    source = ImageFolder(tmp_path)
+    assert not source.skipped  # the header is in order
+    model = CNN(CNNConfig(channels=3, size=8, classes=2, widths=(4,), hidden=4))
+    loader = Loader(ImageDataset(source, [RandomCrop(8)], mixup=mixup), 1)
+    config = TrainConfig(epochs=2, lr=1e-2, prefetch=0)
+    trainer = Trainer(model, SGD(model.parameters(), lr=0.1), loader, None, config)
+    trainer.fit()
+    assert trainer.step == 12
+    assert source.skipped[0][0] == file
+    # Twice it is drawn, and by mixup others may be mixed with it.
+    assert trainer.tokens <= 10 if mixup else trainer.tokens == 10
+    assert "a step without a target that counts is skipped" in caplog.text
 
 
 def test_bad_folders(pil: Any, tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyggml.data import IGNORE_INDEX, Batch, Documents, Loader, PackedDataset, best_fit
+from pyggml.data import (
+    IGNORE_INDEX,
+    Batch,
+    BucketLoader,
+    Documents,
+    Loader,
+    PackedDataset,
+    best_fit,
+)
 
 
 @given(st.lists(st.integers(1, 20), max_size=60))
@@ -77,6 +85,54 @@ def test_prompts_are_no_targets() -> None:
     assert PackedDataset(docs, 4).batch(np.array([0])).y.tolist() == [
         [IGNORE_INDEX, 3, 4, IGNORE_INDEX]
     ]
+
+
+@given(
+    st.lists(st.lists(st.booleans(), max_size=30), min_size=1, max_size=15),
+    st.integers(1, 12),
+    st.sampled_from(["split", "truncate", "drop"]),
+)
+def test_pieces_without_a_counted_target_are_left_out(
+    counted: list[list[bool]], seq_len: int, overlong: str
+) -> None:
+    """As each piece says by itself; what counts is there once, and no batch is without any."""
+    texts = [np.arange(len(flags)) + 100 * i for i, flags in enumerate(counted)]
+    docs = Documents.of(texts, counted)
+    pieces, want = [], []
+    for text, flags in zip(texts, counted, strict=True):
+        starts = range(0, len(text) - 1, seq_len)
+        if overlong != "split":
+            fits = overlong == "truncate" or len(text) <= seq_len + 1
+            starts = range(0, 1 if fits and len(text) > 1 else 0)
+        for start in starts:
+            targets = slice(start + 1, start + seq_len + 1)
+            pieces.append(any(flags[targets]))
+            want += [int(v) for v, f in zip(text[targets], flags[targets], strict=True) if f]
+    if not want:
+        for make in (PackedDataset, BucketLoader):
+            with pytest.raises(ValueError, match=r"needs a (target that counts|document of)"):
+                make(docs, seq_len, overlong=overlong)
+        return
+    rows = PackedDataset(docs, seq_len, overlong)
+    bucketed = BucketLoader(docs, seq_len, seq_len=seq_len, overlong=overlong)
+    for batches, skipped in (
+        ([rows.batch(np.array([i])) for i in range(len(rows))], rows.skipped),
+        ([next(bucketed) for _ in range(len(bucketed))], bucketed.skipped),
+    ):
+        assert min(batch.tokens for batch in batches) > 0
+        found = [v for batch in batches for v in batch.y[batch.y != IGNORE_INDEX].tolist()]
+        assert sorted(found) == want
+        assert skipped == pieces.count(False)
+
+
+def test_left_out_pieces_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    docs = Documents.of([np.arange(10), np.arange(3)], [np.arange(10) > 8, [0, 1, 1]])
+    assert PackedDataset(docs, 4).skipped == 2
+    assert "PackedDataset: 2 of 4 pieces of at most 4 tokens are left out" in caplog.text
+    assert PackedDataset(Documents.of([np.arange(10)]), 4).skipped == 0
+    prompt = Documents.of([np.arange(10)], [np.arange(10) > 8])
+    with pytest.raises(ValueError, match="1 documents with none in the 1 pieces of at most 4"):
+        PackedDataset(prompt, 4, "truncate")
 
 
 def test_a_loader_shuffles_fills_up_and_resumes() -> None:

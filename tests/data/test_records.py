@@ -13,6 +13,7 @@ import pytest
 
 from pyggml.data import (
     IGNORE_INDEX,
+    Corpus,
     PackedDataset,
     Tokenizer,
     TokenStore,
@@ -95,19 +96,76 @@ def test_rows_of_lists_generators_and_datasets() -> None:
     assert list(read_texts(Columns())) == [row["text"] for row in ROWS]
 
 
-def test_datasets_of_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    pytest.importorskip("datasets", exc_type=ImportError)
-    import datasets
+    return pytest.importorskip("datasets", exc_type=ImportError)
 
+
+def test_datasets_of_hugging_face(datasets: Any) -> None:
     rows = datasets.Dataset.from_list(ROWS)
     assert list(read_records(rows)) == ROWS
     assert list(read_records(rows.to_iterable_dataset())) == ROWS
     assert list(read_texts(rows.select([1]))) == [ROWS[1]["text"]]
     with pytest.raises(TypeError, match=r"choose one of its parts: source\['train'\]"):
         next(read_records(datasets.DatasetDict({"train": rows})))
+
+
+@pytest.mark.parametrize("kind", ["Dataset", "IterableDataset", "generated", "numpy"])
+def test_datasets_are_read_as_texts_and_pairs(datasets: Any, tmp_path: Path, kind: str) -> None:
+    """All the ways from a dataset to batches, twice: iterating it again gives the same."""
+    pytest.importorskip("tokenizers")
+    columns = {"q": ["2 + 2 =", "1 + 1 ="], "a": [" 4", " 2"], "id": [1, 2]}
+    rows = datasets.Dataset.from_dict(columns)
+    if kind == "IterableDataset":
+        rows = rows.to_iterable_dataset()
+    elif kind == "generated":
+        each = list(rows)
+        rows = datasets.IterableDataset.from_generator(lambda: iter(each))
+    elif kind == "numpy":
+        rows = rows.with_format("numpy")
+    tokenizer = Tokenizer.chars(["0123456789 +=x"])
+    for number in range(2):
+        assert list(read_texts(rows, "a")) == columns["a"]
+        corpus = Corpus.of(read_texts(rows, "q"))
+        store = TokenStore.write(tmp_path / f"s{number}", read_texts(rows, "q"), tokenizer)
+        want = [*(tokenizer.encode(text) for text in columns["q"])]
+        for documents in (corpus.tokens(tokenizer), store.documents):
+            assert [d[:-1].tolist() for d in documents] == [list(ids) for ids in want]
+        pairs = encode_pairs(read_pairs(rows, "q", "a"), tokenizer)
+        batch = PackedDataset(pairs, 16).batch(np.array([0, 1]))
+        assert batch.tokens == 6
+    with pytest.raises(FormatError, match="row 0: must have the field 'text'; got 'q', 'a', 'id'"):
+        list(read_texts(rows))
+    with pytest.raises(FormatError, match=r"row 0: id must be text; got int"):
+        list(read_texts(rows, "id"))
+    name = type(rows).__name__
+    with pytest.raises(
+        TypeError, match=rf"got a {name} of rows: for rows give Corpus\.of\(read_te"
+    ):
+        Corpus(rows)
+    with pytest.raises(TypeError, match=rf"got a {name} of rows: .*TokenStore\.write\(path, read_"):
+        TokenStore.build(rows, tokenizer, tmp_path)
+
+
+def test_rows_in_the_place_of_paths_or_texts_name_what_takes_them(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    tokenizer = Tokenizer.chars(["ab"])
+    for call in (
+        lambda: Corpus(ROWS),
+        lambda: Corpus.of(ROWS),
+        lambda: TokenStore.build(ROWS, tokenizer, tmp_path),
+    ):
+        with pytest.raises(
+            TypeError, match=r"for rows give Corpus\.of\(read_texts\(rows, field\)\)"
+        ):
+            call()
+    with pytest.raises(ValueError, match=r"for rows give read_texts\(rows, field\)"):
+        TokenStore.write(tmp_path / "s", ROWS, tokenizer)
+    with pytest.raises(TypeError, match=r"paths of files or folders; got 5$"):
+        Corpus([5])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -253,6 +254,15 @@ def test_text_without_a_place_to_cut_is_refused(
         ("tokens.bin", lambda d: d[:-1], "bytes that store.json says"),
         ("documents.bin", lambda d: d[:8] + b"\xff" * 8 + d[16:], "offsets must ascend"),
         ("documents.bin", lambda d: b"\1" + d[1:], "offsets must be integers"),
+        ("documents.bin", lambda d: d[:8] + d[16:24] * 2 + d[24:], "documents_blake2b of store.j"),
+        ("tokens.bin", lambda d: bytes(len(d)), r"tokens\.bin: must have the hash that blake2b of"),
+        ("tokens.bin", lambda d: bytes(np.roll(np.frombuffer(d, np.uint8), 2)), "the hash that"),
+        ("store.json", lambda d: d.replace(b'"blake2b": "', b'"blake2b": "0'), "the hash that"),
+        (
+            "store.json",
+            lambda d: d.replace(b'"documents_blake2b": "', b'"documents_blake2b": 1, "x": "'),
+            "documents_blake2b must be text; got 1",
+        ),
     ],
 )
 def test_damaged_stores_are_refused(
@@ -265,14 +275,59 @@ def test_damaged_stores_are_refused(
         TokenStore(store.path)
 
 
-def test_a_damaged_store_is_built_anew(tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tokens.bin", "documents.bin"])
+@pytest.mark.parametrize(
+    "change", [lambda d: b"short", lambda d: bytes(len(d)), lambda d: bytes(reversed(d))]
+)
+def test_a_damaged_store_is_built_anew(
+    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture, change, name: str
+) -> None:
     paths = files(tmp_path / "a", *TEXTS[:3])
     store = TokenStore.build(paths, tokenizer, tmp_path / "c")
-    want = store.ids.tolist()
-    (store.path / "tokens.bin").write_bytes(b"short")
+    want = [document.tolist() for document in store.documents]
+    file = store.path / name
+    file.write_bytes(change(file.read_bytes()))
     again = TokenStore.build(paths, tokenizer, tmp_path / "c")
-    assert (again.path, again.ids.tolist()) == (store.path, want)
+    assert (again.path, [document.tolist() for document in again.documents]) == (store.path, want)
     assert len(list((tmp_path / "c").iterdir())) == 1
+    assert f"{name}: " in caplog.text
+    assert "The text is tokenized again" in caplog.text
+    caplog.clear()
+    TokenStore.build(paths, tokenizer, tmp_path / "c")
+    assert not caplog.records
+
+
+def test_a_damaged_store_that_cannot_be_replaced_is_not_taken(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = files(tmp_path / "a", *TEXTS[:3])
+    built = TokenStore.build(paths, tokenizer, tmp_path / "c")
+    (built.path / "tokens.bin").write_bytes(bytes(2 * len(built)))
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pyggml.data.store._write", full)
+    with pytest.raises(OSError, match="No space left"):
+        TokenStore.build(paths, tokenizer, tmp_path / "c")
+
+
+def test_a_store_is_not_read_unless_it_is_to_be_checked(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    store = TokenStore.write(tmp_path / "s", TEXTS[:3], tokenizer)
+    (store.path / "tokens.bin").write_bytes(bytes(2 * len(store)))
+    unchecked = TokenStore(store.path, check=False)
+    assert not unchecked.ids.any()
+    with pytest.raises(FormatError, match="the file was changed after it was written"):
+        unchecked.verify()
+
+
+def test_a_store_of_an_earlier_version_is_read(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    store = TokenStore.write(tmp_path / "s", TEXTS[:3], tokenizer)
+    del store.info["documents_blake2b"]
+    (store.path / "store.json").write_text(json.dumps(store.info))
+    np.testing.assert_array_equal(TokenStore(store.path).ids, store.ids)
 
 
 def test_a_store_that_another_process_built_first_is_taken(
@@ -289,15 +344,6 @@ def test_a_store_that_another_process_built_first_is_taken(
     assert inner[0].path == outer.path
     np.testing.assert_array_equal(outer.ids, inner[0].ids)
     assert len(list((tmp_path / "c").iterdir())) == 1
-
-
-def test_changed_tokens_are_noticed(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    store = TokenStore.write(tmp_path / "s", TEXTS[:3], tokenizer)
-    data = bytearray((store.path / "tokens.bin").read_bytes())
-    data[10] ^= 1
-    (store.path / "tokens.bin").write_bytes(data)
-    with pytest.raises(FormatError, match="must have the hash"):
-        TokenStore(store.path).verify()
 
 
 BUILD = """

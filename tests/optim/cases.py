@@ -3,15 +3,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import pytest
 
 from pyggml import optim
 
 State = dict[str, Any]
+
+
+# Tests that step an optimizer beside PyTorch's of the same name, by class.
+COMPARED: dict[Any, list[Callable[..., None]]] = {}
+
+
+def compared_with_pytorchs(kind: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test that compares a class with PyTorch's of its name, and fails unless it steps both."""
+
+    def mark(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def counted(*args: Any, **kwargs: Any) -> None:
+            torch = pytest.importorskip("torch")
+            with both_step(kind, getattr(torch.optim, kind.__name__)):
+                test(*args, **kwargs)
+
+        COMPARED.setdefault(kind, []).append(counted)
+        return counted
+
+    return mark
+
+
+@contextmanager
+def both_step(ours: Any, theirs: Any) -> Iterator[None]:
+    """A block in which both classes take steps, as many, or it fails."""
+    taken = {ours: 0, theirs: 0}
+
+    def counting(kind: Any) -> Callable[..., Any]:
+        step = kind.step
+
+        @functools.wraps(step)
+        def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            taken[kind] += 1
+            return step(self, *args, **kwargs)
+
+        return counted
+
+    with ExitStack() as stack:
+        for kind in taken:
+            stack.enter_context(mock.patch.object(kind, "step", counting(kind)))
+        yield
+    assert taken[ours] == taken[theirs] > 0
 
 
 @dataclass
@@ -54,11 +100,13 @@ def sgd(momentum=0.0, nesterov=False):
     return formula
 
 
-def adam(betas, eps, apart):
+def adam(betas, eps, apart, amsgrad=False):
     def formula(w, g, state, t, lr, wd):
         g = g if apart else g + wd * w
         m = state["m"] = betas[0] * state.get("m", 0.0) + (1 - betas[0]) * g
         v = state["v"] = betas[1] * state.get("v", 0.0) + (1 - betas[1]) * g * g
+        if amsgrad:
+            v = state["v_max"] = np.maximum(state.get("v_max", 0.0), v)
         step = m / (1 - betas[0] ** t) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)
         return w * (1 - lr * wd * apart) - lr * step
 
@@ -137,6 +185,7 @@ def muon(momentum, nesterov, steps=5, eps=1e-7):
 
 
 MOMENTS: dict[str, Any] = {"betas": (0.8, 0.95), "eps": 1e-6}
+LARGEST: dict[str, Any] = {**MOMENTS, "amsgrad": True}
 CENTERED: dict[str, Any] = {"alpha": 0.9, "eps": 1e-3, "momentum": 0.5, "centered": True}
 SUMMED: dict[str, Any] = {"lr_decay": 0.1, "initial_accumulator_value": 0.2, "eps": 1e-6}
 FACTORED: dict[str, Any] = {"beta2_decay": -0.7, "eps": (1e-7, 1e-2), "d": 1.2}
@@ -150,6 +199,13 @@ CASES = {
     "SGD nesterov": Case(optim.SGD, sgd(0.9, True), NESTEROV, ("SGD", NESTEROV), 0.05, 2e-3, 1000),
     "Adam": Case(optim.Adam, adam(**MOMENTS, apart=False), MOMENTS, ("Adam", MOMENTS)),
     "AdamW": Case(optim.AdamW, adam(**MOMENTS, apart=True), MOMENTS, ("AdamW", MOMENTS)),
+    # The first gradients, which are large, slow it down for good.
+    "Adam amsgrad": Case(
+        optim.Adam, adam(**LARGEST, apart=False), LARGEST, ("Adam", LARGEST), 0.3, 0.2, 2000
+    ),
+    "AdamW amsgrad": Case(
+        optim.AdamW, adam(**LARGEST, apart=True), LARGEST, ("AdamW", LARGEST), 0.3, 0.2, 2000
+    ),
     "RMSprop": Case(
         optim.RMSprop,
         rmsprop(0.9, 1e-3),

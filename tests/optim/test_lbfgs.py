@@ -8,6 +8,8 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.optim import LBFGS
 
+from .cases import compared_with_pytorchs
+
 rng = np.random.default_rng(0)
 SHAPES = [(3, 4), (5,), (2, 3)]
 START = [rng.standard_normal(s).astype(np.float32) for s in SHAPES]
@@ -49,6 +51,7 @@ OPTIONS = [
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor")
 @pytest.mark.parametrize("options", OPTIONS)
+@compared_with_pytorchs(LBFGS)
 def test_ten_iterations_are_pytorchs(options):
     torch = pytest.importorskip("torch")
     tensors, optimizer, closure = problem(**options)
@@ -73,6 +76,7 @@ def test_ten_iterations_are_pytorchs(options):
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor")
+@compared_with_pytorchs(LBFGS)
 def test_the_way_through_rosenbrocks_valley_is_pytorchs():
     """With strong Wolfe: the same points after as many evaluations, down to the minimum."""
     torch = pytest.importorskip("torch")

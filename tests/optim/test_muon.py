@@ -7,9 +7,12 @@ import pytest
 from pyggml import nn
 from pyggml.optim import Muon
 
+from .cases import compared_with_pytorchs
+
 
 @pytest.mark.parametrize("rate", ["original", "match_rms_adamw"])
 @pytest.mark.parametrize("nesterov", [True, False])
+@compared_with_pytorchs(Muon)
 def test_ten_steps_are_pytorchs(rate, nesterov, monkeypatch):
     """PyTorch iterates in bf16; here it is made to do so in f32, as pyggml does."""
     torch = pytest.importorskip("torch")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
+import importlib
 import inspect
+import pkgutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ from pyggml import nn, optim
 from pyggml._lib import lib
 from pyggml.optim import SGD, AdamW, clip_factor, decay_groups, schedules
 
-from .cases import CASES, PLAIN
+from .cases import CASES, COMPARED, PLAIN, both_step
 
 SHAPES = [(3, 4), (5,), (1, 1), (2, 3, 7)]
 
@@ -38,22 +41,46 @@ def test_every_optimizer_has_a_case_and_a_name():
     assert all(name == kind.__name__.lower() for name, kind in optim.optimizers().items())
 
 
-# These are compared with PyTorch's, step by step, in files of their own.
-OWN_FILES = {"Muon": "test_muon.py", "LBFGS": "test_lbfgs.py"}
+def comparisons(kind):
+    """The tests that step it beside PyTorch's of its name, of the table and of other files."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.name.startswith("test_"):
+            importlib.import_module(f"{__package__}.{module.name}")
+    own = [
+        test
+        for test in COMPARED.get(kind, [])
+        if test.__name__.startswith("test_")
+        and getattr(sys.modules[test.__module__], test.__name__) is test
+    ]
+    names = [case.torch[0] for case in CASES.values() if case.kind is kind and case.torch]
+    return own + [test_ten_steps_are_pytorchs] * names.count(kind.__name__)
 
 
 @pytest.mark.parametrize("kind", optim.optimizers().values())
 def test_every_optimizer_is_compared_with_pytorchs_or_with_its_formula(kind):
     torch = pytest.importorskip("torch")
-    name, cases = kind.__name__, [case for case in CASES.values() if case.kind is kind]
-    if hasattr(torch.optim, name) and name not in OWN_FILES:
-        assert any(case.torch and case.torch[0] == name for case in cases)
-    elif name in OWN_FILES:
-        text = (Path(__file__).parent / OWN_FILES[name]).read_text("utf-8")
-        assert f"torch.optim.{name}(" in text
-        assert "are_pytorchs" in text
+    if hasattr(torch.optim, kind.__name__):
+        assert comparisons(kind)
     else:
-        assert all(case.formula for case in cases)
+        assert all(case.formula for case in CASES.values() if case.kind is kind)
+
+
+def test_a_comparison_that_steps_only_one_is_no_comparison():
+    torch = pytest.importorskip("torch")
+    ours = SGD(params(), lr=0.1)
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    step = SGD.step, torch.optim.SGD.step
+
+    def compare(*optimizers):
+        with both_step(SGD, torch.optim.SGD):
+            for optimizer in optimizers:
+                optimizer.step()
+
+    for takes in ([], [ours], [theirs], [ours, ours, theirs]):
+        with pytest.raises(AssertionError):
+            compare(*takes)
+    compare(ours, theirs)
+    assert step == (SGD.step, torch.optim.SGD.step)
 
 
 def make(case, tensors, decay=0.3, **more):
@@ -107,14 +134,15 @@ def test_ten_steps_are_pytorchs(name, decay):
     theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in tensors]
     groups = [{"params": theirs[:2], "weight_decay": decay}, {"params": theirs[2:]}]
     other = getattr(torch.optim, kind)(groups, lr=0.1, **{"weight_decay": 0.0, **options})
-    for t, grads in ten_gradients():
-        put(optimizer, grads, tensors)
-        optimizer.step(lr=0.1 / t)
-        for group, scale in zip(other.param_groups, (1.0, 0.5), strict=True):
-            group["lr"] = 0.1 / t * scale
-        for p, g in zip(theirs, grads, strict=True):
-            p.grad = torch.tensor(g)
-        other.step()
+    with both_step(case.kind, type(other)):
+        for t, grads in ten_gradients():
+            put(optimizer, grads, tensors)
+            optimizer.step(lr=0.1 / t)
+            for group, scale in zip(other.param_groups, (1.0, 0.5), strict=True):
+                group["lr"] = 0.1 / t * scale
+            for p, g in zip(theirs, grads, strict=True):
+                p.grad = torch.tensor(g)
+            other.step()
     for p, q in zip(tensors, theirs, strict=True):
         np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-5, atol=1e-5)
 

@@ -19,7 +19,7 @@ from pyggml.train import (
     f1_score,
     make_optimizer,
 )
-from pyggml.train.batches import count_targets, spec_of
+from pyggml.train.batches import count_distributions, count_targets, spec_of
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same
 
@@ -154,7 +154,23 @@ def test_counting():
     y = np.array([0, IGNORE_INDEX, 2])
     assert count_targets((y, y)) == 2
     assert count_targets((y, np.zeros((3, 5)))) == 3
+    # Of distributions those that are not all 0; what is none is left to the loss to refuse.
+    assert count_distributions((y, np.array([[0.5, 0.5], [0, 0], [0, 1]]))) == 2
+    assert count_distributions((y, np.zeros(3))) == 3
+    assert count_distributions((y, y)) == 2
     assert spec_of((np.zeros((3, 2)), y)) == (("x", (3, 2), "f32"), ("y", (3,), "i32"))
+
+
+def test_a_distribution_of_zeros_is_no_target():
+    """As images that cannot be read have it with mixup."""
+    x, _ = clouds(4)
+    y = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]]
+    y[1:3] = 0
+    model = Classifier()
+    step = TrainStep(model, SGD(model.parameters(), lr=0.0))
+    assert step([(x, y)]).tokens == 2
+    assert step([(x, y)]).loss == pytest.approx(step([(x[[0, 3]], y[[0, 3]])]).loss, rel=1e-6)
+    assert step([(x, np.zeros_like(y))]).skipped
 
 
 @pytest.mark.parametrize(
@@ -165,7 +181,6 @@ def test_counting():
         ((np.zeros((3, 4)), np.array(["a"] * 3)), ValueError, "y must hold numbers"),
         ((np.zeros((3, 5)), np.zeros(3, int)), ShapeError, "in_features"),
         ((np.zeros((3, 4)), np.full(3, 3)), NonFiniteError, "the loss must be finite"),
-        ((np.zeros((3, 4)), np.full(3, IGNORE_INDEX)), ValueError, "at least one target"),
         (Named(np.zeros((3, 4)), np.zeros(3, int), shift=np.zeros((9, 4))), ValueError, "shape"),
         (Named(np.zeros((3, 4)), np.zeros(3, int), tilt=np.zeros((3, 4))), TypeError, "tilt"),
     ],

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: MIT
-"""TensorBoard's files, Weights & Biases through a stand-in, and the page of a run."""
+"""TensorBoard's files, Weights & Biases through a stand-in and itself, and the page of a run."""
 
 from __future__ import annotations
 
 import builtins
 import json
+import os
 import re
+import subprocess
 import sys
 import types
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from pyggml.errors import FormatError
 from pyggml.train import (
+    Callback,
     Sampler,
     TensorBoardWriter,
     TrainingError,
@@ -84,8 +88,6 @@ def test_tensorboard(tmp_path):
 
 def test_tensorboard_does_not_bring_torch_along():
     pytest.importorskip("tensorboard")
-    import subprocess
-
     script = (
         "import sys; from pyggml.train import TensorBoardWriter; TensorBoardWriter('x');"
         "assert not {'torch', 'tensorflow'} & set(sys.modules)"
@@ -104,6 +106,8 @@ def test_a_missing_package_names_the_extra(without, package, make):
 
 class StandIn(types.ModuleType):
     """As much of wandb as is used."""
+
+    Error = type("Error", (Exception,), {})
 
     def __init__(self):
         super().__init__("wandb")
@@ -150,6 +154,87 @@ def test_a_failed_run_says_so(monkeypatch):
     with pytest.raises(TrainingError):
         trainer.fit()
     assert wandb.ended == [1]
+
+
+ROOT = str(Path(__file__).parents[2])
+OFFLINE = """
+import sys
+from pathlib import Path
+from pyggml.train import Sampler, WandbWriter
+sys.path.insert(0, sys.argv[1])
+from tests.train.tiny import make_trainer
+writers = [WandbWriter("shakespeare", sys.argv[2], mode="offline"), Sampler(2, lambda: "naïve")]
+trainer = make_trainer(Path(sys.argv[2]), writers, steps=4, eval_every=2)
+trainer.fit()
+"""
+
+
+def kept_offline(file):
+    """The records of a run's file: LevelDB's log format, after seven bytes of its own."""
+    data, at, parts = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768  # a block
+        if left < 7:
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        parts += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield parts
+            parts = b""
+
+
+def test_weights_and_biases_itself(tmp_path):
+    """Offline, in a process of its own: it writes the last of its file as that ends."""
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    quiet = {**os.environ, "WANDB_SILENT": "true", "WANDB_MODE": "offline"}
+    command = [sys.executable, "-c", OFFLINE, ROOT, str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120, env=quiet, cwd=tmp_path)
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    records = [Record.FromString(part) for part in kept_offline(file)]
+    (run,) = (r.run for r in records if r.WhichOneof("record_type") == "run")
+    assert run.project == "shakespeare"
+    config = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert (config["steps"], config["lr"]) == (4, 1e-2)
+    (end,) = (r.exit for r in records if r.WhichOneof("record_type") == "exit")
+    assert end.exit_code == 0
+    told = {}
+    for record in records:
+        if record.WhichOneof("record_type") == "history":
+            items = record.history.item
+            values = {i.key or i.nested_key[0]: json.loads(i.value_json) for i in items}
+            told[values["_step"]] = values
+    assert sorted(told) == [1, 2, 3, 4]
+    assert [step for step, values in told.items() if "validation/loss" in values] == [2, 4]
+    assert [step for step, values in told.items() if values.get("sample") == "naïve"] == [2, 4]
+    losses = [told[step]["train/loss"] for step in (1, 2, 3, 4)]
+    twin = make_trainer(None, [Losses()], steps=4, eval_every=2)
+    twin.fit()
+    assert losses == pytest.approx(twin.callbacks[0].seen)
+
+
+def test_weights_and_biases_without_a_login(tmp_path):
+    pytest.importorskip("wandb")
+    hidden = {k: v for k, v in os.environ.items() if not k.startswith("WANDB") and k != "NETRC"}
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE.replace(', mode="offline"', ""), ROOT, str(tmp_path)],
+        check=False, timeout=120, env={**hidden, "HOME": str(tmp_path)}, cwd=tmp_path,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "RuntimeError: WandbWriter: no run could be begun: No API key" in done.stderr
+    assert "Else set WANDB_MODE=offline, or train without it" in done.stderr
+
+
+class Losses(Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_step(self, trainer, metrics):
+        self.seen.append(metrics.loss)
 
 
 class Page(HTMLParser):

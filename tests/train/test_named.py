@@ -51,6 +51,11 @@ def test_options_of_an_optimizer():
     options = {"betas": [0.8, 0.9], "eps": 1e-6}
     made = make_optimizer(TrainConfig(optimizer_options=options), model)
     assert (made.betas, made.eps) == ((0.8, 0.9), 1e-6)
+    for name in ("adam", "adamw"):
+        config = TrainConfig(optimizer=name, optimizer_options=["amsgrad=true"])
+        assert make_optimizer(config, model).amsgrad
+    with pytest.raises(ConfigError, match="amsgrad must be True or False; got 2"):
+        make_optimizer(TrainConfig(optimizer_options=["amsgrad=2"]), model)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

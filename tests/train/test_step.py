@@ -7,7 +7,7 @@ import pytest
 from pyggml import GradientError, RecordingError
 from pyggml.data import IGNORE_INDEX
 from pyggml.optim import LBFGS, SGD, AdamW
-from pyggml.train import NonFiniteError, TrainStep, eval_batches, evaluate
+from pyggml.train import GradScaler, NonFiniteError, TrainStep, eval_batches, evaluate
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same, tokens
 
@@ -98,7 +98,6 @@ def test_what_is_not_finite_stops_without_a_change(where):
         (lambda x, y: (x + VOCAB, y), "input must be a token from 0 to 16"),
         (lambda x, y: (x - 100, y), "input must be a token"),
         (lambda x, y: (x, np.full_like(y, VOCAB)), "target must be a token"),
-        (lambda x, y: (x, np.full_like(y, IGNORE_INDEX)), "at least one target"),
     ],
 )
 def test_bad_batches(change, words):
@@ -106,8 +105,88 @@ def test_bad_batches(change, words):
     step = TrainStep(model, SGD(model.parameters(), lr=0.1))
     with pytest.raises(ValueError, match=words):
         step([change(*batch(4))])
-    with pytest.raises(ValueError, match="at least one target"):
+    with pytest.raises(ValueError, match="at least one batch"):
         step([])
+
+
+def without_targets(rows):
+    x, y = batch(rows)
+    return x, np.full_like(y, IGNORE_INDEX)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: SGD(p, lr=0.1, momentum=0.9),
+        lambda p: AdamW(p, lr=0.1),
+        lambda p: AdamW(p, lr=0.1, fused_update=True),
+        lambda p: LBFGS(p, lr=0.1, max_iter=2),
+    ],
+    ids=["SGD", "AdamW", "AdamW, fused", "LBFGS"],
+)
+def test_a_step_without_a_target_changes_nothing(make, caplog):
+    models = [make_model() for _ in range(2)]
+    steps = [TrainStep(model, make(model.parameters())) for model in models]
+    for step in steps:
+        step([batch(4)])
+    before, state = models[0].state_dict(), steps[0].optimizer.state_dict()
+    for _ in range(2):
+        result = steps[0]([without_targets(4)])
+        assert np.isnan(result.loss)
+        assert (result.tokens, result.grad_norm, result.skipped) == (0, 0.0, True)
+        assert same(models[0].state_dict(), before)
+        assert same(steps[0].optimizer.state_dict(), state)
+    assert steps[0].empty == 2
+    assert caplog.text.count("a step without a target that counts is skipped") == 1
+    # As if they had not been.
+    assert steps[0]([batch(4, seed=1)]) == steps[1]([batch(4, seed=1)])
+    assert same(models[0].state_dict(), models[1].state_dict())
+
+
+def test_the_loss_scale_does_not_heed_a_step_without_a_target():
+    model = make_model()
+    step = TrainStep(model, SGD(model.parameters(), lr=0.1), scaler=GradScaler())
+    before = step.scaler.state_dict()
+    step([without_targets(4)])
+    assert step.scaler.state_dict() == before
+
+
+def test_a_batch_without_a_target_adds_nothing():
+    alone, together = make_model(), make_model()
+    results = [
+        TrainStep(model, SGD(model.parameters(), lr=0.1))(batches)
+        for model, batches in (
+            (alone, [batch(4)]),
+            (together, [without_targets(2), batch(4), without_targets(4)]),
+        )
+    ]
+    assert results[0] == results[1]
+    assert same(alone.state_dict(), together.state_dict())
+
+
+def test_many_steps_without_a_target_end():
+    model = make_model()
+    step = TrainStep(model, SGD(model.parameters(), lr=0.1))
+    for seed in range(2):  # what is between begins the count anew
+        for _ in range(99):
+            step([without_targets(1)])
+        step([batch(2, seed)])
+    for _ in range(99):
+        step([without_targets(1)])
+    with pytest.raises(ValueError, match=r"100 steps in a row .* targets \(1, 8\): targets that"):
+        step([without_targets(1)])
+
+
+def test_a_mean_loss_is_noticed_behind_a_batch_without_targets():
+    model = make_model()
+    step = TrainStep(
+        model,
+        SGD(model.parameters(), lr=0.1),
+        loss=lambda model, x, y: model.loss(x, y, reduction="mean"),
+    )
+    assert step([without_targets(2)]).skipped
+    with pytest.raises(ValueError, match="got a mean"):
+        step([batch(2)])
 
 
 def test_eval_batches_predict_every_token_once():

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Prompts and completions on the command line: only completions are learned."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from pyggml.data import IGNORE_INDEX
+from pyggml.train import LLMRun, TrainConfig, list_checkpoints
+
+from .conftest import options
+from .test_bad_input import check, train
+
+# Of a prompt of 40 letters two rows of 16 have no letter of the completion.
+ROWS = [{"q": f"{n} + {n} = ", "a": str(2 * n)} for n in range(40)]
+LONG = [{"q": "please tell me what the number 7 may be:", "a": "7"}] * 3
+FIELDS = ("--prompt-field", "q", "--completion-field", "a")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS, *LONG]))
+    return path
+
+
+def small(file, folder, **more):
+    return TrainConfig(
+        text=str(file), prompt_field="q", completion_field="a", artifact_dir=folder,
+        tokenizer="chars", steps=4, layers=1, heads=2, embd=16, seq_len=16, batch_size=4, **more,
+    )  # fmt: skip
+
+
+def completions(run, batches):
+    """The targets that count, as text, with | at the ends."""
+    y = np.concatenate([batch.y.ravel() for batch in batches])
+    eos = run.tokenizer.eos_id
+    ids = y[y != IGNORE_INDEX]
+    parts = np.split(ids, np.flatnonzero(ids == eos) + 1)
+    return [run.tokenizer.decode(part[:-1]) for part in parts if part.size]
+
+
+def test_only_completions_count(file, tmp_path):
+    run = LLMRun.prepare(small(file, tmp_path / "run", val_fraction=0.0))
+    loader = run.trainer.loader
+    batches = [next(loader) for _ in range(len(loader))]
+    rows = loader.dataset
+    every = [rows.batch(np.arange(len(rows)))]
+    assert sorted(completions(run, every)) == sorted(row["a"] for row in [*ROWS, *LONG])
+    assert all(batch.tokens for batch in batches)
+    assert rows.skipped == 6
+    described = dict(run.describe())
+    assert "43 pairs, " in described["text"]
+    assert described["tokens"].endswith("% text, 6 pieces without a completion left out")
+    assert run.train().step == 4
+
+
+def test_what_is_held_back_and_evaluated_is_pairs_too(file, tmp_path):
+    other = tmp_path / "other.csv"
+    with open(other, "w", newline="") as table:
+        writer = csv.DictWriter(table, ["q", "a"])
+        writer.writeheader()
+        writer.writerows(ROWS[:10])
+    run = LLMRun.prepare(small(file, tmp_path / "run", eval_text=(f"other={other}",)))
+    run.train()
+    found = run.trainer.evaluations
+    assert found["other"].tokens == sum(len(row["a"]) + 1 for row in ROWS[:10])
+    held_back = [*ROWS, *LONG][-5:]  # a tenth of 43, rounded up
+    assert found["validation"].tokens == sum(len(row["a"]) + 1 for row in held_back)
+
+
+@pytest.mark.parametrize("tokenizer", ["chars", "bpe:300"])
+def test_the_command(file, tmp_path, cli, tokenizer):
+    base = ["train-llm", "--text", file, *FIELDS,
+            *options(steps=8, save_every=4, keep=9, tokenizer=tokenizer)]  # fmt: skip
+    code, out, err = cli(*base, "--artifact-dir", tmp_path / "whole")
+    assert code == 0, err
+    assert "43 pairs, " in out
+    code, _, err = cli(*base, "--artifact-dir", tmp_path / "run")
+    assert code == 0, err
+    newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
+    newest.rename(tmp_path / "away")
+    code, out, err = cli("train-llm", "--resume", "--artifact-dir", tmp_path / "run")
+    assert code == 0, err
+    assert "continuing after step 4" in out
+    name = "model.safetensors"
+    whole = tmp_path / "whole" / "checkpoints" / newest.name
+    assert (newest / name).read_bytes() == (whole / name).read_bytes()
+    saved = (tmp_path / "run" / "config.toml").read_text()
+    assert 'prompt_field = "q"' in saved
+    again = ("train-llm", "--resume", "--artifact-dir", tmp_path / "run")
+    check(cli(*again, "--prompt-field", "a"), 2, "--prompt-field cannot change")
+    lines = file.read_text().replace('"a": "7"', '"a": "8"')
+    file.write_text(lines)
+    check(cli(*again, "--steps", 12), 1, "the text has changed")
+
+
+def test_one_column_may_have_the_usual_name(tmp_path, cli):
+    path = tmp_path / "a.jsonl"
+    rows = [{"prompt": row["q"], "answer": row["a"]} for row in ROWS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, out, err = cli("train-llm", "--text", path, "--completion-field", "answer",
+                         "--artifact-dir", tmp_path / "run", *options())  # fmt: skip
+    assert code == 0, err
+    assert "40 pairs, " in out
+
+
+PAIR = b'{"q": "a", "a": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "code", "words"),
+    [
+        ("a.jsonl", PAIR * 9, ["--prompt-field", "q"], 1, ["a.jsonl:1", "'completion'", "'q'"]),
+        ("a.jsonl", b'{"q": "a", "a": ""}\n', FIELDS, 1, ["a.jsonl:1", "a must not be empty"]),
+        ("a.jsonl", b'{"q": 1, "a": ""}\n', FIELDS, 1, ["a.jsonl:1", "q must be text; got int"]),
+        ("a.txt", b"text", FIELDS, 2, ["--completion-field are for records"]),
+        ("a.jsonl", PAIR, [*FIELDS, "--field", "q"], 2, ["exclude --field"]),
+        ("a.jsonl", PAIR, [*FIELDS, "--separator", "x"], 2, ["exclude --separator"]),
+        ("a.jsonl", PAIR, [*FIELDS, "--stride", "2"], 2, ["exclude --stride"]),
+        ("a.jsonl", PAIR, [*FIELDS, "--cache-dir", "x"], 2, ["exclude --cache-dir"]),
+        ("a.jsonl", PAIR, ["--completion-field", "prompt"], 2, ["two columns; got 'prompt'"]),
+        ("a.jsonl", PAIR, ["--prompt-field", ""], 2, ["--prompt-field must be text"]),
+        ("a.jsonl", PAIR, FIELDS, 2, ["--val-fraction 0.1", "give more pairs"]),
+        ("a.csv", b"q,a\n", FIELDS, 1, ["a.csv: must hold pairs; got none"]),
+        ("a.jsonl", b'{"prompt": "a", "completion": "b"}', [], 1, ["'text'", "--prompt-field"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_pairs_and_options(tmp_path, cli, name, content, more, code, words):
+    (tmp_path / name).write_bytes(content)
+    check(train(cli, tmp_path, "--text", tmp_path / name, *more), code, *words)
+
+
+def test_pairs_need_a_text(tmp_path, cli):
+    check(train(cli, tmp_path, *FIELDS), 2, "need --text: name the records")
+
+
+def test_the_vocabulary_is_of_prompts_and_completions(file, tmp_path):
+    from pyggml.train.pairs import PairCorpus
+
+    corpus = PairCorpus([file], "q", "a")
+    texts = [row[name] for row in [*ROWS, *LONG] for name in ("q", "a")]
+    assert list(corpus.pieces()) == texts
+    some = list(corpus.pieces(corpus.size_bytes // 2 + 1))
+    assert some == [text for i, text in enumerate(texts) if i // 2 % 2 == 0]
