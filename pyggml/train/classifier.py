@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import CenterCrop, Resize, read_image
+from ..data import ResizedCenterCrop, read_image
 from ..errors import FormatError
 from ..io import read_gguf
 from ..models import ImageModel, load
@@ -98,8 +98,8 @@ class ImageClassifier:
         Raises:
             FormatError: the file is missing or cannot be read.
         """
-        rng = np.random.default_rng(0)  # neither of the two draws anything
-        image = CenterCrop(self.size)(Resize(self.size)(read_image(path, self.channels), rng), rng)
+        rng = np.random.default_rng(0)  # nothing is drawn
+        image = ResizedCenterCrop(self.size)(read_image(path, self.channels), rng)
         shares = self._probabilities(image)
         order = np.argsort(-shares, kind="stable")
         return {self.classes[i]: float(shares[i]) for i in order}

@@ -19,7 +19,7 @@ FAST = ("--epochs", "2", "--size", "8", "--batch-size", "4", "--threads", "1", "
 
 
 def paint(folder: Path, count: int = 6) -> Path:
-    """Two classes that differ in colour, in many sizes, modes and formats; three broken files."""
+    """Two classes that differ in colour, in many sizes, modes and formats; and what is none."""
     rng = np.random.default_rng(0)
     modes = ("RGB", "L", "P", "RGBA", "1", "CMYK", "I;16")
     for name, level in (("bright", 200), ("dark", 40)):
@@ -37,6 +37,9 @@ def paint(folder: Path, count: int = 6) -> Path:
         exif[0x0112] = 6  # to be turned by a quarter
         turned.save(folder / name / "turned.jpg", exif=exif)
     (folder / "dark" / "text.png").write_text("no image")
+    (folder / "dark" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    Image.new("L", (400_000, 1), 40).save(folder / "dark" / "strip.png")
+    Image.new("L", (9, 9), 40).save(folder / "stray.png")
     (folder / "dark" / "empty.jpg").write_bytes(b"")
     noise = Image.effect_noise((64, 64), 90)
     noise.save(folder / "bright" / "cut.jpg")
@@ -81,11 +84,14 @@ def test_what_could_not_be_read_is_counted_and_named(run: tuple[Path, str]) -> N
     assert sorted(Path(line.split(": ")[0]).name for line in named) == [
         "cut.jpg",
         "empty.jpg",
+        "phone.heic",
+        "stray.png",
+        "strip.png",
         "text.png",
     ]
     assert all(line.split(": ", 1)[1] for line in named)
-    assert "3 file(s) could not be read" in said
-    assert json.loads((folder / "config.json").read_text())["skipped"] == 3
+    assert "6 file(s) could not be read" in said
+    assert json.loads((folder / "config.json").read_text())["skipped"] == 6
 
 
 def test_the_file_has_all_that_infer_needs(run: tuple[Path, str]) -> None:
