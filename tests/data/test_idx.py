@@ -58,8 +58,8 @@ DAMAGED = {
 
 def test_a_label_far_from_the_others_makes_no_classes(tmp_path: Path) -> None:
     for labels, message in (
-        ([0, 1, 4, 1, 0], r"got 4 at 2, and no image of 2, 3: the file is damaged, or give classes"),
-        ([0, 255, 1, 1, 0], r"got 255 at 1, and no image of 2, 3, 4, 5, 6, …"),
+        ([0, 1, 4, 1, 0], "got 4 at 2, and no image of 2, 3: the file is damaged, or give c"),
+        ([0, 255, 1, 1, 0], "got 255 at 1, and no image of 2, 3, 4, 5, 6, …"),
     ):
         mnist(tmp_path, labels)
         with pytest.raises(FormatError, match=message):
@@ -125,7 +125,7 @@ def test_images_and_labels_of_a_folder(tmp_path: Path) -> None:
     (folder / "train-labels.idx1-ubyte").unlink()
     with pytest.raises(FormatError, match=r"must hold train-labels-idx1-ubyte or .*; neither is"):
         idx_images(folder)
-    with pytest.raises(ValueError, match="classes must be an integer >= 1 or None; got 2.5"):
+    with pytest.raises(ValueError, match=r"classes must be an integer >= 1 or None; got 2\.5"):
         idx_images(folder, classes=2.5)
     with pytest.raises(ValueError, match='part must be "train" or "test"'):
         idx_images(folder, "valid")
