@@ -76,6 +76,11 @@ class Model(nn.Module, ABC):
         """Return what the model says of its inputs."""
 
     @property
+    def target_classes(self) -> int | None:
+        """How many classes the whole numbers that `loss` takes may be; None where it has none."""
+        return None
+
+    @property
     def device(self) -> Device:
         """Where the parameters live."""
         return self.parameters()[0].device

@@ -23,6 +23,7 @@ from .batches import (
     check_batch,
     check_closure,
     check_fused,
+    check_targets,
     class_loss,
     count_targets,
     default_loss,
@@ -189,6 +190,8 @@ class TrainStep:
             ValueError: shapes differ, a token is not in the vocabulary, or the loss is a mean.
         """
         check_batch(batch, self.model)
+        if self._graphs.loss is token_loss:
+            check_targets(batch, self.model)
         if not self._is_trusted:
             check_summed(self._graphs, batch)
             self._is_trusted = True
