@@ -60,12 +60,6 @@ def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.n
     return np.clip(made, 0.0, 1.0, out=made)
 
 
-def _shorter(height: int, width: int, size: int) -> tuple[int, int]:
-    """Rows and columns where the shorter side is resized to `size`."""
-    factor = size / min(height, width)
-    return max(1, round(height * factor)), max(1, round(width * factor))
-
-
 @dataclass(frozen=True)
 class Resize:
     """Make an image larger or smaller; needs Pillow.
@@ -95,8 +89,9 @@ class Resize:
         check_floats("Resize", image)
         if isinstance(self.size, (tuple, list)):
             return _resize(image, *self.size)
-        height, width = image.shape[:2]
-        return _resize(image, *_shorter(height, width, self.size))
+        rows, columns = image.shape[:2]
+        factor = self.size / min(rows, columns)
+        return _resize(image, max(1, round(rows * factor)), max(1, round(columns * factor)))
 
 
 @dataclass(frozen=True)
@@ -135,12 +130,13 @@ class ResizedCenterCrop:
     """`Resize` to the shorter side and `CenterCrop` in one; needs Pillow.
 
     Only what the crop keeps is computed, so that a long strip takes no more memory than a square.
+    For (rows, columns) the image is made as small as still covers both.
 
     Args:
-        size: rows and columns of the result.
+        size: of the result, one number or (rows, columns).
 
     Shape:
-        (H, W, C) -> (size, size, C)
+        (H, W, C) -> (rows, columns, C)
 
     Raises:
         ValueError: the size is not positive.
@@ -151,27 +147,29 @@ class ResizedCenterCrop:
         (4, 4, 3)
     """
 
-    size: int
+    size: int | tuple[int, int]
 
     def __post_init__(self) -> None:
-        set_fields(self, size=whole("ResizedCenterCrop", "size", self.size, 1))
+        _size("ResizedCenterCrop", self.size)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Resize and crop."""
         height, width = check_floats("ResizedCenterCrop", image).shape[:2]
-        if height == width:
-            return _resize(image, self.size, self.size)
-        rows, columns = _shorter(height, width, self.size)
+        rows, columns = _size("ResizedCenterCrop", self.size)
+        if height * columns == width * rows:
+            return _resize(image, rows, columns)
+        factor = max(rows / height, columns / width)
+        high, wide = max(rows, round(height * factor)), max(columns, round(width * factor))
         # The crop's edges, which are whole pixels of the resized image, in those of the given one.
-        top, left = (rows - self.size) // 2, (columns - self.size) // 2
-        down, across = height / rows, width / columns
+        top, left = (high - rows) // 2, (wide - columns) // 2
+        down, across = height / high, width / wide
         box = (
             left * across,
             top * down,
-            min((left + self.size) * across, width),
-            min((top + self.size) * down, height),
+            min((left + columns) * across, width),
+            min((top + rows) * down, height),
         )
-        return _resize(image, self.size, self.size, box)
+        return _resize(image, rows, columns, box)
 
 
 @dataclass(frozen=True)

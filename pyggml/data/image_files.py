@@ -139,18 +139,10 @@ class ImageFolder:
 
     def _files(self, folder: Path) -> list[Path]:
         """The files of a folder and those below, sorted; what cannot be listed is noted."""
-        found = []
-
-        def unlisted(error: OSError) -> None:
-            self._skip(Path(error.filename), ValueError(error.strerror))
-
-        for parent, folders, names in os.walk(folder, onerror=unlisted):
-            for name in folders:
-                if _counts(name) and Path(parent, name).is_symlink():
-                    self._skip(Path(parent, name), ValueError("links to folders are not followed"))
-            folders[:] = [name for name in folders if _counts(name)]
-            found += [Path(parent, name) for name in names if _counts(name)]
-        return sorted(found)
+        files, unlisted = files_below(folder)
+        for path, cause in unlisted:
+            self._skip(path, ValueError(cause))
+        return files
 
     def _check(self, file: Path, full: bool) -> bool:
         """Whether a file can be read; if not, it is noted."""
@@ -171,6 +163,28 @@ class ImageFolder:
             cause = str(error).replace(str(file), file.name) or type(error).__name__
             self.skipped.append((file, cause))
             _log.warning("ImageFolder: %s is left out: %s", file, cause)
+
+
+def files_below(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """The files that may be images, in a folder and those below.
+
+    Args:
+        folder: hidden files, what file managers leave and notes in it are passed over.
+
+    Returns:
+        The files, sorted; and what was not looked into, with the cause.
+    """
+    found, unlisted = list[Path](), list[tuple[Path, str]]()
+
+    def note(error: OSError) -> None:
+        unlisted.append((Path(error.filename), error.strerror or type(error).__name__))
+
+    for parent, folders, names in os.walk(folder, onerror=note):
+        folders[:] = sorted(name for name in folders if _counts(name))
+        links = [Path(parent, name) for name in folders if Path(parent, name).is_symlink()]
+        unlisted += [(link, "links to folders are not followed") for link in links]
+        found += [Path(parent, name) for name in names if _counts(name)]
+    return sorted(found), unlisted
 
 
 def _counts(name: str) -> bool:

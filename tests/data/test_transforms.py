@@ -94,6 +94,17 @@ def test_the_middle_is_resized_as_the_whole_is(shape: tuple[int, int], size: int
     np.testing.assert_allclose(found, whole, atol=max(shape) * 2.0**-22)
 
 
+def test_a_middle_of_another_shape_covers_both_sides() -> None:
+    pytest.importorskip("PIL.Image")
+    image = picture(20, 60)
+    whole = Resize((10, 30))(image, rng())
+    found = ResizedCenterCrop((10, 20))(image, rng())
+    np.testing.assert_allclose(found, whole[:, 5:25], atol=60 * 2.0**-22)
+    whole = Resize((12, 36))(image, rng())
+    found = ResizedCenterCrop((4, 36))(image, rng())
+    np.testing.assert_allclose(found, whole[4:8], atol=60 * 2.0**-22)
+
+
 def test_a_long_strip_takes_no_more_memory_than_its_middle() -> None:
     pytest.importorskip("PIL.Image")
     strip = np.broadcast_to(np.float32(0.25), (1, 1_000_000, 1))
