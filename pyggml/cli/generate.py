@@ -44,36 +44,41 @@ def generate(
     ] = None,
     device: Annotated[str, typer.Option("--device", help="See pyggml devices.")] = "auto",
 ) -> None:
-    """Continue a prompt.
+    """Continue a prompt; a T5 reads it, and writes what follows from it.
 
     Prompt and text go to stdout as they are written, and nothing else; messages go to stderr.
     """
     with friendly_errors():
         _check(max_tokens, temperature, top_k, top_p, seed)
-        language_model, tokenizer = load_model(model, device, threads)
-        ids, shown = _prompt_ids(prompt, tokenizer)
+        from ..models import T5
+        from ..models import generate as continue_ids
+
+        language_model, tokenizer = load_model(model, device, threads, (T5,))
+        reads = isinstance(language_model, T5)
+        ids, shown = (_read_ids if reads else _prompt_ids)(prompt, tokenizer)
         decoder = tokenizer.stream()
 
         def write(token: int) -> None:
             sys.stdout.write(decoder.push(token))
             sys.stdout.flush()
 
-        from ..models import generate as continue_ids
-
         sys.stdout.write(shown)
         sys.stdout.flush()
         began = time.perf_counter()
-        added = continue_ids(
-            language_model,
-            ids,
-            max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            stop_ids=() if tokenizer.eos_id is None else (tokenizer.eos_id,),
-            callback=write,
-        )
+        settings: dict[str, Any] = {
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "callback": write,
+        }
+        stop = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+        if reads:  # it writes no more than its context
+            most = min(max_tokens, language_model.config.context)
+            ends = (*stop, language_model.config.eos_id)
+            added = language_model.generate(ids, most, stop_ids=ends, **settings)
+        else:
+            added = continue_ids(language_model, ids, max_tokens, stop_ids=stop, **settings)
         sys.stdout.write(decoder.finish() + "\n")
         took = max(time.perf_counter() - began, 1e-9)
         if sys.stderr.isatty():
@@ -105,13 +110,16 @@ def _check(
         raise ConfigError(f"--seed must not be negative; got {seed}: give 0 or more")
 
 
-def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
+def load_model(
+    path: str, device: str, threads: int | None, also: tuple[type, ...] = ()
+) -> tuple[Any, Any]:
     """The model and the tokenizer of a GGUF file or of a run's folder.
 
     Args:
         path: the file or folder.
         device: where it shall run.
         threads: CPU threads; None takes all cores.
+        also: what is taken besides language models.
 
     Raises:
         ConfigError: a number of threads that cannot be.
@@ -131,7 +139,7 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
         except ValueError as error:
             raise ConfigError(f"--threads: {error}") from error
     language_model, tokenizer = load(path)
-    if not isinstance(language_model, LanguageModel):
+    if not isinstance(language_model, (LanguageModel, *also)):
         images = isinstance(language_model, ImageModel)
         what = "names images: use pyggml infer, or" if images else "does not:"
         raise FormatError(
@@ -145,6 +153,19 @@ def load_model(path: str, device: str, threads: int | None) -> tuple[Any, Any]:
             "convert the model again together with its vocabulary"
         )
     return language_model, tokenizer
+
+
+def _read_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
+    """The tokens that an encoder reads; nothing of them is shown, as nothing continues them."""
+    from ..train import ConfigError
+
+    try:
+        ids = tokenizer.encode(prompt, add_special=True)
+    except ValueError as error:
+        raise ConfigError(f"--prompt: {error}") from error
+    if not prompt:
+        raise ConfigError("--prompt must not be empty: this model writes of what it reads")
+    return ids, ""
 
 
 def _prompt_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:

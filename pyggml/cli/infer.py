@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,10 @@ def infer(
     model: Annotated[
         str, typer.Option("--model", help="A GGUF file, or the folder that train-image left.")
     ],
-    image: Annotated[list[str], typer.Option("--image", help="Image file; may be repeated.")],
+    image: Annotated[
+        list[str],
+        typer.Option("--image", help="Image file, or a folder of them; may be repeated."),
+    ],
     size: Annotated[
         int | None,
         typer.Option("--size", help="Height and width to bring images to.", show_default="model's"),
@@ -32,8 +36,9 @@ def infer(
 ) -> None:
     """Probabilities of the classes of images.
 
-    An image may be of any size and mode: it is read, turned, resized and cut as in training. An
-    image that cannot be read is named on stderr; the others are answered, and the exit code is 1.
+    A folder stands for all images in it and below. An image may be of any size and mode: it is
+    read, turned, resized and cut as in training. An image that cannot be read is named on stderr;
+    the others are answered, and the exit code is 1.
     """
     with friendly_errors():
         from ..device import set_default_device, set_threads
@@ -50,8 +55,9 @@ def infer(
             except ValueError as error:
                 raise ConfigError(f"--threads: {error}") from error
         classifier = ImageClassifier.load(model, size)
-        answers, failed = {}, False
-        for path in image:
+        answers = {}
+        paths, failed = _paths(image)
+        for path in paths:
             try:
                 answers[path] = classifier(path)
             except ValueError as error:
@@ -66,3 +72,23 @@ def infer(
                     print(f"  {share:7.2%}  {name}")
         if failed:
             raise typer.Exit(EXIT_FAILED)
+
+
+def _paths(given: list[str]) -> tuple[list[str], bool]:
+    """The files that are meant, and whether something of a folder could not be looked into."""
+    from ..data.image_files import files_below
+    from ..errors import FormatError
+
+    paths, failed = list[str](), False
+    for name in given:
+        if not Path(name).is_dir():
+            paths.append(name)
+            continue
+        files, unlisted = files_below(Path(name))
+        if not files:
+            raise FormatError(f"--image: {name}: the folder must hold an image; got none")
+        paths += map(str, files)
+        for path, cause in unlisted:
+            print(f"error: {path}: {cause}", file=sys.stderr)
+            failed = True
+    return paths, failed

@@ -12,18 +12,12 @@ from .augment import (
 from .batch import Batch
 from .buckets import BucketLoader
 from .corpus import Corpus
+from .crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize, ResizedCenterCrop
 from .documents import Documents
 from .idx import digits_images, idx_images, read_idx
+from .image_files import ImageFolder, read_image
 from .image_parts import ImageSubset, cache_images, split_images
-from .images import (
-    IMAGE_SUFFIXES,
-    ArrayImages,
-    ImageDataset,
-    ImageFolder,
-    ImageSource,
-    class_weights,
-    read_image,
-)
+from .images import ArrayImages, ImageDataset, ImageSource, class_weights
 from .loader import Loader
 from .packing import PackedDataset, best_fit
 from .prefetch import Prefetch
@@ -33,21 +27,11 @@ from .stream import StreamDecoder
 from .text import TEXT_SUFFIXES, embedded_text, read_text
 from .tokenizer import END_OF_TEXT, Tokenizer
 from .tokens import IGNORE_INDEX, Dataset, RandomWindows, TokenDataset, split_tokens
-from .transforms import (
-    CenterCrop,
-    ColorJitter,
-    HorizontalFlip,
-    ImageTransform,
-    Normalize,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-)
+from .transforms import ColorJitter, HorizontalFlip, ImageTransform, Normalize
 
 __all__ = [
     "END_OF_TEXT",
     "IGNORE_INDEX",
-    "IMAGE_SUFFIXES",
     "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
     "ArrayDataset",
@@ -77,6 +61,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomWindows",
     "Resize",
+    "ResizedCenterCrop",
     "StreamDecoder",
     "TextTransform",
     "TokenDataset",

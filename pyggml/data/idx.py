@@ -13,6 +13,7 @@ from typing import IO
 import numpy as np
 
 from ..errors import FormatError
+from ._check import whole
 from .images import ArrayImages
 
 __all__ = ["digits_images", "idx_images", "read_idx"]
@@ -103,12 +104,13 @@ def idx_images(
         folder: holds `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-...` for
             the test, each with `.gz` or without; also with a dot in the place of the last dash.
         part: "train" or "test".
-        classes: how many there are; None is the highest label plus one.
+        classes: how many there are, with images or not; None is the highest label of the training
+            images plus one, each of which must have an image, but for 0 where labels begin at 1.
 
     Raises:
-        FormatError: a file is missing or damaged, the two do not belong together, or a label is
-            beyond the classes.
-        ValueError: an unknown part.
+        FormatError: a file is missing or damaged, the two do not belong together, a label is
+            beyond the classes, or classes between the labels have no image.
+        ValueError: an unknown part, or classes is no positive integer.
 
     Example:
         >>> mnist = idx_images("mnist/")  # doctest: +SKIP
@@ -117,6 +119,8 @@ def idx_images(
     """
     if part not in _NAMES:
         raise ValueError(f'idx_images: part must be "train" or "test"; got {part!r}')
+    if classes is not None:
+        classes = whole("idx_images", "classes", classes, 1, " or None")
     files = [_find(Path(folder), _NAMES[part], what) for what in ("images-idx3", "labels-idx1")]
     images, labels = (read_idx(file) for file in files)
     if images.ndim != 3 or images.dtype != np.uint8 or not images.size:
@@ -129,7 +133,7 @@ def idx_images(
             f"idx_images: {files[1]}: labels must be ({len(images)},) of u8, as there are images;"
             f" got {labels.shape} of {labels.dtype}"
         )
-    count = int(labels.max()) + 1 if classes is None else classes
+    count = _count(files[1], part, labels) if classes is None else classes
     if int(labels.max()) >= count:
         row = int(np.argmax(labels >= count))
         raise FormatError(
@@ -137,6 +141,31 @@ def idx_images(
             f" at {row}"
         )
     return ArrayImages(images, labels.astype(np.int32), [str(n) for n in range(count)])
+
+
+def _count(file: Path, part: str, labels: np.ndarray) -> int:
+    """Number of classes, as the labels of the training images have them."""
+    if part != "train":
+        try:
+            trained = _find(file.parent, _NAMES["train"], "labels-idx1")
+        except FormatError:  # a test set alone
+            return int(labels.max()) + 1
+        learned = read_idx(trained)
+        # What else is wrong with that file is told when it is read for itself.
+        good = learned.dtype == np.uint8 and learned.size
+        return int(learned.max() if good else labels.max()) + 1
+    images = np.bincount(labels)
+    # Some count from 1, as the letters of EMNIST.
+    empty = [n for n in np.flatnonzero(images == 0).tolist() if n]
+    if empty:
+        highest = images.size - 1
+        row = int(np.argmax(labels == highest))
+        raise FormatError(
+            f"idx_images: {file}: each class up to the highest label must have an image; got"
+            f" {highest} at {row}, and no image of {', '.join(map(str, empty[:5]))}"
+            f"{', …' if len(empty) > 5 else ''}: the file is damaged, or give classes"
+        )
+    return images.size
 
 
 def has_idx(folder: Path) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .crops import ResizedCenterCrop
 from .images import ArrayImages, ImageSource
-from .transforms import CenterCrop, Resize
 
 __all__ = ["ImageSubset", "cache_images", "split_images"]
 
@@ -128,14 +128,13 @@ def cache_images(source: ImageSource, size: int, items: ArrayLike | None = None)
         (3, 8, 8, 1)
     """
     numbers = np.arange(len(source)) if items is None else np.asarray(items)
-    rng = np.random.default_rng(0)  # neither of the two draws anything
-    resize, crop = Resize(size), CenterCrop(size)
+    rng = np.random.default_rng(0)  # nothing is drawn
+    fit = ResizedCenterCrop(size)
     made, labels = [], []
     for number in numbers:
         image = source.image(int(number))
         if image is not None:
-            image = crop(resize(image, rng), rng)
-            made.append(np.rint(image * 255.0).astype(np.uint8))
+            made.append(np.rint(fit(image, rng) * 255.0).astype(np.uint8))
             labels.append(int(source.labels[number]))
     if not made:
         raise ValueError(f"cache_images: an image must be readable; got none of {len(numbers)}")

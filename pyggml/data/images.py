@@ -1,39 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""Images with their classes: from folders, from arrays, in batches."""
+"""Images with their classes: from arrays, in batches."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import FormatError, ShapeError
-from ._check import decimal, path_like, several, whole
+from ._check import decimal, several, whole
 from ._draws import item_rng, number_of, virtual_items
 from ._fingerprint import fingerprint
 from .batch import Batch
 from .tokens import IGNORE_INDEX
-from .transforms import ImageTransform, pillow
+from .transforms import ImageTransform
 
 __all__ = [
-    "IMAGE_SUFFIXES",
     "ArrayImages",
     "ImageDataset",
-    "ImageFolder",
     "ImageSource",
     "class_weights",
-    "read_image",
 ]
-
-_log = logging.getLogger("pyggml.data")
-
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-_NAMED = 20
 
 
 class ImageSource(Protocol):
@@ -52,184 +41,6 @@ class ImageSource(Protocol):
 
     def image(self, item: int) -> np.ndarray | None:
         """An image (H, W, C) f32 from 0 to 1; None if it cannot be read."""
-
-
-class ImageFolder:
-    """Images in one folder per class; needs Pillow.
-
-    The class of `pets/cat/1.jpg` in the folder `pets` is "cat". Rotations that a camera noted are
-    applied; grey, palette and transparent images become what `channels` says, transparency on
-    white.
-
-    A file that cannot be read is left out and named in `skipped`, with the cause; so is one whose
-    header can be read and whose pixels cannot, when it is first needed.
-
-    Args:
-        path: folder of the classes' folders; hidden ones are left out.
-        channels: 3 for colour, 1 for grey.
-        check: "header" reads the beginning of each file now, "full" all pixels.
-
-    Attributes:
-        files: paths of the images, sorted.
-        labels: class of each, (N,) i32.
-        classes: names of the classes, sorted.
-        skipped: (path, cause) of what could not be read.
-
-    Raises:
-        FormatError: there is no such folder, it has no class, or a class has no image that can be
-            read.
-        ValueError: an option is out of range.
-        ImportError: Pillow is not there.
-
-    Example:
-        >>> pets = ImageFolder("pets/")  # doctest: +SKIP
-        >>> print(pets.report())  # doctest: +SKIP
-        412 images of 2 classes (cat 200, dog 212); 1 skipped: pets/cat/broken.jpg: ...
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], channels: int = 3, check: str = "header"
-    ) -> None:
-        pillow("ImageFolder")
-        if whole("ImageFolder", "channels", channels, 1) not in (1, 3):
-            raise ValueError(f"ImageFolder: channels must be 1 or 3; got {channels!r}")
-        if not isinstance(check, str) or check not in ("header", "full"):
-            raise ValueError(f'ImageFolder: check must be "header" or "full"; got {check!r}')
-        self.path = path_like("ImageFolder", "path", path)
-        self.channels = int(channels)
-        self.skipped: list[tuple[Path, str]] = []
-        if not self.path.is_dir():
-            raise FormatError(f"ImageFolder: {self.path}: no such folder")
-        folders = sorted(p for p in self.path.iterdir() if p.is_dir() and p.name[0] != ".")
-        self.classes = [folder.name for folder in folders]
-        if not self.classes:
-            raise FormatError(
-                f"ImageFolder: {self.path}: must hold one folder for each class; got none"
-            )
-        self.files: list[Path] = []
-        labels: list[int] = []
-        for label, folder in enumerate(folders):
-            good = [file for file in _image_files(folder) if self._check(file, check == "full")]
-            if not good:
-                raise FormatError(
-                    f"ImageFolder: {folder}: a class must have an image that can be read"
-                    f" ({', '.join(IMAGE_SUFFIXES)}); got none; {len(self.skipped)} skipped"
-                    + "".join(f"; {file.name}: {cause}" for file, cause in self.skipped[:1])
-                )
-            self.files += good
-            labels += [label] * len(good)
-        self.labels = np.array(labels, np.int32)
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.files)
-
-    def fingerprint(self) -> int:
-        """A number that other files do not have, by their names and sizes."""
-        names = [(str(f.relative_to(self.path)), f.stat().st_size) for f in self.files]
-        return fingerprint(repr(names), self.channels)
-
-    def image(self, item: int) -> np.ndarray | None:
-        """Read an image (H, W, C) f32 from 0 to 1; None, and an entry in `skipped`, if it fails."""
-        file = self.files[item]
-        try:
-            return _read(file, self.channels)
-        except Exception as error:  # noqa: BLE001 - decoders raise anything
-            self._skip(file, error)
-            return None
-
-    def report(self) -> str:
-        """Tell how many images there are, and what was left out and why."""
-        counts = np.bincount(self.labels, minlength=len(self.classes))
-        each = ", ".join(f"{name} {n}" for name, n in zip(self.classes, counts, strict=True))
-        text = f"{len(self)} images of {len(self.classes)} classes ({each});"
-        text += f" {len(self.skipped)} skipped"
-        named = [f"{file}: {cause}" for file, cause in self.skipped[:_NAMED]]
-        more = len(self.skipped) - len(named)
-        return "\n  ".join(
-            [text + (":" if named else ""), *named, *[f"and {more} more"] * (more > 0)]
-        )
-
-    def _check(self, file: Path, full: bool) -> bool:
-        """Whether a file can be read; if not, it is noted."""
-        try:
-            if full:
-                _read(file, self.channels)
-            else:
-                with pillow("ImageFolder").Image.open(file) as image:
-                    image.verify()
-        except Exception as error:  # noqa: BLE001 - decoders raise anything
-            self._skip(file, error)
-            return False
-        return True
-
-    def _skip(self, file: Path, error: Exception) -> None:
-        if all(file != known for known, _ in self.skipped):
-            cause = str(error).replace(str(file), file.name) or type(error).__name__
-            self.skipped.append((file, cause))
-            _log.warning("ImageFolder: %s is left out: %s", file, cause)
-
-
-def _image_files(folder: Path) -> list[Path]:
-    """The images of a folder and those below, sorted, hidden ones left out."""
-    found = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(parent, name)
-            for name in names
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
-        ]
-    return sorted(found)
-
-
-def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
-    """Read an image as `ImageFolder` does; needs Pillow.
-
-    Args:
-        path: its file, of any format that Pillow reads.
-        channels: 3 for colour, 1 for grey.
-
-    Shape:
-        -> (H, W, C) f32 from 0 to 1
-
-    Raises:
-        FormatError: the file is missing or cannot be read.
-        ImportError: Pillow is not there.
-
-    Example:
-        >>> read_image("pets/cat/1.jpg").shape  # doctest: +SKIP
-        (480, 640, 3)
-    """
-    pillow("read_image")
-    if channels not in (1, 3):
-        raise ValueError(f"read_image: channels must be 1 or 3; got {channels!r}")
-    file = Path(path)
-    if not file.is_file():
-        raise FormatError(f"read_image: {file}: no such file")
-    try:
-        return _read(file, channels)
-    except Exception as error:
-        cause = str(error).replace(str(file), file.name) or type(error).__name__
-        raise FormatError(f"read_image: {file}: cannot be read: {cause}") from error
-
-
-def _read(file: Path, channels: int) -> np.ndarray:
-    """Decode, turn as the camera was held, and convert."""
-    library = pillow("ImageFolder")
-    with library.Image.open(file) as opened:
-        image = library.ImageOps.exif_transpose(opened)
-        if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them
-            grey = np.clip(np.asarray(image, np.float32) / 65535.0, 0.0, 1.0)
-            return np.repeat(grey[:, :, None], channels, axis=2)
-        if image.mode == "F":
-            raise ValueError("floating pixels have no known range; save it as PNG or JPEG")
-        if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-            image = image.convert("RGBA")
-            white = library.Image.new("RGBA", image.size, (255, 255, 255, 255))
-            image = library.Image.alpha_composite(white, image)
-        array = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.float32) / 255.0
-    return array.reshape(*array.shape[:2], channels)
 
 
 class ArrayImages:

@@ -76,6 +76,11 @@ class Model(nn.Module, ABC):
         """Return what the model says of its inputs."""
 
     @property
+    def target_classes(self) -> int | None:
+        """How many classes the whole numbers that `loss` takes may be; None where it has none."""
+        return None
+
+    @property
     def device(self) -> Device:
         """Where the parameters live."""
         return self.parameters()[0].device
@@ -203,14 +208,14 @@ class Model(nn.Module, ABC):
         """Return the tensors of a GGUF file, under its names and in its layouts.
 
         Args:
-            dtype: type of the matrices; vectors, positions and kernels stay f32, as llama.cpp's
-                converter leaves them.
+            dtype: type of the matrices; vectors, positions and their distances, routers and
+                kernels stay f32, as llama.cpp leaves them.
         """
         tensors: dict[str, Any] = {}
         for own, value in self._named_state():
             array = self.gguf_layout(own, value.numpy(), reading=False)
             name = self.gguf_name(own)
-            matrix = array.ndim in (2, 3) and not name.startswith(_KEPT_F32)
+            matrix = array.ndim in (2, 3) and _KEPT_F32.isdisjoint(name.split("."))
             tensors[name] = (dtype, array) if matrix and dtype != "f32" else array
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
         return {**tensors, **self.gguf_extra(), **zeros}
@@ -314,5 +319,6 @@ class Model(nn.Module, ABC):
             value.copy_(self.gguf_layout(own, array, reading=True).reshape(value.shape))
 
 
-# Tables of positions and the like, which llama.cpp reads as f32.
-_KEPT_F32 = ("position_embd", "token_types", "rope_freqs")
+# What llama.cpp reads as f32, or its quantizer leaves alone (src/llama-quant.cpp): tables of
+# positions and of their distances, and what sends tokens to experts.
+_KEPT_F32 = frozenset(("position_embd", "token_types", "rope_freqs", "attn_rel_b", "ffn_gate_inp"))

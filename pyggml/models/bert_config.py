@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from .. import nn
 from ..nn.attention import check_attention, check_heads
 from ..nn.layers import check_eps, check_sizes
-from .config import ModelConfig
+from .config import ModelConfig, check_labels
 
 __all__ = ["POOLINGS", "BERTConfig"]
 
@@ -78,6 +78,7 @@ class BERTConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         who = "BERTConfig"
+        self.check_kinds()
         check_heads(who, self.n_embd, self.n_head, self.n_head, rope=False)
         if self.n_ffn is None:
             object.__setattr__(self, "n_ffn", 4 * self.n_embd)
@@ -97,12 +98,7 @@ class BERTConfig(ModelConfig):
             raise ValueError(
                 f"{who}: pooling must be one of {', '.join(POOLINGS)}; got {self.pooling!r}"
             )
-        if self.labels is not None:
-            object.__setattr__(self, "labels", tuple(self.labels))
-            if len(tuple(self.labels)) != self.classes:
-                raise ValueError(
-                    f"{who}: labels must be as many as classes, {self.classes}; got {self.labels!r}"
-                )
+        object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
 
     def count_parameters(self) -> int:
         """Count the parameters of `BERT`, without a head, without building it."""

@@ -12,6 +12,7 @@ from ..nn import functional
 from ..nn.module import Parameter
 from ..tensor import Tensor
 from .bert import BERTBody, BERTConfig, BERTModel, linear
+from .targets import check_targets
 
 __all__ = ["BERTForMaskedLM", "BERTForSequenceClassification"]
 
@@ -68,6 +69,11 @@ class BERTForMaskedLM(BERTModel):
         self.bert = BERTBody(self.config)
         self.cls = _Head(self.config)
 
+    @property
+    def target_classes(self) -> int:
+        """The vocabulary's tokens."""
+        return int(self.config.vocab_size)
+
     def forward(
         self, ids: Tensor, *, attention_mask: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
@@ -98,8 +104,9 @@ class BERTForMaskedLM(BERTModel):
             ids, targets, attention_mask, types (B, T) i32 -> () or, with "none", (B, T)
 
         Raises:
-            ShapeError: the shapes differ.
+            ShapeError: the shapes differ, or a target is not in the vocabulary.
         """
+        check_targets("BERTForMaskedLM.loss", targets, self.target_classes)
         if ids.shape != targets.shape:
             raise ShapeError(
                 "BERTForMaskedLM.loss: ids and targets must have one shape; "
@@ -135,6 +142,11 @@ class BERTForSequenceClassification(BERTModel):
         self.bert = BERTBody(self.config, pooler=True)
         self.drop = nn.Dropout(self.config.dropout)
         self.classifier = linear(self.config.n_embd, self.config.classes)
+
+    @property
+    def target_classes(self) -> int:
+        """The classes of a text."""
+        return int(self.config.classes)
 
     @property
     def gguf_arch(self) -> str:
@@ -188,8 +200,9 @@ class BERTForSequenceClassification(BERTModel):
             ids, attention_mask, types (B, T) i32, targets (B,) i32 -> () or, with "none", (B,)
 
         Raises:
-            ShapeError: targets are not (B,).
+            ShapeError: targets are not (B,), or one is no class.
         """
+        check_targets("BERTForSequenceClassification.loss", targets, self.target_classes)
         logits = self(ids, attention_mask=attention_mask, types=types)
         return ops.cross_entropy(logits, targets, reduction=reduction)
 

@@ -69,6 +69,7 @@ class CNNConfig(ClassifierConfig):
 
     def __post_init__(self) -> None:
         who = "CNNConfig"
+        self.check_kinds()
         size = (self.size, self.size) if isinstance(self.size, int) else self.size
         object.__setattr__(self, "size", check_widths(who, "size", size, 2))
         if len(self.shape) != 2:

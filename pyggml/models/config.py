@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["ModelConfig"]
+import numpy as np
+
+__all__ = ["ModelConfig", "check_labels"]
 
 C = TypeVar("C", bound="ModelConfig")
 
@@ -21,6 +23,27 @@ class ModelConfig:
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def check_kinds(self) -> None:
+        """Make Python's numbers of NumPy's, and refuse what is no number, flag or text.
+
+        Raises:
+            ValueError: a field has a value of another kind.
+        """
+        who = type(self).__name__
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+                object.__setattr__(self, field.name, value)
+            # Annotations are texts here, as in every module that has them postponed.
+            if field.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"{who}: {field.name} must be True or False; got {value!r}")
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if field.type == "float" and not number:
+                raise ValueError(f"{who}: {field.name} must be a number; got {value!r}")
+            if field.type == "str" and not isinstance(value, str):
+                raise ValueError(f"{who}: {field.name} must be a text; got {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict that JSON can hold."""
@@ -52,9 +75,25 @@ class ModelConfig:
             >>> GPT2Config.preset("gpt2-124m").n_layer
             12
         """
-        if name not in cls.PRESETS:
+        if not isinstance(name, str) or name not in cls.PRESETS:
             raise ValueError(
                 f"{cls.__name__}: preset must be one of {', '.join(cls.PRESETS)}; got {name!r}"
             )
         given = {key: value for key, value in overrides.items() if value is not None}
         return cls.from_dict({**cls.PRESETS[name], **given})
+
+
+def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
+    """Return the names of classes as a tuple; None has none.
+
+    Raises:
+        ValueError: they are not as many as classes, or not texts in a list or tuple.
+    """
+    if labels is None:
+        return None
+    names = tuple(labels) if isinstance(labels, (list, tuple)) else ()
+    if len(names) != classes or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            f"{who}: labels must be {classes} names, as many as classes; got {labels!r}"
+        )
+    return names

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from ..graph import Graph
 from ..tensor import Tensor, zeros
+from .image import ImageModel
 from .language import LanguageModel
 
 __all__ = ["Generator", "check_settings", "check_tokens", "generate", "sample"]
@@ -41,6 +42,7 @@ class Generator:
         capacity: most tokens remembered; None is the model's context.
 
     Raises:
+        TypeError: the model continues no text.
         ValueError: capacity exceeds the context.
 
     Example:
@@ -49,7 +51,7 @@ class Generator:
     """
 
     def __init__(self, model: LanguageModel, capacity: int | None = None) -> None:
-        context = model.config.context
+        context = need_language_model("Generator", model).config.context
         self.capacity = context if capacity is None else capacity
         if not 1 <= self.capacity <= context:
             raise ValueError(
@@ -157,6 +159,7 @@ def generate(
         The new tokens.
 
     Raises:
+        TypeError: the model continues no text, or an argument is of another kind.
         ValueError: the prompt is empty or outside the vocabulary, or a setting is out of range.
         FloatingPointError: the model's logits are NaN.
 
@@ -164,7 +167,18 @@ def generate(
         >>> len(generate(model, [1, 2, 3], 5, temperature=0))
         5
     """
-    check_settings(max_tokens, temperature, top_k, top_p)
+    need_language_model("generate", model)
+    stops = check_settings(
+        "generate",
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop_ids=stop_ids,
+        callback=callback,
+    )
+    max_tokens = int(max_tokens)
     tokens = [int(i) for i in check_tokens("generate", prompt_ids, model.config.vocab_size)]
     # No more memory than the tokens need; the context of a large model may be far longer.
     generator = Generator(model, min(model.config.context, len(tokens) + max_tokens))
@@ -174,7 +188,7 @@ def generate(
     while len(added) < max_tokens:
         logits = generator.feed(pending)
         token = sample(logits, rng, temperature, top_k, top_p)
-        if token in stop_ids:
+        if token in stops:
             break
         added.append(token)
         tokens.append(token)
@@ -254,15 +268,66 @@ def check_tokens(where: str, ids: Sequence[int] | np.ndarray, vocab_size: int) -
     return tokens.astype(np.int32)
 
 
+def need_language_model(who: str, model: Any) -> LanguageModel:
+    """Return what continues text.
+
+    Raises:
+        TypeError: it is something else; says what does that one's work.
+    """
+    if isinstance(model, LanguageModel):
+        return model
+    others = {"t5": "T5.generate(ids) writes with it", "bert-mlm": "it names hidden tokens"}
+    if isinstance(model, ImageModel):
+        cure = "predict_proba(x) tells its classes"
+    else:
+        cure = others.get(getattr(model, "arch", ""), "build or load one that continues text")
+    raise TypeError(
+        f"{who}: model must be a language model, such as a GPT2, Llama or LLM; got"
+        f" {type(model).__name__}: {cure}"
+    )
+
+
 def check_settings(
-    max_tokens: int, temperature: float, top_k: int | None, top_p: float | None
-) -> None:
-    """Raise a ValueError for a setting of `generate` that is out of range."""
-    if max_tokens < 0:
-        raise ValueError(f"generate: max_tokens must be >= 0; got {max_tokens}")
-    if not (np.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"generate: temperature must be finite and >= 0; got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"generate: top_k must be >= 1 or None; got {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"generate: top_p must be in (0, 1] or None; got {top_p}")
+    who: str,
+    *,
+    max_tokens: Any,
+    temperature: Any,
+    top_k: Any,
+    top_p: Any,
+    seed: Any,
+    stop_ids: Any,
+    callback: Any,
+) -> frozenset[int]:
+    """Refuse settings of `generate` that cannot be; return the tokens that end it.
+
+    Raises:
+        ValueError: a number is out of range, or none.
+        TypeError: stop_ids are no collection, or callback is no function.
+    """
+    for name, value, low in (("max_tokens", max_tokens, 0), ("top_k", top_k, 1), ("seed", seed, 0)):
+        missing = value is None and name != "max_tokens"
+        if not missing and not (_is(value, int, np.integer) and value >= low):
+            more = "" if name == "max_tokens" else " or None"
+            raise ValueError(f"{who}: {name} must be an integer >= {low}{more}; got {value!r}")
+    for name, value in (("temperature", temperature), ("top_p", top_p)):
+        if name == "top_p" and value is None:
+            continue
+        good = _is(value, int, float, np.integer, np.floating) and np.isfinite(value)
+        if name == "temperature" and not (good and value >= 0):
+            raise ValueError(f"{who}: temperature must be finite and >= 0; got {value!r}")
+        if name == "top_p" and not (good and 0 < value <= 1):
+            raise ValueError(f"{who}: top_p must be in (0, 1] or None; got {value!r}")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{who}: callback must be a function of a token, or None; got {callback!r}")
+    try:
+        stops = None if isinstance(stop_ids, (str, bytes)) else list(stop_ids)
+    except TypeError:
+        stops = None
+    if stops is None or not all(_is(token, int, np.integer) for token in stops):
+        raise TypeError(f"{who}: stop_ids must be tokens, such as (0,); got {stop_ids!r}")
+    return frozenset(map(int, stops))
+
+
+def _is(value: Any, *kinds: type) -> bool:
+    """Whether it is a number of a kind, and no flag."""
+    return isinstance(value, kinds) and not isinstance(value, bool)

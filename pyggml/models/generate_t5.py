@@ -94,6 +94,7 @@ def generate_from(
         The new tokens, without the start token.
 
     Raises:
+        TypeError: the model is no T5, or an argument is of another kind.
         ValueError: a token is outside the vocabulary, there are too many, or a setting is out of
             range.
         FloatingPointError: the model's logits are NaN.
@@ -103,9 +104,24 @@ def generate_from(
         >>> len(generate_from(model, [5, 6, 7], 4, stop_ids=()))
         4
     """
+    if not isinstance(model, T5):
+        raise TypeError(
+            f"generate_from: model must be a T5; got {type(model).__name__}: generate(model, ids, "
+            "count) continues text"
+        )
     config = model.config
     max_tokens = config.context if max_tokens is None else max_tokens
-    check_settings(max_tokens, temperature, top_k, top_p)
+    stops = check_settings(
+        "generate_from",
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop_ids=(config.eos_id,) if stop_ids is None else stop_ids,
+        callback=callback,
+    )
+    max_tokens = int(max_tokens)
     tokens = check_tokens("generate_from", ids, config.vocab_size)
     if len(tokens) > config.context or max_tokens > config.context:
         raise ValueError(
@@ -114,7 +130,6 @@ def generate_from(
         )
     if not max_tokens:
         return []
-    stop = {config.eos_id} if stop_ids is None else set(stop_ids)
     rng = np.random.default_rng(seed)
     training = model.training
     model.eval()
@@ -123,7 +138,7 @@ def generate_from(
         written: list[int] = []
         while len(written) < max_tokens:
             token = sample(writer.feed(token), rng, temperature, top_k, top_p)
-            if token in stop:
+            if token in stops:
                 break
             written.append(token)
             if callback is not None and callback(token) is False:

@@ -80,6 +80,7 @@ class GPT2Config(ModelConfig):
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        self.check_kinds()
         check_heads("GPT2Config", self.n_embd, self.n_head, self.n_head, rope=False)
         if self.n_ffn is None:
             object.__setattr__(self, "n_ffn", 4 * self.n_embd)
@@ -92,11 +93,6 @@ class GPT2Config(ModelConfig):
         )
         check_eps("GPT2Config", self.eps)
         check_attention("GPT2Config", self.attention)
-        for name in ("tie", "bias"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"GPT2Config: {name} must be True or False; got {getattr(self, name)!r}"
-                )
         nn.Dropout(self.dropout)
 
     @property

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .. import nn, ops
 from ..errors import ShapeError
 from ..nn.layers import check_sizes
 from ..ops._check import need_float
 from ..tensor import Tensor, tensor
 from .base import Model
-from .config import ModelConfig
+from .config import ModelConfig, check_labels
 
 __all__ = ["ACTIVATIONS", "ClassifierConfig", "ImageModel", "check_widths", "make_activation"]
 
@@ -50,26 +52,22 @@ class ClassifierConfig(ModelConfig):
         """
         who = type(self).__name__
         check_sizes(who, classes=self.classes)
-        if self.labels is not None:
-            given: Any = self.labels
-            labels = tuple(given) if isinstance(given, (list, tuple)) else ()
-            if len(labels) != self.classes or not all(isinstance(x, str) for x in labels):
-                raise ValueError(
-                    f"{who}: labels must be {self.classes} names, as many as classes; "
-                    f"got {self.labels!r}"
-                )
-            object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"{who}: give mean and std both, or neither")
         for name in ("mean", "std"):
             given = getattr(self, name)
             if given is None:
                 continue
-            values = tuple(float(x) for x in given)
             low = 0.0 if name == "std" else -math.inf
+            try:
+                values = tuple(float(x) for x in given)
+            except (TypeError, ValueError):
+                values = ()
             if len(values) != channels or not all(math.isfinite(x) and x > low for x in values):
                 above = ", all above 0" if name == "std" else ""
-                got = f"{len(values)}" if len(values) != channels else f"{min(values)}"
+                got = f"{min(values)}" if len(values) == channels else f"{len(values)}"
+                got = got if values else f"{given!r:.60}"
                 raise ValueError(
                     f"{who}: {name} must be {channels} finite numbers, one per channel{above}; "
                     f"got {got}"
@@ -140,7 +138,9 @@ def make_activation(who: str, name: str) -> nn.Module:
 
 def check_widths(who: str, name: str, widths: Sequence[int], least: int = 1) -> tuple[int, ...]:
     """Return a sequence of widths as a tuple; each must be an integer of at least one."""
-    values = tuple(widths) if isinstance(widths, (list, tuple)) else None
+    values = None
+    if isinstance(widths, (list, tuple)):
+        values = tuple(w.item() if isinstance(w, np.generic) else w for w in widths)
     if values is None or len(values) < least:
         raise ValueError(f"{who}: {name} must be a tuple of {least} or more widths; got {widths!r}")
     check_sizes(who, **{f"{name}[{i}]": width for i, width in enumerate(values)})

@@ -15,6 +15,7 @@ from ..ops._check import need_tensor
 from ..tensor import Tensor
 from .base import Model
 from .files import check_block_count, check_tensor
+from .targets import check_targets
 
 __all__ = ["LanguageModel", "check_ids", "check_room"]
 
@@ -103,6 +104,11 @@ class LanguageModel(Model):
             check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
 
     @property
+    def target_classes(self) -> int:
+        """The vocabulary's tokens."""
+        return int(self.config.vocab_size)
+
+    @property
     def head_dim(self) -> int:
         """Width of an attention head."""
         return int(self.config.head_dim)
@@ -144,12 +150,13 @@ class LanguageModel(Model):
             -> () or, with "none", (B, T)
 
         Raises:
-            ShapeError: ids and targets differ in shape.
+            ShapeError: ids and targets differ in shape, or a target is not in the vocabulary.
         """
-        if ids.shape != targets.shape:
+        who = f"{type(self).__name__}.loss"
+        check_targets(who, targets, self.target_classes)
+        if need_tensor(who, "ids", ids).shape != targets.shape:
             raise ShapeError(
-                f"{type(self).__name__}.loss: ids and targets must have one shape; "
-                f"got {ids.shape} and {targets.shape}"
+                f"{who}: ids and targets must have one shape; got {ids.shape} and {targets.shape}"
             )
         x = self.hidden(ids, positions=positions, segments=segments)
         return nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)

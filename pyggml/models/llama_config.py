@@ -122,6 +122,7 @@ class LlamaConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         who = type(self).__name__
+        self.check_kinds()
         if self.n_kv_head is None:
             object.__setattr__(self, "n_kv_head", self.n_head)
         check_heads(who, self.n_embd, self.n_head, self.kv_head, True, self.n_head_dim)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .. import nn
 from ..errors import ShapeError
 from ..io import GGUFFile
@@ -57,13 +59,14 @@ class MLPConfig(ClassifierConfig):
     norm: str = "none"
 
     def __post_init__(self) -> None:
+        self.check_kinds()
         check_sizes("MLPConfig", inputs=self.inputs)
         object.__setattr__(self, "hidden", check_widths("MLPConfig", "hidden", self.hidden, 0))
         for name in ("mean", "std"):
             given = getattr(self, name)
             if isinstance(given, (int, float)):
                 given = (given,)
-            if given is not None and len(given) == 1:
+            if isinstance(given, (list, tuple, np.ndarray)) and len(given) == 1:
                 object.__setattr__(self, name, tuple(given) * self.inputs)
         self.check(self.inputs)
         make_activation("MLPConfig", self.activation)

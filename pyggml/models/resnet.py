@@ -64,6 +64,7 @@ class ResNetConfig(ClassifierConfig):
 
     def __post_init__(self) -> None:
         who = "ResNetConfig"
+        self.check_kinds()
         check_sizes(who, channels=self.channels)
         object.__setattr__(self, "widths", check_widths(who, "widths", self.widths))
         object.__setattr__(self, "blocks", check_widths(who, "blocks", self.blocks))

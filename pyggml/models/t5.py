@@ -21,6 +21,7 @@ from . import t5_files
 from .base import Model
 from .language import check_ids, check_room
 from .t5_config import T5Config
+from .targets import check_targets
 
 __all__ = ["T5", "T5Cache", "T5Config"]
 
@@ -263,6 +264,11 @@ class T5(Model):
         return ops.scale(x, self.config.n_embd**-0.5) if self.config.tie else x
 
     @property
+    def target_classes(self) -> int:
+        """The vocabulary's tokens."""
+        return int(self.config.vocab_size)
+
+    @property
     def head_weight(self) -> Tensor:
         """The head's weight; a tied one is the embedding table."""
         head: Any = self.shared if self.config.tie else self.lm_head
@@ -298,8 +304,9 @@ class T5(Model):
             -> () or, with "none", (B, U)
 
         Raises:
-            ShapeError: a shape does not fit.
+            ShapeError: a shape does not fit, or a target is not in the vocabulary.
         """
+        check_targets("T5.loss", targets, self.target_classes)
         if decoder_ids is None:
             decoder_ids = self._shifted(targets)
         if decoder_ids.shape != targets.shape:

@@ -92,6 +92,7 @@ class T5Config(ModelConfig):
 
     def __post_init__(self) -> None:
         who = "T5Config"
+        self.check_kinds()
         if self.n_decoder is None:
             object.__setattr__(self, "n_decoder", self.n_layer)
         check_sizes(

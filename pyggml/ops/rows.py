@@ -12,16 +12,21 @@ from ..tensor import Tensor, record
 from ._check import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
-__all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows"]
+__all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows", "stored_source"]
 
 _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
 
 
-def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
-    """See to it that row numbers stay below `limit`, now and whenever they are written."""
-    node: Node = rows.node
+def stored_source(node: Node) -> Node:
+    """What a node is a view of, or a copy in another order; itself where it is neither."""
     while node.buffer is None and node.ptr.op in _VIEWS:
         node = node.srcs[0]
+    return node
+
+
+def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
+    """See to it that row numbers stay below `limit`, now and whenever they are written."""
+    node = stored_source(rows.node)
     if node.buffer is not None:
         node.check_rows(who, read(node), limit, f"{name}, row numbers,")
         node.limit = limit if node.limit is None else min(limit, node.limit)

@@ -21,6 +21,7 @@ __all__ = [
     "check_batch",
     "check_closure",
     "check_fused",
+    "check_targets",
     "class_loss",
     "count_distributions",
     "count_targets",
@@ -227,6 +228,28 @@ def check_batch(batch: Any, model: Any) -> None:
                 f"TrainStep: every {what} must be a token from 0 to {vocab_size - 1}; got "
                 f"{int(ids.min())} to {int(ids.max())}: use the model's own tokenizer"
             )
+
+
+def check_targets(batch: Any, model: Any) -> None:
+    """Refuse targets of a model's own loss that are no classes of it.
+
+    Args:
+        batch: inputs and targets.
+        model: may tell its `target_classes`.
+
+    Raises:
+        ValueError: the loss of a target would be NaN.
+    """
+    y, classes = batch[1], getattr(model, "target_classes", None)
+    if classes is None or y.dtype.kind not in "iu":
+        return
+    counted = y[y != IGNORE_INDEX]
+    if counted.size and not 0 <= int(counted.min()) <= int(counted.max()) < classes:
+        raise ValueError(
+            f"TrainStep: every target must be from 0 to {classes - 1}, or {IGNORE_INDEX} where "
+            f"none counts; got {int(counted.min())} to {int(counted.max())}: number them so, or "
+            f"build the {type(model).__name__} with as many as there are"
+        )
 
 
 def prefetched(loader: Any, depth: int) -> Any:

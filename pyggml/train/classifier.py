@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data import CenterCrop, Resize, read_image
+from ..data import ResizedCenterCrop, read_image
 from ..errors import FormatError
 from ..io import read_gguf
 from ..models import ImageModel, load
@@ -24,7 +24,7 @@ class ImageClassifier:
 
     Args:
         model: the classifier.
-        size: height and width of its images.
+        size: of its images, one number or (rows, columns).
         channels: 1 for grey, 3 for colour.
 
     Attributes:
@@ -39,31 +39,36 @@ class ImageClassifier:
         {'7': 0.998, '9': 0.001, ...}
     """
 
-    def __init__(self, model: ImageModel, size: int, channels: int) -> None:
+    def __init__(self, model: ImageModel, size: int | tuple[int, int], channels: int) -> None:
         if not isinstance(model, ImageModel):
             raise TypeError(
                 f"ImageClassifier: model must be an ImageModel; got {type(model).__name__}"
             )
         self.model = model
         model.eval()
-        self.size = need_whole("ImageClassifier", "size", size, 1)
+        both = size if isinstance(size, tuple) and len(size) == 2 else (size, size)
+        rows, columns = (need_whole("ImageClassifier", "size", n, 1) for n in both)
+        self.size = rows, columns
         self.channels = need_whole("ImageClassifier", "channels", channels, 1)
         labels = model.config.labels
         self.classes = list(labels or map(str, range(model.config.classes)))
         try:
-            self._probabilities(np.zeros((size, size, channels), np.float32))
+            self._probabilities(np.zeros((*self.size, channels), np.float32))
         except ValueError as error:
             raise ValueError(
                 f"ImageClassifier: size must be one that the model takes; got {size}: {error}"
             ) from error
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], size: int | None = None) -> ImageClassifier:
+    def load(
+        cls, path: str | os.PathLike[str], size: int | tuple[int, int] | None = None
+    ) -> ImageClassifier:
         """Read what `pyggml train-image` wrote.
 
         Args:
             path: a GGUF file, or the folder of a run.
-            size: height and width to bring images to; None is that of the training.
+            size: to bring images to, one number or (rows, columns); None is that of the training,
+                which the file tells if train-image wrote it or the model takes no other.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -80,11 +85,21 @@ class ImageClassifier:
             )
         with read_gguf(file) as opened:
             metadata = opened.metadata
-        keys = ("pyggml.image.size", "pyggml.image.channels")
-        found = [_whole(file, key, metadata.get(key, _default(model, key))) for key in keys]
-        if found[1] not in (1, 3):
-            raise FormatError(f"{file}: {keys[1]} must be 1 or 3; got {found[1]}")
-        return cls(model, size or found[0], found[1])
+        key = "pyggml.image.channels"
+        channels = _whole(file, key, metadata.get(key, getattr(model.config, "channels", 1)))
+        if channels not in (1, 3):
+            raise FormatError(f"{file}: {key} must be 1 or 3; got {channels}")
+        if size is None:
+            key = "pyggml.image.size"
+            size = getattr(model.config, "size", None)
+            if key in metadata:
+                size = _whole(file, key, metadata[key])
+            elif size is None:
+                raise FormatError(
+                    f"{file}: {key} is not there, and a {type(model).__name__} takes images of"
+                    " several sizes: give that of its training as size (--size)"
+                )
+        return cls(model, size, channels)
 
     def __call__(self, path: str | os.PathLike[str]) -> dict[str, float]:
         """Name an image.
@@ -98,8 +113,8 @@ class ImageClassifier:
         Raises:
             FormatError: the file is missing or cannot be read.
         """
-        rng = np.random.default_rng(0)  # neither of the two draws anything
-        image = CenterCrop(self.size)(Resize(self.size)(read_image(path, self.channels), rng), rng)
+        rng = np.random.default_rng(0)  # nothing is drawn
+        image = ResizedCenterCrop(self.size)(read_image(path, self.channels), rng)
         shares = self._probabilities(image)
         order = np.argsort(-shares, kind="stable")
         return {self.classes[i]: float(shares[i]) for i in order}
@@ -108,15 +123,6 @@ class ImageClassifier:
         x = np.ascontiguousarray(image.transpose(2, 0, 1)[None], np.float32)
         shares: np.ndarray = self.model.predict_proba(tensor(x, device=self.model.device)).numpy()
         return shares[0]  # type: ignore[no-any-return]
-
-
-def _default(model: ImageModel, key: str) -> Any:
-    """What a file that was not written by train-image tells all the same."""
-    config = model.config
-    if key.endswith("channels"):
-        return getattr(config, "channels", 1)
-    sizes = getattr(config, "size", None)
-    return sizes[0] if isinstance(sizes, tuple) and len(set(sizes)) == 1 else None
 
 
 def _whole(file: Path, key: str, value: Any) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..data import (
     ArrayImages,
-    CenterCrop,
     ColorJitter,
     HorizontalFlip,
     ImageDataset,
@@ -21,7 +20,7 @@ from ..data import (
     ImageTransform,
     RandomCrop,
     RandomResizedCrop,
-    Resize,
+    ResizedCenterCrop,
     cache_images,
     digits_images,
     idx_images,
@@ -143,7 +142,7 @@ def _sources(config: ImageConfig) -> tuple[ImageSource, ImageSource | None]:
 
 def _exact(size: int) -> list[ImageTransform]:
     """What brings any image to a size without chance."""
-    return [Resize(size), CenterCrop(size)]
+    return [ResizedCenterCrop(size)]
 
 
 def _check_classes(source: ImageSource, data: str) -> None:

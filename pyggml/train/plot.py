@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import ShapeError
 from ..io import atomic_path
+from .fonts import drawable, families
 from .metrics import perplexity
 from .need import need_path
 
@@ -240,7 +241,8 @@ def plot_matrix(
     Args:
         path: the file to create or replace.
         matrix: counts.
-        names: of rows and columns.
+        names: of rows and columns; one with letters that no font of the system has is written as
+            its number, such as #3.
         title: printed above the picture.
         x: what the columns are.
         y: what the rows are.
@@ -268,8 +270,12 @@ def plot_matrix(
     figure, axes = _axes((side, side))
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
     if len(names) <= _MOST_LABELLED:
-        axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
-        axes.set_yticks(range(len(names)), names)
+        texts = drawable(names)
+        # A name is no formula, whatever signs it has.
+        style: dict[str, Any] = {"family": families(), "parse_math": False}
+        turned = 90 if max(map(len, texts)) > 2 else 0
+        axes.set_xticks(range(len(texts)), texts, rotation=turned, **style)
+        axes.set_yticks(range(len(texts)), texts, **style)
         for row, column in np.ndindex(counts.shape):
             colour = "white" if shares[row, column] > 0.5 else _TEXT
             if counts[row, column]:

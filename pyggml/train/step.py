@@ -25,6 +25,7 @@ from .batches import (
     check_batch,
     check_closure,
     check_fused,
+    check_targets,
     class_loss,
     count_distributions,
     count_targets,
@@ -205,6 +206,8 @@ class TrainStep:
             ValueError: shapes differ, a token is not in the vocabulary, or the loss is a mean.
         """
         check_batch(batch, self.model)
+        if self._graphs.loss is token_loss:
+            check_targets(batch, self.model)
         counted = need_whole("TrainStep", "what count gives", self._count(batch))
         if not self._is_trusted and counted:  # nothing is the sum and the mean of no losses
             check_summed(self._graphs, batch)

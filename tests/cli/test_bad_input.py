@@ -217,6 +217,8 @@ def test_files_of_other_models(cli, tmp_path, name, arch):
     path = tmp_path / "model.gguf"
     build(arch, "tiny").save(path)
     words = (path, "general.architecture", repr(arch), "choose another file")
+    if (name, arch) == ("generate", "t5"):  # it writes, of what it reads
+        words = (path, "the file has no tokenizer")
     check(cli(*COMMANDS[name](path)), 1, *words)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 import pyggml as pg
 from pyggml.cli.report import format_seconds
+from pyggml.data import Tokenizer
+from pyggml.models import build
 
 from .conftest import command, pyggml
 
@@ -134,6 +136,29 @@ def test_generate_beyond_the_context(trained, cli):
     )  # fmt: skip
     assert code == 0, err
     assert len(out) > 30
+
+
+def test_generate_writes_with_what_reads_first(cli, tmp_path):
+    tokenizer = Tokenizer.chars(["what a t5 reads"])
+    model = build("t5", "tiny", vocab_size=tokenizer.vocab_size)
+    model.save(tmp_path / "t5.gguf", tokenizer)
+    options = ("--model", tmp_path / "t5.gguf", "--temperature", "1", "--seed", "5")
+    code, said, errors = cli("generate", *options, "--prompt", "read a what")
+    assert code == 0, errors
+    # What it read is not shown.
+    ends = {tokenizer.eos_id, model.config.eos_id}
+    read = tokenizer.encode("read a what")
+    want = model.generate(read, temperature=1.0, seed=5, stop_ids=ends)
+    assert len(want) > 3
+    assert said == tokenizer.decode(want) + "\n"
+    code, _, errors = cli("generate", *options)
+    assert (code, "--prompt must not be empty: this model writes of what it reads" in errors) == (
+        2,
+        True,
+    )
+    build("bert", "tiny", vocab_size=tokenizer.vocab_size).save(tmp_path / "bert.gguf", tokenizer)
+    code, _, errors = cli("generate", "--model", tmp_path / "bert.gguf")
+    assert (code, "must be that of a model that continues text; got 'bert'" in errors) == (1, True)
 
 
 def test_generate_into_a_closed_pipe(trained):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pyggml.io import read_gguf
+from pyggml.models import build
 
 from ..data.test_idx import idx
 
@@ -19,7 +20,7 @@ FAST = ("--epochs", "2", "--size", "8", "--batch-size", "4", "--threads", "1", "
 
 
 def paint(folder: Path, count: int = 6) -> Path:
-    """Two classes that differ in colour, in many sizes, modes and formats; three broken files."""
+    """Two classes that differ in colour, in many sizes, modes and formats; and what is none."""
     rng = np.random.default_rng(0)
     modes = ("RGB", "L", "P", "RGBA", "1", "CMYK", "I;16")
     for name, level in (("bright", 200), ("dark", 40)):
@@ -37,6 +38,9 @@ def paint(folder: Path, count: int = 6) -> Path:
         exif[0x0112] = 6  # to be turned by a quarter
         turned.save(folder / name / "turned.jpg", exif=exif)
     (folder / "dark" / "text.png").write_text("no image")
+    (folder / "dark" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    Image.new("L", (400_000, 1), 40).save(folder / "dark" / "strip.png")
+    Image.new("L", (9, 9), 40).save(folder / "stray.png")
     (folder / "dark" / "empty.jpg").write_bytes(b"")
     noise = Image.effect_noise((64, 64), 90)
     noise.save(folder / "bright" / "cut.jpg")
@@ -81,11 +85,14 @@ def test_what_could_not_be_read_is_counted_and_named(run: tuple[Path, str]) -> N
     assert sorted(Path(line.split(": ")[0]).name for line in named) == [
         "cut.jpg",
         "empty.jpg",
+        "phone.heic",
+        "stray.png",
+        "strip.png",
         "text.png",
     ]
     assert all(line.split(": ", 1)[1] for line in named)
-    assert "3 file(s) could not be read" in said
-    assert json.loads((folder / "config.json").read_text())["skipped"] == 3
+    assert "6 file(s) could not be read" in said
+    assert json.loads((folder / "config.json").read_text())["skipped"] == 6
 
 
 def test_the_file_has_all_that_infer_needs(run: tuple[Path, str]) -> None:
@@ -201,6 +208,38 @@ def test_options_that_cannot_be(cli, images: Path, option: str, tmp_path: Path) 
     given = ("--data", images, "--artifact-dir", tmp_path / "run", option, value)
     assert message in refused(cli, *given)
     assert not (tmp_path / "run").exists()
+
+
+def test_infer_takes_the_size_of_files_that_tell_none(cli, images: Path, tmp_path: Path) -> None:
+    shown = ("--image", images / "dark" / "0.png")
+    resnet, oblong = tmp_path / "resnet.gguf", tmp_path / "oblong.gguf"
+    build("resnet", "tiny").save(resnet)
+    code, _, errors = cli("infer", "--model", resnet, *shown)
+    assert code == 1
+    assert "pyggml.image.size is not there, and a ResNet takes images of several" in errors
+    assert "give that of its training as size (--size)" in errors
+    code, said, errors = cli("infer", "--model", resnet, *shown, "--size", "32")
+    assert (code, len(said.splitlines())) == (0, 6), errors
+    build("cnn", {"channels": 3, "size": (16, 24), "widths": (4,), "classes": 3}).save(oblong)
+    code, said, errors = cli("infer", "--model", oblong, *shown)
+    assert (code, len(said.splitlines())) == (0, 4), errors
+    code, _, errors = cli("infer", "--model", oblong, *shown, "--size", "16")
+    assert "images must have the configured size (16, 24); got (16, 16)" in errors
+
+
+def test_infer_takes_a_folder(cli, images: Path, run: tuple[Path, str], tmp_path: Path) -> None:
+    code, said, errors = cli("infer", "--model", run[0], "--image", images / "dark", "--json")
+    read = {Path(name).name for name in json.loads(said)}
+    assert read == {*(f"{number}.png" for number in range(5)), "5.tif", "turned.jpg"}
+    assert code == 1
+    assert sorted(Path(line.split(": ")[2]).name for line in errors.splitlines()) == [
+        "empty.jpg",
+        "phone.heic",
+        "strip.png",
+        "text.png",
+    ]
+    code, _, errors = cli("infer", "--model", run[0], "--image", tmp_path)
+    assert (code, "the folder must hold an image; got none" in errors) == (1, True)
 
 
 def test_models_of_another_kind(cli, trained, run: tuple[Path, str], images: Path) -> None:

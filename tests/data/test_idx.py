@@ -56,6 +56,28 @@ DAMAGED = {
 }
 
 
+def test_a_label_far_from_the_others_makes_no_classes(tmp_path: Path) -> None:
+    for labels, message in (
+        ([0, 1, 4, 1, 0], "got 4 at 2, and no image of 2, 3: the file is damaged, or give c"),
+        ([0, 255, 1, 1, 0], "got 255 at 1, and no image of 2, 3, 4, 5, 6, …"),
+    ):
+        mnist(tmp_path, labels)
+        with pytest.raises(FormatError, match=message):
+            idx_images(tmp_path)
+    assert len(idx_images(tmp_path, classes=256).classes) == 256
+    assert len(idx_images(mnist(tmp_path, [1, 2, 1, 2, 3])).classes) == 4  # from 1, as EMNIST's
+
+
+def test_the_test_has_the_classes_of_the_training(tmp_path: Path) -> None:
+    mnist(tmp_path, [0, 1, 0, 1, 0], "t10k")
+    assert len(idx_images(tmp_path, "test").classes) == 2  # there is nothing else to go by
+    mnist(tmp_path, [0, 1, 2, 1, 0])
+    assert len(idx_images(tmp_path, "test").classes) == 3
+    mnist(tmp_path, [0, 1, 0, 12, 0], "t10k")
+    with pytest.raises(FormatError, match="labels must be below the 3 classes; got 12 at 3"):
+        idx_images(tmp_path, "test")
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damage_is_named(name: str, tmp_path: Path) -> None:
     data, message = DAMAGED[name]
@@ -103,6 +125,8 @@ def test_images_and_labels_of_a_folder(tmp_path: Path) -> None:
     (folder / "train-labels.idx1-ubyte").unlink()
     with pytest.raises(FormatError, match=r"must hold train-labels-idx1-ubyte or .*; neither is"):
         idx_images(folder)
+    with pytest.raises(ValueError, match=r"classes must be an integer >= 1 or None; got 2\.5"):
+        idx_images(folder, classes=2.5)
     with pytest.raises(ValueError, match='part must be "train" or "test"'):
         idx_images(folder, "valid")
 

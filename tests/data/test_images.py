@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pyggml.data import (
     Prefetch,
     RandomCrop,
     class_weights,
+    read_image,
 )
 from pyggml.errors import FormatError, ShapeError
 from pyggml.models import CNN, CNNConfig
@@ -154,6 +156,74 @@ def test_what_cannot_be_read_is_named(
     assert len(full.skipped) == 3
 
 
+def test_whatever_pillow_reads_is_an_image_and_the_rest_is_named(pil: Any, tmp_path: Path) -> None:
+    folder(pil, tmp_path, {"a": 1, "b": 1})
+    here = tmp_path / "a"
+    save(pil, here / "camera.jfif", photo(), format="JPEG")
+    save(pil, here / "no_suffix", photo(), format="PNG")
+    save(pil, here / "named.wrongly", photo(), format="PNG")
+    save(pil, here / "old.tga", photo())
+    if ".avif" in pil.registered_extensions():
+        save(pil, here / "new.avif", photo())
+    save(pil, tmp_path / "stray.png", photo())
+    (here / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (here / "drawing.svg").write_text("<svg/>")
+    (here / "program.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    (here / "program.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    (here / "no_image").write_bytes(bytes(range(256)))
+    (here / "gone.png").symlink_to(tmp_path / "nowhere")
+    (here / "linked").symlink_to(tmp_path / "b", target_is_directory=True)
+    os.mkfifo(here / "pipe.png")  # reading it would wait for ever
+    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "notes.txt", "boxes.json"):
+        (here / name).write_text("x")
+    (tmp_path / "labels.csv").write_text("x")
+    source = ImageFolder(tmp_path)
+    read = {file.name for file in source.files}
+    assert read - {"new.avif"} == {
+        "00.png", "camera.jfif", "no_suffix", "named.wrongly", "old.tga",
+    }  # fmt: skip
+    assert ("new.avif" in read) == (".avif" in pil.registered_extensions())
+    assert all(source.image(i) is not None for i in range(len(source)))
+    causes = {file.name: cause for file, cause in source.skipped}
+    assert causes == {
+        "stray.png": "belongs to no class; put it into a class's folder",
+        "linked": "links to folders are not followed",
+        "phone.heic": "Pillow reads no HEIC; convert it to JPEG or PNG",
+        "drawing.svg": "Pillow reads no .svg; if it is an image, convert it to PNG or JPEG",
+        "program.eps": "EPS is a program to be run, not an image; convert it to PNG",
+        "program.png": "cannot identify image file 'program.png'",
+        "no_image": "Pillow reads no such file; if it is an image, convert it to PNG or JPEG",
+        "gone.png": "is a broken link",
+        "pipe.png": "is no file",
+    }
+
+
+def test_images_of_impossible_sizes_are_named(
+    pil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(pil, tmp_path, {"a": 1, "b": 1})
+    pil.new("L", (400_000, 1)).save(tmp_path / "a" / "strip.png")
+    pil.new("L", (2, 1500)).save(tmp_path / "a" / "long.png")
+    pil.new("L", (90, 100)).save(tmp_path / "b" / "large.png")
+    monkeypatch.setattr(pil, "MAX_IMAGE_PIXELS", 8999)
+    with pytest.warns(pil.DecompressionBombWarning):
+        source = ImageFolder(tmp_path)
+    assert [file.name for file in source.files] == ["00.png", "long.png", "00.png"]
+    assert {file.name: cause for file, cause in source.skipped} == {
+        "strip.png": "Image size (400000 pixels) exceeds limit of 17998 pixels, could be"
+        " decompression bomb DOS attack.",
+        "large.png": "90 x 100 is more than 8,999 pixels (PIL.Image.MAX_IMAGE_PIXELS): make it"
+        " smaller",
+    }
+    monkeypatch.undo()
+    source = ImageFolder(tmp_path)
+    assert {file.name: cause for file, cause in source.skipped} == {
+        "strip.png": "400000 x 1 is more than 1000 times as long as wide: cut it"
+    }
+    with pytest.raises(FormatError, match="400000 x 1 is more than 1000 times as long"):
+        read_image(tmp_path / "a" / "strip.png")
+
+
 def test_an_unreadable_image_has_no_target(pil: Any, tmp_path: Path) -> None:
     folder(pil, tmp_path, {"a": 2, "b": 2})
     source = ImageFolder(tmp_path)
@@ -204,6 +274,9 @@ def test_bad_folders(pil: Any, tmp_path: Path) -> None:
     ]:
         with pytest.raises(FormatError, match=match):
             ImageFolder(path)
+    (tmp_path / "flat.png").write_bytes(b"")
+    with pytest.raises(FormatError, match=r"got none and 1 file\(s\): move each into its class's"):
+        ImageFolder(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.png").write_text("text")
     with pytest.raises(

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import colorsys
 import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pyggml.data import (
     RandomCrop,
     RandomResizedCrop,
     Resize,
+    ResizedCenterCrop,
 )
 from pyggml.errors import ShapeError
 
@@ -35,6 +37,7 @@ def picture(rows: int = 10, columns: int = 14, channels: int = 3) -> np.ndarray:
         (Resize(20), (20, 28, 3)),
         (Resize((4, 9)), (4, 9, 3)),
         (CenterCrop(6), (6, 6, 3)),
+        (ResizedCenterCrop(6), (6, 6, 3)),
         (CenterCrop((2, 9)), (2, 9, 3)),
         (RandomCrop((10, 3)), (10, 3, 3)),
         (RandomCrop(12, padding=1), (12, 12, 3)),
@@ -78,6 +81,42 @@ def test_resizing_is_that_of_torch() -> None:
         )
         got = Resize(size)(image, rng()).transpose(2, 0, 1)
         np.testing.assert_allclose(got, want[0].numpy(), atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(10, 14), (15, 10), (64, 48), (31, 200), (7, 7), (1, 9)])
+@pytest.mark.parametrize("size", [1, 5, 10, 32, 37])
+def test_the_middle_is_resized_as_the_whole_is(shape: tuple[int, int], size: int) -> None:
+    pytest.importorskip("PIL.Image")
+    image = picture(*shape)
+    whole = CenterCrop(size)(Resize(size)(image, rng()), rng())
+    # Pillow takes a box in f32, so that its edges are rounded to 2^-24 of the image's length.
+    found = ResizedCenterCrop(size)(image, rng())
+    np.testing.assert_allclose(found, whole, atol=max(shape) * 2.0**-22)
+
+
+def test_a_middle_of_another_shape_covers_both_sides() -> None:
+    pytest.importorskip("PIL.Image")
+    image = picture(20, 60)
+    whole = Resize((10, 30))(image, rng())
+    found = ResizedCenterCrop((10, 20))(image, rng())
+    np.testing.assert_allclose(found, whole[:, 5:25], atol=60 * 2.0**-22)
+    whole = Resize((12, 36))(image, rng())
+    found = ResizedCenterCrop((4, 36))(image, rng())
+    np.testing.assert_allclose(found, whole[4:8], atol=60 * 2.0**-22)
+
+
+def test_a_long_strip_takes_no_more_memory_than_its_middle() -> None:
+    pytest.importorskip("PIL.Image")
+    strip = np.broadcast_to(np.float32(0.25), (1, 1_000_000, 1))
+    # Resized as a whole it would have 64 rows and 64 million columns: 15 GiB.
+    tracemalloc.start()
+    try:
+        made = ResizedCenterCrop(64)(strip, rng())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(made, np.full((64, 64, 1), 0.25, np.float32))
+    assert peak < 16 * 2**20
 
 
 def test_crops() -> None:

@@ -85,6 +85,27 @@ def test_llama_cpp_has_the_same_probabilities(name, tokenizer, tmp_path):
         np.testing.assert_allclose(theirs, ours, atol=atol, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2moe"])
+def test_llama_cpp_reads_eight_bits(name, tokenizer, tmp_path):
+    arch, sizes = CASES[name]
+    sizes = {**sizes, "n_shared_ffn": 64} if name == "qwen2moe" else sizes  # blocks of 32
+    size = tokenizer.vocab_size
+    path = tmp_path / "model.gguf"
+    random_model(arch, sizes, size).save(path, tokenizer, dtype="q8_0")
+    again, _ = load(path)
+    ids = np.random.default_rng(5).integers(5, size, 20)
+    letter = tokenizer.encode("a")[0]
+    (answer,) = llamacpp.ask(path, [llamacpp.weigh(ids, size, letter)], 128)
+    logits = again(pg.tensor(ids[None].astype(np.int32))).numpy()[0, -1].astype(np.float64)
+    want = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    found = answer["completion_probabilities"][0]["top_logprobs"]
+    theirs = np.array([each["logprob"] for each in found])
+    # It makes eight bits of what it multiplies the weights by, too; here that stays f32. Weights
+    # that were read wrong would be off by whole units, as these logits spread over several.
+    assert np.std(want) > 0.5
+    assert np.abs(theirs - want[[each["id"] for each in found]]).mean() < 0.05
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_bert_has_the_same_embeddings(pooling, tokenizer, tmp_path):
     sizes = {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "pooling": pooling}
@@ -127,6 +148,9 @@ def test_t5_loads(gated, tokenizer, tmp_path):
     model.save(path, tokenizer)
     again, _ = load(path)
     assert again.config == model.config
+    with pytest.raises(AssertionError, match="llama_encode must be called first"):
+        llamacpp.ask(path, [], 64)
+    model.save(path, tokenizer, dtype="q8_0")
     with pytest.raises(AssertionError, match="llama_encode must be called first"):
         llamacpp.ask(path, [], 64)
     metadata = model.to_gguf_metadata(tokenizer.to_gguf_metadata(tokenizer.vocab_size))

@@ -184,7 +184,7 @@ X = pg.tensor(np.ones((2, 5), np.int32))
         (lambda: bert()([[1, 2]]), TypeError, "ids must be a Tensor; got list"),
         (lambda: BERTConfig(pooling="last"), ValueError, "pooling must be one of mean, cls"),
         (lambda: BERTConfig(n_head=7), ValueError, "n_head must divide n_embd"),
-        (lambda: BERTConfig(labels=("a",)), ValueError, "as many as classes, 2"),
+        (lambda: BERTConfig(labels=("a",)), ValueError, "must be 2 names, as many as classes"),
         (lambda: BERTConfig(types=0), ValueError, "types must be an integer >= 1"),
         (lambda: T5Config(start_id=32128), ValueError, "start_id must be a token from 0 to 32127"),
         (lambda: T5Config(buckets=5), ValueError, "buckets must be even"),

@@ -118,7 +118,8 @@ def test_state_dicts_go_round(name):
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "q8_0"])
 def test_smaller_types(name, dtype, tmp_path):
     model = make(name)
-    rows = {p.shape[-1] % 32 for p in model.parameters() if p.ndim in (2, 3)}
+    stored = model.to_gguf_tensors(dtype)
+    rows = {each[1].shape[-1] % 32 for each in stored.values() if isinstance(each, tuple)}
     if dtype == "q8_0" and rows != {0}:
         with pytest.raises(pg.ShapeError, match="rows of q8_0 must be multiples of 32"):
             model.save(tmp_path / "m.gguf", dtype=dtype)
@@ -129,6 +130,40 @@ def test_smaller_types(name, dtype, tmp_path):
     for key, array in again.state_dict().items():
         want = model.state_dict()[key]
         np.testing.assert_allclose(array, want, atol=near * max(1e-3, np.abs(want).max()))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize(
+    ("arch", "more", "kept"),
+    [
+        ("t5", {"n_head_dim": 8, "n_ffn": 64}, {"attn_rel_b"}),
+        ("llama", {"n_expert": 4, "n_ffn": 64}, {"ffn_gate_inp"}),
+        (
+            "llama",
+            {"family": "qwen2moe", "n_expert": 4, "n_expert_ffn": 32, "n_shared_ffn": 64},
+            {"ffn_gate_inp"},
+        ),
+        ("gpt2", {}, {"position_embd"}),
+        ("bert", {}, {"position_embd", "token_types"}),
+    ],
+    ids=["t5", "mixtral", "qwen2moe", "gpt2", "bert"],
+)
+def test_small_tables_and_routers_keep_their_numbers(arch, more, kept, dtype, tmp_path):
+    pg.seed(0)
+    # Four heads: a row of T5's distances is no block of 32.
+    model = build(arch, {"vocab_size": 64, "context": 32, "n_embd": 32, "n_layer": 1, "n_head": 4,
+                         **more})  # fmt: skip
+    model.save(tmp_path / "m.gguf", dtype=dtype)
+    want = model.to_gguf_tensors()
+    with GGUFFile.open(tmp_path / "m.gguf") as file:
+        types = {name: file.tensors[name].dtype for name in want if want[name].ndim > 1}
+        plain = [name for name, found in types.items() if found == "f32"]
+        for name in plain:
+            array = file.array(name).reshape(want[name].shape)
+            np.testing.assert_array_equal(array, want[name])
+    assert {name.split(".")[-2] for name in plain} == kept
+    assert set(types.values()) == {"f32", dtype}
+    assert load(tmp_path / "m.gguf")[0].config == model.config
 
 
 def test_another_models_file_is_refused(name, tmp_path):
@@ -176,14 +211,19 @@ def test_every_tensor_of_another_shape_is_named(name, tmp_path):
         ("cnn", "cnn.kernel", f64(3.0), "kernel must be an integer >= 1; got 3.0"),
         ("cnn", "cnn.std", np.array([0.0, 1.0]), "std must be 2 finite numbers, one per channel"),
         ("cnn", "cnn.activation", "swish", "activation must be one of relu, gelu, silu, tanh"),
-        ("cnn", "cnn.dropout", "much", "p must be from 0 to below 1; got 'much'"),
+        ("cnn", "cnn.dropout", "much", "dropout must be a number; got 'much'"),
         ("mlp", "mlp.inputs", i64(31), "mean must be 31 finite numbers"),
         ("mlp", "mlp.hidden", "wide", "hidden must be a tuple"),
         ("resnet", "resnet.blocks", np.array([1]), "widths and blocks must be as many"),
         ("resnet", "resnet.stem", "tiny", 'stem must be "small" or "large"'),
         ("bert", "bert.context_length", u32(10), "position_embd.weight must have the shape"),
         ("bert", "bert.attention.head_count", u32(5), "n_head must divide n_embd"),
-        ("bert-classifier", "bert.classifier.output_labels", ["x"], "as many as classes, 3"),
+        (
+            "bert-classifier",
+            "bert.classifier.output_labels",
+            ["x"],
+            "must be 3 names, as many as classes",
+        ),
         ("bert", "pyggml.dropout", f64(1.5), "pyggml.dropout.*: Dropout: p must be from 0"),
         ("bert", "pyggml.pooling", "max", "pooling must be one of mean, cls; got 'max'"),
         ("t5", "t5.block_count", u32(3), "block_count must be the number of blocks"),
