@@ -47,6 +47,10 @@ patches-check *args: series-check
 sanitize kind *args:
     {{python}} scripts/sanitize.py "$@"
 
+# the kernels' tests on a build for older CPUs: avx2 (no AVX-512) or plain x86-64
+older-cpu kind *args: vendor
+    {{python}} scripts/older_cpu.py "$@"
+
 # ggml's own op tests on the patched tree; arguments go to test-backend-ops
 ggml-tests *args: vendor
     cmake -S . -B build/ggml-tests -G Ninja -DCMAKE_BUILD_TYPE=Release \

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from harness import options
 
 if TYPE_CHECKING:
     from pyggml.train import StepMetrics
@@ -58,8 +59,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
             self._used = used
             self.losses.append(metrics.loss)
 
-    if args.threads:
-        pg.set_threads(args.threads)
+    pg.set_threads(args.threads)
     before = _kib("VmRSS")
     model = GPT2(
         GPT2Config(
@@ -98,24 +98,37 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     }
 
 
+def _every(text: str) -> int:
+    """Of how many blocks one is computed twice; 0 for none."""
+    return 0 if text == "0" else options.positive(text)
+
+
 def main() -> int:
     """Measure every choice, one process after another."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, nargs="+", default=[0, 2, 1], help="0: no block")
+    parser = options.parser(__doc__ or "")
+    parser.add_argument(
+        "--every", type=_every, nargs="+", default=[0, 2, 1], metavar="N",
+        help="of N blocks one is computed twice; 0: none (0 2 1)",
+    )  # fmt: skip
     sizes = {"layers": 12, "embd": 768, "heads": 12, "vocab": 50257, "batch": 4, "seq": 256}
-    for name, value in {**sizes, "steps": 3, "threads": 0}.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    for name, value in {**sizes, "steps": 3}.items():
+        parser.add_argument(
+            f"--{name}", type=options.positive, default=value, metavar="N", help=f"({value})"
+        )
+    options.add_threads(parser)
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.embd % args.heads:
+        parser.error(f"argument --heads: must divide --embd {args.embd}; got {args.heads}")
+    options.check_threads(parser, args.threads)
     if args.alone:
         print(json.dumps(measure(args)))
         return 0
     if not args.json:
         print("every  activations     planned    measured   ratio   step s    cpu s       loss")
-    options = [f"--{name}={getattr(args, name)}" for name in (*sizes, "steps", "threads")]
+    same = [f"--{name}={getattr(args, name)}" for name in (*sizes, "steps", "threads")]
     for every in args.every:
-        command = [sys.executable, __file__, "--alone", "--every", str(every), *options]
+        command = [sys.executable, __file__, "--alone", "--every", str(every), *same]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
         if args.json:
             print(json.dumps(found))

@@ -101,9 +101,10 @@ def main() -> int:
         for result in results:
             if result["peer"] == "pyggml":
                 result.update(started)
+    status = 0 if any(r["status"] == OK for r in results) else 1
     if args.json:
         report.print_json(results)
-        return 0
+        return status
     rows = [
         [r["peer"], report.number(r["import_s"] * 1e3), report.number(r["import_min_s"] * 1e3)]
         if r["status"] == OK
@@ -124,7 +125,7 @@ def main() -> int:
         report.print_table(
             ["", "ms"], [[text, report.number(started[key] * 1e3)] for key, text in head.items()]
         )
-    return 0
+    return status
 
 
 if __name__ == "__main__":

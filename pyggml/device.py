@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import warnings
+import weakref
 from typing import Any
 
 from ._lib import ffi, lib
@@ -66,8 +68,12 @@ class Device:
     @property
     def memory_free(self) -> int:
         """Free memory in bytes, as the backend or, for the CPU, the system reports it."""
-        known = available_bytes() if self.kind == "cpu" else None
-        return self._memory()[0] if known is None else known
+        if self.kind != "cpu":
+            return self._memory()[0]
+        known = available_bytes()
+        # What was promised is not taken yet.
+        promised = sum(buffer.size_bytes for buffer in list(_untouched))
+        return max(0, (self._memory()[0] if known is None else known) - promised)
 
     @property
     def memory_total(self) -> int:
@@ -140,19 +146,32 @@ class Freer:
             self._free(ptr)
 
 
+# Blocks of at least so much come from the system, full of zeros that take no memory yet.
+_MAPPED_BYTES = 2**22
+_untouched: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+
 class Buffer:
     """A block of a device's memory that holds tensors; freed with its last user.
+
+    Attributes:
+        is_zero: whether it was full of zeros when it was made.
 
     Raises:
         BackendError: the device has not that much memory.
     """
 
-    __slots__ = ("_ptr", "device", "size_bytes")
+    __slots__ = ("__weakref__", "_memory", "_ptr", "device", "is_zero", "size_bytes")
 
     def __init__(self, where: Device, size_bytes: int):
-        ptr = ffi.NULL
+        ptr, self._memory = ffi.NULL, None
         if where.has_memory(size_bytes):
-            ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
+            self._memory = _map(size_bytes) if where.kind == "cpu" else None
+            if self._memory is None:
+                ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
+            else:
+                ptr = lib.ggml_backend_cpu_buffer_from_ptr(self._memory, size_bytes)
+        self.is_zero = self._memory is not None
         if ptr == ffi.NULL:
             raise BackendError(
                 f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
@@ -161,6 +180,12 @@ class Buffer:
         self.device = where
         self.size_bytes = size_bytes
         self._ptr = ffi.gc(ptr, Freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        if self.is_zero:
+            _untouched.add(self)
+
+    def touch(self) -> None:
+        """Count the memory as taken: what has it was written."""
+        _untouched.discard(self)
 
     @property
     def ptr(self) -> Any:
@@ -172,6 +197,21 @@ class Buffer:
         """Set every byte, and so every number of every tensor in it, to zero."""
         with COMPUTE_LOCK:
             lib.ggml_backend_buffer_clear(self.ptr, 0)
+
+
+def _map(size_bytes: int) -> Any:
+    """Zeros that the system makes page by page when they are written; None where it cannot.
+
+    An optimizer's state is there at once, and its pages by the threads of the first step.
+    """
+    if size_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return None
+    try:
+        return ffi.from_buffer(
+            mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        )
+    except (OSError, OverflowError, ValueError):
+        return None
 
 
 def _scan() -> dict[str, Device]:

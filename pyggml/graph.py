@@ -150,6 +150,7 @@ class Graph:
             needed = check_path(forward, loss.node, {id(p.node) for p in grads or {}})
         self._pulled = Pulled(forward, needed)
         self._stored = [n for n in (*forward, *after, *self._pulled.nodes) if n.buffer is not None]
+        self._untouched = {node.buffer for node in self._stored if node.buffer is not None}
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
             self._plan(activations)
@@ -391,6 +392,9 @@ class Graph:
         if status != lib.GGML_STATUS_SUCCESS:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
             raise BackendError(f"graph: {self.device.name} failed to compute: {reason}")
+        for buffer in self._untouched:
+            buffer.touch()
+        self._untouched.clear()
 
     def _watcher(self, sched: Any) -> Watcher | Recorder | LossGuard | None:
         profile = active_profile()

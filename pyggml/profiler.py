@@ -30,7 +30,7 @@ class OpRecord:
         dtypes: of its sources.
         start_s: seconds since the profile began.
         seconds: how long it took.
-        flops: floating-point operations of a product or an attention; 0 of other ops.
+        flops: floating-point operations of a product, an attention or a convolution; 0 of others.
         bytes: read from its sources and written to its result, each once.
         where: the line that recorded it, or what its gradient belongs to.
     """
@@ -215,7 +215,10 @@ _state = _State()
 def profile() -> Iterator[Profile]:
     """Time every op that graphs compute on this thread while the block runs.
 
-    Ops run one by one, which costs a few microseconds each; on a GPU each is waited for, too.
+    Ops run one by one, which costs a few microseconds each; on a GPU each is waited for, too. What
+    a step computes in one pass (a product with its bias and residual, a norm with its gain) comes
+    apart into its ops, as in the list of the graph: such a step takes longer than one that is not
+    profiled.
 
     Returns:
         The profile: `print` it, or use `by_op` and `save_trace`.
@@ -258,15 +261,27 @@ def _elements(ptr: Any) -> int:
 
 
 def count_flops(ptr: Any) -> int:
-    """Multiplications and additions of a product, 2 for each pair; 0 of other ops."""
+    """Multiplications and additions of a product, 2 for each pair; 0 of other ops.
+
+    What a mask leaves out of an attention counts, and what an op computes twice counts once.
+    """
     a, b = ptr.src[0], ptr.src[1]
     if ptr.op in (lib.GGML_OP_MUL_MAT, lib.GGML_OP_MUL_MAT_ID):
         return 2 * _elements(ptr) * int(a.ne[0])
+    if ptr.op == lib.GGML_OP_MUL_MAT_ID_BACK:  # of the experts or of what they read
+        return 2 * _elements(a) * int(b.ne[0])
     if ptr.op == lib.GGML_OP_OUT_PROD:
         return 2 * _elements(ptr) * int(b.ne[1])
     if ptr.op == lib.GGML_OP_FLASH_ATTN_EXT:
         keys = int(b.ne[1])
         return 2 * _elements(a) * keys + 2 * _elements(ptr) * keys
+    if ptr.op == lib.GGML_OP_FLASH_ATTN_EXT_BACK:  # scores, weights' gradient, and those of q, k, v
+        keys, values = int(ptr.src[2].ne[1]), int(ptr.src[3].ne[0])
+        return 2 * int(lib.ggml_nrows(b)) * keys * (3 * int(b.ne[0]) + 2 * values)
+    if ptr.op == lib.GGML_OP_CONV_2D:  # kernel (OC, IC, KH, KW)
+        return 2 * _elements(ptr) * int(a.ne[0] * a.ne[1] * a.ne[2])
+    if ptr.op == lib.GGML_OP_CONV_2D_DW:
+        return 2 * _elements(ptr) * int(a.ne[0] * a.ne[1])
     return 0
 
 

@@ -522,7 +522,7 @@ def zeros_group(
     if not checked:
         return []
     nodes = allocate(checked, find_device(device))
-    if nodes[0].buffer is not None:
+    if nodes[0].buffer is not None and not nodes[0].buffer.is_zero:
         nodes[0].buffer.clear()
     return [Tensor(node) for node in nodes]
 

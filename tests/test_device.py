@@ -3,9 +3,16 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
+
+import numpy as np
 import pytest
 
 import pyggml as pg
+
+# The package has a function of this name.
+device_module = sys.modules["pyggml.device"]
 
 
 def test_the_cpu_is_there_and_described() -> None:
@@ -49,3 +56,36 @@ def test_seeds() -> None:
     assert (first == pg.random_generator().random(4)).all()
     with pytest.raises(ValueError, match="seed"):
         pg.seed(-1)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MAP_ANONYMOUS"), reason="memory comes from the heap here")
+def test_large_zeros_take_memory_when_they_are_written():
+    untouched = device_module._untouched
+    before = len(untouched)
+    zeros = pg.zeros((2**21,))
+    assert zeros.buffer.is_zero
+    assert len(untouched) == before + 1
+    assert not zeros.numpy().any()
+    assert len(untouched) == before + 1
+    pg.Graph([], effects=[pg.ops.cpy(pg.ones((2**21,)), zeros)]).run()
+    assert len(untouched) == before
+    assert zeros.numpy().all()
+    written = pg.tensor(np.ones(2**21, np.float32))
+    assert written.buffer.is_zero
+    unwritten = pg.zeros((2**21,))
+    assert len(untouched) == before + 1
+    del unwritten
+    assert len(untouched) == before
+    small = pg.zeros((2**10,))
+    assert not small.buffer.is_zero
+    assert not small.numpy().any()
+
+
+def test_promised_memory_is_not_free(monkeypatch):
+    monkeypatch.setattr(device_module, "available_bytes", lambda: 2**30)
+    cpu = pg.device("cpu")
+    free = cpu.memory_free
+    zeros = pg.zeros((2**21,))
+    assert cpu.memory_free == free - (zeros.buffer.size_bytes if zeros.buffer.is_zero else 0)
+    zeros.copy_(np.ones(2**21, np.float32))
+    assert cpu.memory_free == free

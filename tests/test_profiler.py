@@ -51,6 +51,40 @@ def test_the_backward_is_recorded_too():
     assert [(r.where, r.flops) for r in outer] == [("backward", 2 * 3 * 4 * 5)]
 
 
+def ones(*shape):
+    return pg.tensor(np.ones(shape, np.float32))
+
+
+def product_flops(function, *parameters):
+    for each in parameters:
+        each.requires_grad = True
+    with pg.profile() as p:
+        function().sum().backward()
+    return {r.op: r.flops for r in p.records if r.flops}
+
+
+def test_an_attention_counts_its_products():
+    """Scores and values; backwards the scores again, and the gradients of all four."""
+    q, k, v = ones(2, 3, 7, 8), ones(2, 3, 5, 8), ones(2, 3, 5, 16)
+    pairs = 2 * 3 * 7 * 5
+    assert product_flops(lambda: pg.ops.flash_attn_ext(q, k, v), q, k, v) == {
+        "FLASH_ATTN_EXT": 2 * pairs * (8 + 16),
+        "FLASH_ATTN_EXT_BACK": 2 * pairs * (3 * 8 + 2 * 16),
+    }
+
+
+def test_experts_and_convolutions_count_their_products():
+    experts, x = ones(4, 6, 8), ones(5, 2, 8)
+    ids = pg.tensor(np.zeros((5, 2), np.int32))
+    found = product_flops(lambda: pg.ops.mul_mat_id(experts, x, ids), experts)
+    assert found == dict.fromkeys(("MUL_MAT_ID", "MUL_MAT_ID_BACK"), 2 * 5 * 2 * 6 * 8)
+    kernel, image = ones(4, 2, 3, 3), ones(2, 2, 9, 9)
+    with pg.profile() as p:
+        y = pg.ops.conv_2d_direct(image, kernel)
+        y.numpy()
+    assert [r.flops for r in p.records if r.op == "CONV_2D"] == [2 * y.size * 3 * 3 * 2]
+
+
 def test_nothing_is_recorded_outside():
     with pg.profile() as p:
         assert p.records == []
