@@ -4,10 +4,10 @@
 avx2    256 bits with FMA and F16C, without AVX-512: most x86 machines
 plain   what every x86-64 has
 
-Each has a build folder of its own, build/cpu-NAME. What runs are the tests of the packed product, of
-fused results, and ggml's own comparisons and gradient checks of ops that have kernels of their
-own for wider registers. Exit status 1 when one fails, or when the library holds an instruction that
-such a CPU does not know. x86-64, with objdump to look for these.
+Each has a build folder of its own, build/cpu-NAME. What runs are the tests of the packed product
+and of fused results, and ggml's own comparisons and gradient checks of ops that have kernels for
+wider registers. Exit status 1 when one fails, or when the library holds an instruction that such
+a CPU does not know. x86-64, with objdump to look for these.
 """
 
 from __future__ import annotations
