@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,10 @@ class PlainReporter(Callback):
         """Answer at once, while the step is still running."""
         again = "; once more stops at once" if signum == signal.SIGINT else ""
         text = f"\nstopping after this step and writing a checkpoint{again}\n"
-        # Not print: a signal may arrive in the middle of another print.
-        os.write(sys.stderr.fileno(), text.encode())
+        # Not print: a signal may arrive in the middle of another print. The same Ctrl-C may have
+        # ended what reads the lines, such as tee.
+        with suppress(OSError, ValueError):
+            os.write(sys.stderr.fileno(), text.encode())
 
     def finished(self, result: FitResult) -> None:
         """The last line of the training."""

@@ -101,7 +101,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
     trainer.best = state.best
     trainer._evaluated = state.evaluated
-    trainer.last_checkpoint = where
+    trainer.last_checkpoint, trainer._saved_step = where, state.step
 
 
 def _load(where: Path, part: Any, state: Any) -> None:

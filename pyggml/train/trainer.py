@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -49,6 +50,8 @@ from .step import TrainStep
 from .validation import check_no_sets, check_scores, check_set, evaluate_sets, read_sets
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
+
+_log = logging.getLogger("pyggml.train")
 
 
 class Trainer:
@@ -134,6 +137,7 @@ class Trainer:
         self.elapsed_s = 0.0
         self.best: dict[str, Any] | None = None
         self._evaluated: int | None = None
+        self._saved_step: int | None = None
         self.last_checkpoint: Path | None = None
         self.best_checkpoint: Path | None = None
         self.evaluations: dict[str, EvalMetrics] = {}
@@ -357,7 +361,7 @@ class Trainer:
             optimizer_state(self),
             self.config.keep,
         )
-        self.last_checkpoint = path
+        self.last_checkpoint, self._saved_step = path, self.step
         self.tell("on_checkpoint", path)
         return path
 
@@ -389,7 +393,11 @@ class Trainer:
         return self.step
 
     def _interrupted(self, signum: int) -> None:
-        self.tell("on_interrupt", signum)
+        try:
+            self.tell("on_interrupt", signum)
+        except Exception:  # noqa: BLE001 (it is logged)
+            # It would be raised wherever the signal came, in the middle of a save for instance.
+            _log.exception("train: a callback's on_interrupt failed")
 
     def tell(self, event: str, *details: Any) -> None:
         """Call one method of every callback.
