@@ -8,7 +8,7 @@ import threading
 import warnings
 from typing import Any
 
-from ._lib import ffi, lib
+from ._lib import ffi, keep_interrupt, lib
 from .errors import BackendError
 from .memory import LARGE_BYTES, available_bytes
 
@@ -20,6 +20,7 @@ __all__ = [
     "default_device",
     "device",
     "devices",
+    "freer",
     "get_threads",
     "set_default_device",
     "set_threads",
@@ -125,8 +126,17 @@ class Device:
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
 
+def freer(where: Device, free: Any) -> Any:
+    """What gives memory of a device back, for `ffi.gc`.
+
+    A signal must find no Python code in there: its exception would be lost. Only memory of a GPU
+    needs some, lest a forked process touch the parent's.
+    """
+    return Freer(where, free) if where.kind == "gpu" else free
+
+
 class Freer:
-    """Gives memory of a device back, unless a forked process would touch the parent's GPU."""
+    """Gives memory of a GPU back, unless a forked process would touch the parent's."""
 
     __slots__ = ("_free", "_where")
 
@@ -135,9 +145,12 @@ class Freer:
         self._free = free
 
     def __call__(self, ptr: Any) -> None:
-        """Free what `ptr` points to."""
-        if not self._where.is_lost:
-            self._free(ptr)
+        """Free what `ptr` points to; a Ctrl-C meanwhile is raised after the next graph."""
+        try:
+            if not self._where.is_lost:
+                self._free(ptr)
+        except KeyboardInterrupt as error:
+            keep_interrupt(error)
 
 
 class Buffer:
@@ -160,7 +173,7 @@ class Buffer:
             )
         self.device = where
         self.size_bytes = size_bytes
-        self._ptr = ffi.gc(ptr, Freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        self._ptr = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
 
     @property
     def ptr(self) -> Any:

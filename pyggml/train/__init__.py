@@ -14,7 +14,7 @@ from .finder import LRFinding, find_lr
 from .folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .image_config import ImageConfig
 from .image_run import ImageResults, ImageRun
-from .interrupt import InterruptGuard, TrainingInterrupted
+from .interrupt import InterruptGuard, StoppedAtOnce, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .named import make_optimizer
@@ -60,6 +60,7 @@ __all__ = [
     "Sampler",
     "StepMetrics",
     "StepResult",
+    "StoppedAtOnce",
     "TensorBoardWriter",
     "TrainConfig",
     "TrainState",

@@ -342,8 +342,8 @@ WITHOUT = {
     "Callback", "Checkpoint", "CheckpointError", "ConfigError", "EvalMetrics", "FitResult",
     "ImageResults",
     "LRFinding", "MemoryPlan", "MetricsError", "NonFiniteError", "OutOfMemoryError", "StepMetrics",
-    "StepResult", "TensorBoardWriter", "TrainState", "TrainingError", "TrainingInterrupted",
-    "WandbWriter", "system_info", "token_bytes",
+    "StepResult", "StoppedAtOnce", "TensorBoardWriter", "TrainState", "TrainingError",
+    "TrainingInterrupted", "WandbWriter", "system_info", "token_bytes",
 }  # fmt: skip
 
 
