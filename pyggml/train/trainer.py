@@ -18,7 +18,7 @@ from ..models import LanguageModel
 from ..optim import EMA, ReduceOnPlateau
 from ..roofline import measure_peaks
 from .batches import Batch, prefetched
-from .best import BEST, best_step, judge, keep_best
+from .best import find_best, judge, keep_best
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import TrainConfig
@@ -244,6 +244,8 @@ class Trainer:
         if self.checkpoint_dir is not None:
             make_folder(self.checkpoint_dir)
             clear_ahead(self.checkpoint_dir, self.step)
+            if self.step:
+                find_best(self)
         if self.config.mfu and self._peak_flop_s is None:
             self._peak_flop_s = measure_peaks(self.device).flop_s
         with InterruptGuard(self._interrupted) as guard:
@@ -335,6 +337,8 @@ class Trainer:
         optimizer = {} if saved else optimizer_state(self)
         state = state_of(self, self.loader_state())
         self.best_checkpoint = keep_best(folder, state, model, optimizer, saved)
+        if saved is None:
+            self.last_checkpoint = self.best_checkpoint
         self.tell("on_best", self.best_checkpoint)
 
     def _folder(self, method: str) -> Path:
@@ -369,7 +373,7 @@ class Trainer:
         """Continue from a checkpoint.
 
         Args:
-            path: its directory; None takes the newest of `checkpoint_dir`.
+            path: its directory; None takes the newest of `checkpoint_dir`, which may be the best.
 
         Returns:
             The step it was written at; 0 when there is none yet.
@@ -385,11 +389,7 @@ class Trainer:
                 return 0
         restore(self, load_checkpoint(need_path("Trainer.resume", "path", path)))
         if self.checkpoint_dir is not None:
-            is_kept = best_step(self.checkpoint_dir) == self.step
-            if self.is_best and self.config.keep_best and not is_kept:
-                self.save_best(self.last_checkpoint)  # the run was killed before it could
-            if (self.checkpoint_dir / BEST).is_dir():
-                self.best_checkpoint = self.checkpoint_dir / BEST
+            find_best(self)
         return self.step
 
     def _interrupted(self, signum: int) -> None:
