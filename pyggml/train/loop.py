@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import BackendError
-from ..optim import ReduceOnPlateau
+from ..optim.adaptive import update_schedule
 from .batches import Batch
 from .diagnose import TrainingError, diverged, find_cause
 from .efficiency import memory_in_use
@@ -124,8 +124,8 @@ class Loop:
             if done is not None:
                 trainer._evaluated = trainer.step
                 trainer._saved_step = None  # a checkpoint without this evaluation is behind
-            if done is not None and isinstance(trainer.schedule, ReduceOnPlateau):
-                trainer.schedule.update(done.loss)
+            if done is not None:
+                update_schedule(trainer.schedule, done.loss, trainer.step)
             if done is not None and trainer.best is not None and not trainer.is_best:
                 trainer.best = {**trainer.best, "stale": trainer.best.get("stale", 0) + 1}
         due = trainer.save_every and trainer.step % trainer.save_every == 0

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
-from ..optim import EMA, ReduceOnPlateau
+from ..optim import EMA
+from ..optim.adaptive import is_adaptive
 from ..random import random_generator
 from .checkpoint import Checkpoint
 from .state import TrainState
@@ -29,7 +30,7 @@ def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
         trainer: the trainer.
         loader: state of its loader.
     """
-    schedule = trainer.schedule
+    schedule: Any = trainer.schedule
     return TrainState(
         trainer.step,
         trainer.total_steps,
@@ -41,7 +42,7 @@ def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
         trainer.best,
         trainer.data,
         None if trainer.scaler is None else trainer.scaler.state_dict(),
-        schedule.state_dict() if isinstance(schedule, ReduceOnPlateau) else None,
+        schedule.state_dict() if is_adaptive(schedule) else None,
         trainer._evaluated,
     )
 
@@ -77,7 +78,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     parts: list[tuple[str, Any, Any]] = [("state.json: loader", trainer.loader, state.loader)]
     if trainer.scaler is not None and state.scaler is not None:
         parts.append(("state.json: scaler", trainer.scaler, state.scaler))
-    if isinstance(trainer.schedule, ReduceOnPlateau) and state.schedule is not None:
+    if is_adaptive(trainer.schedule) and state.schedule is not None:
         parts.append(("state.json: schedule", trainer.schedule, state.schedule))
     if trainer.ema is not None and average is not None:
         parts.append(("optimizer.safetensors: ema", trainer.ema, average))

@@ -15,7 +15,8 @@ import numpy as np
 from ..data import Prefetch
 from ..device import device as find_device
 from ..models import LanguageModel
-from ..optim import EMA, ReduceOnPlateau
+from ..optim import EMA
+from ..optim.adaptive import is_adaptive
 from ..roofline import measure_peaks
 from .batches import Batch, prefetched
 from .best import find_best, judge, keep_best
@@ -67,7 +68,9 @@ class Trainer:
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
         checkpoint_dir: folder of the checkpoints; None keeps none.
         callbacks: what looks on.
-        schedule: step -> learning rate; None takes the configuration's.
+        schedule: step -> learning rate; None takes the configuration's. One that has `update`,
+            `state_dict` and `load_state_dict`, as `ReduceOnPlateau` and what is joined of it, hears
+            of the validation loss.
         data: fingerprint of the training tokens, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
             per byte.
@@ -129,8 +132,9 @@ class Trainer:
             self.checkpoint_dir = need_path("Trainer", "checkpoint_dir", checkpoint_dir)
         batches = len(loader) if hasattr(loader, "__len__") else 0
         self.total_steps = self.config.total_steps(batches, DEFAULT_STEPS)
+        if schedule is not None:
+            need_function("Trainer", "schedule", schedule, "from a step to its learning rate")
         self.schedule = schedule or default_schedule(self.config, self.total_steps)
-        need_function("Trainer", "schedule", self.schedule, "from a step to its learning rate")
         self.data = need_data("Trainer", data)
         self.step = 0
         self.tokens = 0
@@ -161,7 +165,7 @@ class Trainer:
         self.memory: MemoryPlan | None = None
         check_scores(model, self.config.scores)
         if not self._sets:
-            check_no_sets(self.config, isinstance(self.schedule, ReduceOnPlateau))
+            check_no_sets(self.config, is_adaptive(self.schedule))
 
     @property
     def eval_every(self) -> int:

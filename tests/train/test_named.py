@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from pyggml import nn
-from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions
+from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions, schedules
 from pyggml.train import (
     ConfigError,
     TrainConfig,
+    Trainer,
     TrainStep,
     make_optimizer,
     read_config,
@@ -24,7 +25,7 @@ from pyggml.train.named import make_loss
 
 from .test_fit import Scripted
 from .test_step import batch
-from .tiny import make_model, make_trainer
+from .tiny import make_model, make_trainer, same, tokens
 
 SCHEDULES = [*schedule_functions(), "plateau"]
 
@@ -91,6 +92,42 @@ def test_a_plateau_reduces_and_is_restored(tmp_path, monkeypatch):
     assert again.schedule.scale == 0.5
     again.fit()
     assert again.schedule.state_dict() == whole.schedule.state_dict()
+
+
+# Rows: a schedule around a plateau, and the rates of the last steps below.
+AROUND = {
+    "warm-up": lambda one: schedules.warmup(one, 3),
+    "joined": lambda one: schedules.join([schedules.constant(0.02), one], [3]),
+    "a plateau": lambda one: ReduceOnPlateau(schedules.warmup(one, 3), patience=99),
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_a_plateau_within_a_schedule_reduces_and_is_restored(tmp_path, monkeypatch, around):
+    def make(folder):
+        trainer = make_trainer(folder, steps=12, eval_every=2, save_every=2, keep=9)
+        inner = ReduceOnPlateau(0.01, factor=0.5, patience=1)
+        return inner, Trainer(
+            trainer.model,
+            trainer.optimizer,
+            trainer.loader,
+            tokens(60),
+            trainer.config,
+            checkpoint_dir=folder,
+            schedule=around(inner),
+        )
+
+    Scripted(monkeypatch, [2.0] * 99)
+    inner, whole = make(tmp_path / "a")
+    whole.fit()
+    # It begins at step 3: the best is that of step 4; 6 and 8 bring nothing, nor do 10 and 12.
+    assert [inner.scale, whole.optimizer.lr] == [0.25, 0.005]
+    again, cut = make(tmp_path / "b")
+    assert cut.resume(tmp_path / "a" / "step-000010") == 10
+    assert again.scale == 0.5
+    cut.fit()
+    assert cut.schedule.state_dict() == whole.schedule.state_dict()
+    assert same(cut.model.state_dict(), whole.model.state_dict())
 
 
 @pytest.mark.parametrize(
