@@ -28,7 +28,7 @@ from .efficiency import flops_per_token, free_memory
 from .folders import clear_ahead, latest_checkpoint, make_folder
 from .graphs import LossFunction
 from .interrupt import InterruptGuard, TrainingInterrupted
-from .lengths import DEFAULT_STEPS, default_schedule, interval
+from .lengths import DEFAULT_STEPS, check_rates, default_schedule, interval
 from .limit import count_memory, fit_memory, must_fit
 from .loop import Loop
 from .metrics import EvalMetrics
@@ -134,6 +134,7 @@ class Trainer:
         self.total_steps = self.config.total_steps(batches, DEFAULT_STEPS)
         if schedule is not None:
             need_function("Trainer", "schedule", schedule, "from a step to its learning rate")
+            check_rates("Trainer: ", schedule, self.total_steps)
         self.schedule = schedule or default_schedule(self.config, self.total_steps)
         self.data = need_data("Trainer", data)
         self.step = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from pyggml.train import (
     read_config,
     save_config,
 )
-from pyggml.train.lengths import default_schedule
+from pyggml.train.lengths import check_rates, default_schedule
 from pyggml.train.named import make_loss
 
 from .test_fit import Scripted
@@ -128,6 +129,45 @@ def test_a_plateau_within_a_schedule_reduces_and_is_restored(tmp_path, monkeypat
     cut.fit()
     assert cut.schedule.state_dict() == whole.schedule.state_dict()
     assert same(cut.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": "linear", "schedule_options": {"end": -0.001}}, "at step .*gives -"),
+        ({"schedule": "one_cycle", "schedule_options": {"end_divisor": 1e-300}}, r"gives .*e\+296"),
+    ],
+)
+def test_a_rate_that_cannot_be_is_refused_before_the_training(options, words):
+    with pytest.raises(ConfigError, match=rf"--schedule {options['schedule']}: .*{words}"):
+        make_trainer(steps=40, lr=1.0 if "one" in options["schedule"] else 1e-3, **options)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (lambda step: 0.1 - 0.01 * step, "at step 11 of 12 is none: it gives -0.0"),
+        (lambda step: math.nan if step == 7 else 0.1, "at step 7 of 12 is none: it gives nan"),
+        (lambda step: "fast", "at step 0 of 12 is none: it gives 'fast'"),
+        (
+            lambda step: [0.1, 0.2][step],
+            "at step 2 of 12 is none: it raises IndexError: list index",
+        ),
+    ],
+)
+def test_a_schedule_that_fails_later_is_refused_before_the_training(schedule, words):
+    base = make_trainer()
+    with pytest.raises((ValueError, TypeError), match=words):
+        Trainer(base.model, base.optimizer, base.loader, tokens(60), base.config, schedule=schedule)
+
+
+def test_a_long_schedule_is_looked_at_in_places():
+    seen = []
+    check_rates("", lambda step: seen.append(step) or 0.1, 10**9)
+    assert len(seen) <= 10**5
+    assert seen[0] == 0
+    assert seen[-1] == 10**9 - 1
+    assert all(isinstance(step, int) for step in seen)
 
 
 @pytest.mark.parametrize(
