@@ -8,6 +8,7 @@ from .classifier import ImageClassifier
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
+from .export import export_checkpoint
 from .fallbacks import step_fallbacks
 from .files import read_config, save_config
 from .finder import LRFinding, find_lr
@@ -74,6 +75,7 @@ __all__ = [
     "confusion_matrix",
     "eval_batches",
     "evaluate",
+    "export_checkpoint",
     "f1_score",
     "find_lr",
     "format_bytes",

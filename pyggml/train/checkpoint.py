@@ -22,9 +22,19 @@ from .folders import LATEST, STATE, CheckpointError, instead, list_checkpoints, 
 from .need import need_path, need_whole
 from .state import FORMAT, TrainState, check_file, check_record, crc32, read_state, typed
 
-__all__ = ["Checkpoint", "load_checkpoint", "name_latest", "save_checkpoint", "write_checkpoint"]
+__all__ = [
+    "EMA_STATE",
+    "Checkpoint",
+    "load_checkpoint",
+    "load_weights",
+    "name_latest",
+    "save_checkpoint",
+    "write_checkpoint",
+]
 
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+# Where an optimizer state has the average of the weights; names of parameters' states have a dot.
+EMA_STATE = "ema"
 _CURE = "Make room or repair the folder, then continue with --resume"
 
 
@@ -223,3 +233,26 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
             f"{state_path}: field 'optimizer' is inconsistent: {error}; {instead(path)}"
         ) from error
     return Checkpoint(path, state, model, optimizer)
+
+
+def load_weights(path: str | Path) -> dict[str, np.ndarray]:
+    """Read a checkpoint's weights as evaluations saw them: the average, where one was kept.
+
+    Args:
+        path: directory of the checkpoint.
+
+    Raises:
+        FormatError: a file is missing, damaged or foreign; names file, field and cause.
+    """
+    path = need_path("load_weights", "path", path)
+    record = read_state(path / STATE)
+    check_file(path / _MODEL, path / STATE, record["files"])
+    weights = load_safetensors(path / _MODEL)
+    if record["config"].get("ema"):
+        # The optimizer's own state, twice the size of the model, is read for nothing else.
+        check_file(path / _OPTIMIZER, path / STATE, record["files"])
+        prefix = f"{EMA_STATE}/average."
+        for name, array in load_safetensors(path / _OPTIMIZER).items():
+            if name.startswith(prefix):
+                weights[name.removeprefix(prefix)] = array
+    return weights

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .config import TrainConfig
 
 __all__ = [
+    "EXPORTS",
     "LISTS",
     "PLATEAU",
     "TABLES",
@@ -42,6 +43,7 @@ _CHECKPOINTING = {"all": True, "none": False}
 PLATEAU = "plateau"
 # Fields that hold names and values.
 TABLES = ("optimizer_options", "schedule_options")
+EXPORTS = ("best", "last")
 PRECISIONS = ("f32", "bf16", "f16")
 
 
@@ -287,7 +289,20 @@ def _check_together(config: TrainConfig) -> None:
             "--schedule plateau needs a validation loss; got --val-fraction 0: hold some tokens "
             "back, or choose another schedule"
         )
+    _check_export(config)
     _check_fused_update(config)
+
+
+def _check_export(config: TrainConfig) -> None:
+    """Whose weights are exported, and whether there will be such."""
+    if config.export not in (None, *EXPORTS):
+        raise ConfigError(f"--export must be best or last; got {config.export!r}")
+    if config.export == "best" and not (config.keep_best and config.val_fraction):
+        missing = "--val-fraction 0" if config.keep_best else "--no-keep-best"
+        raise ConfigError(
+            "--export best needs a validation loss and the checkpoint with the lowest; got "
+            f"{missing}: leave that out, or give --export last"
+        )
 
 
 def _check_fused_update(config: TrainConfig) -> None:

@@ -148,6 +148,8 @@ class TrainConfig:
         save_every: steps between checkpoints; 0 saves at the end only.
         keep: newest checkpoints kept.
         keep_best: keep the checkpoint with the lowest validation loss besides, in `best`.
+        export: whose weights `model.gguf` gets at the end, those of the `best` evaluation or of the
+            `last` step; by default the best's with `patience`, and the last's without.
         patience: evaluations without a lower validation loss until the run ends; 0 never ends it.
         min_delta: by how much a validation loss must be lower to count as such.
         scores: what evaluations compute besides the loss: `accuracy`, `top5` and the like, `f1`.
@@ -219,6 +221,7 @@ class TrainConfig:
     save_every: int | None = None
     keep: int = 2
     keep_best: bool = True
+    export: str | None = None
     patience: int = 0
     min_delta: float = 0.0
     scores: tuple[str, ...] = ()

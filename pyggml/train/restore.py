@@ -11,16 +11,13 @@ from ..errors import FormatError
 from ..optim import EMA
 from ..optim.adaptive import is_adaptive
 from ..random import random_generator
-from .checkpoint import Checkpoint
+from .checkpoint import EMA_STATE, Checkpoint
 from .state import TrainState
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
 __all__ = ["optimizer_state", "restore", "state_of"]
-
-# Where a checkpoint's optimizer state has the average; names of parameters' states have a dot.
-_EMA = "ema"
 
 
 def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
@@ -54,7 +51,7 @@ def optimizer_state(trainer: Trainer) -> dict[str, Any]:
         trainer: the trainer.
     """
     state: dict[str, Any] = dict(trainer.optimizer.state_dict())
-    return state if trainer.ema is None else {**state, _EMA: trainer.ema.state_dict()}
+    return state if trainer.ema is None else {**state, EMA_STATE: trainer.ema.state_dict()}
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -72,7 +69,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     _check_run(trainer, checkpoint)
     generator = _generator_state(checkpoint)
     optimizer = dict(checkpoint.optimizer)
-    average = optimizer.pop(_EMA, None)
+    average = optimizer.pop(EMA_STATE, None)
     # What comes before the last is copied, so that it can be put back. The optimizer, which is the
     # largest, comes last: it changes nothing when its state does not fit.
     parts: list[tuple[str, Any, Any]] = [("state.json: loader", trainer.loader, state.loader)]

@@ -32,6 +32,7 @@ from pyggml.train import (
     confusion_matrix,
     eval_batches,
     evaluate,
+    export_checkpoint,
     f1_score,
     find_lr,
     format_bytes,
@@ -255,6 +256,11 @@ CASES = {
     "confusion_matrix": [
         (lambda w: confusion_matrix([1], [1], "x"), TypeError, "classes must be a"),
         (lambda w: confusion_matrix([10**9], [1]), ValueError, "too large"),
+    ],
+    "export_checkpoint": [
+        (lambda w: export_checkpoint(3, "x"), TypeError, "checkpoint must be a path"),
+        (lambda w: export_checkpoint("folder", ""), ValueError, "path must name a file"),
+        (lambda w: export_checkpoint("folder", "x"), pg.FormatError, "no complete checkpoint"),
     ],
     "latest_checkpoint": [
         (lambda w: latest_checkpoint(3), TypeError, "directory must be a path"),
