@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 
 import typer
 
+from .._early import hand_over
+
 __all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors"]
 
 EXIT_FAILED = 1
@@ -43,6 +45,7 @@ def friendly_errors() -> Iterator[None]:
         level = logging.INFO if _debug() else logging.WARNING
         logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
+        hand_over()
         yield
         sys.stdout.flush()
     except typer.Exit:
@@ -90,6 +93,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
         ('error: a.txt: No such file or directory', 1)
     """
+    if type(error) is KeyboardInterrupt:  # which may have come while the next line was at work
+        return "interrupted", 128 + signal.SIGINT
     from ..train import ConfigError, TrainingInterrupted
 
     if isinstance(error, TrainingInterrupted):
