@@ -16,8 +16,10 @@ from .checks import (
     option_name,
     read_checkpointing,
     read_table,
+    unknown_fields,
 )
 from .checks_data import check_data
+from .checks_together import check_together
 from .texts import read_list, read_path
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
@@ -248,6 +250,7 @@ class TrainConfig:
             object.__setattr__(self, "cache_dir", str(cache))
         check(self)
         check_data(self)
+        check_together(self)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with some fields changed, checked again.
@@ -280,12 +283,8 @@ class TrainConfig:
                 f"TrainConfig.from_dict: values must be options by name; got {values!r:.60}"
             )
         known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ConfigError(
-                f"TrainConfig.from_dict: every field must be known; got {unknown}: "
-                "was this written by a newer pyggml?"
-            )
+        if not set(values) <= known:
+            raise ConfigError(f"TrainConfig.from_dict: {unknown_fields(values, known)}")
         lists = {}
         for name in LISTS:
             items = values.get(name, ())

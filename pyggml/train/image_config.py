@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .checks import EXPORTS
+from .checks import EXPORTS, unknown_fields
 from .config import ConfigError, TrainConfig
 
 __all__ = ["AUGMENTATIONS", "ImageConfig"]
@@ -135,12 +135,11 @@ class ImageConfig:
         Raises:
             ConfigError: an unknown field, or a value that cannot be used.
         """
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown or "data" not in values:
-            raise ConfigError(
-                f"ImageConfig.from_dict: fields must be known, and data among them; got {unknown}: "
-                "was this written by another version of pyggml?"
-            )
+        known = {field.name for field in dataclasses.fields(cls)}
+        if not set(values) <= known:
+            raise ConfigError(f"ImageConfig.from_dict: {unknown_fields(values, known)}")
+        if "data" not in values:
+            raise ConfigError("ImageConfig.from_dict: fields must have data among them")
         return cls(**values)
 
 
