@@ -5,7 +5,7 @@ Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.o
 `pyggml.data`, files in `pyggml.io`, models in `pyggml.models`, the trainer in `pyggml.train`.
 """
 
-from . import ops
+from . import _early, ops  # noqa: F401 (the first of all: Ctrl-C while the rest is imported)
 from ._lib import ffi, ggml_version, lib, patch_count
 from .anomaly import detect_anomaly
 from .compiled import Compiled, compile

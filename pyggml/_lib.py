@@ -31,7 +31,15 @@ except ImportError as error:
         "installed (so does `python -m pyggml.grad0` started there), or `pip install -e .`"
     ) from error
 
-__all__ = ["capture_log", "ffi", "ggml_version", "lib", "pass_interrupt", "patch_count"]
+__all__ = [
+    "capture_log",
+    "ffi",
+    "ggml_version",
+    "keep_interrupt",
+    "lib",
+    "pass_interrupt",
+    "patch_count",
+]
 
 _logger = logging.getLogger("pyggml.ggml")
 
@@ -78,30 +86,36 @@ class _ThreadLog(threading.local):
 _log = _ThreadLog()
 
 
-# Whether Ctrl-C came while ggml was calling Python. Asking for it again at once would raise it in
+# The Ctrl-C that came while C was calling Python. Asking for it again at once would raise it in
 # `_keep_interrupt`, where it would be lost.
-_interrupted = threading.Event()
+_kept: list[KeyboardInterrupt] = []
+
+
+def keep_interrupt(error: KeyboardInterrupt) -> None:
+    """Keep a Ctrl-C that C could not pass on, for `pass_interrupt`."""
+    _kept.append(error)
 
 
 def _keep_interrupt(
     kind: type[BaseException], value: BaseException | None, trace: TracebackType | None
 ) -> None:
     """C cannot pass an exception on: keep Ctrl-C for `pass_interrupt`, show anything else."""
-    if issubclass(kind, KeyboardInterrupt):
-        _interrupted.set()
+    if isinstance(value, KeyboardInterrupt):
+        keep_interrupt(value)
     else:
         traceback.print_exception(kind, value, trace)
 
 
 def pass_interrupt() -> None:
-    """Raise the Ctrl-C that came while ggml was calling Python; for after such a call.
+    """Raise the Ctrl-C that came while C was calling Python; for after such a call.
 
     Raises:
         KeyboardInterrupt: there was one, and this is the main thread.
     """
-    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
-        _interrupted.clear()
-        raise KeyboardInterrupt
+    if _kept and threading.current_thread() is threading.main_thread():
+        error = _kept.pop()
+        _kept.clear()
+        raise error.with_traceback(None)
 
 
 @ffi.def_extern(onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
@@ -146,7 +160,7 @@ def pyggml_watch(tensor: Any, ask: bool, user_data: Any) -> bool:
 
     After Ctrl-C it asks to see the next node, and there ends the graph.
     """
-    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
+    if _kept and threading.current_thread() is threading.main_thread():
         return ask
     return bool(ffi.from_handle(user_data)(tensor, ask))
 

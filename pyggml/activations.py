@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._lib import ffi, lib
-from .device import Device, Freer
+from .device import Device, freer
 from .device import device as find_device
 from .errors import BackendError
 from .memory import LARGE_BYTES, has_room
@@ -145,7 +145,7 @@ class Activations:
             )
         handles = ffi.new("ggml_backend_t[]", backends)
         sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
-        return ffi.gc(sched, Freer(self.device, lib.ggml_backend_sched_free))
+        return ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free))
 
 
 def _forget_addresses(ctx: Any) -> None:

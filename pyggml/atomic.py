@@ -9,6 +9,7 @@ removes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -73,6 +74,14 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _name(error: BaseException, temporary: Path, target: Path) -> None:
+    """Let an error name what the caller knows: the missing folder, or the target."""
+    if isinstance(error, OSError) and error.filename in (str(temporary), temporary):
+        missing = error.errno == errno.ENOENT and not target.parent.is_dir()
+        error.filename = str(target.parent if missing else target)
+        error.filename2 = None
 
 
 def clean_stale(directory: str | os.PathLike[str]) -> list[Path]:
@@ -160,8 +169,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             shutil.copymode(target, temporary)
         _fsync(temporary)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         _remove(temporary)
+        _name(error, temporary, target)
         raise
     _fsync(target.parent)
 
@@ -220,16 +230,17 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
         cure = "choose another name" if target.is_dir() else "it is a file; remove it"
         raise FileExistsError(f"atomic_dir: {target} exists; {cure}")
     temporary = _sibling(target, "tmp")
-    temporary.mkdir()
     try:
+        temporary.mkdir()
         yield temporary
         fsync_tree(temporary)
         if target.exists():
             _exchange(temporary, target)
         else:
             temporary.rename(target)
-    except BaseException:
+    except BaseException as error:
         _remove(temporary)
+        _name(error, temporary, target)
         raise
     _fsync(target.parent)
 

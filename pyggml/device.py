@@ -10,7 +10,7 @@ import warnings
 import weakref
 from typing import Any
 
-from ._lib import ffi, lib
+from ._lib import ffi, keep_interrupt, lib
 from .errors import BackendError
 from .memory import LARGE_BYTES, available_bytes
 
@@ -22,6 +22,7 @@ __all__ = [
     "default_device",
     "device",
     "devices",
+    "freer",
     "get_threads",
     "set_default_device",
     "set_threads",
@@ -131,8 +132,17 @@ class Device:
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
 
+def freer(where: Device, free: Any) -> Any:
+    """What gives memory of a device back, for `ffi.gc`.
+
+    A signal must find no Python code in there: its exception would be lost. Only memory of a GPU
+    needs some, lest a forked process touch the parent's.
+    """
+    return Freer(where, free) if where.kind == "gpu" else free
+
+
 class Freer:
-    """Gives memory of a device back, unless a forked process would touch the parent's GPU."""
+    """Gives memory of a GPU back, unless a forked process would touch the parent's."""
 
     __slots__ = ("_free", "_where")
 
@@ -141,9 +151,12 @@ class Freer:
         self._free = free
 
     def __call__(self, ptr: Any) -> None:
-        """Free what `ptr` points to."""
-        if not self._where.is_lost:
-            self._free(ptr)
+        """Free what `ptr` points to; a Ctrl-C meanwhile is raised after the next graph."""
+        try:
+            if not self._where.is_lost:
+                self._free(ptr)
+        except KeyboardInterrupt as error:
+            keep_interrupt(error)
 
 
 # Blocks of at least so much come from the system, full of zeros that take no memory yet.
@@ -179,7 +192,7 @@ class Buffer:
             )
         self.device = where
         self.size_bytes = size_bytes
-        self._ptr = ffi.gc(ptr, Freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        self._ptr = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
         if self.is_zero:
             _untouched.add(self)
 

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["Arena", "Node", "caller", "recorder"]
 
 _PACKAGE = __name__.partition(".")[0]
+# The command line, behind which there is no program of the user's; and what lies between callers.
+_COMMANDS = f"{_PACKAGE}.cli."
+_BETWEEN = frozenset(
+    ("click", "concurrent", "contextlib", "functools", "runpy", "threading", "typer")
+)
+_RECORDING = ("models", "nn", "train")
 _ARENA_TENSORS = 256
 # No builder that `record` calls makes more headers than this.
 _HEADERS_PER_OP = 8
@@ -50,14 +56,32 @@ class Arena:
 
 
 def caller() -> tuple[str, int]:
-    """File and line of the first caller outside of this package."""
+    """File and line of the first caller outside of this package.
+
+    Where the package's own command line is the caller, those of the model that recorded.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name != _PACKAGE and not name.startswith(f"{_PACKAGE}."):
+        if name.startswith(_COMMANDS):
+            break
+        top = name.partition(".")[0]
+        if top != _PACKAGE and top not in _BETWEEN:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return "<unknown>", 0
+    return _recording_line()
+
+
+def _recording_line() -> tuple[str, int]:
+    """File and line of the innermost caller in the package's models, else layers, else trainer."""
+    found: dict[str, tuple[str, int]] = {}
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        unit = frame.f_globals.get("__name__", "").split(".")[1:2]
+        if unit and unit[0] in _RECORDING:
+            found.setdefault(unit[0], (frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return next((found[unit] for unit in _RECORDING if unit in found), ("<unknown>", 0))
 
 
 class Node:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,23 @@ def test_text_is_utf8(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa9"
     with pytest.raises(ValueError, match="mode"), atomic_write(tmp_path / "a", "a"):
         pass
+
+
+@pytest.mark.parametrize("make", [atomic_write, atomic_path, atomic_dir])
+def test_an_error_names_what_the_caller_named(tmp_path: Path, make: Any) -> None:
+    def write(target: Path) -> None:
+        with make(target) as given:
+            if make is atomic_path:
+                given.write_text("x")
+
+    missing = tmp_path / "missing"
+    with pytest.raises(FileNotFoundError) as caught:
+        write(missing / "page.html")
+    assert caught.value.filename == str(missing)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotADirectoryError) as other:
+        write(tmp_path / "file" / "page.html")
+    assert other.value.filename == str(tmp_path / "file" / "page.html")
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import mmap
 import sys
+from typing import cast
 
 import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml._lib import ffi, lib
+from pyggml.device import freer
 
 # The package has a function of this name.
 device_module = sys.modules["pyggml.device"]
@@ -42,6 +45,26 @@ def test_threads() -> None:
     for bad in (0, -1, 513, 1.5, True):
         with pytest.raises(ValueError, match="set_threads"):
             pg.set_threads(bad)
+
+
+def test_memory_of_the_cpu_is_freed_without_python() -> None:
+    """A signal there would be raised in a callback of C, and be lost."""
+    free = lib.ggml_backend_buffer_free
+    assert freer(pg.device("cpu"), free) is free
+
+
+def test_ctrl_c_while_memory_is_freed_comes_later() -> None:
+    class Gpu:  # as far as it matters here
+        kind, is_lost = "gpu", False
+
+    def free(ptr: object) -> None:
+        raise KeyboardInterrupt
+
+    pointer = ffi.gc(ffi.new("int *"), freer(cast("pg.Device", Gpu()), free))
+    del pointer
+    with pytest.raises(KeyboardInterrupt):
+        (pg.ones(3) + 1.0).numpy()
+    assert (pg.ones(3) + 1.0).numpy().tolist() == [2.0, 2.0, 2.0]
 
 
 def test_more_memory_than_there_is() -> None:

@@ -24,6 +24,4 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
     app()

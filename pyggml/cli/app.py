@@ -11,6 +11,7 @@ from .demo import demo
 from .devices import devices
 from .errors import friendly_errors
 from .evaluate import evaluate
+from .export import export
 from .generate import generate
 from .infer import infer
 from .lr_find import lr_find
@@ -33,6 +34,7 @@ app.command("train-image")(train_image)
 app.command("generate")(generate)
 app.command("infer")(infer)
 app.command("eval")(evaluate)
+app.command("export")(export)
 app.command("report")(report)
 app.command("lr-find")(lr_find)
 app.command("devices")(devices)

@@ -8,6 +8,7 @@ import errno
 import io
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ from contextlib import contextmanager, suppress
 
 import typer
 
-__all__ = ["EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_USAGE", "friendly_errors"]
+from .._early import hand_over
+
+__all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 # What a shell reports of a program that a closed pipe ended (128 + SIGPIPE).
 _EXIT_PIPE = 141
 _PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "“": '"', "”": '"'}
@@ -35,13 +37,15 @@ def friendly_errors() -> Iterator[None]:
     """Turn exceptions into a message and an exit code; PYGGML_DEBUG=1 shows the traceback too.
 
     Raises:
-        typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C, 1 for other failures.
+        typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C and 143 after SIGTERM, 1 for
+            other failures.
     """
     _mend_streams()
     if not logging.getLogger().handlers:
         level = logging.INFO if _debug() else logging.WARNING
         logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
+        hand_over()
         yield
         sys.stdout.flush()
     except typer.Exit:
@@ -89,13 +93,15 @@ def explain(error: BaseException) -> tuple[str, int]:
         >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
         ('error: a.txt: No such file or directory', 1)
     """
+    if type(error) is KeyboardInterrupt:  # which may have come while the next line was at work
+        return "interrupted", 128 + signal.SIGINT
     from ..train import ConfigError, TrainingInterrupted
 
     if isinstance(error, TrainingInterrupted):
         cure = "continue with --resume" if error.checkpoint else "nothing was saved"
         return f"interrupted: {error}; {cure}", 128 + error.signum
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted", EXIT_INTERRUPTED
+        return "interrupted", 128 + getattr(error, "signum", signal.SIGINT)
     if isinstance(error, ConfigError):
         return f"error: {error}", EXIT_USAGE
     return f"error: {_message(error)}", EXIT_FAILED

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,11 @@ class PlainReporter(Callback):
 
     def on_interrupt(self, trainer: Trainer, signum: int) -> None:
         """Answer at once, while the step is still running."""
-        again = "; once more stops at once" if signum == signal.SIGINT else ""
-        text = f"\nstopping after this step and writing a checkpoint{again}\n"
-        # Not print: a signal may arrive in the middle of another print.
-        os.write(sys.stderr.fileno(), text.encode())
+        text = "\nstopping after this step and writing a checkpoint; once more stops at once\n"
+        # Not print: a signal may arrive in the middle of another print. The same Ctrl-C may have
+        # ended what reads the lines, such as tee.
+        with suppress(OSError, ValueError):
+            os.write(sys.stderr.fileno(), text.encode())
 
     def finished(self, result: FitResult) -> None:
         """The last line of the training."""

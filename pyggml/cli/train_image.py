@@ -78,6 +78,10 @@ def train_image(
     artifact_dir: Annotated[
         str | None, _option("artifact-dir", "Folder for all results.", _FILES, "artifacts/image")
     ] = None,
+    export: Annotated[
+        str | None,
+        _option("export", "Whose weights model.gguf gets: best or last epoch's.", _FILES, "last"),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -130,8 +134,11 @@ def _run(given: dict[str, Any], resume: bool, overwrite: bool) -> None:
     try:
         run.train()
     except TrainingInterrupted:
+        if run.exported is not None:
+            reporter.note(f"model.gguf has {run.exported}")
         reporter.written(run.artifact.files())
         raise
+    reporter.note(f"model.gguf has {run.exported}")
     for line in describe_results(run.results()):
         reporter.note(line)
     if run.data.skipped:

@@ -252,6 +252,15 @@ def train_llm(
         bool | None,
         _switch("keep-best", "Keep the checkpoint of the lowest validation loss, too.", "on"),
     ] = None,
+    export: Annotated[
+        str | None,
+        _option(
+            "export",
+            "Whose weights model.gguf gets: of the best evaluation or the last step.",
+            _FILES,
+            "last; with --patience: best",
+        ),
+    ] = None,
     eval_text: Annotated[
         list[str] | None,
         _option("eval-text", "NAME=PATH of another text to evaluate on; may be repeated.", _FILES),
@@ -337,10 +346,12 @@ def _run(given: dict[str, Any], config: str | None, resume: bool, overwrite: boo
     try:
         result = run.train()
     except TrainingInterrupted:
+        reporter.note(f"model.gguf has {run.exported}")
         reporter.written(run.artifact.files())
         raise
     reporter.finished(result)
-    sample = run.sample()
+    reporter.note(f"model.gguf has {run.exported}")
+    sample = run.sample(exported=True)
     if sample:
         reporter.sample(sample)
     reporter.written(run.artifact.files())

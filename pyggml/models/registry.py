@@ -104,6 +104,8 @@ def load(path: str | os.PathLike[str]) -> tuple[Any, Tokenizer | None]:
     file_path = path / "model.gguf" if path.is_dir() else path
     if not file_path.exists():
         where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
+        if (path / "state.json").is_file():
+            where += ", but a checkpoint: `pyggml export --checkpoint` makes a GGUF file of it"
         raise FileNotFoundError(
             f"load: path must be a GGUF file or a folder with model.gguf; {where}"
         )

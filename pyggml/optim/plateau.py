@@ -17,6 +17,7 @@ from ._check import (
     shown,
     to_float,
 )
+from .adaptive import is_adaptive, update_schedule
 from .schedules import Schedule, constant
 
 __all__ = ["ReduceOnPlateau"]
@@ -67,7 +68,7 @@ class ReduceOnPlateau:
         least: float = 0.0,
     ) -> None:
         who = "ReduceOnPlateau"
-        self._schedule = (
+        self._schedule: Any = (
             schedule if callable(schedule) else constant(check_number(who, "schedule", schedule))
         )
         self.factor = check_number(who, "factor", factor, below=1.0)
@@ -93,11 +94,12 @@ class ReduceOnPlateau:
         value = check_finite("ReduceOnPlateau", "schedule(step)", self._schedule(step))
         return max(value * self.scale, min(value, self.least))
 
-    def update(self, measure: float) -> bool:
+    def update(self, measure: float, step: int | None = None) -> bool:
         """Take note of a measure, of an evaluation say; returns whether the values were reduced.
 
         Args:
             measure: a NaN counts as no progress.
+            step: after how many steps; only for a schedule within that hears of measures itself.
 
         Raises:
             ValueError: it is no number.
@@ -108,6 +110,7 @@ class ReduceOnPlateau:
                 f"{type(measure).__name__}"
             )
         measure = to_float(measure)
+        inner = update_schedule(self._schedule, measure, step)
         if self._is_better(measure):
             self.best = measure
             self._bad = 0
@@ -117,7 +120,7 @@ class ReduceOnPlateau:
             self._cooling -= 1
             self._bad = 0
         if self._bad <= self.patience:
-            return False
+            return inner
         self.scale *= self.factor
         self._cooling = self.cooldown
         self._bad = 0
@@ -136,7 +139,15 @@ class ReduceOnPlateau:
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` takes: plain numbers; no best yet is None, for JSON."""
         best = None if math.isinf(self.best) else self.best
-        return {"scale": self.scale, "best": best, "bad": self._bad, "cooling": self._cooling}
+        own: dict[str, Any] = {
+            "scale": self.scale,
+            "best": best,
+            "bad": self._bad,
+            "cooling": self._cooling,
+        }
+        if is_adaptive(self._schedule):
+            own["schedule"] = self._schedule.state_dict()
+        return own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave; nothing changes when anything does not fit.
@@ -148,6 +159,7 @@ class ReduceOnPlateau:
         """
         who = "ReduceOnPlateau.load_state_dict"
         expected = {"scale", "best", "bad", "cooling"}
+        expected |= {"schedule"} if is_adaptive(self._schedule) else set()
         if set(check_mapping(who, state)) != expected:
             raise KeyError(f"{who}: needs {sorted(expected)}; got {sorted(map(str, state))}")
         scale = check_number(who, "scale", state["scale"])
@@ -159,4 +171,6 @@ class ReduceOnPlateau:
                     f"{who}: best must be a finite number or None; got {shown(state['best'])}"
                 )
             best = float(state["best"])
+        if "schedule" in expected:
+            self._schedule.load_state_dict(state["schedule"])
         self.scale, self.best, (self._bad, self._cooling) = scale, best, counts

@@ -19,6 +19,7 @@ from ._check import (
     items_of,
     shown,
 )
+from .adaptive import Joined, is_adaptive
 
 __all__ = [
     "Schedule",
@@ -267,7 +268,8 @@ def one_cycle(
 def warmup(then: Schedule, warmup_steps: int) -> Schedule:
     """Rise for `warmup_steps` to where another schedule begins, and go on with it.
 
-    The rise is then(0) * (step + 1) / (warmup_steps + 1): the first step already moves.
+    The rise is then(0) * (step + 1) / (warmup_steps + 1): the first step already moves. A
+    `ReduceOnPlateau` hears of nothing before it begins; put around the warm-up, it does.
 
     Args:
         then: what follows, counting from 0 at step `warmup_steps`.
@@ -379,6 +381,9 @@ def _done(step: Any, steps: int) -> float:
 def join(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
     """Run one schedule after another, each counting from 0 at its own start.
 
+    A part that is a `ReduceOnPlateau` hears of the measures while it is in force; what is returned
+    has its `update`, `state_dict` and `load_state_dict` then.
+
     Args:
         schedules: in order.
         boundaries: first step of each but the first, rising.
@@ -414,4 +419,5 @@ def join(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
         current = sum(step >= start for start in starts[1:])
         return parts[current](step - starts[current])
 
-    return _of_steps("join", value)
+    joined = _of_steps("join", value)
+    return Joined(joined, parts, starts) if any(map(is_adaptive, parts)) else joined

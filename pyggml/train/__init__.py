@@ -8,13 +8,14 @@ from .classifier import ImageClassifier
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluate import eval_batches, evaluate
+from .export import export_checkpoint
 from .fallbacks import step_fallbacks
 from .files import read_config, save_config
 from .finder import LRFinding, find_lr
 from .folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .image_config import ImageConfig
 from .image_run import ImageResults, ImageRun
-from .interrupt import InterruptGuard, TrainingInterrupted
+from .interrupt import InterruptGuard, StoppedAtOnce, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .named import make_optimizer
@@ -60,6 +61,7 @@ __all__ = [
     "Sampler",
     "StepMetrics",
     "StepResult",
+    "StoppedAtOnce",
     "TensorBoardWriter",
     "TrainConfig",
     "TrainState",
@@ -73,6 +75,7 @@ __all__ = [
     "confusion_matrix",
     "eval_batches",
     "evaluate",
+    "export_checkpoint",
     "f1_score",
     "find_lr",
     "format_bytes",

@@ -3,38 +3,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..io import atomic_dir
-from .checkpoint import write_checkpoint
-from .folders import CheckpointError, list_checkpoints
+from .checkpoint import name_latest, write_checkpoint
+from .folders import BEST, CheckpointError, newest, read_best
 from .state import TrainState
 
-__all__ = ["BEST", "best_step", "judge", "keep_best"]
+if TYPE_CHECKING:
+    from .trainer import Trainer
 
-BEST = "best"
-
-
-def best_step(directory: str | Path) -> int | None:
-    """The step of the best checkpoint, or None where there is none that tells it.
-
-    Args:
-        directory: folder of the run's checkpoints.
-    """
-    try:
-        record = json.loads((Path(directory) / BEST / "state.json").read_text(encoding="utf-8"))
-        step = record["step"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return step if isinstance(step, int) else None
+__all__ = ["find_best", "judge", "keep_best"]
 
 
 def keep_best(
@@ -69,12 +55,14 @@ def keep_best(
                 for file in same.iterdir():
                     _link(file, folder / file.name)
     except OSError as error:
-        others = list_checkpoints(directory)
-        kept = f"{others[-1]} is whole" if others else "there is no other checkpoint"
+        other = newest(directory)
+        kept = "there is no other checkpoint" if other is None else f"{other} is whole"
         raise CheckpointError(
             f"checkpoint: {path} could not be written ({error.strerror or error}) and is as it "
             f"was; {kept}. Make room or repair the folder, then continue with --resume"
         ) from error
+    if same is None:
+        name_latest(path)
     return path
 
 
@@ -84,6 +72,33 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
+
+
+def find_best(trainer: Trainer) -> None:
+    """Take note of the best checkpoint on the disk, so that no worse one replaces it.
+
+    It is written where the run was killed before it could be. One that is ahead of the trainer's
+    step is of another course and left alone; `clear_ahead` puts it aside.
+
+    Args:
+        trainer: that has a folder of checkpoints, and goes on from one.
+
+    Raises:
+        CheckpointError: it could not be written.
+    """
+    assert trainer.checkpoint_dir is not None
+    kept, best = read_best(trainer.checkpoint_dir), trainer.best
+    trainer.best_checkpoint = None
+    if kept is not None and kept["step"] > trainer.step:
+        return
+    if kept is not None and (best is None or kept["loss"] < best["loss"]):
+        # The checkpoint that the run goes on from does not know of it.
+        trainer.best = {"stale": 0, **(best or {}), **kept}
+    elif trainer.is_best and trainer.config.keep_best and (kept or {}).get("step") != trainer.step:
+        is_saved = trainer._saved_step == trainer.step
+        trainer.save_best(trainer.last_checkpoint if is_saved else None)
+    if (trainer.checkpoint_dir / BEST).is_dir():
+        trainer.best_checkpoint = trainer.checkpoint_dir / BEST
 
 
 def judge(

@@ -18,13 +18,24 @@ import numpy as np
 
 from ..errors import FormatError
 from ..io import atomic_dir, atomic_write, load_safetensors, save_safetensors
-from .folders import LATEST, STATE, CheckpointError, instead, list_checkpoints, prune
+from .folders import LATEST, STATE, CheckpointError, instead, list_checkpoints, newest, prune
 from .need import need_path, need_whole
 from .state import FORMAT, TrainState, check_file, check_record, crc32, read_state, typed
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint", "write_checkpoint"]
+__all__ = [
+    "EMA_STATE",
+    "Checkpoint",
+    "load_checkpoint",
+    "load_weights",
+    "name_latest",
+    "save_checkpoint",
+    "write_checkpoint",
+]
 
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+# Where an optimizer state has the average of the weights; names of parameters' states have a dot.
+EMA_STATE = "ema"
+_CURE = "Make room or repair the folder, then continue with --resume"
 
 
 @dataclass
@@ -119,15 +130,14 @@ def save_checkpoint(
             raise TypeError(f"{who}: {name} must be arrays by name; got {type(arrays).__name__}")
     _check_state(who, state, optimizer, directory)
     path = directory / f"step-{state.step:06d}"
-    before = list_checkpoints(directory)
+    last, is_new = newest(directory), path not in list_checkpoints(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with atomic_dir(path, replace=True) as folder:
             write_checkpoint(folder, state, model, optimizer)
-        with atomic_write(directory / LATEST, "w") as file:
-            file.write(path.name + "\n")
     except OSError as error:
-        raise CheckpointError(_not_written(path, before, error)) from error
+        raise CheckpointError(_not_written(path, last, is_new, error)) from error
+    name_latest(path)
     prune(directory, keep)
     return path
 
@@ -169,15 +179,33 @@ def write_checkpoint(
     (folder / STATE).write_text(text, encoding="utf-8")
 
 
-def _not_written(path: Path, before: list[Path], error: OSError) -> str:
-    """The message of a checkpoint that could not be written, or not be named the latest."""
+def name_latest(path: Path) -> None:
+    """Let the file `latest` name a checkpoint.
+
+    Args:
+        path: its directory.
+
+    Raises:
+        CheckpointError: the file could not be written; the checkpoint is whole.
+    """
+    latest = path.parent / LATEST
+    try:
+        with atomic_write(latest, "w") as file:
+            file.write(path.name + "\n")
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint: {path} is whole, but {latest} could not be written "
+            f"({error.strerror or error}). {_CURE}"
+        ) from error
+
+
+def _not_written(path: Path, last: Path | None, is_new: bool, error: OSError) -> str:
+    """The message of a checkpoint that could not be written, or not be flushed in its place."""
     reason = error.strerror or str(error)
-    cure = "Make room or repair the folder, then continue with --resume"
-    if path not in before and path in list_checkpoints(path.parent):
-        latest = path.parent / LATEST
-        return f"checkpoint: {path} is whole, but {latest} could not be written ({reason}). {cure}"
-    kept = f"{before[-1]} is whole" if before else "there is no earlier checkpoint"
-    return f"checkpoint: {path} could not be written ({reason}); {kept}. {cure}"
+    if is_new and path in list_checkpoints(path.parent):
+        return f"checkpoint: {path} is whole, but was not flushed to the disk ({reason}). {_CURE}"
+    kept = f"{last} is whole" if last else "there is no earlier checkpoint"
+    return f"checkpoint: {path} could not be written ({reason}); {kept}. {_CURE}"
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
@@ -205,3 +233,26 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
             f"{state_path}: field 'optimizer' is inconsistent: {error}; {instead(path)}"
         ) from error
     return Checkpoint(path, state, model, optimizer)
+
+
+def load_weights(path: str | Path) -> dict[str, np.ndarray]:
+    """Read a checkpoint's weights as evaluations saw them: the average, where one was kept.
+
+    Args:
+        path: directory of the checkpoint.
+
+    Raises:
+        FormatError: a file is missing, damaged or foreign; names file, field and cause.
+    """
+    path = need_path("load_weights", "path", path)
+    record = read_state(path / STATE)
+    check_file(path / _MODEL, path / STATE, record["files"])
+    weights = load_safetensors(path / _MODEL)
+    if record["config"].get("ema"):
+        # The optimizer's own state, twice the size of the model, is read for nothing else.
+        check_file(path / _OPTIMIZER, path / STATE, record["files"])
+        prefix = f"{EMA_STATE}/average."
+        for name, array in load_safetensors(path / _OPTIMIZER).items():
+            if name.startswith(prefix):
+                weights[name.removeprefix(prefix)] = array
+    return weights

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ..optim import optimizers, schedule_functions
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .config import TrainConfig
 
 __all__ = [
+    "EXPORTS",
     "LISTS",
     "PLATEAU",
     "TABLES",
@@ -24,6 +25,7 @@ __all__ = [
     "option_name",
     "read_checkpointing",
     "read_table",
+    "unknown_fields",
 ]
 
 # A byte-level BPE holds the 256 bytes and the end-of-text mark before any merge.
@@ -42,6 +44,7 @@ _CHECKPOINTING = {"all": True, "none": False}
 PLATEAU = "plateau"
 # Fields that hold names and values.
 TABLES = ("optimizer_options", "schedule_options")
+EXPORTS = ("best", "last")
 PRECISIONS = ("f32", "bf16", "f16")
 
 
@@ -62,6 +65,33 @@ def option_name(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
+def unknown_fields(values: Mapping[str, Any], known: Iterable[str]) -> str:
+    """What to say of fields that there are not.
+
+    Args:
+        values: by name, some unknown.
+        known: names of the fields.
+
+    Example:
+        >>> unknown_fields({"stepps": 3}, ["steps", "lr"])
+        "every option must be known; got 'stepps' (did you mean steps?)"
+    """
+    known, said, has_table = list(known), [], False
+    for name in sorted(set(values) - set(known), key=str):
+        near = get_close_matches(str(name).replace("-", "_"), known, 1)
+        table = isinstance(values[name], Mapping)
+        has_table |= table
+        what = f"the table [{name}]" if table else repr(name)
+        said.append(f"{what} (did you mean {near[0]}?)" if near else what)
+    tables = [f"[{name}]" for name in TABLES if name in known]
+    more = ""
+    if has_table and tables:
+        more = f"; the tables are {' and '.join(tables)}, and all other options stand before them"
+    elif has_table:
+        more = "; there are no tables"
+    return f"every option must be known; got {', '.join(said)}{more}"
+
+
 def check(config: TrainConfig) -> None:
     """Refuse a configuration that cannot be used.
 
@@ -76,7 +106,6 @@ def check(config: TrainConfig) -> None:
     _check_numbers(config)
     _check_tokenizer(config)
     _check_names(config)
-    _check_together(config)
 
 
 def _check_strings(config: TrainConfig) -> None:
@@ -229,13 +258,6 @@ def _check_names(config: TrainConfig) -> None:
             raise ConfigError(
                 f"{option_name(name)} must be one of {', '.join(names)}; got {value!r}: choose one"
             )
-    searches = getattr(optimizers()[config.optimizer], "needs_closure", False)
-    if searches and (config.clip or config.clip_value or config.precision == "f16"):
-        raise ConfigError(
-            f"--optimizer {config.optimizer} searches along a line and needs the gradients as they "
-            f"are; got --clip {config.clip:g}, --clip-value {config.clip_value:g} and --precision "
-            f"{config.precision}: give --clip 0, and no --precision f16"
-        )
     own = ("lr", "weight_decay", "fused_update")
     for name in own:
         if name in config.optimizer_options:
@@ -243,75 +265,6 @@ def _check_names(config: TrainConfig) -> None:
                 f"--optimizer-options must not hold {name}, which has an option of its own: give "
                 f"{option_name(name)}"
             )
-
-
-def _check_together(config: TrainConfig) -> None:
-    """Options that must agree with one another."""
-    if config.epochs is not None and config.steps is not None:
-        raise ConfigError(
-            f"--epochs and --steps exclude each other; got --epochs {config.epochs} and "
-            f"--steps {config.steps}: give one of them"
-        )
-    if config.heads is not None and config.embd is not None and config.embd % config.heads:
-        raise ConfigError(
-            f"--heads must divide --embd; got --heads {config.heads} and --embd {config.embd}: "
-            f"try --embd {_round_up(config.embd, config.heads)}"
-        )
-    if config.heads is not None and config.kv_heads is not None and config.heads % config.kv_heads:
-        raise ConfigError(
-            f"--kv-heads must divide --heads; got --kv-heads {config.kv_heads} and --heads "
-            f"{config.heads}: try --kv-heads {math.gcd(config.heads, config.kv_heads)}"
-        )
-    if (
-        config.context is not None
-        and config.seq_len is not None
-        and config.seq_len > config.context
-    ):
-        raise ConfigError(
-            f"--seq-len must not exceed --context; got --seq-len {config.seq_len} and "
-            f"--context {config.context}: lower the one or raise the other"
-        )
-    if config.steps is not None and config.warmup is not None and config.warmup > config.steps:
-        raise ConfigError(
-            f"--warmup must not exceed --steps; got --warmup {config.warmup} and "
-            f"--steps {config.steps}: lower the one or raise the other"
-        )
-
-    if config.patience and not config.val_fraction:
-        raise ConfigError(
-            f"--patience needs a validation loss; got --patience {config.patience} and "
-            "--val-fraction 0: hold some tokens back, or leave --patience out"
-        )
-    if config.schedule == PLATEAU and not config.val_fraction:
-        raise ConfigError(
-            "--schedule plateau needs a validation loss; got --val-fraction 0: hold some tokens "
-            "back, or choose another schedule"
-        )
-    _check_fused_update(config)
-
-
-def _check_fused_update(config: TrainConfig) -> None:
-    """What needs all gradients at once."""
-    if config.fused_update and config.clip:
-        raise ConfigError(
-            "--fused-update excludes --clip, as the norm needs all gradients before the first "
-            f"update; got --clip {config.clip:g}: give --clip 0"
-        )
-    if config.fused_update and config.clip_value:
-        raise ConfigError(
-            "--fused-update excludes --clip-value, which needs gradients that are kept; got "
-            f"--clip-value {config.clip_value:g}: give one of them"
-        )
-    if config.fused_update and config.precision == "f16":
-        raise ConfigError(
-            "--fused-update excludes --precision f16, whose loss scaling must see all "
-            "gradients before the first update: give --precision bf16 or f32"
-        )
-    if config.fused_update and config.accumulate > 1:
-        raise ConfigError(
-            "--fused-update excludes --accumulate, as it updates after every batch; got "
-            f"--accumulate {config.accumulate}: give one of them"
-        )
 
 
 def read_table(name: str, given: Any) -> dict[str, Any]:
@@ -375,8 +328,3 @@ def read_checkpointing(value: Any) -> bool | int | str | None:
             f"{value!r}: try --checkpointing all"
         )
     return True if value == 1 else value
-
-
-def _round_up(value: int, multiple: int) -> int:
-    """The next multiple of `multiple` that is not below `value`."""
-    return -(-value // multiple) * multiple

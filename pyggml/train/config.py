@@ -16,8 +16,10 @@ from .checks import (
     option_name,
     read_checkpointing,
     read_table,
+    unknown_fields,
 )
 from .checks_data import check_data
+from .checks_together import check_together
 from .texts import read_list, read_path
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
@@ -155,6 +157,8 @@ class TrainConfig:
         save_every: steps between checkpoints; 0 saves at the end only.
         keep: newest checkpoints kept.
         keep_best: keep the checkpoint with the lowest validation loss besides, in `best`.
+        export: whose weights `model.gguf` gets at the end, those of the `best` evaluation or of the
+            `last` step; by default the best's with `patience`, and the last's without.
         patience: evaluations without a lower validation loss until the run ends; 0 never ends it.
         min_delta: by how much a validation loss must be lower to count as such.
         scores: what evaluations compute besides the loss: `accuracy`, `top5` and the like, `f1`.
@@ -228,6 +232,7 @@ class TrainConfig:
     save_every: int | None = None
     keep: int = 2
     keep_best: bool = True
+    export: str | None = None
     patience: int = 0
     min_delta: float = 0.0
     scores: tuple[str, ...] = ()
@@ -254,6 +259,7 @@ class TrainConfig:
             object.__setattr__(self, "cache_dir", str(cache))
         check(self)
         check_data(self)
+        check_together(self)
 
     @property
     def pair_fields(self) -> tuple[str, str] | None:
@@ -293,12 +299,8 @@ class TrainConfig:
                 f"TrainConfig.from_dict: values must be options by name; got {values!r:.60}"
             )
         known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ConfigError(
-                f"TrainConfig.from_dict: every field must be known; got {unknown}: "
-                "was this written by a newer pyggml?"
-            )
+        if not set(values) <= known:
+            raise ConfigError(f"TrainConfig.from_dict: {unknown_fields(values, known)}")
         lists = {}
         for name in LISTS:
             items = values.get(name, ())

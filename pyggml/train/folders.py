@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from ..io import clean_stale
 from .need import need_path
 
 __all__ = [
+    "BEST",
     "LATEST",
     "STATE",
     "CheckpointError",
@@ -20,12 +23,14 @@ __all__ = [
     "latest_checkpoint",
     "list_checkpoints",
     "make_folder",
+    "newest",
     "prune",
     "put_aside",
+    "read_best",
     "step_of",
 ]
 
-STATE, LATEST = "state.json", "latest"
+STATE, LATEST, BEST = "state.json", "latest", "best"
 _NAME = re.compile(r"^step-(\d{6,})$")
 
 
@@ -50,8 +55,23 @@ def step_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def read_best(directory: str | Path) -> dict[str, Any] | None:
+    """Step and loss of the best checkpoint, or None where there is none that tells them.
+
+    Args:
+        directory: folder of the run's checkpoints.
+    """
+    try:
+        record = json.loads((Path(directory) / BEST / STATE).read_text(encoding="utf-8"))
+        step, loss = record["step"], record["best"]["loss"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    known = isinstance(step, int) and isinstance(loss, (int, float))
+    return {"step": step, "loss": loss} if known else None
+
+
 def list_checkpoints(directory: str | Path) -> list[Path]:
-    """The complete checkpoints in a folder, oldest first.
+    """The complete checkpoints that come and go in a folder, oldest first; `best` is not of them.
 
     Args:
         directory: folder of a run's checkpoints; a missing one is an empty one.
@@ -74,12 +94,28 @@ def latest_checkpoint(directory: str | Path) -> Path | None:
         directory: folder of a run's checkpoints.
 
     Returns:
-        Its directory, or None when there is none. A checkpoint that was renamed into place but
-        not yet named by `latest` counts: it is complete.
+        Its directory, or None when there is none. The best checkpoint is one, too. A checkpoint
+        that was renamed into place but not yet named by `latest` counts: it is complete.
     """
     clean_stale(need_path("latest_checkpoint", "directory", directory))
-    found = list_checkpoints(directory)
-    return found[-1] if found else None
+    return newest(directory)
+
+
+def newest(directory: str | Path) -> Path | None:
+    """The checkpoint of the latest step, `best` only where there is none like it; None if none is.
+
+    Args:
+        directory: folder of a run's checkpoints.
+    """
+    found, best = list_checkpoints(directory), Path(directory) / BEST
+    last = found[-1] if found else None
+    # One whose step cannot be read is better than none: reading it tells what is wrong.
+    if not (best / STATE).is_file():
+        return last
+    if last is None:
+        return best
+    kept = read_best(directory)
+    return best if kept is not None and kept["step"] > (step_of(last) or 0) else last
 
 
 def prune(directory: Path, keep: int) -> None:
@@ -123,8 +159,8 @@ def make_folder(directory: str | Path) -> None:
 def clear_ahead(directory: str | Path, step: int) -> list[Path]:
     """Put checkpoints aside that are ahead of the step at which a run begins.
 
-    A run that went back to an earlier checkpoint leaves them behind as `step-000020.left`, whole;
-    under their own names they would be taken for its newest.
+    A run that went back to an earlier checkpoint leaves them behind as `step-000020.left`, or
+    `best.left`, whole; under their own names they would be taken for its newest.
 
     Args:
         directory: folder of the run's checkpoints; a missing one is an empty one.
@@ -138,6 +174,10 @@ def clear_ahead(directory: str | Path, step: int) -> list[Path]:
             renamed.
     """
     ahead = [path for path in list_checkpoints(directory) if (step_of(path) or 0) > step]
+    best = read_best(directory)
+    if best is not None and best["step"] > step:
+        # First: with the others gone it alone would be taken for the newest.
+        ahead.insert(0, Path(directory) / BEST)
     if ahead and not step:
         raise CheckpointError(
             f"checkpoint: {directory} holds {ahead[-1].name} of another run, and this one begins at"
@@ -184,7 +224,13 @@ def instead(path: Path) -> str:
     Args:
         path: its directory.
     """
-    others = [other for other in list_checkpoints(path.parent) if other.name < path.name]
+    others = [other for other in list_checkpoints(path.parent) if other.name != path.name]
+    best, step = read_best(path.parent), step_of(path)
+    if step is not None:
+        others = [other for other in others if (step_of(other) or 0) < step]
+        last = (step_of(others[-1]) or 0) if others else 0
+        if best is not None and last < best["step"] < step:
+            others.append(path.with_name(BEST))
     if others:
         return f"remove {path} to continue from {others[-1].name}"
     return "restore it from a copy, or start anew with --overwrite"

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from .checks import EXPORTS, unknown_fields
 from .config import ConfigError, TrainConfig
 
 __all__ = ["AUGMENTATIONS", "ImageConfig"]
@@ -42,6 +43,8 @@ class ImageConfig:
         balance: draw each class as often, however many images it has.
         val_fraction: share of each class that is held back; MNIST's test files go before it.
         precision: what products multiply, `f32`, `bf16` or `f16`.
+        export: whose weights `model.gguf` gets at the end: those of the epoch with the lowest loss
+            of the images held back, `best`, or of the `last`.
         seed: seeds weights, the parts, order and augmentation.
         threads: CPU threads; None is all cores.
         device: `auto`, `cpu`, `cuda:0`, `metal`.
@@ -69,6 +72,7 @@ class ImageConfig:
     balance: bool = False
     val_fraction: float = 0.2
     precision: str = "f32"
+    export: str = "last"
     seed: int = 0
     threads: int | None = None
     device: str = "auto"
@@ -79,7 +83,8 @@ class ImageConfig:
                 f"--data must be digits or a folder; got {self.data!r}: give a folder that has one "
                 "folder of images for each class"
             )
-        for name, choices in (("model", MODELS), ("augment", (None, *AUGMENTATIONS))):
+        known_as = {"model": MODELS, "augment": (None, *AUGMENTATIONS), "export": EXPORTS}
+        for name, choices in known_as.items():
             if getattr(self, name) not in choices:
                 known = ", ".join(str(choice) for choice in choices if choice)
                 raise ConfigError(f"--{name} must be one of {known}; got {getattr(self, name)!r}")
@@ -115,7 +120,7 @@ class ImageConfig:
             eval_every=steps_per_epoch,
             save_every=steps_per_epoch,
             keep=1,
-            keep_best=False,
+            export=self.export,
             scores=("accuracy",),
         )
 
@@ -130,12 +135,11 @@ class ImageConfig:
         Raises:
             ConfigError: an unknown field, or a value that cannot be used.
         """
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown or "data" not in values:
-            raise ConfigError(
-                f"ImageConfig.from_dict: fields must be known, and data among them; got {unknown}: "
-                "was this written by another version of pyggml?"
-            )
+        known = {field.name for field in dataclasses.fields(cls)}
+        if not set(values) <= known:
+            raise ConfigError(f"ImageConfig.from_dict: {unknown_fields(values, known)}")
+        if "data" not in values:
+            raise ConfigError("ImageConfig.from_dict: fields must have data among them")
         return cls(**values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from .. import __version__
 from ..data import Loader
 from ..device import set_default_device, set_threads
 from ..errors import FormatError
-from ..io import atomic_write, i64, write_gguf
+from ..io import atomic_write
 from ..models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig
 from ..random import seed as set_seed
 from .artifact import ArtifactDir
 from .callbacks import Callback, MetricsWriter
 from .config import ConfigError
+from .export import Exported, exported_weights, save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
 from .interrupt import TrainingInterrupted
@@ -105,6 +106,7 @@ class ImageRun:
         data: the images.
         model: what is trained.
         trainer: trains it.
+        exported: whose weights `model.gguf` has, or None before `export`.
 
     Example:
         >>> run = ImageRun.prepare(ImageConfig("digits", artifact_dir="run"))
@@ -130,6 +132,7 @@ class ImageRun:
                 )
         self.config = config
         self.artifact = artifact
+        self.exported: Exported | None = None
         set_default_device(config.device)
         if config.threads is not None:
             set_threads(config.threads)
@@ -190,7 +193,7 @@ class ImageRun:
 
         Args:
             artifact_dir: the run's folder.
-            changes: `epochs`, `threads` and `device` may differ from the run's.
+            changes: `epochs`, `threads`, `device` and `export` may differ from the run's.
             callbacks: what looks on.
             note: told what is going on.
 
@@ -208,7 +211,9 @@ class ImageRun:
         before = ImageConfig.from_dict({**record["train"], "artifact_dir": str(artifact.path)})
         asked = {name: value for name, value in (changes or {}).items() if name != "artifact_dir"}
         for name, value in asked.items():
-            if name not in ("epochs", "threads", "device") and value != getattr(before, name):
+            if name not in ("epochs", "threads", "device", "export") and value != getattr(
+                before, name
+            ):
                 raise ConfigError(
                     f"--{name.replace('_', '-')} must be that of the run, "
                     f"{getattr(before, name)}; got {value}: leave it out, or start anew"
@@ -247,6 +252,7 @@ class ImageRun:
             "parameters": self.model.num_parameters(),
             "total_steps": self.trainer.total_steps,
             "images": self._images(),
+            "image": {"size": self.data.size, "channels": self.data.channels},
             "skipped": len(self.data.skipped),
             "system": system_info(),
             "train": self.config.to_dict(),
@@ -291,7 +297,12 @@ class ImageRun:
                     self.export()
 
     def results(self) -> ImageResults:
-        """What the model says of the images held back."""
+        """What the model that is exported says of the images held back."""
+        with exported_weights(self.trainer):
+            return self._results()
+
+    def _results(self) -> ImageResults:
+        """What the model says of them as it is."""
         step = TrainStep(self.model, None)
         predicted, labels = [], []
         for x, y in self._evaluation(min(64, len(self.data.held_back))).once():
@@ -305,12 +316,18 @@ class ImageRun:
     def export(self) -> None:
         """Write model, results, pictures and report.
 
+        The weights are those of the best epoch or of the last, as `config.export` says.
+
         Raises:
+            FormatError: the best checkpoint is damaged.
             OSError: a file cannot be written; an earlier one is then whole.
         """
-        found = self.results()
         with self.artifact.naming():
-            save_image_model(self.model, self.data, self.artifact.model)
+            with exported_weights(self.trainer) as exported:
+                found, data = self._results(), self.data
+                save_image_model(self.model, data.size, data.channels, self.artifact.model)
+            self.exported = exported
+            self.artifact.write_config({**self._record(), "exported": asdict(exported)})
             with atomic_write(self.artifact.results, "w") as file:
                 json.dump(found.to_dict(), file, indent=1)
             title = f"{self.config.model}, {self.model.num_parameters():,} parameters"
@@ -322,13 +339,6 @@ class ImageRun:
                 )
             self._name_skipped()
             write_report(self.artifact.path)
-
-
-def save_image_model(model: Any, data: ImageData, path: Path) -> None:
-    """Write a classifier with what is needed to show it an image."""
-    sizes = {"pyggml.image.size": i64(data.size), "pyggml.image.channels": i64(data.channels)}
-    name = f"pyggml {model.arch} for {len(data.classes)} classes"
-    write_gguf(path, {**model.to_gguf_metadata(name=name), **sizes}, model.to_gguf_tensors())
 
 
 def _build(config: ImageConfig, data: ImageData) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .need import need_function
 
-__all__ = ["InterruptGuard", "TrainingInterrupted"]
+__all__ = ["InterruptGuard", "StoppedAtOnce", "TrainingInterrupted"]
 
 
 class TrainingInterrupted(KeyboardInterrupt):
@@ -32,8 +32,20 @@ class TrainingInterrupted(KeyboardInterrupt):
         super().__init__(f"training stopped after step {step}{where}")
 
 
+class StoppedAtOnce(KeyboardInterrupt):
+    """A second signal ended a run in the middle of a step.
+
+    Args:
+        signum: number of the signal.
+    """
+
+    def __init__(self, signum: int):
+        self.signum = int(signum)
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+
+
 class InterruptGuard:
-    """While active, the first SIGINT or SIGTERM is noted; a second SIGINT acts at once.
+    """While active, the first SIGINT or SIGTERM is noted; a second one of either acts at once.
 
     Signals reach Python's main thread only; in another thread the guard does nothing.
 
@@ -42,6 +54,7 @@ class InterruptGuard:
 
     Raises:
         TypeError: on_request is no function.
+        StoppedAtOnce: a second signal came; a KeyboardInterrupt.
 
     Example:
         >>> with InterruptGuard() as guard:
@@ -76,7 +89,7 @@ class InterruptGuard:
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.requested:
-            raise KeyboardInterrupt
+            raise StoppedAtOnce(signum)
         self.requested = True
         self.signum = signum
         if self._on_request is not None:

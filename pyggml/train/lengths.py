@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..optim import ReduceOnPlateau, schedule_functions, schedules
 from .checks import PLATEAU, ConfigError
+from .need import need_number
 
 if TYPE_CHECKING:
     from .config import TrainConfig
 
-__all__ = ["DEFAULT_STEPS", "default_schedule", "interval"]
+__all__ = ["DEFAULT_STEPS", "check_rates", "default_schedule", "interval"]
 
 DEFAULT_STEPS = 1000
+_MOST_LOOKED_AT = 10**5
+_FLOAT32_MAX = float(2**128 - 2**104)
 # What a schedule's arguments stand for, by their names.
 _RATES = ("value", "start", "peak")
 _LENGTHS = ("steps", "total_steps")
@@ -34,7 +37,8 @@ def default_schedule(config: TrainConfig, total_steps: int) -> Callable[[int], f
         total_steps: steps of the whole run.
 
     Raises:
-        ConfigError: the warm-up is longer than the run, or the options do not suit the schedule.
+        ConfigError: the warm-up is longer than the run, or the options do not suit the schedule, or
+            make it give what is no rate.
     """
     if config.warmup is not None and config.warmup > total_steps:
         raise ConfigError(
@@ -43,7 +47,9 @@ def default_schedule(config: TrainConfig, total_steps: int) -> Callable[[int], f
         )
     warmup = min(100, total_steps // 20) if config.warmup is None else config.warmup
     try:
-        return _make(config, warmup, total_steps)
+        schedule = _make(config, warmup, total_steps)
+        check_rates("", schedule, total_steps)
+        return schedule
     except (ValueError, TypeError) as error:
         raise ConfigError(f"--schedule {config.schedule}: {error}") from error
 
@@ -64,6 +70,41 @@ def _make(config: TrainConfig, warmup: int, total_steps: int) -> Callable[[int],
     chosen["decay_steps"] = max(1, min(total_steps // _DECAY_PART, total_steps - warmup))
     found = make(**{**{name: chosen[name] for name in takes if name in chosen}, **options})
     return found if rises else schedules.warmup(found, warmup)
+
+
+def check_rates(who: str, schedule: Callable[[int], float], total_steps: int) -> None:
+    """Refuse a schedule that gives no learning rate at some step, before the first one is done.
+
+    Args:
+        who: what the message begins with.
+        schedule: step -> learning rate.
+        total_steps: of the run. Of very many, some that lie evenly are looked at.
+
+    Raises:
+        ValueError: names the step, and what came.
+        TypeError: the same, where that is no number.
+
+    Example:
+        >>> check_rates("Trainer: ", lambda step: 0.1, 1000)
+    """
+    count = min(total_steps, _MOST_LOOKED_AT)
+    for n in range(count):
+        step = n if count == total_steps else n * (total_steps - 1) // (count - 1)
+        kind: type[Exception] = ValueError
+        try:
+            rate = schedule(step)
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+            said = f"it raises {type(error).__name__}: {error}"
+        else:
+            try:
+                need_number("", "", rate, most=_FLOAT32_MAX)
+                continue
+            except (ValueError, TypeError) as error:
+                kind, said = type(error), f"it gives {rate!r:.60}"
+        raise kind(
+            f"{who}the learning rate must be a finite number >= 0 at every step; the schedule's at "
+            f"step {step} of {total_steps} is none: {said}; give it other arguments"
+        )
 
 
 def interval(value: int | None, total_steps: int, parts: int) -> int:

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import BackendError
-from ..optim import ReduceOnPlateau
+from ..optim.adaptive import update_schedule
 from .batches import Batch
 from .diagnose import TrainingError, diverged, find_cause
 from .efficiency import memory_in_use
 from .finite import NonFiniteError
-from .folders import CheckpointError, step_of
+from .folders import CheckpointError
 from .interrupt import InterruptGuard
 from .metrics import StepMetrics
 from .need import need_number
@@ -61,6 +61,7 @@ class Loop:
             while not trainer.is_done and not self._guard.requested:
                 self._one_step()
                 self._after_step()
+            self._keep_last()
         except Exception as error:
             self._rescue(error)
             raise
@@ -122,8 +123,9 @@ class Loop:
             done = trainer.evaluate(stop=lambda: guard.requested)
             if done is not None:
                 trainer._evaluated = trainer.step
-            if done is not None and isinstance(trainer.schedule, ReduceOnPlateau):
-                trainer.schedule.update(done.loss)
+                trainer._saved_step = None  # a checkpoint without this evaluation is behind
+            if done is not None:
+                update_schedule(trainer.schedule, done.loss, trainer.step)
             if done is not None and trainer.best is not None and not trainer.is_best:
                 trainer.best = {**trainer.best, "stale": trainer.best.get("stale", 0) + 1}
         due = trainer.save_every and trainer.step % trainer.save_every == 0
@@ -132,6 +134,13 @@ class Loop:
             saved = trainer.save()
         if trainer.checkpoint_dir is not None and trainer.is_best and trainer.config.keep_best:
             trainer.save_best(saved)
+
+    def _keep_last(self) -> None:
+        """Save the last step when a signal came after the decision that it needs no checkpoint."""
+        trainer = self._trainer
+        is_saved = not trainer.step or trainer._saved_step == trainer.step
+        if self._guard.requested and trainer.checkpoint_dir is not None and not is_saved:
+            trainer.save()
 
     def _explain(self, error: NonFiniteError, batches: list[Batch]) -> str:
         """The message of a run that cannot go on, with the op that began it."""
@@ -143,8 +152,8 @@ class Loop:
 
     def _rescue(self, error: Exception) -> None:
         """Keep the steps that were done before an error in an evaluation, a callback, a batch."""
-        trainer, last = self._trainer, self._trainer.last_checkpoint
-        is_saved = last is not None and step_of(last) == trainer.step
+        trainer = self._trainer
+        is_saved = trainer._saved_step == trainer.step
         if trainer.checkpoint_dir is None or not trainer.step or is_saved:
             return
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):

@@ -21,6 +21,7 @@ from .callbacks import Callback, MetricsWriter, Sampler
 from .config import ConfigError, TrainConfig
 from .corpus import make_tokenizer, read_corpus, read_eval_texts, split_text, tokenize
 from .describe import describe
+from .export import Exported, exported_weights
 from .files import save_config
 from .finder import LRFinding, find_lr
 from .interrupt import TrainingInterrupted
@@ -66,6 +67,7 @@ class LLMRun:
         model: the model.
         trainer: trains it.
         memory: bytes by kind.
+        exported: whose weights `model.gguf` has, or None before `export`.
 
     Example:
         >>> run = LLMRun.prepare(TrainConfig(steps=100, artifact_dir="run"))
@@ -88,6 +90,7 @@ class LLMRun:
         self.artifact = artifact
         self.tokenizer = tokenizer
         self.note = note
+        self.exported: Exported | None = None
         self.text_bytes = corpus.size_bytes
         self.arch, sizes = model_config(config, tokenizer.vocab_size)
         # A vocabulary that llama.cpp cannot read is refused now rather than after the training.
@@ -362,23 +365,31 @@ class LLMRun:
     def export(self) -> None:
         """Write the model for llama.cpp, the picture of the loss, and the report.
 
+        The weights are those of the best evaluation or of the last step, as `config.export` says.
+
         Raises:
+            FormatError: the best checkpoint is damaged.
             OSError: a file cannot be written; an earlier one is then whole.
         """
         name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
         title = f"{self.arch}, {self.model.num_parameters():,} parameters"
         with self.artifact.naming():
-            with self.trainer.averaged():
+            with exported_weights(self.trainer) as found:
                 self.model.save_gguf(self.artifact.model, self.tokenizer, name)
+            self.exported = found
+            self.artifact.write_config({**self._record(), "exported": asdict(found)})
             plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
             write_report(self.artifact.path)
 
-    def sample(self, prompt: str | None = None, max_tokens: int | None = None) -> str:
+    def sample(
+        self, prompt: str | None = None, max_tokens: int | None = None, exported: bool = False
+    ) -> str:
         """Some text as the model writes it now; the same for the same seed.
 
         Args:
             prompt: its beginning; None takes the configuration's.
             max_tokens: tokens to add; None takes the configuration's.
+            exported: as the weights write it that `export` chooses.
         """
         prompt = self.config.prompt if prompt is None else prompt
         max_tokens = self.config.sample_tokens if max_tokens is None else max_tokens
@@ -392,7 +403,7 @@ class LLMRun:
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
         stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
-        with self.trainer.averaged():
+        with exported_weights(self.trainer) if exported else self.trainer.averaged():
             added = generate(
                 self.model,
                 ids,

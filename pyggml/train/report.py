@@ -141,6 +141,9 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
         ends |= {f"{kind} loss": line.get("loss"), f"{kind} loss, lowest": best}
         others = {f"{kind} {k}": v for k, v in line.items() if _is_number(v) and k != "step"}
         ends |= {name: value for name, value in others.items() if name not in ends}
+    exported = record.get("exported")
+    if isinstance(exported, dict):
+        ends["model.gguf"] = f"the {exported.get('which')} weights, of step {exported.get('step')}"
     return {name: value for name, value in ends.items() if value is not None}
 
 

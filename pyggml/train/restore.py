@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
-from ..optim import EMA, ReduceOnPlateau
+from ..optim import EMA
+from ..optim.adaptive import is_adaptive
 from ..random import random_generator
-from .checkpoint import Checkpoint
+from .checkpoint import EMA_STATE, Checkpoint
 from .state import TrainState
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
 __all__ = ["optimizer_state", "restore", "state_of"]
-
-# Where a checkpoint's optimizer state has the average; names of parameters' states have a dot.
-_EMA = "ema"
 
 
 def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
@@ -29,7 +27,7 @@ def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
         trainer: the trainer.
         loader: state of its loader.
     """
-    schedule = trainer.schedule
+    schedule: Any = trainer.schedule
     return TrainState(
         trainer.step,
         trainer.total_steps,
@@ -41,7 +39,7 @@ def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
         trainer.best,
         trainer.data,
         None if trainer.scaler is None else trainer.scaler.state_dict(),
-        schedule.state_dict() if isinstance(schedule, ReduceOnPlateau) else None,
+        schedule.state_dict() if is_adaptive(schedule) else None,
         trainer._evaluated,
     )
 
@@ -53,7 +51,7 @@ def optimizer_state(trainer: Trainer) -> dict[str, Any]:
         trainer: the trainer.
     """
     state: dict[str, Any] = dict(trainer.optimizer.state_dict())
-    return state if trainer.ema is None else {**state, _EMA: trainer.ema.state_dict()}
+    return state if trainer.ema is None else {**state, EMA_STATE: trainer.ema.state_dict()}
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -71,13 +69,13 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     _check_run(trainer, checkpoint)
     generator = _generator_state(checkpoint)
     optimizer = dict(checkpoint.optimizer)
-    average = optimizer.pop(_EMA, None)
+    average = optimizer.pop(EMA_STATE, None)
     # What comes before the last is copied, so that it can be put back. The optimizer, which is the
     # largest, comes last: it changes nothing when its state does not fit.
     parts: list[tuple[str, Any, Any]] = [("state.json: loader", trainer.loader, state.loader)]
     if trainer.scaler is not None and state.scaler is not None:
         parts.append(("state.json: scaler", trainer.scaler, state.scaler))
-    if isinstance(trainer.schedule, ReduceOnPlateau) and state.schedule is not None:
+    if is_adaptive(trainer.schedule) and state.schedule is not None:
         parts.append(("state.json: schedule", trainer.schedule, state.schedule))
     if trainer.ema is not None and average is not None:
         parts.append(("optimizer.safetensors: ema", trainer.ema, average))
@@ -101,7 +99,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
     trainer.best = state.best
     trainer._evaluated = state.evaluated
-    trainer.last_checkpoint = where
+    trainer.last_checkpoint, trainer._saved_step = where, state.step
 
 
 def _load(where: Path, part: Any, state: Any) -> None:

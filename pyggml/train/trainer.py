@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -14,10 +15,11 @@ import numpy as np
 from ..data import Prefetch
 from ..device import device as find_device
 from ..models import LanguageModel
-from ..optim import EMA, ReduceOnPlateau
+from ..optim import EMA
+from ..optim.adaptive import is_adaptive
 from ..roofline import measure_peaks
 from .batches import Batch, prefetched
-from .best import BEST, best_step, judge, keep_best
+from .best import find_best, judge, keep_best
 from .callbacks import Callback
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import TrainConfig
@@ -26,7 +28,7 @@ from .efficiency import flops_per_token, free_memory
 from .folders import clear_ahead, latest_checkpoint, make_folder
 from .graphs import LossFunction
 from .interrupt import InterruptGuard, TrainingInterrupted
-from .lengths import DEFAULT_STEPS, default_schedule, interval
+from .lengths import DEFAULT_STEPS, check_rates, default_schedule, interval
 from .limit import count_memory, fit_memory, must_fit
 from .loop import Loop
 from .metrics import EvalMetrics
@@ -50,6 +52,8 @@ from .validation import check_no_sets, check_scores, check_set, evaluate_sets, r
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
+_log = logging.getLogger("pyggml.train")
+
 
 class Trainer:
     """Trains a language model, or another model that has a loss or gives logits of classes.
@@ -64,7 +68,9 @@ class Trainer:
         config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
         checkpoint_dir: folder of the checkpoints; None keeps none.
         callbacks: what looks on.
-        schedule: step -> learning rate; None takes the configuration's.
+        schedule: step -> learning rate; None takes the configuration's. One that has `update`,
+            `state_dict` and `load_state_dict`, as `ReduceOnPlateau` and what is joined of it, hears
+            of the validation loss.
         data: fingerprint of the training tokens, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
             per byte.
@@ -126,14 +132,17 @@ class Trainer:
             self.checkpoint_dir = need_path("Trainer", "checkpoint_dir", checkpoint_dir)
         batches = len(loader) if hasattr(loader, "__len__") else 0
         self.total_steps = self.config.total_steps(batches, DEFAULT_STEPS)
+        if schedule is not None:
+            need_function("Trainer", "schedule", schedule, "from a step to its learning rate")
+            check_rates("Trainer: ", schedule, self.total_steps)
         self.schedule = schedule or default_schedule(self.config, self.total_steps)
-        need_function("Trainer", "schedule", self.schedule, "from a step to its learning rate")
         self.data = need_data("Trainer", data)
         self.step = 0
         self.tokens = 0
         self.elapsed_s = 0.0
         self.best: dict[str, Any] | None = None
         self._evaluated: int | None = None
+        self._saved_step: int | None = None
         self.last_checkpoint: Path | None = None
         self.best_checkpoint: Path | None = None
         self.evaluations: dict[str, EvalMetrics] = {}
@@ -157,7 +166,7 @@ class Trainer:
         self.memory: MemoryPlan | None = None
         check_scores(model, self.config.scores)
         if not self._sets:
-            check_no_sets(self.config, isinstance(self.schedule, ReduceOnPlateau))
+            check_no_sets(self.config, is_adaptive(self.schedule))
 
     @property
     def eval_every(self) -> int:
@@ -240,6 +249,8 @@ class Trainer:
         if self.checkpoint_dir is not None:
             make_folder(self.checkpoint_dir)
             clear_ahead(self.checkpoint_dir, self.step)
+            if self.step:
+                find_best(self)
         if self.config.mfu and self._peak_flop_s is None:
             self._peak_flop_s = measure_peaks(self.device).flop_s
         with InterruptGuard(self._interrupted) as guard:
@@ -331,6 +342,8 @@ class Trainer:
         optimizer = {} if saved else optimizer_state(self)
         state = state_of(self, self.loader_state())
         self.best_checkpoint = keep_best(folder, state, model, optimizer, saved)
+        if saved is None:
+            self.last_checkpoint = self.best_checkpoint
         self.tell("on_best", self.best_checkpoint)
 
     def _folder(self, method: str) -> Path:
@@ -357,7 +370,7 @@ class Trainer:
             optimizer_state(self),
             self.config.keep,
         )
-        self.last_checkpoint = path
+        self.last_checkpoint, self._saved_step = path, self.step
         self.tell("on_checkpoint", path)
         return path
 
@@ -365,7 +378,7 @@ class Trainer:
         """Continue from a checkpoint.
 
         Args:
-            path: its directory; None takes the newest of `checkpoint_dir`.
+            path: its directory; None takes the newest of `checkpoint_dir`, which may be the best.
 
         Returns:
             The step it was written at; 0 when there is none yet.
@@ -381,15 +394,15 @@ class Trainer:
                 return 0
         restore(self, load_checkpoint(need_path("Trainer.resume", "path", path)))
         if self.checkpoint_dir is not None:
-            is_kept = best_step(self.checkpoint_dir) == self.step
-            if self.is_best and self.config.keep_best and not is_kept:
-                self.save_best(self.last_checkpoint)  # the run was killed before it could
-            if (self.checkpoint_dir / BEST).is_dir():
-                self.best_checkpoint = self.checkpoint_dir / BEST
+            find_best(self)
         return self.step
 
     def _interrupted(self, signum: int) -> None:
-        self.tell("on_interrupt", signum)
+        try:
+            self.tell("on_interrupt", signum)
+        except Exception:  # noqa: BLE001 (it is logged)
+            # It would be raised wherever the signal came, in the middle of a save for instance.
+            _log.exception("train: a callback's on_interrupt failed")
 
     def tell(self, event: str, *details: Any) -> None:
         """Call one method of every callback.

@@ -273,6 +273,58 @@ def test_without_a_command(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("stepps = 3", ["'stepps' (did you mean steps?)"]),
+        ("batch-sise = 3", ["'batch_sise' (did you mean batch_size?)"]),
+        ("xyzzy = 3", ["every option must be known; got 'xyzzy'"]),
+        (
+            "[optimiser_options]\nmomentum = 0.9",
+            ["the table [optimiser_options] (did you mean optimizer_options?)"],
+        ),
+        (
+            "[training]\nsteps = 3",
+            ["the table [training]", "[optimizer_options] and [schedule_options]", "stand before"],
+        ),
+    ],
+)
+def test_an_unknown_option_in_a_file(cli, tmp_path, toml, words):
+    (tmp_path / "run.toml").write_text(toml)
+    check(train(cli, tmp_path, "--config", tmp_path / "run.toml"), 2, *words)
+
+
+def test_all_that_a_line_search_cannot_have_is_told_at_once(cli, tmp_path):
+    words = ["--clip 1.0, --weight-decay 0.1: give --clip 0, --weight-decay 0"]
+    check(train(cli, tmp_path, "--optimizer", "lbfgs"), 2, *words)
+    more = ["--lr-scale", "*norm*=0.5", "--layer-lr-decay", "0.9", "--precision", "f16"]
+    words = ["give --clip 0, --weight-decay 0, --layer-lr-decay 1, no --lr-scale, --precision f32"]
+    check(train(cli, tmp_path, "--optimizer", "lbfgs", *more), 2, *words)
+
+
+def test_a_page_where_there_is_no_folder(cli, tmp_path, trained):
+    missing = tmp_path / "missing"
+    result = cli("report", "--artifact-dir", trained[0], "--output", missing / "x.html")
+    check(result, 1, f"error: {missing}: No such file or directory\n")
+
+
+def test_a_nan_is_traced_to_the_model(cli, tmp_path, text_file, monkeypatch):
+    """The command line has no line of the user's own that recorded it."""
+    from pyggml.train import LLMRun
+
+    real = LLMRun.train
+
+    def ruin(run):
+        norm = run.model.model.norm.weight
+        norm.copy_(norm.numpy() * float("nan"))
+        return real(run)
+
+    monkeypatch.setattr(LLMRun, "train", ruin)
+    result = cli("train-llm", "--artifact-dir", tmp_path / "run", *options(), "--text", text_file)
+    check(result, 1, "the cause: ", "recorded at ", "models/llama.py:")
+    assert "typer" not in result[2]
+
+
+@pytest.mark.parametrize(
     ("error", "words"),
     [
         (OSError(28, "No space left on device", "a/b"), "a/b: No space left on device; make room"),

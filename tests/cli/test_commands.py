@@ -53,7 +53,7 @@ def test_help_names_every_option(cli):
         "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip "
         "clip-value seed precision checkpointing memory-limit fused-update threads device "
         "eval-every save-every keep resume overwrite val-fraction patience min-delta keep-best "
-        "eval-text scores mfu sample-every tensorboard wandb prompt-field completion-field "
+        "export eval-text scores mfu sample-every tensorboard wandb prompt-field completion-field "
         "ema optimizer optimizer-options schedule schedule-options config"
     ).split():
         assert f"--{name}" in out, name

@@ -168,9 +168,9 @@ def test_resume_is_exact(tmp_path, cli, monkeypatch, more):
     assert code == 0, err
     code, _, err = cli(*base, "--artifact-dir", "broken", "--keep", 3)
     assert code == 0, err
-    for step in ("000008", "000012"):
-        path = tmp_path / "broken" / "checkpoints" / f"step-{step}"
-        path.rename(tmp_path / step)
+    # As if killed after step 4; the best, of step 12, is one to go on from as well.
+    for name in ("step-000008", "step-000012", "best"):
+        (tmp_path / "broken" / "checkpoints" / name).rename(tmp_path / name)
     code, out, err = cli("train-llm", "--resume", "--artifact-dir", "broken")
     assert code == 0, err
     assert "continuing after step 4" in out

@@ -282,3 +282,28 @@ def test_digits_are_learned_to_more_than_97_percent(cli, tmp_path: Path) -> None
         Image.fromarray(picture).resize((64, 64), 0).convert("RGB").save(tmp_path / "digit.png")
         code, said, _ = cli("infer", "--model", folder, "--image", tmp_path / "digit.png")
         assert said.splitlines()[1].split()[1] == str(digits.target[i])
+
+
+def test_the_best_epoch_is_kept_and_exported(images: Path, tmp_path: Path, cli) -> None:
+    from pyggml.models import load
+    from pyggml.train.checkpoint import load_weights
+
+    folder = tmp_path / "run"
+    arguments = ["train-image", "--data", images, "--artifact-dir", folder, *FAST, "--epochs", "4"]
+    code, out, err = cli(*arguments, "--lr", "0.5", "--export", "best")
+    assert code == 0, err
+    said = [line for line in out.splitlines() if line.startswith("model.gguf has the best weights")]
+    assert len(said) == 1
+    best = folder / "checkpoints" / "best"
+    step = json.loads((best / "state.json").read_text())["step"]
+    assert f"of step {step}:" in said[0]
+    weights = load_weights(best)
+    file = tmp_path / "again.gguf"
+    code, out, err = cli("export", "--checkpoint", best, "--output", file)
+    assert code == 0, err
+    assert file.read_bytes() == (folder / "model.gguf").read_bytes()
+    for name, array in load(file)[0].state_dict().items():
+        assert array.tobytes() == weights[name].tobytes(), name
+    # The results are those of the same weights.
+    image = images / "dark" / "0.png"
+    assert cli("infer", "--model", file, "--image", image)[0] == 0

@@ -81,6 +81,38 @@ def test_the_model_file_has_the_weights_of_the_last_checkpoint(trained):
         assert array.tobytes() == saved[name].tobytes(), name
 
 
+def test_the_best_checkpoint_as_a_model_file(trained, tmp_path, cli, text_file):
+    from pyggml.models import load
+    from pyggml.train.checkpoint import load_weights
+
+    folder, done = trained
+    assert "model.gguf has the last weights, of step 6" in done.stdout
+    best, file = folder / "checkpoints" / "best", tmp_path / "best.gguf"
+    code, out, err = cli("export", "--checkpoint", best, "--output", file)
+    assert (code, out) == (0, f"{file}\n"), err
+    weights = load_weights(best)
+    for name, array in load(file)[0].state_dict().items():
+        assert array.tobytes() == weights[name].tobytes(), name
+    assert cli("generate", "--model", file, "--prompt", "The", "--max-tokens", "4")[0] == 0
+    code, _, err = cli("generate", "--model", best)
+    assert code == 1
+    assert "pyggml export --checkpoint" in err
+    code, _, err = cli("export", "--checkpoint", folder, "--output", file)
+    assert code == 1
+    assert "no complete checkpoint" in err
+
+
+def test_the_best_is_exported_when_asked_for_or_stopped_early(tmp_path, text_file, cli):
+    first = ["train-llm", "--text", text_file, *options(lr="0.9", steps=12, eval_every=1)]
+    for more, which in ((["--export", "best"], "best"), (["--patience", "1"], "best")):
+        code, out, err = cli(*first, *more, "--artifact-dir", tmp_path / more[0])
+        assert code == 0, err
+        assert f"model.gguf has the {which} weights, of step " in out
+    code, out, err = cli(*first, "--artifact-dir", tmp_path / "x", "--export", "first")
+    assert code == 2
+    assert "--export must be best or last; got 'first'" in err
+
+
 def test_gpt2_with_bpe_and_epochs(tmp_path, text_file, cli):
     code, out, err = cli(
         "train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", "--arch", "gpt2",

@@ -32,6 +32,7 @@ from pyggml.train import (
     confusion_matrix,
     eval_batches,
     evaluate,
+    export_checkpoint,
     f1_score,
     find_lr,
     format_bytes,
@@ -110,8 +111,8 @@ CASES = {
         (lambda w: w.trainer(callbacks=3), TypeError, "must be a list of them"),
         (lambda w: w.trainer(checkpoint_dir=3), TypeError, "checkpoint_dir must be a path"),
         (lambda w: w.trainer(schedule=0.1), TypeError, "schedule must be a function"),
-        (lambda w: w.trainer(schedule=lambda step: "x").fit(), TypeError, "what schedule gives"),
-        (lambda w: w.trainer(schedule=lambda step: -1.0).fit(), ValueError, "what schedule gives"),
+        (lambda w: w.trainer(schedule=lambda step: "x"), TypeError, "step 0 of 1000 is none"),
+        (lambda w: w.trainer(schedule=lambda step: -1.0), ValueError, "the learning rate must be"),
         (lambda w: w.trainer(loss="mse"), TypeError, "loss must be a function"),
         (lambda w: w.trainer(count=3), TypeError, "count must be a function"),
         (lambda w: w.trainer(token_bytes=[1, 2]), ValueError, "for each of 17 tokens"),
@@ -256,6 +257,11 @@ CASES = {
         (lambda w: confusion_matrix([1], [1], "x"), TypeError, "classes must be a"),
         (lambda w: confusion_matrix([10**9], [1]), ValueError, "too large"),
     ],
+    "export_checkpoint": [
+        (lambda w: export_checkpoint(3, "x"), TypeError, "checkpoint must be a path"),
+        (lambda w: export_checkpoint("folder", ""), ValueError, "path must name a file"),
+        (lambda w: export_checkpoint("folder", "x"), pg.FormatError, "no complete checkpoint"),
+    ],
     "latest_checkpoint": [
         (lambda w: latest_checkpoint(3), TypeError, "directory must be a path"),
     ],
@@ -342,8 +348,8 @@ WITHOUT = {
     "Callback", "Checkpoint", "CheckpointError", "ConfigError", "EvalMetrics", "FitResult",
     "ImageResults",
     "LRFinding", "MemoryPlan", "MetricsError", "NonFiniteError", "OutOfMemoryError", "StepMetrics",
-    "StepResult", "TensorBoardWriter", "TrainState", "TrainingError", "TrainingInterrupted",
-    "WandbWriter", "system_info", "token_bytes",
+    "StepResult", "StoppedAtOnce", "TensorBoardWriter", "TrainState", "TrainingError",
+    "TrainingInterrupted", "WandbWriter", "system_info", "token_bytes",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from pyggml import nn, zeros
 from pyggml.data import Loader
+from pyggml.errors import FormatError
 from pyggml.optim import SGD
 from pyggml.train import (
     Callback,
@@ -25,6 +27,7 @@ from pyggml.train import (
     load_checkpoint,
     top_k_accuracy,
 )
+from pyggml.train.folders import read_best
 
 from .test_trainer import At
 from .tiny import make_trainer, same, tokens
@@ -116,6 +119,98 @@ def test_a_kill_before_the_best_is_kept_loses_it_not(tmp_path):
     assert again.resume() == 8
     assert load_checkpoint(tmp_path / "best").state.step == 8
     assert again.best_checkpoint == tmp_path / "best"
+
+
+class Gone(BaseException):
+    """Stands for a kill -9: nothing is saved on the way out."""
+
+
+class Die(Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, trainer, metrics):
+        if metrics.step == self.step:
+            raise Gone
+
+
+def killed(folder, step, **options):
+    with pytest.raises(Gone):
+        make(folder, callbacks=[Die(step)], **options).fit()
+
+
+def test_a_kill_after_the_best_and_before_a_save_goes_on_from_the_best(tmp_path):
+    whole = make(tmp_path / "whole", save_every=0)
+    result = whole.fit()
+    folder = tmp_path / "cut"
+    killed(folder, 6, save_every=0)
+    assert sorted(path.name for path in folder.iterdir()) == ["best", "latest"]
+    assert (folder / "latest").read_text() == "best\n"
+    assert latest_checkpoint(folder) == folder / "best"
+    assert list_checkpoints(folder) == []
+    with pytest.raises(CheckpointError, match="holds best of another run"):
+        make(folder, save_every=0).fit()
+    again = make(folder, save_every=0)
+    assert again.resume() == 4
+    assert again.last_checkpoint == again.best_checkpoint == folder / "best"
+    assert again.fit().validation.loss == result.validation.loss
+    assert same(again.model.state_dict(), whole.model.state_dict())
+    assert again.best == whole.best
+    assert (
+        load_checkpoint(folder / "best").state.best
+        == load_checkpoint(tmp_path / "whole" / "best").state.best
+    )
+
+
+def test_the_newest_is_taken_of_the_best_and_the_others(tmp_path):
+    trainer = make(tmp_path, save_every=5, eval_every=3, steps=6)
+    killed(tmp_path, 6, save_every=5, eval_every=3)
+    assert latest_checkpoint(tmp_path).name == "step-000005"
+    assert trainer.resume() == 5
+    trainer.fit()
+    assert read_best(tmp_path)["step"] == 6  # which has a checkpoint of its own, too
+    assert latest_checkpoint(tmp_path).name == "step-000006"
+    shutil.rmtree(tmp_path / "step-000006")
+    assert latest_checkpoint(tmp_path).name == "best"
+
+
+def test_who_goes_back_before_the_best_leaves_it_whole(tmp_path):
+    make(tmp_path, keep=9, lr=0.01).fit()
+    before = load_checkpoint(tmp_path / "best").model
+    assert read_best(tmp_path)["step"] > 4
+    back = make(tmp_path, keep=9, lr=0.01)
+    assert back.resume(tmp_path / "step-000004") == 4
+    assert same(load_checkpoint(tmp_path / "best").model, before)
+    back.fit()
+    assert same(load_checkpoint(tmp_path / "best.left").model, before)
+    assert back.best["step"] == read_best(tmp_path)["step"]
+
+
+def test_a_worse_one_never_replaces_the_best(tmp_path):
+    make(tmp_path, steps=8).fit()
+    record = json.loads((tmp_path / "best" / "state.json").read_text())
+    assert record["step"] == 8
+    # As if the checkpoint that the run goes on from came from before the best.
+    record |= {"best": {"step": 8, "loss": 1e-3, "stale": 0}}
+    (tmp_path / "best" / "state.json").unlink()
+    (tmp_path / "best" / "state.json").write_text(json.dumps(record))
+    again = make(tmp_path, steps=12)
+    assert again.resume() == 8
+    assert again.best == {"step": 8, "loss": 1e-3, "stale": 0}
+    again.fit()
+    assert again.best["step"] == read_best(tmp_path)["step"] == 8
+
+
+def test_a_best_that_is_damaged_is_told(tmp_path):
+    killed(tmp_path, 6, save_every=0)
+    (tmp_path / "best" / "state.json").write_text("{")
+    with pytest.raises(FormatError, match=r"best/state\.json: not a JSON file.*--overwrite"):
+        make(tmp_path).resume()
+    make(tmp_path / "more", save_every=2, steps=6).fit()
+    shutil.move(tmp_path / "more" / "step-000006", tmp_path / "step-000006")
+    assert latest_checkpoint(tmp_path).name == "step-000006"
+    with pytest.raises(FormatError, match=r"remove .*best to continue from step-000006"):
+        load_checkpoint(tmp_path / "best")
 
 
 def test_a_loader_that_ends_is_told(tmp_path):

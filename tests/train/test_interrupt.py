@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from pyggml.train import InterruptGuard, TrainingInterrupted
+from pyggml.cli.errors import explain
+from pyggml.train import InterruptGuard, StoppedAtOnce, TrainingInterrupted
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -22,12 +23,18 @@ def test_the_first_signal_is_noted(signum):
     assert signal.getsignal(signum) is before
 
 
-def test_the_second_acts_at_once():
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_acts_at_once(first, second):
     with InterruptGuard() as guard:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(first)
         assert guard.requested
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(StoppedAtOnce) as caught:
+            signal.raise_signal(second)
+    assert isinstance(caught.value, KeyboardInterrupt)
+    assert caught.value.signum == second
+    # The exit code that a shell knows of it.
+    assert explain(caught.value) == ("interrupted", 128 + second)
 
 
 def test_other_threads_are_left_alone():

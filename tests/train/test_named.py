@@ -5,26 +5,28 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 
 import numpy as np
 import pytest
 
 from pyggml import nn
-from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions
+from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions, schedules
 from pyggml.train import (
     ConfigError,
     TrainConfig,
+    Trainer,
     TrainStep,
     make_optimizer,
     read_config,
     save_config,
 )
-from pyggml.train.lengths import default_schedule
+from pyggml.train.lengths import check_rates, default_schedule
 from pyggml.train.named import make_loss
 
 from .test_fit import Scripted
 from .test_step import batch
-from .tiny import make_model, make_trainer
+from .tiny import make_model, make_trainer, same, tokens
 
 SCHEDULES = [*schedule_functions(), "plateau"]
 
@@ -98,6 +100,81 @@ def test_a_plateau_reduces_and_is_restored(tmp_path, monkeypatch):
     assert again.schedule.state_dict() == whole.schedule.state_dict()
 
 
+# Rows: a schedule around a plateau, and the rates of the last steps below.
+AROUND = {
+    "warm-up": lambda one: schedules.warmup(one, 3),
+    "joined": lambda one: schedules.join([schedules.constant(0.02), one], [3]),
+    "a plateau": lambda one: ReduceOnPlateau(schedules.warmup(one, 3), patience=99),
+}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_a_plateau_within_a_schedule_reduces_and_is_restored(tmp_path, monkeypatch, around):
+    def make(folder):
+        trainer = make_trainer(folder, steps=12, eval_every=2, save_every=2, keep=9)
+        inner = ReduceOnPlateau(0.01, factor=0.5, patience=1)
+        return inner, Trainer(
+            trainer.model,
+            trainer.optimizer,
+            trainer.loader,
+            tokens(60),
+            trainer.config,
+            checkpoint_dir=folder,
+            schedule=around(inner),
+        )
+
+    Scripted(monkeypatch, [2.0] * 99)
+    inner, whole = make(tmp_path / "a")
+    whole.fit()
+    # It begins at step 3: the best is that of step 4; 6 and 8 bring nothing, nor do 10 and 12.
+    assert [inner.scale, whole.optimizer.lr] == [0.25, 0.005]
+    again, cut = make(tmp_path / "b")
+    assert cut.resume(tmp_path / "a" / "step-000010") == 10
+    assert again.scale == 0.5
+    cut.fit()
+    assert cut.schedule.state_dict() == whole.schedule.state_dict()
+    assert same(cut.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": "linear", "schedule_options": {"end": -0.001}}, "at step .*gives -"),
+        ({"schedule": "one_cycle", "schedule_options": {"end_divisor": 1e-300}}, r"gives .*e\+296"),
+    ],
+)
+def test_a_rate_that_cannot_be_is_refused_before_the_training(options, words):
+    with pytest.raises(ConfigError, match=rf"--schedule {options['schedule']}: .*{words}"):
+        make_trainer(steps=40, lr=1.0 if "one" in options["schedule"] else 1e-3, **options)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (lambda step: 0.1 - 0.01 * step, "at step 11 of 12 is none: it gives -0.0"),
+        (lambda step: math.nan if step == 7 else 0.1, "at step 7 of 12 is none: it gives nan"),
+        (lambda step: "fast", "at step 0 of 12 is none: it gives 'fast'"),
+        (
+            lambda step: [0.1, 0.2][step],
+            "at step 2 of 12 is none: it raises IndexError: list index",
+        ),
+    ],
+)
+def test_a_schedule_that_fails_later_is_refused_before_the_training(schedule, words):
+    base = make_trainer()
+    with pytest.raises((ValueError, TypeError), match=words):
+        Trainer(base.model, base.optimizer, base.loader, tokens(60), base.config, schedule=schedule)
+
+
+def test_a_long_schedule_is_looked_at_in_places():
+    seen = []
+    check_rates("", lambda step: seen.append(step) or 0.1, 10**9)
+    assert len(seen) <= 10**5
+    assert seen[0] == 0
+    assert seen[-1] == 10**9 - 1
+    assert all(isinstance(step, int) for step in seen)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -111,7 +188,7 @@ def test_a_plateau_reduces_and_is_restored(tmp_path, monkeypatch):
         ({"optimizer": "lbfgs"}, ["--optimizer lbfgs searches", "--clip 1", "--clip 0"]),
         (
             {"optimizer": "lbfgs", "clip": 0.0, "precision": "f16"},
-            ["--optimizer lbfgs searches", "no --precision f16"],
+            ["--optimizer lbfgs searches", "--precision f32"],
         ),
         ({"schedule": "plateau", "val_fraction": 0.0}, ["plateau needs a validation loss"]),
     ],
@@ -258,10 +335,8 @@ def test_rules_for_single_parameters(name):
     for wrong in ({"no_decay": "nothing"}, {"lr_scale": "nothing=2"}):
         with pytest.raises(ConfigError, match="must match the name of a parameter; 'nothing'"):
             make_optimizer(TrainConfig(optimizer=name, **wrong), model)
-    with pytest.raises(ConfigError, match=r"--optimizer lbfgs: .*lr_scale 1"):
-        make_optimizer(
-            TrainConfig(optimizer="lbfgs", clip=0.0, weight_decay=0.0, layer_lr_decay=0.5), model
-        )
+    with pytest.raises(ConfigError, match=r"--optimizer lbfgs .*: give --layer-lr-decay 1"):
+        TrainConfig(optimizer="lbfgs", clip=0.0, weight_decay=0.0, layer_lr_decay=0.5)
 
 
 def test_smoothed_labels_while_training_only():

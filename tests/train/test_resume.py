@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ from pyggml.train import (
     load_checkpoint,
     make_optimizer,
 )
+from pyggml.train.folders import read_best, step_of
 
 from .tiny import SEQ_LEN, SIZES, VOCAB, same, tokens
 
@@ -116,17 +118,23 @@ class Tell(Callback):
     def on_step(self, trainer, metrics):
         print(metrics.step, flush=True)
 
+    def on_checkpoint(self, trainer, path):
+        print("kept", trainer.step, flush=True)
+
+    on_best = on_checkpoint
+
 folder = Path(sys.argv[1])
-trainer = make(folder, steps=int(sys.argv[2]), save_every=1, eval_every=3, keep=2)
+steps, save_every = map(int, sys.argv[2:])
+trainer = make(folder, steps=steps, save_every=save_every, eval_every=3, keep=2)
 trainer.callbacks.append(Tell())
 print("from", trainer.resume(), flush=True)
 trainer.fit()
 """
 
 
-def start(folder, steps):
+def start(folder, steps, save_every):
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), str(steps)],
+        [sys.executable, "-c", RUN, str(folder), str(steps), str(save_every)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -136,40 +144,47 @@ def start(folder, steps):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_killed_at_twenty_random_instants(tmp_path):
-    """Also inside of saves, of which every step has one: nothing is lost but the last steps."""
-    steps, rng, reached = 400, random.Random(5), 0
-    for attempt in range(20):
-        process = start(tmp_path, steps)
+def test_killed_at_thirty_random_instants(tmp_path):
+    """Also inside of saves, and where only the best is kept: nothing is lost but the last steps."""
+    steps, rng = 400, random.Random(5)
+    reached, kept, least, from_best = 0, 0, math.inf, 0
+    for attempt in range(30):
+        # Less often than every evaluation, each third step; or each step.
+        process = start(tmp_path, steps, rng.choice([1, 50]))
         first = process.stdout.readline()
+        while first.startswith("kept "):  # the best, by the resume: the kill came before it
+            first = process.stdout.readline()
         assert first.startswith("from "), process.stderr.read()
         began = int(first.split()[1])
-        # At most the step that was being saved when the process was killed.
-        assert began >= reached - 1, attempt
-        for _ in range(rng.randrange(1, 8)):
-            line = process.stdout.readline()
-            reached = int(line or reached)
+        assert kept <= began <= reached, attempt
+        from_best += began > max([step_of(path) for path in list_checkpoints(tmp_path)], default=0)
+        lines = [process.stdout.readline() for _ in range(rng.randrange(1, 16))]
         time.sleep(rng.random() * 0.05)
         process.send_signal(signal.SIGKILL)
-        rest = process.stdout.read().split()
+        lines += process.stdout.readlines()
         process.wait()
         process.stdout.close()
         process.stderr.close()
-        reached = int(rest[-1]) if rest else reached
-        for path in list_checkpoints(tmp_path):
+        for line in lines:
+            *said, number = line.split()
+            reached, kept = (reached, int(number)) if said else (int(number), kept)
+        for path in [*list_checkpoints(tmp_path), *tmp_path.glob("best")]:
             load_checkpoint(path)
-        best = [p for p in (tmp_path / "best",) if p.exists()]
-        for path in best:
-            load_checkpoint(path)
-    process = start(tmp_path, reached + 3)
+        best = read_best(tmp_path) or {"loss": math.inf}
+        assert best["loss"] <= least, attempt
+        least = best["loss"]
+    assert from_best
+    process = start(tmp_path, reached + 3, 0)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out.split()[-1] == str(reached + 3)
+    assert f"\n{reached + 3}\n" in out
     # The run that was killed so often ends as one that never was.
     whole = make(tmp_path / "whole", steps=reached + 3, save_every=0, eval_every=3)
     whole.fit()
     ends = [list_checkpoints(f)[-1] / "model.safetensors" for f in (tmp_path, tmp_path / "whole")]
     assert ends[0].read_bytes() == ends[1].read_bytes()
+    bests = [read_best(f) for f in (tmp_path, tmp_path / "whole")]
+    assert bests[0] == bests[1]
 
 
 # Rows: targets that count in each micro-batch, and the precision of sums.
