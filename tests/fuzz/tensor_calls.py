@@ -102,6 +102,7 @@ def method_call(d: Draw) -> Call:
     power = d.pick(2, 3, 0, 1, -1, 0.5, d.odd() if d.chance(0.3) else 2)
     dtype = d.pick(*DTYPES, "x")
     index = _index(d, t.shape)
+    device: Any = d.pick("cpu", "auto", "cuda:9", d.odd())
     options: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         "getitem": (lambda t: t[index],) * 2,
         "reshape": (lambda t: t.reshape(*new) if keep else t.reshape(new),) * 2,
@@ -115,6 +116,7 @@ def method_call(d: Draw) -> Call:
         "pow": (lambda t: t**power, None),
         "neg": (operator.neg, operator.neg),
         "detach": (lambda t: t.detach(), lambda x: x),
+        "to": (lambda t: t.to(device), lambda x: x),
         "numpy": (lambda t: pg.tensor(t.numpy()), lambda x: x),
         "tolist": (lambda t: pg.tensor(t.tolist()), lambda x: x),
         "item": (lambda t: pg.tensor(t.item()), lambda x: x.reshape(())),
@@ -224,6 +226,7 @@ def state_call(d: Draw) -> Call:
         "settings": settings,
         "copy_": write,
         "zero_": t.zero_,
+        "move_": lambda: d.pick(t, t * 1.0).move_(d.pick("cpu", "auto", "cuda:9", d.odd())),
         "grad": gradient,
         "register_hook": hook,
         "requires_grad": trained,
@@ -280,6 +283,7 @@ def drawn() -> list[str]:
     """Public names of `Tensor` that the calls above use."""
     return [
         *("T", "astype", "backward", "contiguous", "copy_", "detach", "dtype", "grad", "item"),
-        *("is_stored", "mean", "nbytes", "ndim", "numpy", "permute", "register_hook", "reshape"),
-        *("requires_grad", "run_hooks", "shape", "size", "sum", "tolist", "transpose", "zero_"),
+        *("is_stored", "mean", "nbytes", "move_", "ndim", "numpy", "permute", "register_hook"),
+        *("requires_grad", "reshape", "run_hooks", "shape", "size", "sum", "to", "tolist"),
+        *("transpose", "zero_"),
     ]
