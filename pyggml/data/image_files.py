@@ -80,9 +80,9 @@ class ImageFolder:
         self._named: set[Path] = set()
         if not self.path.is_dir():
             raise FormatError(f"ImageFolder: {self.path}: no such folder")
-        found = sorted(p for p in self.path.iterdir() if _counts(p.name))
+        found = sorted(path for path in self.path.iterdir() if not _is_left(path.name))
         folders = [path for path in found if path.is_dir()]
-        strays = [path for path in found if not path.is_dir()]
+        strays = [path for path in found if not path.is_dir() and _counts(path.name)]
         self.classes = [folder.name for folder in folders]
         if not self.classes:
             raise FormatError(
@@ -180,17 +180,21 @@ def files_below(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
         unlisted.append((Path(error.filename), error.strerror or type(error).__name__))
 
     for parent, folders, names in os.walk(folder, onerror=note):
-        folders[:] = sorted(name for name in folders if _counts(name))
+        folders[:] = sorted(name for name in folders if not _is_left(name))
         links = [Path(parent, name) for name in folders if Path(parent, name).is_symlink()]
         unlisted += [(link, "links to folders are not followed") for link in links]
         found += [Path(parent, name) for name in names if _counts(name)]
     return sorted(found), unlisted
 
 
+def _is_left(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, or a file manager's."""
+    return name.startswith(".") or name.lower() in _LEFT
+
+
 def _counts(name: str) -> bool:
-    """Whether a file or folder of this name is to be read, or named if it cannot be."""
-    low = name.lower()
-    return not low.startswith(".") and low not in _LEFT and not low.endswith(_NOTES)
+    """Whether a file of this name is to be read, or named if it cannot be."""
+    return not _is_left(name) and not name.lower().endswith(_NOTES)
 
 
 def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:

@@ -262,7 +262,7 @@ class ImageRun:
         """Name every file that could not be read, with the cause."""
         if self.data.skipped:
             with atomic_write(self.artifact.skipped, "w") as file:
-                file.writelines(f"{path}: {cause}\n" for path, cause in self.data.skipped)
+                file.writelines(_line(f"{path}: {cause}") for path, cause in self.data.skipped)
 
     def describe(self) -> list[tuple[str, str]]:
         """What is about to be trained, as (name, text)."""
@@ -339,6 +339,12 @@ class ImageRun:
                 )
             self._name_skipped()
             write_report(self.artifact.path)
+
+
+def _line(text: str) -> str:
+    """One line of UTF-8: a name may hold line breaks, and bytes that are no letters."""
+    plain = text.replace("\r", "\\r").replace("\n", "\\n")
+    return plain.encode("utf-8", "backslashreplace").decode() + "\n"
 
 
 def _build(config: ImageConfig, data: ImageData) -> Any:

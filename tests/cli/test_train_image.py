@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,23 @@ def test_what_could_not_be_read_is_counted_and_named(run: tuple[Path, str]) -> N
     assert all(line.split(": ", 1)[1] for line in named)
     assert "6 file(s) could not be read" in said
     assert json.loads((folder / "config.json").read_text())["skipped"] == 6
+
+
+def test_any_name_of_a_file_is_one_line_of_what_was_skipped(cli, tmp_path: Path) -> None:
+    for name, level in (("a", 40), ("b", 200)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("L", (9, 9), level).save(tmp_path / "data" / name / f"{number}.png")
+    names = [b"two\nlines.png", b"no letters \xff.png", "名.png".encode()]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(tmp_path / "data" / "a") + b"/" + name)).write_bytes(b"")
+    run = ("--data", tmp_path / "data", "--artifact-dir", tmp_path / "run", *FAST)
+    code, _, errors = cli("train-image", *run)
+    assert code == 0, errors
+    lines = (tmp_path / "run" / "skipped.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 3
+    for name in (r"two\nlines.png", r"no letters \udcff.png", "名.png"):
+        assert any(f"/{name}: cannot identify" in line for line in lines), lines
 
 
 def test_the_file_has_all_that_infer_needs(run: tuple[Path, str]) -> None:

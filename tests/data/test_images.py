@@ -198,6 +198,12 @@ def test_whatever_pillow_reads_is_an_image_and_the_rest_is_named(pil: Any, tmp_p
     }
 
 
+def test_a_class_may_have_any_name(pil: Any, tmp_path: Path) -> None:
+    source = ImageFolder(folder(pil, tmp_path, {"a.txt": 1, "b.json/more.md": 1, "__MACOSX": 1}))
+    assert source.classes == ["a.txt", "b.json"]
+    assert len(source) == 2
+
+
 def test_images_of_impossible_sizes_are_named(
     pil: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
