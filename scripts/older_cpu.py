@@ -76,7 +76,7 @@ def run(folder: Path) -> bool:
             check=False, capture_output=True, text=True, errors="replace",
         )  # fmt: skip
         text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
-        right = len(re.findall(r"\bOK$", text, re.M))
+        right = len(re.findall(r"^ok |: OK$", text, re.M))
         print(f"{program} {' '.join(arguments)}: exit {done.returncode}, {right} OK", flush=True)
         if done.returncode or not right:
             print("\n".join(line for line in text.splitlines() if "FAIL" in line)[-3000:])
