@@ -15,7 +15,7 @@ from ._check import path_like, whole
 from ._fingerprint import fingerprint
 from .crops import pillow
 
-__all__ = ["ImageFolder", "read_image"]
+__all__ = ["ImageFolder", "one_line", "read_image"]
 
 _log = logging.getLogger("pyggml.data")
 _NAMED = 20
@@ -131,7 +131,7 @@ class ImageFolder:
         each = ", ".join(f"{name} {n}" for name, n in zip(self.classes, counts, strict=True))
         text = f"{len(self)} images of {len(self.classes)} classes ({each});"
         text += f" {len(self.skipped)} skipped"
-        named = [f"{file}: {cause}" for file, cause in self.skipped[:_NAMED]]
+        named = [one_line(f"{file}: {cause}") for file, cause in self.skipped[:_NAMED]]
         more = len(self.skipped) - len(named)
         return "\n  ".join(
             [text + (":" if named else ""), *named, *[f"and {more} more"] * (more > 0)]
@@ -162,7 +162,17 @@ class ImageFolder:
             self._named.add(file)
             cause = str(error).replace(str(file), file.name) or type(error).__name__
             self.skipped.append((file, cause))
-            _log.warning("ImageFolder: %s is left out: %s", file, cause)
+            _log.warning("%s", one_line(f"ImageFolder: {file} is left out: {cause}"))
+
+
+def one_line(text: str) -> str:
+    """Text that any output takes: a file's name may hold line breaks, and bytes that are no letters.
+
+    Args:
+        text: any.
+    """
+    plain = text.replace("\r", "\\r").replace("\n", "\\n")
+    return plain.encode("utf-8", "backslashreplace").decode()
 
 
 def files_below(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import __version__
 from ..data import Loader
+from ..data.image_files import one_line
 from ..device import set_default_device, set_threads
 from ..errors import FormatError
 from ..io import atomic_write
@@ -262,7 +263,9 @@ class ImageRun:
         """Name every file that could not be read, with the cause."""
         if self.data.skipped:
             with atomic_write(self.artifact.skipped, "w") as file:
-                file.writelines(_line(f"{path}: {cause}") for path, cause in self.data.skipped)
+                file.writelines(
+                    one_line(f"{path}: {cause}") + "\n" for path, cause in self.data.skipped
+                )
 
     def describe(self) -> list[tuple[str, str]]:
         """What is about to be trained, as (name, text)."""
@@ -339,12 +342,6 @@ class ImageRun:
                 )
             self._name_skipped()
             write_report(self.artifact.path)
-
-
-def _line(text: str) -> str:
-    """One line of UTF-8: a name may hold line breaks, and bytes that are no letters."""
-    plain = text.replace("\r", "\\r").replace("\n", "\\n")
-    return plain.encode("utf-8", "backslashreplace").decode() + "\n"
 
 
 def _build(config: ImageConfig, data: ImageData) -> Any:
