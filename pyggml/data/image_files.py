@@ -166,7 +166,7 @@ class ImageFolder:
 
 
 def one_line(text: str) -> str:
-    """Text that any output takes: a file's name may hold line breaks, and bytes that are no letters.
+    """Text that any output takes: a file's name may hold line breaks, and bytes of no letter.
 
     Args:
         text: any.

@@ -173,7 +173,10 @@ def test_separators(tokenizer: Tokenizer, tmp_path: Path) -> None:
         (b"text\0more", r"a\.txt: must be text; got a NUL byte at offset 4"),
         (b"caf\xe9!", r"a\.txt: text must be UTF-8; got byte 0xe9 at offset 3"),
         ("text".encode("utf-16"), r"a\.txt: text must be UTF-8; got UTF-16"),
-        (gzip.compress(b"text", mtime=0), r"a\.txt: must be text; got a gzip file; unpack it first"),
+        (
+            gzip.compress(b"text", mtime=0),
+            r"a\.txt: must be text; got a gzip file; unpack it first",
+        ),
         (b"PK\3\4rest", r"a\.txt: must be text; got a zip file"),
     ],
 )
