@@ -23,16 +23,13 @@ from pyggml.data import AugmentedDataset, CorruptSpans, Documents, Loader, Token
 from pyggml.models import T5, T5Config
 from pyggml.optim import Muon, muon_groups
 from pyggml.optim.schedules import warmup_cosine
-from pyggml.train import TrainStep
+from pyggml.train import TrainStep, plot_curves, script_options
 
 parser = argparse.ArgumentParser(description="T5 fills gaps.")
-parser.add_argument("--plot", metavar="FILE", help="draw the loss as PNG")
-parser.add_argument("--quick", action="store_true", help="fewer steps, for a test")
-options = parser.parse_args()
-began = time.perf_counter()
-pg.seed(0)
-STEPS, BATCH, RIGHT = (25, 8, 0.0) if options.quick else (350, 32, 0.30)
-LENGTH = 24
+options = script_options(parser, plot="the loss")
+pg.seed(options.seed)
+pg.set_threads(1)  # so small a model that a second thread would only be waited for
+STEPS, BATCH, LENGTH, RIGHT = 400, 32, 24, 0.45
 
 with contextlib.redirect_stdout(io.StringIO()):  # the module prints it when it is imported
     import this
@@ -43,9 +40,9 @@ lines = [np.array(tokenizer.encode(line), np.int32) for line in zen.splitlines()
 # Tokens of T5's own come after those of the text: what ends it, and what marks the holes.
 END, PAD = tokenizer.vocab_size, tokenizer.vocab_size + 1
 SENTINELS = tuple(range(PAD + 1, PAD + 5))
-spans = CorruptSpans(SENTINELS, eos_id=END, rate=0.25, mean_span=2.0)
+spans = CorruptSpans(SENTINELS, eos_id=END, rate=0.15, mean_span=2.0)
 data = AugmentedDataset(Documents.of(2 * lines), LENGTH, spans, pad_id=PAD)
-loader = Loader(data, BATCH, seed=0)
+loader = Loader(data, BATCH, seed=options.seed)
 model = T5(
     T5Config(
         vocab_size=SENTINELS[-1] + 1, context=64, n_embd=64, n_layer=2, n_head=4, n_head_dim=16,
@@ -61,7 +58,7 @@ def show(ids: np.ndarray) -> str:
     for i in ids:
         if i in SENTINELS:
             parts.append(f"<{SENTINELS.index(i)}>")
-        elif i < END:
+        elif 0 <= i < END:  # not what pads it
             parts.append(tokenizer.decode([int(i)]))
     return "".join(parts)
 
@@ -73,7 +70,7 @@ print(f"reads   {show(batch.x[0])!r}\nwrites  {show(batch.y[0])!r}")
 print(f"further inputs: {', '.join(f'{n} {a.shape}' for n, a in sorted(batch.inputs.items()))}")
 
 step = TrainStep(model, Muon(muon_groups(model, weight_decay=0.0)), clip=1.0)
-rate = warmup_cosine(2e-2, STEPS // 20, STEPS)
+rate = warmup_cosine(7e-3, STEPS // 20, STEPS)
 losses = []
 for i in range(STEPS):
     losses.append(step([next(loader)], lr=rate(i)).loss)
@@ -81,7 +78,7 @@ for i in range(STEPS):
         print(f"step {i + 1:3}  loss {np.mean(losses[-10:]):.3f}")
 
 # The test: holes of another seed. A hole is right when all of its tokens are.
-fresh = next(Loader(data, 6 if options.quick else len(data), seed=12345))
+fresh = next(Loader(data, len(data), seed=12345))
 model.eval()
 right = total = 0
 for x, y in zip(fresh.x, fresh.y, strict=True):
@@ -99,12 +96,10 @@ for x, y in zip(fresh.x, fresh.y, strict=True):
 print(f"reads   {show(x)!r}\nwrites  {show(np.array(got))!r}")
 
 if options.plot:
-    from pyggml.train import plot_curves
-
-    plot_curves(options.plot, {"training": losses}, title="T5 fills gaps", y="nats per token")
-took = time.perf_counter() - began
+    curves, title = {"training": losses}, "T5 fills gaps"
+    plot_curves(options.plot, curves, title=title, y="nats per token", smoothed=True)
 share = right / total
-fallen = np.mean(losses[-5:]) < 0.7 * losses[0]
-if not (share >= RIGHT and fallen):
-    sys.exit(f"FAILED: the loss must fall, and {RIGHT:.0%} be right; got {right} of {total}")
+took = time.process_time()  # seconds of CPU time
+if not share >= RIGHT:
+    sys.exit(f"FAILED: {RIGHT:.0%} of the holes must be filled exactly; got {right} of {total}")
 print(f"OK {right} of {total} holes filled exactly >= {RIGHT:.0%} in {took:.1f} s")

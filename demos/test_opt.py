@@ -16,14 +16,13 @@ import numpy as np
 
 import pyggml as pg
 from pyggml.optim import SGD, AdamW, Lion
+from pyggml.train import plot_curves, script_options
 
 M, N, K = 24, 16, 4
 pg.set_threads(1)  # so small a graph that a second thread would only be waited for
 parser = argparse.ArgumentParser(description="Find a and b with a·b ≈ c.")
-parser.add_argument("--plot", metavar="FILE", help="draw the losses as PNG")
-options = parser.parse_args()
-began = time.perf_counter()
-rng = np.random.default_rng(0)
+options = script_options(parser)
+rng = np.random.default_rng(options.seed)
 
 
 def search(c: np.ndarray, make: type, steps: int, lr: float) -> list[float]:
@@ -59,12 +58,10 @@ reached = search(noisy, AdamW, 1500, 3e-2)[-1]
 print(f"with noise, rank {N}: reached {reached:.5f}, least possible {least:.5f}")
 
 if options.plot:
-    from pyggml.train import plot_curves
-
     plot_curves(options.plot, curves, title="|a·b - c|², c of a·b's rank", log="y")
-took = time.perf_counter() - began
 scale = float((exact**2).sum())
 worst = max(losses[-1] for losses in curves.values()) / scale
+took = time.process_time()  # seconds of CPU time
 if not worst < 1e-4:
     sys.exit(f"FAILED: each loss must fall below 1e-4 of c's own square; got {worst:.2e}")
 if not reached < 1.001 * least:

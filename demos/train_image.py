@@ -4,9 +4,10 @@
     pip install "pyggml[demos]"
     python demos/train_image.py [--mnist FOLDER] [--plot confusion.png]
 
-The digits are scikit-learn's: 1797 of 8 × 8 pixels, a fifth of each kind held back. MNIST's are
-70,000 of 28 × 28, of which ten thousand are the test. `pyggml train-image` is this as a command,
-for folders of photographs as well.
+The digits are scikit-learn's: 1797 of 8 × 8 pixels, a fifth of each kind held back. MNIST's, for
+who has its files, are 70,000 of 28 × 28, of which ten thousand are the test: one pass over the rest
+took 69 s of CPU time here and had 98.91% of the test right. `pyggml train-image` is this as a
+command, for folders of photographs as well.
 """
 
 import argparse
@@ -22,25 +23,22 @@ from pyggml.data import ImageDataset, Loader, RandomCrop, digits_images, idx_ima
 from pyggml.models import CNN, CNNConfig, load
 from pyggml.optim import AdamW, decay_groups
 from pyggml.optim.schedules import warmup_cosine
-from pyggml.train import TrainStep, confusion_matrix
+from pyggml.train import TrainStep, confusion_matrix, plot_matrix, script_options
 
 parser = argparse.ArgumentParser(description="Handwritten digits with a CNN.")
 parser.add_argument("--mnist", metavar="FOLDER", help="train-images-idx3-ubyte.gz and so on")
-parser.add_argument("--plot", metavar="FILE", help="draw the confusion matrix as PNG")
-parser.add_argument("--quick", action="store_true", help="fewer epochs, for a test")
-options = parser.parse_args()
-began = time.perf_counter()
-pg.seed(0)
+options = script_options(parser, plot="the confusion matrix")
+pg.seed(options.seed)
+pg.set_threads(1)  # the same bits however many cores there are
 
 # 1. The images: u8 arrays, or files, read when they are needed.
 if options.mnist:
-    train, test = idx_images(options.mnist, "train"), idx_images(options.mnist, "test")
-    EPOCHS, BATCH, RIGHT, AUGMENT = 2, 64, 0.98, [RandomCrop(28, padding=2)]  # moved about
+    train, test = (idx_images(options.mnist, part, classes=10) for part in ("train", "test"))
+    BATCH, RIGHT, SHIFT = 64, 0.98, 2
+    EPOCHS = max(1, 12_000 // len(train))  # of MNIST's 60,000 images once is enough
 else:
-    train, test = split_images(digits_images(), 0.2, seed=0)
-    EPOCHS, BATCH, RIGHT, AUGMENT = 15, 32, 0.97, []  # a pixel would be an eighth of the image
-if options.quick:
-    EPOCHS, RIGHT = 2, 0.80
+    train, test = split_images(digits_images(), 0.2, seed=options.seed)
+    EPOCHS, BATCH, RIGHT, SHIFT = 25, 32, 0.97, 1
 size = train.image(0).shape[0]
 pixels = np.stack([train.image(i) for i in range(min(len(train), 1000))])
 print(f"{len(train):,} images of {size} x {size} to learn, {len(test):,} held back")
@@ -49,7 +47,7 @@ print(f"{len(train):,} images of {size} x {size} to learn, {len(test):,} held ba
 config = CNNConfig(
     channels=1,
     size=size,
-    widths=(32, 64),  # two stages: convolution, batch norm, activation, pooling
+    widths=(24, 48),  # two stages: convolution, batch norm, activation, pooling
     hidden=128,
     dropout=0.2,
     classes=10,
@@ -60,8 +58,8 @@ config = CNNConfig(
 model = CNN(config)
 print(f"{model.num_parameters():,} parameters")
 
-# 3. Batches (B, C, H, W) and labels (B,); the augmentation is drawn anew in each epoch.
-loader = Loader(ImageDataset(train, AUGMENT), BATCH, seed=0)
+# 3. Batches (B, C, H, W) and labels (B,); images are moved about anew in each epoch.
+loader = Loader(ImageDataset(train, [RandomCrop(size, padding=SHIFT)]), BATCH, seed=options.seed)
 held_back = Loader(ImageDataset(test), BATCH, shuffle=False, pad_last=True)
 step = TrainStep(model, AdamW(decay_groups(model, 0.05)), clip=1.0)
 rate = warmup_cosine(3e-3, 20, EPOCHS * len(loader))
@@ -99,10 +97,8 @@ print(matrix)
 
 right = float(np.mean(said == true))
 if options.plot:
-    from pyggml.train import plot_matrix
-
     plot_matrix(options.plot, matrix, config.labels, title=f"{right:.2%} of {len(test):,} right")
-took = time.perf_counter() - began
+took = time.process_time()  # seconds of CPU time
 if not same:
     sys.exit("FAILED: the model from the file must say what the trained one said")
 if not right > RIGHT:

@@ -37,20 +37,19 @@ ORDER = [
 ]
 HEAD = """# Demos
 
-Each is one file of fewer than 120 lines, takes less than a minute on two cores, needs no network,
-prints `OK` and what it reached, or says what failed and ends with 1. They are meant to be read from
-top to bottom.
+Each is one file of fewer than 120 lines, takes less than half a minute of one core, needs no
+network, prints `OK` and what it reached, or says what failed and ends with 1. They are meant to be
+read from top to bottom.
 
 ```sh
 pip install ".[demos]"
-python demos/simple_mlp.py --plot loss.png    # --plot draws the curve
+python demos/simple_mlp.py --plot loss.png    # --plot draws the curve, --seed 1 begins elsewhere
 pyggml demo                                   # lists them; works without the source folder, too
 pyggml demo baby_llama --plot waves.png
 ```
 
-`--quick`, where there is one, takes fewer steps and is easier to please: it is for the tests. What
-the demos printed stands below, as `scripts/gen_demos_readme.py` found it; times are those of a
-machine that had other things to do.
+What the demos printed stands below, as `scripts/gen_demos_readme.py` found it; seconds are of CPU
+time, import and all. `pytest tests/test_demos.py` runs each of them whole and compares.
 """
 
 

@@ -20,7 +20,7 @@ from .loggers import TensorBoardWriter, WandbWriter
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .named import make_optimizer
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
-from .plot import plot_curves, plot_loss, plot_matrix
+from .plot import check_plot, plot_curves, plot_loss, plot_matrix
 from .recipes import LLMRun
 from .report import system_info, write_report
 from .scaler import GradScaler
@@ -32,6 +32,7 @@ from .scores import (
     token_bytes,
     top_k_accuracy,
 )
+from .script import script_options
 from .state import TrainState
 from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer
@@ -72,6 +73,7 @@ __all__ = [
     "WandbWriter",
     "accuracy",
     "bits_per_byte",
+    "check_plot",
     "confusion_matrix",
     "eval_batches",
     "evaluate",
@@ -92,6 +94,7 @@ __all__ = [
     "read_metrics",
     "save_checkpoint",
     "save_config",
+    "script_options",
     "step_fallbacks",
     "system_info",
     "token_bytes",

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from ..errors import ShapeError
 from ..io import atomic_path
 from .fonts import drawable, families
 from .metrics import perplexity
-from .need import need_path
+from .need import need_number, need_path
 
-__all__ = ["plot_curves", "plot_loss", "plot_matrix", "smooth"]
+__all__ = ["check_plot", "plot_curves", "plot_loss", "plot_matrix", "smooth"]
 
 _log = logging.getLogger("pyggml.train")
 _TRAIN, _SMOOTH, _TEXT = "#9ecae1", "#1f77b4", "#444444"
 _SETS = ("#d95f02", "#2ca02c", "#9467bd", "#8c564b")
+# So few values show their trend without an average over them.
+_FEW = 50
 # Larger matrices have no room for their numbers.
 _MOST_LABELLED = 30
 
@@ -42,7 +46,7 @@ def smooth(values: list[float]) -> list[float]:
         [3.0, 1.0]
     """
     # Smooth enough to see the trend, quick enough to show bends.
-    weight = max(0.0, 1 - 50 / len(values)) if len(values) > 50 else 0.0
+    weight = max(0.0, 1 - _FEW / len(values)) if len(values) > _FEW else 0.0
     smoothed, mean, norm = [], 0.0, 0.0
     for value in values:
         mean = weight * mean + (1 - weight) * value
@@ -61,18 +65,66 @@ def _points(lines: list[dict[str, Any]], kind: str) -> tuple[list[int], list[flo
     return [line["step"] for line in chosen], [float(line["loss"]) for line in chosen]
 
 
-def _axes(size: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure that needs no screen, and its axes.
+def check_plot(path: str | Path) -> Path:
+    """Make sure that a picture can be drawn into a file, before the work that it is to show.
+
+    Args:
+        path: the file that is to be created or replaced.
+
+    Returns:
+        The same path.
 
     Raises:
+        TypeError: it is no path.
+        ValueError: it is empty.
         ImportError: matplotlib is not there.
+        FileNotFoundError: its folder is not there.
+        NotADirectoryError: its folder is a file.
+        IsADirectoryError: it is a folder itself.
+        PermissionError: its folder may not be written.
+
+    Example:
+        >>> check_plot("loss.png").name
+        'loss.png'
     """
+    path = _need_place("check_plot", path)
+    _matplotlib()
+    return path
+
+
+def _need_place(who: str, path: str | Path) -> Path:
+    """A path in a folder that can be written: else the error would name a temporary file."""
+    path = need_path(who, "path", path)
+    folder = path.parent
+    if not folder.exists():
+        raise FileNotFoundError(f"{who}: {path}: there is no folder {folder}: make it first")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{who}: {path}: {folder} is a file; a folder must be there")
+    if path.is_dir():
+        raise IsADirectoryError(f"{who}: {path} is a folder: name a file in it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"{who}: {path}: the folder {folder} may not be written")
+    return path
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    """What draws without a screen: the classes of figures and of their canvas."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         cure = 'pip install "pyggml[cli]"'
         raise ImportError(f"plot: needs the package matplotlib; {cure}") from error
+    return Figure, FigureCanvasAgg
+
+
+def _axes(size: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure that needs no screen, and its axes.
+
+    Raises:
+        ImportError: matplotlib is not there.
+    """
+    Figure, FigureCanvasAgg = _matplotlib()
     figure = Figure(figsize=size, dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -121,7 +173,7 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
             "plot_loss: lines must be those of read_metrics; got something else: give "
             "read_metrics(path)"
         )
-    path = need_path("plot_loss", "path", path)
+    path = _need_place("plot_loss", path)
     steps, losses = _points(lines, "train")
     if not steps:
         return False
@@ -134,7 +186,7 @@ def plot_loss(lines: list[dict[str, Any]], path: str | Path, title: str = "") ->
         return False
     from matplotlib.ticker import MaxNLocator
 
-    many = len(losses) > 50
+    many = len(losses) > _FEW
     axes.plot(steps, losses, color=_TRAIN if many else _SMOOTH, linewidth=1.0, label="training")
     if many:
         axes.plot(steps, smooth(losses), color=_SMOOTH, linewidth=1.8, label="training, smoothed")
@@ -161,6 +213,10 @@ def plot_curves(
     x: str = "step",
     y: str = "loss",
     log: str = "",
+    points: Collection[str] = (),
+    marks: Mapping[str, float] | None = None,
+    smoothed: bool = False,
+    most: float | None = None,
 ) -> None:
     """Draw curves into a PNG file; needs matplotlib.
 
@@ -171,27 +227,41 @@ def plot_curves(
         x: name of the places.
         y: name of the values.
         log: which axes are logarithmic: "x", "y", "xy" or none.
+        points: names of the curves drawn as points, which do not hide a line that they lie on.
+        marks: by name, places where an upright line stands.
+        smoothed: draw curves of more than fifty values faintly, and their averages over them.
+        most: the highest value shown, for curves that leave the picture; None shows all.
 
     Shape:
         values (N,), or places (N,), values (N,)
 
     Raises:
         ShapeError: places and values differ in number.
-        TypeError: there is no curve, or it holds no numbers.
-        ValueError: `log` names no axis.
+        TypeError: there is no curve, or it holds no numbers, or a mark is none.
+        ValueError: `log` names no axis, `points` no curve, or `most` is not finite.
         ImportError: matplotlib is not there.
         OSError: the file cannot be written.
 
     Example:
         >>> plot_curves("loss.png", {"training": [3.0, 2.5], "held back": ([2], [2.7])})
     """
-    path = need_path("plot_curves", "path", path)
+    path = _need_place("plot_curves", path)
     if not isinstance(curves, Mapping) or not curves:
         raise TypeError(
             f"plot_curves: curves must be values by name, one at least; got {curves!r:.60}"
         )
     if log not in ("", "x", "y", "xy"):
         raise ValueError(f"plot_curves: log must be x, y, xy or nothing; got {log!r:.60}")
+    unknown = [name for name in points if name not in curves]
+    if isinstance(points, str) or unknown:
+        raise ValueError(
+            f"plot_curves: points must be names among {list(curves)!r:.80}; got {points!r:.60}"
+        )
+    marks = {} if marks is None else marks
+    for name, place in marks.items():
+        need_number("plot_curves", f"the mark {name!r}", place, -math.inf)
+    if most is not None:
+        need_number("plot_curves", "most", most, -math.inf)
     drawn = {}
     for name, given in curves.items():
         pair = isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 1
@@ -206,13 +276,45 @@ def plot_curves(
     figure, axes = _axes((8, 4.5))
     colours = itertools.cycle((_SMOOTH, *_SETS))
     for (name, (places, values)), colour in zip(drawn.items(), colours, strict=False):
-        axes.plot(places, values, color=colour, linewidth=1.5, label=name)
+        if name in points:
+            axes.plot(places, values, "o", color=colour, markersize=3.5, label=name)
+        elif smoothed and values.size > _FEW and np.isfinite(values).all():
+            axes.plot(places, values, color=colour, linewidth=0.8, alpha=0.3)
+            axes.plot(places, smooth(values.tolist()), color=colour, linewidth=1.8, label=name)
+        else:
+            axes.plot(places, values, color=colour, linewidth=1.5, label=name)
+    for name, place in marks.items():
+        axes.axvline(
+            place, color=_TEXT, linewidth=1.0, linestyle="--", label=f"{name}: {place:.3g}"
+        )
     if "x" in log:
         axes.set_xscale("log")
     if "y" in log:
         axes.set_yscale("log")
+    if most is not None:
+        # Else the margin below would be one of what is not shown.
+        low = min(float(np.nanmin(values)) for _, values in drawn.values())
+        axes.set_ylim(None if "y" in log else low - 0.05 * (most - low), most)
+    _plain_logs(axes, log)
     _grid(axes)
     _finish(figure, axes, path, title, x, y)
+
+
+def _plain_logs(axes: Any, log: str) -> None:
+    """Logarithmic axes with 0.02 in place of 2 × 10⁻², and labels between powers of few decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    for letter in log:
+        axis = axes.xaxis if letter == "x" else axes.yaxis
+        low, high = axis.get_view_interval()
+        axis.set_major_formatter(plain)
+        if 0 < low < high < 1000 * low:
+            axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+            axis.set_minor_formatter(plain)
+            axes.tick_params(axis=letter, which="minor", colors=_TEXT)
+        else:
+            axis.set_minor_formatter(NullFormatter())
 
 
 def _numbers(name: Any, given: Any) -> np.ndarray:
@@ -258,7 +360,7 @@ def plot_matrix(
     Example:
         >>> plot_matrix("confusion.png", [[9, 1], [0, 10]], ["cat", "dog"])
     """
-    path = need_path("plot_matrix", "path", path)
+    path = _need_place("plot_matrix", path)
     counts = np.asarray(matrix)
     if counts.shape != (len(names), len(names)):
         raise ShapeError(

@@ -336,6 +336,24 @@ CASES |= {
         (lambda w: train.plot_curves("x.png", {}), TypeError, "one at least; got {}"),
         (lambda w: train.plot_curves("x.png", {"a": ["b"]}), TypeError, "'a' must be numbers"),
         (lambda w: train.plot_curves("x.png", {"a": [1]}, log="q"), ValueError, "log must be x"),
+        (lambda w: train.plot_curves("x.png", {"a": [1]}, points="a"), ValueError, "must be names"),
+        (lambda w: train.plot_curves("x.png", {"a": [1]}, points=["b"]), ValueError, "got ['b']"),
+        (lambda w: train.plot_curves("x.png", {"a": [1]}, marks={"m": "1"}), TypeError, "mark 'm'"),
+        (lambda w: train.plot_curves("x.png", {"a": [1]}, most="1"), TypeError, "most must be"),
+        (lambda w: train.plot_curves("no/x.png", {"a": [1]}), FileNotFoundError, "no folder no"),
+    ],
+    "check_plot": [
+        (lambda w: train.check_plot(3), TypeError, "check_plot: path must be a path or text"),
+        (lambda w: train.check_plot("no/p.png"), FileNotFoundError, "there is no folder no: make"),
+        (lambda w: train.check_plot("file/p.png"), NotADirectoryError, "file is a file; a folder"),
+        (
+            lambda w: train.check_plot("folder"),
+            IsADirectoryError,
+            "folder is a folder: name a file",
+        ),
+    ],
+    "script_options": [
+        (lambda w: train.script_options(3), TypeError, "must be an argparse.ArgumentParser; got 3"),
     ],
     "plot_matrix": [
         (lambda w: train.plot_matrix(3, [[1]], ["a"]), TypeError, "plot_matrix: path must be"),

@@ -11,6 +11,7 @@ from pyggml.data import Prefetch
 from pyggml.nn import Module, Parameter
 from pyggml.optim import SGD, AdamW
 from pyggml.train import GradScaler, TrainStep, find_lr
+from pyggml.train.finder import _choose as choose
 
 from .test_step import batch
 from .tiny import make_model, make_trainer, same
@@ -90,6 +91,46 @@ def test_a_loss_that_diverges_at_once():
     with pytest.raises(ValueError, match="diverged after 2 steps, at the rate"):
         find_lr(model, optimizer, ones(), start=1e3, end=1e6, steps=60, step=step)
     assert model.x.tolist() == [4.0]
+
+
+RATES = np.geomspace(1e-6, 10.0, 100).tolist()
+
+
+def falls(at, seed, spread=0.1):
+    """Losses from 5 to 3, falling fastest at a rate, that diverge above a hundred times it."""
+    rates = np.array(RATES)
+    curve = (
+        5 - 2 / (1 + (at / rates) ** 1.5) + spread * np.random.default_rng(seed).normal(size=100)
+    )
+    return np.where(rates > 100 * at, 50.0 * rates / at, curve).tolist()
+
+
+@pytest.mark.parametrize("at", [1e-4, 1e-2])
+def test_batches_do_not_decide(at):
+    """The suggestion is near the steepest fall, whatever the batches."""
+    found = [choose(RATES, falls(at, seed)) for seed in range(20)]
+    assert all(at / 4 < each.suggested < 4 * at for each in found)
+    assert all(each.suggested < each.lowest < 110 * at for each in found)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        (5 + 0.1 * np.random.default_rng(0).normal(size=100), "the suggestion is a guess"),
+        (np.full(100, 5.0), "the suggestion is a guess"),
+        (5 - np.exp(np.arange(100) / 20 - 5), "still falls at the highest rate tried: end higher"),
+        (3 + np.exp(-np.arange(100) / 10), "falls fastest at the lowest rate tried: begin lower"),
+    ],
+)
+def test_what_a_curve_does_not_tell_is_warned_of(caplog, losses, words):
+    choose(RATES, losses.tolist())
+    (record,) = caplog.records
+    assert words in record.getMessage()
+
+
+def test_a_clear_curve_is_not_warned_of(caplog):
+    choose(RATES, falls(1e-3, 0))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pyggml import ShapeError
-from pyggml.train import fonts, plot_curves, plot_matrix
+from pyggml.train import check_plot, fonts, plot_curves, plot_matrix, script_options
 
 PNG = b"\x89PNG\r\n"
 
@@ -55,3 +56,48 @@ def test_without_matplotlib_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pyggml\[cli\]"):
         plot_curves("x.png", {"a": [1.0]})
+
+
+def test_curves_as_points_with_marks_and_a_limit(tmp_path: Path) -> None:
+    """All of them change the picture."""
+    pytest.importorskip("matplotlib")
+    noisy = np.random.default_rng(0).normal(5.0, 1.0, 200)
+    pictures = set()
+    for options in (
+        {},
+        {"points": ["a"]},
+        {"marks": {"here": 30.0}},
+        {"smoothed": True},
+        {"most": 6.0},
+        {"most": 6.0, "log": "y"},
+    ):
+        plot_curves(tmp_path / "p.png", {"a": noisy}, **options)
+        pictures.add((tmp_path / "p.png").read_bytes())
+    assert len(pictures) == 6
+
+
+def test_a_place_for_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert check_plot(tmp_path / "p.png") == tmp_path / "p.png"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_script_ends_before_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(sys, "argv", ["script", "--seed", "3"])
+    options = script_options(ArgumentParser(), plot="the waves")
+    assert (options.seed, options.plot) == (3, None)
+    monkeypatch.setattr(sys, "argv", ["script", "--plot", str(tmp_path / "no" / "p.png")])
+    with pytest.raises(SystemExit, match=r"^error: check_plot: .*there is no folder"):
+        script_options(ArgumentParser())
+    # From then on what a user mends is told in a line, anything else with its traceback.
+    sys.excepthook(FileNotFoundError, FileNotFoundError("a.txt: no such file"), None)
+    assert capsys.readouterr().err == "error: a.txt: no such file\n"
+    sys.excepthook(ValueError, ValueError("odd"), None)
+    assert capsys.readouterr().err == "ValueError: odd\n"
+    monkeypatch.setenv("PYGGML_DEBUG", "1")
+    sys.excepthook(OSError, OSError("full"), None)
+    assert capsys.readouterr().err == "OSError: full\nerror: full\n"
