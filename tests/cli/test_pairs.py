@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -84,6 +85,7 @@ def test_the_command(file, tmp_path, cli, tokenizer):
     assert code == 0, err
     newest = list_checkpoints(tmp_path / "run" / "checkpoints")[-1]
     newest.rename(tmp_path / "away")
+    shutil.rmtree(newest.parent / "best")  # of that step, too: a run goes on from it
     code, out, err = cli("train-llm", "--resume", "--artifact-dir", tmp_path / "run")
     assert code == 0, err
     assert "continuing after step 4" in out

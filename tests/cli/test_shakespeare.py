@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""nanoGPT's `train_shakespeare_char` with its CPU settings, from the command line."""
+"""nanoGPT's `train_shakespeare_char`: its CPU settings, and its GPU settings with fewer batches."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from pyggml.train import read_metrics
+import pyggml as pg
+from pyggml.data import Loader, RandomWindows, Tokenizer, split_tokens
+from pyggml.models import GPT2, GPT2Config
+from pyggml.optim import AdamW, decay_groups
+from pyggml.train import TrainConfig, Trainer, read_metrics
 
 from .conftest import pyggml
 
 TEXT = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
-# nanoGPT reports 1.88 for these settings; its evaluation samples, ours reads the whole split.
+# nanoGPT reports 1.88 for its CPU settings, of 20 sampled batches; here the whole split is read.
 LOSS_MAX = 1.90
+# 1.980 was measured; the same steps in other precisions and orders of sums differ by a hundredth.
+GPU_LOSS_MAX = 2.0
+SIZES = (
+    "--tokenizer chars --layers 4 --heads 4 --embd 128 --context 64 --batch-size 12 --steps 2000 "
+    "--warmup 100 --beta2 0.99 --weight-decay 0.1 --clip 1.0 --val-fraction 0.1 --eval-every 1000"
+)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
 @pytest.mark.parametrize(
-    ("arch", "precision"), [("gpt2", "f32"), ("gpt2", "bf16"), ("gpt2", "f16"), ("llama", "f32")]
+    ("arch", "precision", "lr"),
+    [("gpt2", "f32", 2e-3), ("gpt2", "bf16", 2e-3), ("gpt2", "f16", 2e-3), ("llama", "f32", 1e-3)],
 )
-def test_validation_loss(tmp_path, arch, precision):
+def test_validation_loss(tmp_path, arch, precision, lr):
+    """nanoGPT's CPU settings; GPT-2 with the command's own rate, see docs/training.md."""
     folder = tmp_path / "run"
-    settings = (
-        "--tokenizer chars --layers 4 --heads 4 --embd 128 --context 64 --batch-size 12 "
-        "--steps 2000 --lr 1e-3 --min-lr 1e-4 --warmup 100 --beta2 0.99 --weight-decay 0.1 "
-        "--clip 1.0 --val-fraction 0.1 --eval-every 1000 --seed 1337"
-    ).split()
+    settings = f"{SIZES} --lr {lr} --min-lr {lr / 10} --seed 1337".split()
     done = pyggml(
         "train-llm",
         "--text",
@@ -49,3 +57,29 @@ def test_validation_loss(tmp_path, arch, precision):
     assert last["loss"] <= LOSS_MAX
     done = pyggml("eval", "--model", folder, "--text", TEXT, "--json")
     assert json.loads(done.stdout)["loss"] <= LOSS_MAX
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
+def test_the_gpu_settings_on_two_cores():
+    """Sizes, dropout and rates are nanoGPT's; the batch is an eighth, the run a fifth as long."""
+    text = TEXT.read_text("utf-8")
+    tokenizer = Tokenizer.chars([text])
+    train, validation = split_tokens(tokenizer.encode(text), 0.1)
+    config = TrainConfig(
+        seq_len=256, batch_size=8, steps=1000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
+        weight_decay=0.1, clip=1.0, eval_every=0, precision="bf16", seed=1337,
+    )  # fmt: skip
+    pg.seed(config.seed)
+    sizes = GPT2Config.preset("small", vocab_size=tokenizer.vocab_size, dropout=0.2, bias=False)
+    model = GPT2(sizes)
+    assert (sizes.n_layer, sizes.n_head, sizes.n_embd, sizes.context) == (6, 6, 384, 256)
+    groups = decay_groups(model, config.weight_decay)
+    optimizer = AdamW(groups, lr=config.lr, betas=(0.9, config.beta2))
+    loader = Loader(RandomWindows(train, config.seq_len), config.batch_size, seed=config.seed)
+    trainer = Trainer(model, optimizer, loader, validation, config)
+    trainer.fit()
+    found = trainer.evaluations["validation"]
+    print(f"validation loss {found.loss:.4f} of {found.tokens} tokens in {trainer.elapsed_s:.0f} s")
+    assert found.step == config.steps
+    assert found.loss <= GPU_LOSS_MAX
