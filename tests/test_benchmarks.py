@@ -114,7 +114,12 @@ def test_the_documented_profile(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     exec(documented("python"), {})
-    assert capsys.readouterr().out.splitlines()[0].split()[:4] == ["op", "calls", "ms", "share"]
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["op", "calls", "ms", "share"]
+    calls = {row.split()[0]: row.split()[1] for row in rows[:-1]}
+    shown = dict(row.split()[:2] for row in documented("text").splitlines()[1:])
+    assert shown.items() <= calls.items()
+    assert len(shown) > 5
     assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
 
 
@@ -288,6 +293,9 @@ def test_import_time(run: Run) -> None:
         ("scaling.py", "--sweeps height", "invalid choice: 'height'"),
         ("gemm.py", "--layers tail", "invalid choice: 'tail'"),
         ("gemm.py", "--seed -1", "--seed: must be >= 0; got -1"),
+        ("checkpointing.py", "--embd 30 --heads 4", "--heads: must divide --embd 30; got 4"),
+        ("checkpointing.py", "--every -1", "--every: must be a whole number >= 1; got '-1'"),
+        ("checkpointing.py", "--threads 9999", "--threads: must be at most the cores"),
         ("import_time.py", "--only tensorflow", "must be among pyggml, numpy, torch, jax"),
     ],
 )
