@@ -61,17 +61,18 @@ print(f"forward and backward: {gradient_graph.n_nodes} ops, {gradient_graph.memo
 print(f"update: {update_graph.n_nodes} ops")
 
 # 6. A gradient is a claim that can be checked: move one weight a little, and see the loss move.
+#    One of the last layer: behind it there is no ReLU, whose kink differences would step over.
 gradient_graph.run()
-dw = grads[w2].numpy()
+dw = grads[w3].numpy()
 at = np.unravel_index(np.abs(dw).argmax(), dw.shape)
-values, found = w2.numpy(), []
+values, found = w3.numpy(), []
 for change in (1e-2, -1e-2):
     moved = values.copy()
     moved[at] += change
-    w2.copy_(moved)
+    w3.copy_(moved)
     gradient_graph.run()
     found.append(gradient_graph.read(loss).item())
-w2.copy_(values)
+w3.copy_(values)
 measured = (found[0] - found[1]) / 2e-2
 print(f"gradient of one weight: {dw[at]:+.5f}, by differences {measured:+.5f}")
 if abs(dw[at] - measured) > 1e-2 * abs(measured):

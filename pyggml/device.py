@@ -73,8 +73,7 @@ class Device:
             return self._memory()[0]
         known = available_bytes()
         # What was promised is not taken yet.
-        promised = sum(buffer.size_bytes for buffer in list(_untouched))
-        return max(0, (self._memory()[0] if known is None else known) - promised)
+        return max(0, (self._memory()[0] if known is None else known) - _promised())
 
     @property
     def memory_total(self) -> int:
@@ -162,6 +161,15 @@ class Freer:
 # Blocks of at least so much come from the system, full of zeros that take no memory yet.
 _MAPPED_BYTES = 2**22
 _untouched: weakref.WeakSet[Buffer] = weakref.WeakSet()
+
+
+def _promised() -> int:
+    """Bytes of zeros that nothing has written yet."""
+    while True:
+        try:
+            return sum(buffer.size_bytes for buffer in list(_untouched))
+        except RuntimeError:  # another thread made or wrote one; a lock would not survive a fork
+            continue
 
 
 class Buffer:

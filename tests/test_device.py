@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+import types
 from typing import cast
 
 import numpy as np
@@ -112,3 +113,20 @@ def test_promised_memory_is_not_free(monkeypatch):
     assert cpu.memory_free == free - (zeros.buffer.size_bytes if zeros.buffer.is_zero else 0)
     zeros.copy_(np.ones(2**21, np.float32))
     assert cpu.memory_free == free
+
+
+def test_free_memory_is_read_while_another_thread_takes_some(monkeypatch):
+    class Changing:
+        """As a set to which another thread adds while it is read."""
+
+        reads = 0
+
+        def __iter__(self):
+            self.reads += 1
+            if self.reads < 3:
+                raise RuntimeError("Set changed size during iteration")
+            return iter([types.SimpleNamespace(size_bytes=2**20)])
+
+    monkeypatch.setattr(device_module, "_untouched", Changing())
+    monkeypatch.setattr(device_module, "available_bytes", lambda: 2**30)
+    assert pg.device("cpu").memory_free == 2**30 - 2**20

@@ -23,7 +23,7 @@ _COMPRESSED = ".gz"
 # A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
 _FIELD_MAX = 1 << 28
 _PARQUET_ROWS = 1024
-_PAIRS = ", or read pairs with read_pairs (--prompt-field, --completion-field)"
+_PAIRS = ", or read pairs with read_pairs (train-llm's --prompt-field and --completion-field)"
 
 
 class Record(dict[str, Any]):

@@ -87,7 +87,8 @@ def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
     """Return the names of classes as a tuple; None has none.
 
     Raises:
-        ValueError: they are not as many as classes, or not texts in a list or tuple.
+        ValueError: they are not as many as classes, not texts in a list or tuple, or not all
+            different.
     """
     if labels is None:
         return None
@@ -96,4 +97,7 @@ def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
         raise ValueError(
             f"{who}: labels must be {classes} names, as many as classes; got {labels!r}"
         )
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"{who}: labels must differ; got {', '.join(twice)} more than once")
     return names

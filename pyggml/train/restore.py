@@ -126,9 +126,10 @@ def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
             "the text has changed since; put it back or start anew with --overwrite"
         )
     if state.step > trainer.total_steps:
+        more = "more --epochs" if trainer.config.epochs else f"--steps {state.step} or more"
         raise FormatError(
             f"{where}: step must not be beyond the run's {trainer.total_steps} steps; "
-            f"got {state.step}: give --steps {state.step} or more"
+            f"got {state.step}: give {more}"
         )
 
 

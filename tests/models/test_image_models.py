@@ -149,6 +149,7 @@ def test_a_resumed_run_has_the_same_running_statistics(tmp_path):
         (lambda: CNNConfig(hidden=-1), ValueError, "hidden must be an integer >= 0"),
         (lambda: CNNConfig(norm="layer"), ValueError, 'norm must be "batch", "group" or "none"'),
         (lambda: CNNConfig(labels=("a", "b")), ValueError, "labels must be 10 names, as many as"),
+        (lambda: CNNConfig(classes=3, labels=("a", "b", "a")), ValueError, "got a more than once"),
         (lambda: CNNConfig(labels="0123456789"), ValueError, "labels must be 10 names"),
         (lambda: CNNConfig(mean=(0.5,)), ValueError, "give mean and std both, or neither"),
         (lambda: CNNConfig(mean=(0.5,), std=(0,)), ValueError, "one per channel, all above 0; got"),
