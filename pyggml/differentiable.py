@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from ._lib import ffi, lib
@@ -168,8 +169,13 @@ def check_request(
     return {id(p.node): (p.node, g) for p, g in grads.items()}
 
 
+@cache
+def _name_of(op: int) -> str:
+    return str(ffi.string(lib.ggml_op_name(op)).decode())
+
+
 def _name(ptr: Any) -> str:
-    return str(ffi.string(lib.ggml_op_name(ptr.op)).decode())
+    return _name_of(ptr.op)
 
 
 def backward_headers(forward: Iterable[Node]) -> int:

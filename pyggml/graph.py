@@ -26,9 +26,9 @@ from .differentiable import (
 )
 from .errors import BackendError, DTypeError
 from .fallback import find_fallbacks
-from .fold import fold_sums
+from .fold import fold_sums, write_first
 from .memory import has_room
-from .node import Arena, Node
+from .node import Arena, Moves, Node
 from .order import MOVES, weave
 from .order import address as _address
 from .profiler import Recorder, active_profile
@@ -59,6 +59,7 @@ class Graph:
         grads: for each parameter the stored tensor into which its gradient is added, or what
             `grad_of` made for it, which effects and outputs may use.
         loss_grad: stored scalar that the backward starts from; None means 1.
+        overwrite: write gradients over what is in the tensors of `grads`, instead of adding.
         device: None takes the outputs' device.
         activations: memory to share with other graphs of the CPU; None takes memory of its own.
 
@@ -89,6 +90,7 @@ class Graph:
         loss: Tensor | None = None,
         grads: Mapping[Tensor, Tensor] | None = None,
         loss_grad: Tensor | None = None,
+        overwrite: bool = False,
         device: Device | str | None = None,
         activations: Activations | None = None,
     ):
@@ -130,6 +132,8 @@ class Graph:
                 f"{self.device.name} and activations of {activations.device.name}"
             )
         self._accumulate = check_request(loss, grads or {}, loss_grad)
+        self._overwrite = overwrite
+        self._cleared: list[Any] = []
         # Non-contiguous results are read through an ordered copy.
         self._sources = {t: _ordered(t).node for t in outputs}
         self._passing = {
@@ -150,6 +154,7 @@ class Graph:
             needed = check_path(forward, loss.node, {id(p.node) for p in grads or {}})
         self._pulled = Pulled(forward, needed)
         self._stored = [n for n in (*forward, *after, *self._pulled.nodes) if n.buffer is not None]
+        self._moves = -1  # after how many moves its tensors were looked through
         self._untouched = {node.buffer for node in self._stored if node.buffer is not None}
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
@@ -225,9 +230,9 @@ class Graph:
         clone = into or lib.ggml_new_tensor(self._arena.ctx, ptr.type, 4, ptr.ne)
         ffi.memmove(clone, ptr, ffi.sizeof("struct ggml_tensor"))
         self._clones[_address(ptr)] = clone  # ggml_cast has itself as a source
-        for i in range(lib.GGML_MAX_SRC):
-            if ptr.src[i] != ffi.NULL:
-                clone.src[i] = self._clones[_address(ptr.src[i])]
+        for i, source in enumerate(ffi.unpack(ptr.src, lib.GGML_MAX_SRC)):
+            if source:
+                clone.src[i] = self._clones[_address(source)]
         if ptr.view_src != ffi.NULL:
             clone.view_src = self._clones[_address(ptr.view_src)]
         return clone
@@ -297,12 +302,18 @@ class Graph:
             for address, copy in copies.items():
                 self._recorded[_address(copy)] = at[address]
         order = fold_sums(order, self.device.supports)
+        if self._overwrite:
+            totals = [grad.ptr for _, grad in self._accumulate.values() if grad.is_stored]
+            order, self._cleared = write_first(order, totals, self.device.supports)
         if self._passing:
             made = self._gradients(after)
             order = weave(order, [*made, *self._copy(after)], n_forward - 1)
         self._cgraph = lib.ggml_new_graph_custom(self._arena.ctx, size, False)
         for ptr in order:
             lib.ggml_build_forward_expand(self._cgraph, ptr)
+        if self._overwrite:  # what is written and not read is known to the graph as well
+            for ptr in totals:
+                lib.ggml_build_forward_expand(self._cgraph, ptr)
 
     def _gradients(self, after: list[Node]) -> list[Any]:
         """Let the backward's results stand for the passing gradients; returns what that adds."""
@@ -347,7 +358,10 @@ class Graph:
     @property
     def is_current(self) -> bool:
         """Whether every tensor that it reads or writes lives where it did when this was made."""
-        return not any(node.moved for node in self._stored)
+        moves = Moves.count
+        if moves != self._moves and not any(node.moved for node in self._stored):
+            self._moves = moves
+        return moves == self._moves
 
     def run(self) -> None:
         """Compute everything once; other threads of Python go on meanwhile.
@@ -377,6 +391,8 @@ class Graph:
         with COMPUTE_LOCK:
             sched = self._activations.take(self._computation)
             self._has_run = True
+            for ptr in self._cleared:
+                lib.ggml_backend_tensor_memset(ptr, 0, 0, lib.ggml_nbytes(ptr))
             watcher = self._watcher(sched)
             # Always set: Ctrl-C may have kept an earlier run from taking its own away.
             if watcher is None:

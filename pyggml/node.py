@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .custom import Pullback
     from .tensor import Tensor
 
-__all__ = ["Arena", "Node", "caller", "recorder"]
+__all__ = ["Arena", "Moves", "Node", "caller", "recorder"]
 
 _PACKAGE = __name__.partition(".")[0]
 # The command line, behind which there is no program of the user's; and what lies between callers.
@@ -29,6 +29,9 @@ _BETWEEN = frozenset(
     ("click", "concurrent", "contextlib", "functools", "runpy", "threading", "typer")
 )
 _RECORDING = ("models", "nn", "train")
+# What a module's name says of its frames, asked for at every op.
+_KINDS: dict[str, int] = {}
+_OUTSIDE, _INSIDE, _COMMAND = 0, 1, 2
 _ARENA_TENSORS = 256
 # No builder that `record` calls makes more headers than this.
 _HEADERS_PER_OP = 8
@@ -63,13 +66,23 @@ def caller() -> tuple[str, int]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name.startswith(_COMMANDS):
-            break
-        top = name.partition(".")[0]
-        if top != _PACKAGE and top not in _BETWEEN:
+        kind = _KINDS.get(name)
+        if kind is None:
+            kind = _KINDS[name] = _kind_of(name)
+        if kind == _OUTSIDE:
             return frame.f_code.co_filename, frame.f_lineno
+        if kind == _COMMAND:
+            break
         frame = frame.f_back
     return _recording_line()
+
+
+def _kind_of(module: str) -> int:
+    """Whose a module is: the user's, the package's, or the package's command line."""
+    if module.startswith(_COMMANDS):
+        return _COMMAND
+    top = module.partition(".")[0]
+    return _INSIDE if top == _PACKAGE or top in _BETWEEN else _OUTSIDE
 
 
 def _recording_line() -> tuple[str, int]:
@@ -82,6 +95,16 @@ def _recording_line() -> tuple[str, int]:
             found.setdefault(unit[0], (frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return next((found[unit] for unit in _RECORDING if unit in found), ("<unknown>", 0))
+
+
+class Moves:
+    """How many tensors were given memory elsewhere; before the next one, all are where they were.
+
+    Attributes:
+        count: of this process.
+    """
+
+    count = 0
 
 
 class Node:

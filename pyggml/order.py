@@ -8,7 +8,7 @@ from typing import Any
 
 from ._lib import ffi, lib
 
-__all__ = ["MOVES", "address", "sources", "weave"]
+__all__ = ["MOVES", "address", "operands", "sources", "weave"]
 
 # Ops that compute nothing: they name memory that another tensor has.
 MOVES = (
@@ -22,15 +22,24 @@ MOVES = (
 _OVERWRITES = {lib.GGML_OP_OPT_STEP_ADAMW: (0, 2, 3), lib.GGML_OP_OPT_STEP_SGD: (0,)}
 
 
+# Asked for tens of thousands of times as a graph is made: the type is not parsed each time.
+_INTEGER = ffi.typeof("uintptr_t")
+
+
 def address(ptr: Any) -> int:
     """A header's address, by which it is known."""
-    return int(ffi.cast("uintptr_t", ptr))
+    return int(ffi.cast(_INTEGER, ptr))
+
+
+def operands(ptr: Any) -> list[Any]:
+    """The headers that an op reads, in the order of its slots."""
+    return [source for source in ffi.unpack(ptr.src, lib.GGML_MAX_SRC) if source]
 
 
 def sources(ptr: Any) -> list[Any]:
     """The headers that an op names: its operands, and what it is a view of."""
-    found = [ptr.src[i] for i in range(lib.GGML_MAX_SRC) if ptr.src[i] != ffi.NULL]
-    return found + ([ptr.view_src] if ptr.view_src != ffi.NULL else [])
+    view = ptr.view_src
+    return operands(ptr) + ([view] if view else [])
 
 
 def _memory(ptr: Any) -> int:
@@ -43,9 +52,9 @@ def _memory(ptr: Any) -> int:
 def _accesses(ptr: Any) -> Iterator[tuple[int, bool]]:
     """Each memory that an op reads or writes, and whether it writes."""
     written = _OVERWRITES.get(ptr.op, ())
-    for i in range(lib.GGML_MAX_SRC):
-        if ptr.src[i] != ffi.NULL:
-            yield _memory(ptr.src[i]), i in written
+    for i, source in enumerate(ffi.unpack(ptr.src, lib.GGML_MAX_SRC)):
+        if source:
+            yield _memory(source), i in written
     if ptr.view_src != ffi.NULL and ptr.op not in MOVES:
         yield _memory(ptr), True
 

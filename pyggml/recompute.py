@@ -152,9 +152,9 @@ class _Copies:
 
     def redirect(self, ptr: Any) -> None:
         """Let `ptr` read the copies of what was forgotten."""
-        for i in range(lib.GGML_MAX_SRC):
-            if ptr.src[i] != ffi.NULL:
-                ptr.src[i] = self.made.get(address(ptr.src[i]), ptr.src[i])
+        for i, source in enumerate(ffi.unpack(ptr.src, lib.GGML_MAX_SRC)):
+            if source:
+                ptr.src[i] = self.made.get(address(source), source)
         if ptr.view_src != ffi.NULL:
             ptr.view_src = self.made.get(address(ptr.view_src), ptr.view_src)
 

@@ -103,7 +103,8 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
     """Make stored nodes of these shapes and dtypes in one buffer; the memory is not cleared."""
     arena = Arena(len(specs))
     headers, offsets, total = [], [], 0
-    align = lib.ggml_backend_buft_get_alignment(where.buffer_type)
+    kind = where.buffer_type
+    align = lib.ggml_backend_buft_get_alignment(kind)
     for shape, dtype in specs:
         columns = shape[-1] if shape else 1
         if columns % dtype.block_size:
@@ -115,7 +116,7 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
         header = lib.ggml_new_tensor(arena.ctx, dtype.ggml_type, MAX_DIMS, ne)
         headers.append(header)
         offsets.append(total)
-        size = lib.ggml_backend_buft_get_alloc_size(where.buffer_type, header)
+        size = lib.ggml_backend_buft_get_alloc_size(kind, header)
         total += -(-size // align) * align
     buffer = Buffer(where, total)
     base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr))
@@ -127,6 +128,19 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
         Node(header, arena, where, shape, buffer=buffer)
         for header, (shape, _) in zip(headers, specs, strict=True)
     ]
+
+
+def whole(node: Node) -> Node:
+    """One f32 vector over all of a stored node's buffer, what lies between its tensors included."""
+    assert node.buffer is not None
+    arena, buffer = Arena(1), node.buffer
+    shape = (buffer.size_bytes // 4,)
+    header = lib.ggml_new_tensor_1d(arena.ctx, lib.GGML_TYPE_F32, shape[0])
+    base = lib.ggml_backend_buffer_get_base(buffer.ptr)
+    status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base)
+    if status != lib.GGML_STATUS_SUCCESS:
+        raise BackendError(f"tensor: {node.device.name} could not place it (status {status})")
+    return Node(header, arena, node.device, shape, buffer=buffer)
 
 
 def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:

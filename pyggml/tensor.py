@@ -16,7 +16,7 @@ from .device import COMPUTE_LOCK, Buffer, Device
 from .device import device as find_device
 from .dtypes import DType, as_dtype
 from .errors import BackendError, DTypeError, FormatError, ShapeError
-from .node import Node, recorder
+from .node import Moves, Node, recorder
 from .operators import Operators
 from .recording import check_read, check_write, is_input, outer
 from .storage import (
@@ -316,6 +316,7 @@ class Tensor(Operators):
         if before.grad is not None:
             after.grad = Tensor(copy_to(before.grad.node, where))
         self._node, before.moved = after, True
+        Moves.count += 1
 
     def detach(self) -> Tensor:
         """The same numbers without a way back for gradients.

@@ -178,7 +178,7 @@ def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:
 
 def _strides_in_order(x: Tensor) -> bool:
     """Whether every stride is the one of a fresh tensor, those of extents of one included."""
-    nb, ne = list(x.ptr.nb), list(x.ptr.ne)
+    nb, ne = ffi.unpack(x.ptr.nb, MAX_DIMS), ffi.unpack(x.ptr.ne, MAX_DIMS)
     expected = x.dtype.type_size * (ne[0] // x.dtype.block_size)
     for axis in range(1, len(ne)):
         if nb[axis] != expected:

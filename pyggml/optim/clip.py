@@ -31,9 +31,10 @@ class GradNorm:
 
     Args:
         tensors: f32 tensors on one device, one at least.
+        whole: a tensor with all of their elements, and zeros; one op reads it, not one for each.
 
     Raises:
-        TypeError: not several f32 tensors.
+        TypeError: not several f32 tensors, or whole is no tensor.
         ValueError: no tensor.
 
     Example:
@@ -41,8 +42,10 @@ class GradNorm:
         5.0
     """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], whole: Tensor | None = None) -> None:
         self._tensors = tensors = _several("GradNorm", tensors)
+        if whole is not None:
+            tensors = [need_float("GradNorm", "whole", whole)]
         self._total = sum_of_squares(tensors)
         self.graph = Graph([self._total], device=tensors[0].device)
 

@@ -16,6 +16,7 @@ from .. import ops
 from ..errors import GradientError
 from ..graph import Graph, grad_of, most_fallbacks
 from ..precision import autocast
+from ..storage import whole
 from ..tensor import Tensor, tensor, zeros_group
 from ._check import check_flag, check_number, check_positive
 from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
@@ -100,7 +101,8 @@ class Optimizer(ABC):
         self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
         self.grad_nbytes = sum(g.nbytes for g in grads if g.is_stored)
         self.state = self._make_state()
-        self._norm = None if fused_update else GradNorm(grads)
+        self._trained = self.grads
+        self._norm = self._make_norm()
         self._make_inputs()
         self._updates: dict[bool, Graph] = {}
         self._frozen = [False] * len(self.params)
@@ -185,18 +187,28 @@ class Optimizer(ABC):
                 f" optimizer was made, and its state on {self.device.name}; call model.to() before"
                 " making the optimizer"
             )
-        frozen, decays = [not param.requires_grad for param in self.params], self._which_decay()
-        trained = {p: grad for p, grad in self.grads.items() if p.requires_grad}
-        if not trained:
-            raise GradientError(f"{self._who}: every parameter is frozen; unfreeze one")
+        decays = self._which_decay()
         if decays != self._decays:
             self._decays = decays
             self._updates.clear()
+        frozen = [not node.requires_grad for node in self._nodes]
         if frozen != self._frozen:
-            self._frozen = frozen
+            trained = {p: grad for p, grad in self.grads.items() if p.requires_grad}
+            if not trained:
+                raise GradientError(f"{self._who}: every parameter is frozen; unfreeze one")
+            self._frozen, self._trained = frozen, trained
             self._updates.clear()
-            self._norm = None if self.fused_update else GradNorm(list(trained.values()))
-        return trained
+            self._norm = self._make_norm()
+        return self._trained
+
+    def _make_norm(self) -> GradNorm | None:
+        """What computes the norm of the gradients that are trained, of all in one op."""
+        if self.fused_update:
+            return None
+        grads = list(self._trained.values())
+        # Between the gradients in their buffer are zeros.
+        every = None if len(grads) < len(self.grads) else Tensor(whole(grads[0].node))
+        return GradNorm(grads, every)
 
     def _which_decay(self) -> list[bool]:
         """Whether each group's decay is a part of the recorded update."""
@@ -204,15 +216,15 @@ class Optimizer(ABC):
 
     def _adopt(self, method: str) -> None:
         """Take over the gradients that replaced this optimizer's own."""
-        for name, (param, own) in zip(self.names, self.grads.items(), strict=True):
-            given = param.grad
+        for i, (param, own) in enumerate(self.grads.items()):
+            given = self._nodes[i].grad
             if given is own:
                 continue
             if given is None:
                 own.zero_()
             elif given in _OWNED:
                 raise GradientError(
-                    f"{self._who}.{method}: the gradient of {name} is added into another"
+                    f"{self._who}.{method}: the gradient of {self.names[i]} is added into another"
                     " optimizer's, made later; call this one's zero_grad() before the backward"
                 )
             else:
@@ -319,7 +331,8 @@ class Optimizer(ABC):
         trained = self.trained()
         self._adopt("step")
         for param in trained:
-            param.run_hooks()
+            if param.node.hooks:
+                param.run_hooks()
         norm = self._kept("step")()
         if not math.isfinite(norm):
             raise FloatingPointError(
@@ -352,6 +365,16 @@ class Optimizer(ABC):
         self.grads[self.params[0]].buffer.clear()
         for param, grad in self.grads.items():
             param.grad = grad
+
+    def take_grads(self) -> None:
+        """Set every `.grad` to the optimizer's own, for a graph that writes over what is there.
+
+        Those of frozen parameters, which no graph writes, are set to zero.
+        """
+        for node, grad in zip(self._nodes, self.grads.values(), strict=True):
+            node.grad = grad
+            if not node.requires_grad:
+                grad.zero_()
 
     def _tensors(self) -> dict[str, Tensor]:
         """All state by the names that it is saved under."""

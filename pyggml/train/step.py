@@ -214,10 +214,12 @@ class TrainStep:
             self._is_trusted = True
         return counted
 
-    def _run(self, batch: Batch) -> float:
-        """The summed loss of a batch; its gradients are added to the optimizer's."""
-        loss = self._graphs.run(batch, self.runs)
-        self.runs += 1
+    def _run(self, batches: Sequence[Batch]) -> float:
+        """The summed loss of a step's batches; their gradients are the optimizer's."""
+        loss = 0.0
+        for i, batch in enumerate(batches):
+            loss += self._graphs.run(batch, self.runs, first=i == 0)
+            self.runs += 1
         return loss
 
     def loss_sum(self, batch: Batch) -> tuple[float, int]:
@@ -237,12 +239,11 @@ class TrainStep:
         """
         scale = 1.0 if self.scaler is None else self.scaler.scale
         self._graphs.scale.copy_(np.float32(scale / max(1, sum(map(self.check, batches)))))
-        for batch in batches:
-            if self._fused:
+        if self._fused:
+            for batch in batches:
                 self._graphs.run(batch)
-            else:
-                self._run(batch)
-        if not self._fused:
+        else:
+            self._run(batches)
             self.optimizer.zero_grad()
 
     def logits(self, batch: Batch) -> np.ndarray:
@@ -286,11 +287,8 @@ class TrainStep:
             return self._fused_step(batches, tokens, lr)
         if self._needs_closure:
             return self._closure_step(batches, tokens, lr)
-        self.optimizer.zero_grad()
-        total = 0.0
-        for batch in batches:
-            total += self._run(batch)
-        loss = total / tokens
+        self.optimizer.take_grads()
+        loss = self._run(batches) / tokens
         if not math.isfinite(loss):
             self.optimizer.zero_grad()
             raise self._not_finite(f"the loss must be finite; got {loss}", batches)
@@ -377,8 +375,8 @@ class TrainStep:
 
         def closure() -> float:
             self.runs = runs  # the same function each time: the same masks
-            self.optimizer.zero_grad()
-            loss = sum(self._run(batch) for batch in batches) / tokens
+            self.optimizer.take_grads()
+            loss = self._run(batches) / tokens
             if not norms:
                 norms.append(float(self.optimizer.grad_norm()))
             return loss
@@ -404,7 +402,7 @@ class TrainStep:
         recorded = self._graphs.get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
-                loss = self._run(batches[0]) / tokens
+                loss = self._run(batches) / tokens
         except LossError as error:
             message = "the loss must be finite; got NaN or infinity"
             raise self._not_finite(message, batches, error.spoiled) from error

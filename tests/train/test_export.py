@@ -106,7 +106,7 @@ def run(tmp_path_factory):
     text.write_text("the quick brown fox jumps over the lazy dog and runs on\n" * 30)
     config = TrainConfig(
         text=(str(text),), artifact_dir=str(folder / "run"), tokenizer="chars", layers=1, heads=2,
-        embd=16, seq_len=16, steps=60, eval_every=3, save_every=2, patience=2, lr=0.5, ema=0.5,
+        embd=16, seq_len=16, steps=300, eval_every=3, save_every=2, patience=2, lr=0.5, ema=0.5,
         sample_tokens=4, threads=1,
     )  # fmt: skip
     run = LLMRun.prepare(config)
@@ -116,7 +116,7 @@ def run(tmp_path_factory):
 
 def test_a_run_that_stopped_early_leaves_its_best(run):
     folder, best = run.artifact.path, run.trainer.best
-    assert best["step"] < run.trainer.step < 60
+    assert best["step"] < run.trainer.step < 300
     assert (run.exported.which, run.exported.step) == ("best", best["step"])
     model, _ = load(folder)
     assert same(model.state_dict(), load_weights(folder / "checkpoints" / "best"))
