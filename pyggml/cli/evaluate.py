@@ -25,6 +25,14 @@ def evaluate(
     field: Annotated[
         str, typer.Option("--field", help="Field or column of records with the text.")
     ] = "text",
+    prompt_field: Annotated[
+        str | None,
+        typer.Option("--prompt-field", help="Field or column of prompts, which do not count."),
+    ] = None,
+    completion_field: Annotated[
+        str | None,
+        typer.Option("--completion-field", help="Field or column of the completions of prompts."),
+    ] = None,
     seq_len: Annotated[
         int | None,
         typer.Option("--seq-len", help="Tokens per sequence.", show_default="the context"),
@@ -45,13 +53,15 @@ def evaluate(
     """Loss (nats per token), perplexity and bits per byte of a model on text.
 
     The text is cut into sequences of --seq-len tokens; each token is predicted from those before
-    it in its sequence.
+    it in its sequence. Of prompts and completions, each pair is read by itself, and the tokens of
+    its completion count.
     """
     with friendly_errors():
-        from ..data import Corpus
+        from ..data import Corpus, Loader, PackedDataset
         from ..train import ConfigError, eval_batches, token_bytes
         from ..train import evaluate as measure
         from ..train.evaluate import parse_score
+        from ..train.pairs import PairCorpus
 
         for name, value in (("seq-len", seq_len), ("batch-size", batch_size)):
             if value is not None and value < 1:
@@ -61,9 +71,15 @@ def evaluate(
                 parse_score(score)
             except ValueError as error:
                 raise ConfigError(f"--scores: {error}") from error
-        if not field or "" in text:
-            raise ConfigError("--text and --field must not be empty: give a path and a name")
-        corpus = Corpus(text, field)
+        if "" in (field, prompt_field, completion_field, *text):
+            raise ConfigError("--text and fields must not be empty: give a path and a name")
+        pairs = prompt_field is not None or completion_field is not None
+        if pairs:
+            corpus: Corpus = PairCorpus(
+                text, prompt_field or "prompt", completion_field or "completion"
+            )
+        else:
+            corpus = Corpus(text, field)
         language_model, tokenizer = load_model(model, device, threads)
         context = language_model.config.context
         if seq_len is not None and seq_len > context:
@@ -71,16 +87,29 @@ def evaluate(
                 f"--seq-len must not exceed the model's context {context}; got {seq_len}: "
                 f"give {context} or less"
             )
-        ids = corpus.tokens(tokenizer, eos=tokenizer.eos_id is not None).ids
-        length = seq_len or min(context, max(1, ids.size - 1))
-        if ids.size < length + 1:
-            raise ConfigError(
-                f"--text must hold more than one sequence of --seq-len {length} tokens; "
-                f"got {ids.size} tokens: give more text or a smaller --seq-len"
-            )
+        documents = corpus.tokens(tokenizer, eos=tokenizer.eos_id is not None)
+        ids = documents.ids
+        length = seq_len or (context if pairs else min(context, max(1, ids.size - 1)))
+        if pairs:
+            try:
+                rows = PackedDataset(documents, length)
+            except ValueError as error:
+                raise ConfigError(
+                    f"--text, --seq-len {length}: {error}: give more pairs, shorter prompts, or a "
+                    "larger --seq-len"
+                ) from error
+            loader = Loader(rows, min(batch_size, len(rows)), shuffle=False, pad_last=True)
+            batches = loader.once()
+        else:
+            if ids.size < length + 1:
+                raise ConfigError(
+                    f"--text must hold more than one sequence of --seq-len {length} tokens; "
+                    f"got {ids.size} tokens: give more text or a smaller --seq-len"
+                )
+            batches = eval_batches(ids, length, batch_size)
         metrics = measure(
             language_model,
-            eval_batches(ids, length, batch_size),
+            batches,
             scores=scores or (),
             token_bytes=token_bytes(tokenizer),
         )

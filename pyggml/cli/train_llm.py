@@ -328,6 +328,11 @@ def _run(given: dict[str, Any], config: str | None, resume: bool, overwrite: boo
     for name in ("text", "eval_text", "scores", "no_decay", "lr_scale"):
         if name in given:
             given[name] = tuple(given[name])
+    if given.get("packing") is False and {"prompt_field", "completion_field"} & given.keys():
+        raise ConfigError(
+            "--no-packing excludes --prompt-field and --completion-field: no pair sees another; "
+            "leave --no-packing out"
+        )
     if config is not None:
         file = read_config(config)
         for name, other in (("steps", "epochs"), ("epochs", "steps")):

@@ -150,3 +150,27 @@ def test_the_vocabulary_is_of_prompts_and_completions(file, tmp_path):
     assert list(corpus.pieces()) == texts
     some = list(corpus.pieces(corpus.size_bytes // 2 + 1))
     assert some == [text for i, text in enumerate(texts) if i // 2 % 2 == 0]
+
+
+def test_a_model_is_evaluated_on_pairs_as_in_training(file, tmp_path, cli):
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:10]))
+    base = ("train-llm", "--text", file, *FIELDS, "--eval-text", f"other={other}",
+            "--artifact-dir", tmp_path / "run")  # fmt: skip
+    code, _, err = cli(*base, *options(steps=4, tokenizer="chars"))
+    assert code == 0, err
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    trained = [row for row in map(json.loads, lines) if row["kind"] == "other"][-1]
+    measure = ("eval", "--model", tmp_path / "run", "--text", other, "--json")
+    code, out, err = cli(*measure, *FIELDS)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["tokens"] == trained["tokens"] == sum(len(row["a"]) + 1 for row in ROWS[:10])
+    assert found["loss"] == pytest.approx(trained["loss"], rel=1e-5)
+    check(cli(*measure, "--completion-field", "b"), 1, "must have the field 'prompt'")
+    check(cli(*measure, "--prompt-field", ""), 2, "must not be empty")
+
+
+def test_pairs_are_always_packed(file, tmp_path, cli):
+    given = ("train-llm", "--text", file, *FIELDS, "--no-packing", "--artifact-dir", tmp_path)
+    check(cli(*given, *options()), 2, "--no-packing excludes")
