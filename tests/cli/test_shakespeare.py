@@ -19,6 +19,8 @@ from .conftest import pyggml
 TEXT = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
 # nanoGPT reports 1.88 for its CPU settings, of 20 sampled batches; here the whole split is read.
 LOSS_MAX = 1.90
+# Against regressions: at its own rate PyTorch ends between 1.896 and 1.921, by the seed.
+OWN_RATE_LOSS_MAX = 1.93
 # A bound against regressions: one run ended at 1.980. Other seeds and machines were not tried.
 GPU_LOSS_MAX = 2.0
 SIZES = (
@@ -31,10 +33,15 @@ SIZES = (
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
 @pytest.mark.parametrize(
     ("arch", "precision", "lr"),
-    [("gpt2", "f32", 2e-3), ("gpt2", "bf16", 2e-3), ("gpt2", "f16", 2e-3), ("llama", "f32", 1e-3)],
-)
+    [
+        ("gpt2", "f32", 1e-3), ("gpt2", "bf16", 1e-3),
+        ("gpt2", "f32", 2e-3), ("gpt2", "bf16", 2e-3), ("gpt2", "f16", 2e-3),
+        ("llama", "f32", 1e-3),
+    ],
+)  # fmt: skip
 def test_validation_loss(tmp_path, arch, precision, lr):
-    """nanoGPT's CPU settings; GPT-2 with the command's own rate, see docs/training.md."""
+    """nanoGPT's CPU settings, also with the command's own rate; see docs/training.md."""
+    bound = OWN_RATE_LOSS_MAX if (arch, lr) == ("gpt2", 1e-3) else LOSS_MAX
     folder = tmp_path / "run"
     settings = f"{SIZES} --lr {lr} --min-lr {lr / 10} --seed 1337".split()
     done = pyggml(
@@ -54,9 +61,9 @@ def test_validation_loss(tmp_path, arch, precision, lr):
     last = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] != "train"][-1]
     assert last["step"] == 2000
     assert last["tokens"] == 111_538
-    assert last["loss"] <= LOSS_MAX
+    assert last["loss"] <= bound
     done = pyggml("eval", "--model", folder, "--text", TEXT, "--json")
-    assert json.loads(done.stdout)["loss"] <= LOSS_MAX
+    assert json.loads(done.stdout)["loss"] <= bound
 
 
 @pytest.mark.slow
