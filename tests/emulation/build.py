@@ -40,6 +40,7 @@ KERNELS = (
     "cumsum-back",
     "dropout",
     "fattn-back",
+    "fattn-back-mma",
     "gelu-back",
     "get-rows-back",
     "glu-back",
@@ -86,8 +87,17 @@ NOT_EMULATED = ("allreduce", "lightning-indexer")
 
 _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off")
 _WARNINGS = ("-Wall", "-Wextra")
-# 600: device code without tensor cores, whose instructions are inline PTX
-_CUDA = ("-x", "c++", "-w", "-D__CUDA_ARCH__=600", "-DGGML_CUDA_NO_VMM")
+# 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
+_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM")
+_ARCH = {"fattn-back-mma": 800}
+
+
+def _flags(name: str) -> tuple[str, ...]:
+    return (*_CUDA, f"-D__CUDA_ARCH__={_ARCH.get(name, 600)}")
+
+
+# what a kernel file needs of others to be run
+_WITH = {"fattn-back-mma": ("fattn-back",)}
 
 
 class BuildError(RuntimeError):
@@ -181,7 +191,7 @@ class Builder:
         return out
 
     def _kernel(self, name: str) -> Path:
-        return self._object(self.src / "ggml-cuda" / f"{name}.cu", _CUDA)
+        return self._object(self.src / "ggml-cuda" / f"{name}.cu", _flags(name))
 
     def _own(self, *names: str) -> list[Path]:
         return [self._object(HERE / f"{name}.cpp", _WARNINGS) for name in names]
@@ -226,12 +236,13 @@ class Builder:
         source.write_text(translate(text, f"{name}.cu"))
         with self.lock():
             include = f"-I{self.src / 'ggml-cuda'}"
-            objects = [*self._harness(), self._kernel("ggml-cuda"), self._kernel("convert")]
-            return self._link(out, [*objects, self._object(source, (*_CUDA, include))])
+            others = ("ggml-cuda", "convert", *_WITH.get(name, ()))
+            objects = self._harness() + [self._kernel(other) for other in others]
+            return self._link(out, [*objects, self._object(source, (*_flags(name), include))])
 
     def _harness(self) -> list[Path]:
         objects = self._own("common/fibers", "common/guard", "common/cases", "common/run")
-        return objects + self._own("cuda/runtime", "cuda/harness")
+        return objects + self._own("cuda/ptx", "cuda/runtime", "cuda/harness")
 
     def all_kernels(self) -> list[str]:
         """Every kernel file that can be built here."""
@@ -239,9 +250,14 @@ class Builder:
 
     def backend(self, kernels: Iterable[str] = TRAINING) -> Path:
         """The backend as a library for ggml_backend_load: a device CUDA0 on the CPU."""
-        flags = (*_CUDA, "-DGGML_BACKEND_DL", "-DGGML_BACKEND_SHARED", "-DGGML_BACKEND_BUILD")
+        flags = (
+            *_flags("ggml-cuda"),
+            "-DGGML_BACKEND_DL",
+            "-DGGML_BACKEND_SHARED",
+            "-DGGML_BACKEND_BUILD",
+        )
         with self.lock():
-            objects = self._own("common/fibers", "common/guard", "cuda/runtime")
+            objects = self._own("common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
             objects += [self._kernel(name) for name in kernels if name != "ggml-cuda"]
             objects.append(self._object(self.src / "ggml-cuda" / "ggml-cuda.cu", flags, "-dl"))
             return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")

@@ -127,6 +127,36 @@ MISTAKES = {
         "FLASH_ATTN_EXT_BACK",
         "static shared memory are too many",
     ),
+    "a copy that is not waited for": (
+        "fattn-back-mma",
+        "        cp_async_wait_all();\n        __syncthreads(); // this tile",
+        "        __syncthreads(); // this tile",
+        "FLASH_ATTN_EXT_BACK/bf16-tiles",
+        "is nan|is -nan",
+    ),
+    "a tile that is overwritten while it is read": (
+        "fattn-back-mma",
+        "            load(it_next, buf ^ 1);\n        }\n\n        fattn_back_c w ",
+        "            load(it_next, buf);\n        }\n\n        fattn_back_c w ",
+        "FLASH_ATTN_EXT_BACK/bf16-tiles",
+        "other bits|normalized|is nan|is -nan",
+    ),
+    "registers of a product in another order": (
+        "fattn-back-mma",
+        "        a.x[1] = ggml_cuda_cast<nv_bfloat162>(make_float2(w0.x[2], w0.x[3]));\n"
+        "        a.x[2] = ggml_cuda_cast<nv_bfloat162>(make_float2(w1.x[0], w1.x[1]));",
+        "        a.x[2] = ggml_cuda_cast<nv_bfloat162>(make_float2(w0.x[2], w0.x[3]));\n"
+        "        a.x[1] = ggml_cuda_cast<nv_bfloat162>(make_float2(w1.x[0], w1.x[1]));",
+        "FLASH_ATTN_EXT_BACK/bf16-causal",
+        "normalized",
+    ),
+    "tensor cores where f32 is asked for": (
+        "fattn-back-mma",
+        "ggml_get_op_params_i32(dst, 3 + i) < GGML_PREC_BF16",
+        "false",
+        "FLASH_ATTN_EXT_BACK/causal",
+        "normalized",
+    ),
     "a block of too many threads": (
         "dropout",
         "<<<num_blocks, CUDA_DROPOUT_BLOCK_SIZE,",
@@ -178,6 +208,13 @@ def test_every_kernel_of_the_series_is_built() -> None:
             '::emu::launch("k<T, 2>", ::emu::launch_config(g, b, 0, s), [&] { k<T, 2>(x, (y)); });',
         ),
         ("extern __shared__ float2 s[];", "float2 * s = (float2 *) ::emu::dynamic_shared();"),
+        (
+            'asm volatile("cp {%0, %1}, [%2];"\n : "=r"(x[0]), "+r"(f(y)) : "l"(p));',
+            '::emu::ptx("cp {%0, %1}, [%2];", { ::emu::ptx_out(x[0]), ::emu::ptx_out(f(y)) },'
+            " { ::emu::ptx_in(p) }\n);",
+        ),
+        ('asm("a;" "b;");', '::emu::ptx("a;" "b;", {  }, {  });'),
+        ('asm("v_dot %0" : "+v"(acc) : [x] "v"(v));', 'asm("v_dot %0" : "+v"(acc) : [x] "v"(v));'),
         ("a << b; c >> d;", "a << b; c >> d;"),
     ],
 )

@@ -492,6 +492,18 @@ struct attention_case {
     layout    l       = layout::permuted;
 };
 
+ggml_tensor * attention_back(builder & b, const attention_case & a) {
+    ggml_tensor * grad = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
+    ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -1.0f, 1.0f, a.l);
+    ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
+    ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
+    ggml_tensor * mask = a.mask ? b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1) : nullptr;
+    ggml_tensor * sink = a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr;
+    // any tensor of its shape does: the gradient is a function of it, too
+    ggml_tensor * out  = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
+    return ggml_flash_attn_ext_back(b.ctx, grad, q, k, v, mask, sink, out, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
+}
+
 void attention(table & t) {
     std::vector<attention_case> cases = {
         { "causal",      64,  64,  70,  70,  2, 2, 2 },
@@ -499,6 +511,7 @@ void attention(table & t) {
         { "heads",       64,  64,  40,  40,  4, 2, 2 },
         { "longer-kv",   32,  32,  20,  150, 2, 1, 1 },
         { "one-token",   64,  64,  1,   37,  2, 2, 1 },
+        { "hidden-rows", 64,  64,  90,  20,  1, 1, 1 },
         { "dk-dv",       40,  72,  35,  35,  2, 1, 1 },
         { "d128",        128, 128, 36,  36,  2, 2, 1 },
         { "d80",         80,  80,  36,  36,  1, 1, 1 },
@@ -511,17 +524,47 @@ void attention(table & t) {
         { "contiguous",  64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F32, layout::contiguous },
     };
     for (const attention_case & a : cases) {
-        t.add("FLASH_ATTN_EXT_BACK", a.name, [=](builder & b) {
-            ggml_tensor * grad = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
-            ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -1.0f, 1.0f, a.l);
-            ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
-            ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
-            ggml_tensor * mask = a.mask ? b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1) : nullptr;
-            ggml_tensor * sink = a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr;
-            // any tensor of its shape does: the gradient is a function of it, too
-            ggml_tensor * out  = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
-            return ggml_flash_attn_ext_back(b.ctx, grad, q, k, v, mask, sink, out, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
-        }).max_nmse = 1e-9;
+        t.add("FLASH_ATTN_EXT_BACK", a.name, [=](builder & b) { return attention_back(b, a); }).max_nmse = 1e-9;
+    }
+
+    // On tensor cores. A number that is rounded to bf16 is off by an error whose mean square, over its own, is 2^-16/3*0.54 =
+    // 2.7e-6 (mantissas that are evenly spread by their logarithm). dv is a product of two rounded numbers; dq and dk are of
+    // four: do and v, then the gradient of the score and k or q. What the weights are off by is less: scores are near 0.
+    const std::vector<attention_case> rounded = {
+        { "causal",      64,  64,  70,  70,  2, 2, 2 },
+        { "tiles",       64,  64,  192, 192, 1, 1, 1 },
+        { "tiles-gqa",   128, 128, 130, 130, 4, 2, 1 },
+        { "no-mask",     64,  64,  33,  65,  2, 2, 1, false },
+        { "whole-tiles", 64,  64,  64,  128, 2, 1, 1, false },
+        { "heads",       64,  64,  40,  40,  4, 2, 2 },
+        { "longer-kv",   32,  32,  20,  150, 2, 1, 1 },
+        { "one-token",   64,  64,  1,   37,  2, 2, 1 },
+        { "hidden-rows", 64,  64,  90,  20,  1, 1, 1 },
+        { "dk-dv",       40,  72,  35,  35,  2, 1, 1 },
+        { "d128",        128, 128, 36,  36,  2, 2, 1 },
+        { "d96",         96,  96,  70,  70,  1, 1, 1 },
+        { "sinks",       64,  64,  40,  40,  2, 2, 2, true, true },
+        { "alibi",       64,  64,  40,  40,  3, 3, 1, true, false, 8.0f },
+        { "softcap",     64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 5.0f },
+        { "f16",         64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F16 },
+        { "bf16",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_BF16, layout::contiguous },
+        { "contiguous",  64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F32, layout::contiguous },
+        { "q8_0",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_Q8_0, layout::contiguous },
+        // not taken: heads too large, or no whole vectors; the kernel in f32 runs
+        { "d256",        256, 256, 20,  20,  1, 1, 1 },
+        { "d36",         36,  36,  20,  20,  1, 1, 1 },
+    };
+    for (const attention_case & a : rounded) {
+        const bool taken = a.dk%8 == 0 && a.dk <= 128;
+        op_case & c = t.add("FLASH_ATTN_EXT_BACK", std::string("bf16-") + a.name, [=](builder & b) {
+            ggml_tensor * back = attention_back(b, a);
+            for (int i = 0; i < 4; ++i) {
+                ggml_prec_set_src(back, GGML_PREC_BF16, i);
+            }
+            return back;
+        });
+        c.max_nmse = taken ? 4*2.7e-6 : 1e-9;
+        c.min_nmse = taken ? 1e-6 : 0.0;
     }
 }
 

@@ -249,7 +249,7 @@ run_result on_device(const op_case & c, device & dev, schedule order) {
 }
 
 // "" or what is wrong; nmse: of the worst output
-std::string compare(const results & want, const results & got, double max_nmse, double & nmse) {
+std::string compare(const results & want, const results & got, const op_case & c, double & nmse) {
     nmse = 0.0;
     for (size_t k = 0; k < want.size(); ++k) {
         double err = 0.0;
@@ -273,9 +273,10 @@ std::string compare(const results & want, const results & got, double max_nmse, 
         const double e = ref > 0.0 ? err/ref : err;
         nmse = std::max(nmse, e);
     }
-    if (nmse > max_nmse) {
+    if (nmse > c.max_nmse || nmse < c.min_nmse) {
         char s[96];
-        snprintf(s, sizeof(s), "normalized mean squared error %.3g > %.3g", nmse, max_nmse);
+        const bool more = nmse > c.max_nmse;
+        snprintf(s, sizeof(s), "normalized mean squared error %.3g %c %.3g", nmse, more ? '>' : '<', more ? c.max_nmse : c.min_nmse);
         return s;
     }
     return "";
@@ -334,7 +335,7 @@ int run_cases(device & dev, int argc, char ** argv) {
                     break;
                 }
                 if (first.empty()) {
-                    wrong = compare(on_cpu(c, cpu), got.out, c.max_nmse, nmse);
+                    wrong = compare(on_cpu(c, cpu), got.out, c, nmse);
                     first = std::move(got.out);
                 } else {
                     for (size_t k = 0; k < first.size() && wrong.empty(); ++k) {

@@ -110,6 +110,7 @@ void launch(const char * kernel, const launch_config & c, const std::function<vo
         for (auto & s : static_blocks) {
             s.second->poison();
         }
+        drop_async_copies();
         std::string wrong;
         try {
             run_block((int) threads, 32, order, (uint32_t) b, set_thread, [&](int) { body(); });
@@ -132,6 +133,20 @@ void * dynamic_shared() {
         return none; // declared, not used: a use is seen by the sanitizer or not at all
     }
     return dynamic_block->data();
+}
+
+unsigned shared_address(const void * p) {
+    if (!dynamic_block || p < dynamic_block->data() || (const char *) p >= (const char *) dynamic_block->data() + dynamic_size) {
+        fail("__cvta_generic_to_shared of what is not in dynamic shared memory");
+    }
+    return (unsigned) ((const char *) p - (const char *) dynamic_block->data());
+}
+
+void * shared_pointer(unsigned address, size_t size) {
+    if (!dynamic_block || address + size > dynamic_size) {
+        fail("an address of " + std::to_string(size) + " bytes at " + std::to_string(address) + " is not in dynamic shared memory");
+    }
+    return (char *) dynamic_block->data() + address;
 }
 
 void * static_shared(int key, size_t size, size_t, const char * name) {

@@ -14,6 +14,9 @@ void set_schedule(schedule s);
 uint64_t launches();
 void     count_launch();
 
+// forgets the copies that the threads of the last block have not waited for
+void drop_async_copies();
+
 // what messages call it
 void name_allocation(void * p, const char * name);
 

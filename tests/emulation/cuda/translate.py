@@ -4,6 +4,7 @@
     kernel<T><<<grid, block, shared, stream>>>(args);   a call of emu::launch with a lambda
     __shared__ float s[32];                             a reference into the block's shared memory
     extern __shared__ float s[];                        a pointer to its dynamic part
+    asm("mma.sync... {%0}, {%1};" : "+r"(d) : "r"(a));  a call of emu::ptx with its operands
 
 Nothing else is touched, no line is added or removed.
 """
@@ -66,6 +67,52 @@ def _launches(text: str) -> str:
     return text
 
 
+_ASM = re.compile(r"\basm\s*(?:volatile\s*)?\(")
+_STRING = re.compile(r'\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
+_OPERAND = re.compile(r'\s*"[=+]?[a-z]"\s*(?=\()')
+_COMMA = re.compile(r"\s*,")
+
+
+def _operands(text: str, at: int) -> tuple[list[str], int]:
+    """The expressions of a list of operands, and where it ends."""
+    found = []
+    while match := _OPERAND.match(text, at):
+        end = _closing(text, match.end())
+        found.append(text[match.end() + 1 : end])
+        at = end + 1
+        if match := _COMMA.match(text, at):
+            at = match.end()
+    return found, at
+
+
+def _asm(text: str) -> str:
+    """Inline PTX; what is not of this form, such as AMD's, is left for the preprocessor to drop."""
+    at = 0
+    while match := _ASM.search(text, at):
+        end = _closing(text, match.end() - 1)
+        at = end
+        template = _STRING.match(text, match.end())
+        if not template:
+            continue
+        operands: list[list[str]] = []
+        place = template.end()
+        while place < end and text[place] == ":":
+            found, place = _operands(text, place + 1)
+            operands.append(found)
+            place += len(text[place:end]) - len(text[place:end].lstrip())
+        if place != end or len(operands) > 2:
+            continue
+        outputs, inputs = [*operands, [], []][:2]
+        outs = ", ".join(f"::emu::ptx_out({x})" for x in outputs)
+        ins = ", ".join(f"::emu::ptx_in({x})" for x in inputs)
+        old = text[match.start() : end]
+        new = f"::emu::ptx({template[1].rstrip()}, {{ {outs} }}, {{ {ins} }}"
+        new += ("\\\n" if "\\\n" in old else "\n") * (old.count("\n") - new.count("\n")) + ")"
+        text = text[: match.start()] + new + text[end + 1 :]
+        at = match.start() + len(new)
+    return text
+
+
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?([\w:]+(?:\s*\*)?)\s+(\w+)\s*\[\s*\]\s*;"
 )
@@ -95,4 +142,4 @@ def _shared(text: str, name: str) -> str:
 
 def translate(text: str, name: str) -> str:
     """The text of the CUDA file `name` as C++."""
-    return _shared(_launches(text), name)
+    return _shared(_launches(_asm(text)), name)

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -188,6 +189,23 @@ T shuffle(const char * what, unsigned mask, T value, int from, int width) {
     return v;
 }
 
+// an operand of inline PTX
+struct ptx_place { void * p; size_t size; };
+template <typename T> ptx_place ptx_out(T & x) { return { &x, sizeof(T) }; }
+template <typename T> uint64_t  ptx_in(T x) {
+    static_assert(sizeof(T) <= 8, "operand too large");
+    uint64_t u = 0;
+    memcpy(&u, (const void *) &x, sizeof(T));
+    return u;
+}
+
+// one instruction; "+r" operands are read where they are. cuda/ptx.cpp has those that are known.
+void ptx(const char * text, std::initializer_list<ptx_place> out, std::initializer_list<uint64_t> in);
+
+// addresses of shared memory have 32 bits
+unsigned shared_address(const void * p);
+void *   shared_pointer(unsigned address, size_t size);
+
 template <typename F>
 int vote(const char * what, unsigned mask, int p, F f) {
     int all[32];
@@ -216,6 +234,7 @@ static inline int __syncthreads_or(int p) {
     emu::block_barrier("__syncthreads_or");
     return r;
 }
+static inline size_t __cvta_generic_to_shared(const void * p) { return emu::shared_address(p); }
 static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __threadfence_system() {}
@@ -234,6 +253,15 @@ template <typename T> T __shfl_up_sync(unsigned m, T v, unsigned d, int width = 
 template <typename T> T __shfl_sync(unsigned m, T v, int lane, int width = 32) {
     const int base = emu::thread_in_block()%32/width*width;
     return emu::shuffle("__shfl_sync", m, v, base + (lane & (width - 1)), width);
+}
+static inline int __reduce_add_sync(unsigned m, int v) {
+    int all[32];
+    emu::warp_exchange("__reduce_add_sync", m, &v, all, sizeof(int));
+    int sum = 0;
+    for (int i = 0; i < 32; ++i) {
+        sum += m >> i & 1 ? all[i] : 0;
+    }
+    return sum;
 }
 static inline int      __any_sync(unsigned m, int p)    { return emu::vote("__any_sync", m, p, [](unsigned b) { return b != 0; }); }
 static inline int      __all_sync(unsigned m, int p)    { return emu::vote("__all_sync", m, p, [m](unsigned b) { return b == m; }); }
