@@ -71,14 +71,15 @@ def rounding() -> int:
     return _state.level
 
 
-def allow_rounding(product: Any) -> None:
-    """Give a recorded MUL_MAT, MUL_MAT_ID or OUT_PROD the permission of this thread.
+def allow_rounding(product: Any, sources: int = 2) -> None:
+    """Give a recorded product or attention the permission of this thread.
 
     Args:
-        product: ggml tensor.
+        product: ggml tensor of MUL_MAT, MUL_MAT_ID, OUT_PROD or FLASH_ATTN_EXT.
+        sources: how many are multiplied; 3 of attention.
     """
     if _state.level in _IN_PRODUCTS:
-        for source in (0, 1):
+        for source in range(sources):
             lib.ggml_prec_set_src(product, _state.level, source)
 
 

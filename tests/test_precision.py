@@ -92,6 +92,17 @@ def test_beyond_the_range_of_f16_is_infinite():
         assert np.isinf(pg.ops.mul_mat(w, x).numpy()).all()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "level"), [("bf16", "BF16"), ("f32", "UNDEFINED"), ("f16", "UNDEFINED")]
+)
+def test_attention_gets_the_permission(dtype: str, level: str) -> None:
+    """Devices round by it; its level stands behind the other numbers of the op."""
+    q = pg.tensor(np.ones((1, 2, 5, 8), np.float32))
+    with pg.autocast(dtype):
+        out = pg.ops.flash_attn_ext(q, q, q)
+    assert list(out.ptr.op_params[5:8]) == 3 * [getattr(pg.lib, f"GGML_PREC_{level}")]
+
+
 def test_f32_inside_takes_it_back():
     w, x = pg.tensor(W), pg.tensor(X)
     with pg.autocast("bf16"), pg.autocast("f32"):

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._lib import ffi, lib
 from ..errors import DTypeError, ShapeError
+from ..precision import allow_rounding
 from ..storage import read
 from ..tensor import Tensor, record
 from ._check import (
@@ -153,6 +154,7 @@ def flash_attn_ext(
     f16, and any of bf16, take ggml's older forward, which rounds the queries to k's dtype and, for
     f16, adds up in it: a result that is off by up to 8e-3 of its largest number, and gradients of
     q and k, which are made from it, by up to 6e-3. Train over few rows with f32 keys and values.
+    Inside `autocast("bf16")` a GPU may round q, k, v and the gradient to bf16 in the backward.
 
     Args:
         q: f32 queries.
@@ -210,7 +212,9 @@ def flash_attn_ext(
         hidden = contiguous(cast(hidden, "f16"))
     args = [*map(rows_in_order, (q, k, v)), hidden, factor, bias, cap]
     args.append(ffi.NULL if sinks is None else _sinks(who, sinks, heads))
-    return record(_flash_attn_ext, args, (batch, length, heads, v.shape[3]))
+    result = record(_flash_attn_ext, args, (batch, length, heads, v.shape[3]))
+    allow_rounding(result.ptr, sources=3)
+    return result
 
 
 def rope(
