@@ -41,6 +41,7 @@ KERNELS = (
     "dropout",
     "fattn-back",
     "fattn-back-mma",
+    "fattn-f32",
     "gelu-back",
     "get-rows-back",
     "glu-back",
@@ -54,6 +55,7 @@ KERNELS = (
     "pool-back",
     "repeat-back",
     "rope",
+    "softmax",
     "sum-sqr",
     "unary-back",
     "upscale-back",
@@ -76,7 +78,6 @@ TRAINING = (
     "set",
     "set-rows",
     "softcap",
-    "softmax",
     "sum",
     "sumrows",
     "unary",
@@ -89,7 +90,7 @@ _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off
 _WARNINGS = ("-Wall", "-Wextra")
 # 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
 _CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM")
-_ARCH = {"fattn-back-mma": 800}
+_ARCH = {"fattn-back-mma": 800, "fattn-f32": 800}
 
 
 def _flags(name: str) -> tuple[str, ...]:
@@ -209,7 +210,7 @@ class Builder:
             lines = ['extern "C" [[noreturn]] void emu_missing(const char * symbol);\n']
             for i, symbol in enumerate(missing):
                 # whether a kernel should be used: one that is not here should not
-                asked = re.search(r"should_use|use_fwht", symbol)
+                asked = re.search(r"should_use|use_fwht|attn_ext_supported", symbol)
                 kind, body = (
                     ("bool", "return false;") if asked else ("void", f'emu_missing("{symbol}");')
                 )

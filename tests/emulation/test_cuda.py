@@ -232,19 +232,27 @@ def test_translation_keeps_lines() -> None:
 
 @pytest.mark.slow
 def test_models_train_on_the_emulated_device(builder: Builder) -> None:
-    """Whole steps through ggml's scheduler: the CPU's losses; nothing is left to the CPU."""
+    """Whole steps through ggml's scheduler: the CPU's losses; nothing is left to the CPU.
+
+    In bf16 the first loss is off by what a logit near 1 is rounded by, 2^-9, at most. AdamW's first
+    step is as large for a gradient that is all rounding; then the losses agree within 1e-3.
+    """
     command = [sys.executable, "-m", "tests.emulation.train_cuda", builder.backend()]
+    env = {**os.environ, "PYGGML_EMULATED_CC": "80"}  # with tensor cores
     done = subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout.splitlines()[-1])
     for model, found in told["models"].items():
         assert found["cuda:0"] == pytest.approx(found["cpu"], rel=1e-5), model
+        assert found["bf16"] != found["cuda:0"], model
+        assert found["bf16"][0] == pytest.approx(found["cpu"][0], abs=2**-9), model
+        assert found["bf16"] == pytest.approx(found["cpu"], rel=1e-3), model
         assert found["fallbacks"] == []
     assert told["moved"]["devices"] == ["cuda:0"]
     assert told["moved"]["same"]
-    assert told["moved"]["losses"] == pytest.approx(told["models"]["gpt2"]["cpu"], rel=1e-5)
+    assert told["moved"]["losses"] == pytest.approx(told["models"]["gpt2 plain"]["cpu"], rel=1e-5)
     assert told["steps"] == {model: {} for model in told["steps"]}
 
 

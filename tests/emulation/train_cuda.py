@@ -58,20 +58,22 @@ def main() -> int:
         print(f"{sys.argv[1]} could not be loaded", file=sys.stderr)
         return 1
     pg.set_threads(1)
-    models = {
-        "gpt2": lambda: GPT2(GPT2Config(**SIZES, n_head=2, attention="plain", dropout=0.1)),
-        "llama": lambda: Llama(LlamaConfig(**SIZES, n_head=4, n_kv_head=2, attention="plain")),
-    }
+    models = {}
+    for attention in ("plain", "flash"):
+        gpt2 = GPT2Config(**SIZES, n_head=2, attention=attention, dropout=0.1)
+        llama = LlamaConfig(**SIZES, n_head=4, n_kv_head=2, attention=attention)
+        models[f"gpt2 {attention}"] = lambda config=gpt2: GPT2(config)
+        models[f"llama {attention}"] = lambda config=llama: Llama(config)
     found = {}
     for name, make in models.items():
         found[name] = {}
-        for device in ("cpu", "cuda:0"):
+        for device, precision in (("cpu", None), ("cuda:0", None), ("cuda:0", "bf16")):
             pg.set_default_device(device)
             pg.seed(1)
-            found[name][device], left = train(make(), None)
+            found[name][precision or device], left = train(make(), precision)
         found[name]["fallbacks"] = left
     steps = step_fallbacks("cuda:0")
-    print(json.dumps({"models": found, "moved": moved(models["gpt2"]), "steps": steps}))
+    print(json.dumps({"models": found, "moved": moved(models["gpt2 plain"]), "steps": steps}))
     return 0
 
 

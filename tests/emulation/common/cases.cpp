@@ -309,6 +309,28 @@ void rows(table & t) {
     get_rows_back("one-token",  8,  100,  1,   { 99 }, 0, 0);
     get_rows_back("many-tokens", 4, 1000, 9000, {}, 0, 1000);
     get_rows_back("vocabulary", 3, 70000, 50,  {}, 65000, 70000).slow = true;
+
+    // added to what is there
+    t.add("GET_ROWS_BACK", "added", [](builder & b) {
+        ggml_tensor * g = b.real({ 37, 300, 1, 1 });
+        ggml_tensor * r = b.whole({ 300, 1, 1, 1 }, 0, 50);
+        return ggml_get_rows_back_acc(b.ctx, g, r, b.real({ 37, 50, 1, 1 }));
+    });
+    t.add("GET_ROWS_BACK", "added-lists", [](builder & b) {
+        ggml_tensor * g = b.real({ 300, 9, 3, 2 }, -1.0f, 1.0f, layout::rows);
+        ggml_tensor * r = b.whole({ 9, 3, 2, 1 }, 0, 5);
+        return ggml_get_rows_back_acc(b.ctx, g, r, b.real({ 300, 5, 3, 2 }));
+    });
+
+    for (float max_bias : { 0.0f, 8.0f }) { // the slopes are in the weights
+        back_cases(t, "SOFT_MAX_BACK", max_bias == 0.0f ? "" : "alibi-", 0.0f, 0.1f, row_shapes, {}, [max_bias](ggml_context * c, ggml_tensor * g, ggml_tensor * y) {
+            return ggml_soft_max_ext_back(c, g, y, 0.3f, max_bias);
+        });
+    }
+    t.add("SOFT_MAX_BACK", "rows", [](builder & b) {
+        ggml_tensor * g = b.real({ 37, 5, 3, 2 }, -1.0f, 1.0f, layout::rows);
+        return ggml_soft_max_ext_back(b.ctx, g, b.real({ 37, 5, 3, 2 }), 0.3f, 0.0f);
+    }).supported = false;
 }
 
 void products(table & t) {
@@ -504,6 +526,16 @@ ggml_tensor * attention_back(builder & b, const attention_case & a) {
     return ggml_flash_attn_ext_back(b.ctx, grad, q, k, v, mask, sink, out, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
 }
 
+ggml_tensor * attention_of(builder & b, const attention_case & a) {
+    ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, a.l);
+    ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -2.0f, 2.0f, a.l);
+    ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l);
+    ggml_tensor * mask = a.mask ? b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1) : nullptr;
+    ggml_tensor * attn = ggml_flash_attn_ext(b.ctx, q, k, v, mask, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
+    ggml_flash_attn_ext_add_sinks(attn, a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr);
+    return attn;
+}
+
 void attention(table & t) {
     std::vector<attention_case> cases = {
         { "causal",      64,  64,  70,  70,  2, 2, 2 },
@@ -525,6 +557,24 @@ void attention(table & t) {
     };
     for (const attention_case & a : cases) {
         t.add("FLASH_ATTN_EXT_BACK", a.name, [=](builder & b) { return attention_back(b, a); }).max_nmse = 1e-9;
+    }
+
+    // A result is off by what a weight and v are rounded by, and a weight by what its score is off by, as it stands: a score's
+    // mean square is 16/9 here, and it is a product of two rounded numbers. 2.7e-6: see below.
+    for (const attention_case & a : cases) {
+        if (a.type != GGML_TYPE_F32) {
+            continue;
+        }
+        t.add("FLASH_ATTN_EXT", a.name, [=](builder & b) { return attention_of(b, a); });
+        op_case & c = t.add("FLASH_ATTN_EXT", std::string("bf16-") + a.name, [=](builder & b) {
+            ggml_tensor * attn = attention_of(b, a);
+            for (int i = 0; i < 3; ++i) {
+                ggml_prec_set_src(attn, GGML_PREC_BF16, i);
+            }
+            return attn;
+        });
+        c.max_nmse = a.dk <= 128 ? (2 + 2*16.0/9)*2.7e-6 : 1e-10;
+        c.min_nmse = a.dk <= 128 ? 1e-6 : 0.0;
     }
 
     // On tensor cores. A number that is rounded to bf16 is off by an error whose mean square, over its own, is 2^-16/3*0.54 =
