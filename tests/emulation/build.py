@@ -89,7 +89,7 @@ NOT_EMULATED = ("allreduce", "lightning-indexer")
 _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off")
 _WARNINGS = ("-Wall", "-Wextra")
 # 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
-_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM")
+_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM", "-DGGML_CUDA_USE_GRAPHS")
 _ARCH = {"fattn-back-mma": 800, "fattn-f32": 800}
 
 

@@ -6,6 +6,7 @@ python -m tests.emulation.train_cuda LIBRARY
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from typing import Any
@@ -72,8 +73,13 @@ def main() -> int:
             pg.seed(1)
             found[name][precision or device], left = train(make(), precision)
         found[name]["fallbacks"] = left
+    # after a first run and one that is captured, the graphs of a step are launched as they are
+    captured, launched = ctypes.c_int(), ctypes.c_int()
+    ctypes.CDLL(sys.argv[1]).emu_graph_counts(ctypes.byref(captured), ctypes.byref(launched))
+    graphs = {"captured": captured.value, "launched": launched.value}
     steps = step_fallbacks("cuda:0")
-    print(json.dumps({"models": found, "moved": moved(models["gpt2 plain"]), "steps": steps}))
+    same = moved(models["gpt2 plain"])
+    print(json.dumps({"models": found, "moved": same, "steps": steps, "graphs": graphs}))
     return 0
 
 

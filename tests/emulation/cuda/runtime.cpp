@@ -21,9 +21,18 @@ dim3  gridDim;
 
 // ---- launches
 
+// what a stream has been given while it was captured
+struct emu_graph { std::vector<std::function<void()>> work; };
+struct emu_exec  { std::vector<std::function<void()>> work; };
+
 namespace emu {
 
 namespace {
+
+emu_graph *  captured = nullptr;
+cudaStream_t captured_stream;
+int          n_graphs         = 0;
+int          n_graph_launches = 0;
 
 // of compute capability 7.0 to 12.0; a block has 48 KiB of shared memory unless it asks for more
 constexpr size_t SHARED_DEFAULT = 48*1024;
@@ -59,6 +68,22 @@ void set_schedule(schedule s) {
     order = s;
 }
 
+void in_stream(cudaStream_t stream, std::function<void()> work) {
+    if (!captured) {
+        work();
+    } else if (stream == captured_stream) {
+        captured->work.push_back(std::move(work));
+    } else {
+        throw kernel_error("work in another stream while one is captured");
+    }
+}
+
+void not_while_captured(const char * what) {
+    if (captured) {
+        throw kernel_error(std::string(what) + " while a stream is captured");
+    }
+}
+
 void count_launch() {
     n_launches++;
 }
@@ -67,7 +92,7 @@ uint64_t launches() {
     return n_launches;
 }
 
-void launch(const char * kernel, const launch_config & c, const std::function<void()> & body) {
+static void run_kernel(const char * kernel, const launch_config & c, const std::function<void()> & body) {
     n_launches++;
     gridDim  = c.grid;
     blockDim = c.block;
@@ -125,6 +150,10 @@ void launch(const char * kernel, const launch_config & c, const std::function<vo
             throw kernel_error(wrong + place(kernel));
         }
     }
+}
+
+void launch_body(const char * kernel, const launch_config & c, std::function<void()> body) {
+    in_stream(c.stream, [kernel, c, body = std::move(body)] { run_kernel(kernel, c, body); });
 }
 
 void * dynamic_shared() {
@@ -223,16 +252,90 @@ cudaError_t cudaFreeHost(void * p)               { free(p); return cudaSuccess; 
 cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaErrorNotSupported; }
 cudaError_t cudaHostUnregister(void *)           { return cudaSuccess; }
 
-cudaError_t cudaMemcpy(void * dst, const void * src, size_t n, cudaMemcpyKind) { memmove(dst, src, n); return cudaSuccess; }
-cudaError_t cudaMemset(void * p, int value, size_t n)                          { memset(p, value, n); return cudaSuccess; }
-cudaError_t cudaMemcpyAsync(void * dst, const void * src, size_t n, cudaMemcpyKind, cudaStream_t) { memmove(dst, src, n); return cudaSuccess; }
-cudaError_t cudaMemcpyPeerAsync(void * dst, int, const void * src, int, size_t n, cudaStream_t)   { memmove(dst, src, n); return cudaSuccess; }
-cudaError_t cudaMemsetAsync(void * p, int value, size_t n, cudaStream_t)                          { memset(p, value, n); return cudaSuccess; }
-cudaError_t cudaMemcpy2DAsync(void * dst, size_t dp, const void * src, size_t sp, size_t w, size_t h, cudaMemcpyKind, cudaStream_t) {
-    for (size_t i = 0; i < h; ++i) {
-        memmove((char *) dst + i*dp, (const char *) src + i*sp, w);
+cudaError_t cudaMemcpy(void * dst, const void * src, size_t n, cudaMemcpyKind) {
+    emu::not_while_captured("cudaMemcpy");
+    memmove(dst, src, n);
+    return cudaSuccess;
+}
+cudaError_t cudaMemset(void * p, int value, size_t n) {
+    emu::not_while_captured("cudaMemset");
+    memset(p, value, n);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void * dst, size_t dp, const void * src, size_t sp, size_t w, size_t h, cudaMemcpyKind kind, cudaStream_t s) {
+    if (kind != cudaMemcpyDeviceToDevice) {
+        emu::not_while_captured("a copy to or from the host");
+    }
+    emu::in_stream(s, [=] {
+        for (size_t i = 0; i < h; ++i) {
+            memmove((char *) dst + i*dp, (const char *) src + i*sp, w);
+        }
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void * dst, const void * src, size_t n, cudaMemcpyKind kind, cudaStream_t s) {
+    return cudaMemcpy2DAsync(dst, n, src, n, n, 1, kind, s);
+}
+cudaError_t cudaMemcpyPeerAsync(void * dst, int, const void * src, int, size_t n, cudaStream_t s) {
+    return cudaMemcpy2DAsync(dst, n, src, n, n, 1, cudaMemcpyDeviceToDevice, s);
+}
+cudaError_t cudaMemsetAsync(void * p, int value, size_t n, cudaStream_t s) {
+    emu::in_stream(s, [=] { memset(p, value, n); });
+    return cudaSuccess;
+}
+
+// ---- graphs: a captured stream is given nothing to do, what it would do is kept and done at each launch
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, int) {
+    emu::not_while_captured("cudaStreamBeginCapture");
+    emu::captured        = new emu_graph;
+    emu::captured_stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t * g) {
+    if (!emu::captured || s != emu::captured_stream) {
+        return cudaErrorInvalidValue;
+    }
+    *g = emu::captured;
+    emu::captured = nullptr;
+    emu::n_graphs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus * status) {
+    *status = emu::captured && s == emu::captured_stream ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t * e, cudaGraph_t g, cudaGraphNode_t *, char *, size_t) {
+    *e = new emu_exec { g->work };
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t e, cudaGraph_t g, cudaGraphNode_t *, cudaGraphExecUpdateResult *) {
+    e->work = g->work;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
+    emu::not_while_captured("cudaGraphLaunch");
+    emu::n_graph_launches++;
+    for (const auto & work : e->work) {
+        work();
     }
     return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { delete e; return cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t g)         { delete g; return cudaSuccess; }
+
+// how many graphs have been captured, and launched
+extern "C" __attribute__((visibility("default"))) void emu_graph_counts(int * captured, int * launched);
+
+void emu_graph_counts(int * captured, int * launched) {
+    *captured = emu::n_graphs;
+    *launched = emu::n_graph_launches;
 }
 
 // ---- device, streams, events
@@ -244,7 +347,7 @@ cudaError_t cudaGetDeviceCount(int * n)        { *n = 1; return cudaSuccess; }
 cudaError_t cudaGetDevice(int * id)            { *id = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int)                 { return cudaSuccess; }
 cudaError_t cudaSetDeviceFlags(unsigned)       { return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize()            { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize()            { emu::not_while_captured("cudaDeviceSynchronize"); return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int * can, int, int) { *can = 0; return cudaSuccess; }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)    { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int * v, cudaDeviceAttr a, int) { *v = a == cudaDevAttrMultiProcessorCount ? 4 : 0; return cudaSuccess; }
@@ -272,13 +375,12 @@ cudaError_t emu_func_attributes(cudaFuncAttributes * a) { *a = {}; a->ptxVersion
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t * s, unsigned) { *s = (cudaStream_t) new char; return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t s)                     { delete (char *) s; return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t)                   { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t)                   { emu::not_while_captured("cudaStreamSynchronize"); return cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t * e, unsigned)   { *e = (cudaEvent_t) new char; return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t e)                       { delete (char *) e; return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)            { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t)                     { return cudaSuccess; }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, int)              { return cudaErrorNotSupported; }
+cudaError_t cudaEventSynchronize(cudaEvent_t)                     { emu::not_while_captured("cudaEventSynchronize"); return cudaSuccess; }
 cudaError_t cudaLaunchCooperativeKernel(const void *, dim3, dim3, void **, size_t, cudaStream_t) { return cudaErrorNotSupported; }
 cudaError_t cudaLaunchHostFunc(cudaStream_t, void (* f)(void *), void * data) { f(data); return cudaSuccess; }
 
@@ -317,13 +419,13 @@ uint16_t emu_f32_to_f16(float x) {
 
 // ---- cuBLAS
 
-struct emu_cublas { cublasMath_t math; };
+struct emu_cublas { cublasMath_t math; cudaStream_t stream; };
 
-cublasStatus_t cublasCreate(cublasHandle_t * h)                        { *h = new emu_cublas { CUBLAS_DEFAULT_MATH }; return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasCreate(cublasHandle_t * h)                        { *h = new emu_cublas { CUBLAS_DEFAULT_MATH, nullptr }; return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasDestroy(cublasHandle_t h)                         { delete h; return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t m)     { h->math = m; return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasGetMathMode(cublasHandle_t h, cublasMath_t * m)   { *m = h->math; return CUBLAS_STATUS_SUCCESS; }
-cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t)           { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetStream(cublasHandle_t h, cudaStream_t s)       { h->stream = s; return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *, size_t)      { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLoggerConfigure(int, int, int, const char *)      { return CUBLAS_STATUS_SUCCESS; }
 const char *   cublasGetStatusString(cublasStatus_t s)                 { return s == CUBLAS_STATUS_SUCCESS ? "success" : "cuBLAS refused its arguments"; }
@@ -357,6 +459,25 @@ static bool blas_types_ok(cudaDataType_t at, cudaDataType_t bt, cudaDataType_t c
     return ct == CUDA_R_32F || ct == at;
 }
 
+// alpha or beta: read when the product is asked for
+struct blas_scalar {
+    char bytes[4];
+    blas_scalar(const void * p, cublasComputeType_t compute) { memcpy(bytes, p, compute == CUBLAS_COMPUTE_16F ? 2 : 4); }
+};
+
+// now, or when the captured stream is launched
+static cublasStatus_t blas_run(cublasHandle_t h, std::function<cublasStatus_t()> product) {
+    if (!emu::captured) {
+        return product();
+    }
+    emu::in_stream(h->stream, [product = std::move(product)] {
+        if (product() != CUBLAS_STATUS_SUCCESS) {
+            throw emu::kernel_error("cuBLAS refused its arguments");
+        }
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static cublasStatus_t gemm(cublasOperation_t ta, cublasOperation_t tb, int64_t m, int64_t n, int64_t k, const void * alpha,
         const void * a, cudaDataType_t at, int64_t lda, const void * b, cudaDataType_t bt, int64_t ldb, const void * beta,
         void * c, cudaDataType_t ct, int64_t ldc, cublasComputeType_t compute) {
@@ -384,32 +505,39 @@ static cublasStatus_t gemm(cublasOperation_t ta, cublasOperation_t tb, int64_t m
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
         const void * alpha, const void * a, cudaDataType_t at, int lda, const void * b, cudaDataType_t bt, int ldb,
         const void * beta, void * c, cudaDataType_t ct, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t) {
-    return gemm(ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, compute);
+    return blas_run(h, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
+        return gemm(ta, tb, m, n, k, al.bytes, a, at, lda, b, bt, ldb, be.bytes, c, ct, ldc, compute);
+    });
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
         const void * alpha, const void * a, cudaDataType_t at, int lda, long long sa,
         const void * b, cudaDataType_t bt, int ldb, long long sb,
         const void * beta, void * c, cudaDataType_t ct, int ldc, long long sc, int batch, cublasComputeType_t compute, cublasGemmAlgo_t) {
-    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
-        s = gemm(ta, tb, m, n, k, alpha, (const char *) a + i*sa*blas_size(at), at, lda, (const char *) b + i*sb*blas_size(bt), bt, ldb,
-            beta, (char *) c + i*sc*blas_size(ct), ct, ldc, compute);
-    }
-    return s;
+    return blas_run(h, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
+        cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+        for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
+            s = gemm(ta, tb, m, n, k, al.bytes, (const char *) a + i*sa*blas_size(at), at, lda, (const char *) b + i*sb*blas_size(bt), bt, ldb,
+                be.bytes, (char *) c + i*sc*blas_size(ct), ct, ldc, compute);
+        }
+        return s;
+    });
 }
 
-cublasStatus_t cublasGemmBatchedEx(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+// the pointers are in memory of the device
+cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
         const void * alpha, const void * const * a, cudaDataType_t at, int lda, const void * const * b, cudaDataType_t bt, int ldb,
         const void * beta, void * const * c, cudaDataType_t ct, int ldc, int batch, cublasComputeType_t compute, cublasGemmAlgo_t) {
-    cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
-    for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
-        s = gemm(ta, tb, m, n, k, alpha, a[i], at, lda, b[i], bt, ldb, beta, c[i], ct, ldc, compute);
-    }
-    return s;
+    return blas_run(h, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
+        cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+        for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
+            s = gemm(ta, tb, m, n, k, al.bytes, a[i], at, lda, b[i], bt, ldb, be.bytes, c[i], ct, ldc, compute);
+        }
+        return s;
+    });
 }
 
 cublasStatus_t cublasSgemm(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,

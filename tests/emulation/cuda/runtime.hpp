@@ -10,6 +10,12 @@ namespace emu {
 
 void set_schedule(schedule s);
 
+// does it, or keeps it when the stream is captured; fails in another stream than the captured one
+void in_stream(cudaStream_t stream, std::function<void()> work);
+
+// fails when a stream is captured: on a device the capture would end with an error
+void not_while_captured(const char * what);
+
 // kernels and products of cuBLAS launched so far
 uint64_t launches();
 void     count_launch();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Rewrites CUDA's own syntax in a .cu or .cuh file for include/cuda_runtime.h.
 
-    kernel<T><<<grid, block, shared, stream>>>(args);   a call of emu::launch with a lambda
+    kernel<T><<<grid, block, shared, stream>>>(args);   a call of emu::launch with copies of args
     __shared__ float s[32];                             a reference into the block's shared memory
     extern __shared__ float s[];                        a pointer to its dynamic part
     asm("mma.sync... {%0}, {%1};" : "+r"(d) : "r"(a));  a call of emu::ptx with its operands
@@ -61,7 +61,9 @@ def _launches(text: str) -> str:
         config = text[at + 3 : end_config]
         args = text[open_args : close_args + 1]
         name = " ".join(kernel.split()).replace('"', "'")
-        new = f'::emu::launch("{name}", ::emu::launch_config({config}), [&] {{ {kernel}{args}; }})'
+        inner = f", {args[1:-1]}" if args[1:-1].strip() else ""
+        call = f"[=](auto... emu_args) {{ {kernel}(emu_args...); }}"
+        new = f'::emu::launch("{name}", ::emu::launch_config({config}), {call}{inner})'
         gap = text[end_config + 3 : open_args].count("\n")
         text = text[:start] + new + "\n" * gap + text[close_args + 1 :]
     return text

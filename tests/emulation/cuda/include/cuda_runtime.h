@@ -14,6 +14,7 @@
 #include <initializer_list>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <type_traits>
 
 // from 11.7 on the backend takes scans and sorts from CUB; the same with its own kernels can be run here
@@ -135,7 +136,16 @@ cudaError_t  cudaEventDestroy(cudaEvent_t e);
 cudaError_t  cudaEventRecord(cudaEvent_t e, cudaStream_t s = nullptr);
 cudaError_t  cudaEventSynchronize(cudaEvent_t e);
 cudaError_t  cudaLaunchHostFunc(cudaStream_t s, void (* f)(void *), void * data);
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+enum cudaGraphExecUpdateResult { cudaGraphExecUpdateSuccess };
 cudaError_t  cudaStreamBeginCapture(cudaStream_t s, int mode);
+cudaError_t  cudaStreamEndCapture(cudaStream_t s, cudaGraph_t * g);
+cudaError_t  cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus * status);
+cudaError_t  cudaGraphInstantiate(cudaGraphExec_t * e, cudaGraph_t g, cudaGraphNode_t * node, char * log, size_t n);
+cudaError_t  cudaGraphExecUpdate(cudaGraphExec_t e, cudaGraph_t g, cudaGraphNode_t * node, cudaGraphExecUpdateResult * r);
+cudaError_t  cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s);
+cudaError_t  cudaGraphExecDestroy(cudaGraphExec_t e);
+cudaError_t  cudaGraphDestroy(cudaGraph_t g);
 cudaError_t  cudaLaunchCooperativeKernel(const void * f, dim3 grid, dim3 block, void ** args, size_t shared, cudaStream_t s);
 cudaError_t  emu_shared_limit(size_t n);
 cudaError_t  emu_func_attributes(cudaFuncAttributes * a);
@@ -161,7 +171,14 @@ struct launch_config {
         : grid(grid), block(block), shared(shared), stream(stream) {}
 };
 
-void   launch(const char * kernel, const launch_config & config, const std::function<void()> & body);
+// runs it, or records it when its stream is captured
+void launch_body(const char * kernel, const launch_config & config, std::function<void()> body);
+
+template <typename F, typename... A>
+void launch(const char * kernel, const launch_config & config, F call, A... args) {
+    launch_body(kernel, config, [call, all = std::make_tuple(args...)] { std::apply(call, all); });
+}
+
 void * dynamic_shared();
 void * static_shared(int key, size_t size, size_t align, const char * name);
 
