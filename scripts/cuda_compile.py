@@ -31,6 +31,7 @@ FLAGS = (
     "-use_fast_math",
     "-extended-lambda",
     "-DGGML_CUDA_NO_VMM",
+    "-DGGML_CUDA_USE_GRAPHS",
     "-DNDEBUG",
     "-Werror=all-warnings",
 )
