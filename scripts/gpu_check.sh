@@ -18,7 +18,7 @@ jobs=$(nproc)
 
 # the ops whose kernels the patches add or change
 ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
-ops=$ops,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,POOL_1D_BACK,POOL_2D_BACK,IM2COL_BACK,IM2COL_3D_BACK
+ops=$ops,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,POOL_1D_BACK,POOL_2D_BACK,IM2COL_BACK,IM2COL_3D_BACK,SOFT_MAX_BACK
 ops=$ops,CONV_2D_DW_BACK,UPSCALE_BACK,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD
 # the ops whose gradients are made of them
 grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
@@ -85,7 +85,8 @@ sanitize() {
     program=$(find "$gpu/cmake" -name test-backend-ops -type f | head -n 1)
     for tool in memcheck racecheck synccheck; do
         say "compute-sanitizer $tool"
-        timeout 180 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" test -b CUDA0 -o "$ops" || status=$?
+        timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" test -b CUDA0 -o "$ops" || status=$?
+        timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" test -b CUDA0 -o FLASH_ATTN_EXT -p prec_src || status=$?
     done
     return $status
 }
@@ -119,7 +120,7 @@ for path in sorted(out.glob("train-*.log")):
     lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
     if lines:
         result["training"].append(json.loads(lines[-1]))
-for path in (out / "ops.log", out / "grad.log"):
+for path in (out / "ops.log", out / "attention.log", out / "grad.log"):
     if path.exists():
         text = re.sub(r"\x1b\[[0-9;]*m", "", path.read_text(errors="replace"))
         counts = {}
@@ -163,7 +164,11 @@ run() {
     for each in "${wanted[@]}"; do
         case $each in
             build) stage build 420 build ;;
-            ops) stage ops 240 tests test -b CUDA0 -o "$ops" ;;
+            ops)
+                stage ops 240 tests test -b CUDA0 -o "$ops"
+                # of f32 sources; its other cases are ggml's kernels and thousands
+                stage attention 60 tests test -b CUDA0 -o FLASH_ATTN_EXT -p prec_src
+                ;;
             grad) stage grad 300 tests grad -b CUDA0 -o "$grads" ;;
             sanitize) stage sanitize 560 sanitize ;;
             train) trainings cuda:0 ;;
