@@ -241,6 +241,17 @@ class Builder:
             objects = self._harness() + [self._kernel(other) for other in others]
             return self._link(out, [*objects, self._object(source, (*_flags(name), include))])
 
+    def graphs(self, text: str | None = None, out: Path | None = None) -> Path:
+        """The program that runs CUDA graphs; text: of another ggml-cuda.cu, linked as `out`."""
+        with self.lock():
+            objects = self._own("common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
+            objects += [*self._own("cuda/graphs"), self._kernel("convert"), self._kernel("sum-sqr")]
+            if text is None or out is None:
+                return self._link(self.cache / "graphs", [*objects, self._kernel("ggml-cuda")])
+            source = out.with_suffix(".cu")
+            source.write_text(translate(text, "ggml-cuda.cu"))
+            return self._link(out, [*objects, self._object(source, _flags("ggml-cuda"))])
+
     def _harness(self) -> list[Path]:
         objects = self._own("common/fibers", "common/guard", "common/cases", "common/run")
         return objects + self._own("cuda/ptx", "cuda/runtime", "cuda/harness")

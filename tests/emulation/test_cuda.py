@@ -122,8 +122,8 @@ MISTAKES = {
     ),
     "too much shared memory": (
         "fattn-back",
-        "    __shared__ float w_s[FATTN_BACK_TILE*FATTN_BACK_PAD];",
-        "    __shared__ float w_s[3*FATTN_BACK_TILE*FATTN_BACK_PAD];",
+        "    __shared__ float w_s[FATTN_TRAIN_TILE*FATTN_TRAIN_PAD];",
+        "    __shared__ float w_s[3*FATTN_TRAIN_TILE*FATTN_TRAIN_PAD];",
         "FLASH_ATTN_EXT_BACK",
         "static shared memory are too many",
     ),
@@ -136,13 +136,13 @@ MISTAKES = {
     ),
     "a tile that is overwritten while it is read": (
         "fattn-back-mma",
-        "            load(it_next, buf ^ 1);\n        }\n\n        fattn_back_c w ",
-        "            load(it_next, buf);\n        }\n\n        fattn_back_c w ",
+        "            load(it_next, buf ^ 1);\n        }\n\n        fattn_bf16_c w ",
+        "            load(it_next, buf);\n        }\n\n        fattn_bf16_c w ",
         "FLASH_ATTN_EXT_BACK/bf16-tiles",
         "other bits|normalized|is nan|is -nan",
     ),
     "registers of a product in another order": (
-        "fattn-back-mma",
+        "fattn-train-bf16",
         "        a.x[1] = ggml_cuda_cast<nv_bfloat162>(make_float2(w0.x[2], w0.x[3]));\n"
         "        a.x[2] = ggml_cuda_cast<nv_bfloat162>(make_float2(w1.x[0], w1.x[1]));",
         "        a.x[2] = ggml_cuda_cast<nv_bfloat162>(make_float2(w0.x[2], w0.x[3]));\n"
@@ -174,20 +174,38 @@ MISTAKES = {
 }
 
 
+HEADERS = {"elementwise-back": "gelu-back", "fattn-train-bf16": "fattn-back-mma"}
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -> None:
     name, right, wrong, op, said = MISTAKES[mistake]
     source = name
-    if name == "elementwise-back":  # a header: its text goes where it is included
-        name, header = "gelu-back", (CUDA / "elementwise-back.cuh").read_text()
-        text = (CUDA / "gelu-back.cu").read_text()
-        text = text.replace('#include "elementwise-back.cuh"', header.replace("#pragma once", ""))
+    if name in HEADERS:  # its text goes where it is included
+        name, header = HEADERS[name], (CUDA / f"{name}.cuh").read_text()
+        text = (CUDA / f"{name}.cu").read_text()
+        text = text.replace(f'#include "{source}.cuh"', header.replace("#pragma once", ""))
     else:
         text = (CUDA / f"{name}.cu").read_text()
     assert right in text, f"{source} has changed: this test must follow"
     program = builder.changed(name, text.replace(right, wrong), tmp_path / "changed")
     failed = [line for line in run(program, op) if line.startswith("FAIL")]
     assert any(re.search(said, line) for line in failed), failed or "all cases passed"
+
+
+def test_graphs_are_captured_and_launched(builder: Builder) -> None:
+    """Another input is seen; memory that the pool has given back is not used."""
+    lines = run(builder.graphs())
+    assert len(lines) == 8
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
+def test_graphs_with_memory_that_is_gone_are_seen(builder: Builder, tmp_path: Path) -> None:
+    text = (CUDA / "ggml-cuda.cu").read_text()
+    right = "if (graph->n_released != n_released) {"
+    assert right in text, "ggml-cuda.cu has changed: this test must follow"
+    program = builder.graphs(text.replace(right, "if (false) {"), tmp_path / "changed")
+    assert [line for line in run(program) if line.startswith("FAIL")]
 
 
 def test_every_kernel_of_the_series_is_built() -> None:

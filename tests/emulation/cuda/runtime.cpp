@@ -228,7 +228,17 @@ void name_allocation(void * p, const char * name) {
 
 } // namespace emu
 
+static bool malloc_fails = false;
+
+void emu::fail_next_malloc() {
+    malloc_fails = true;
+}
+
 cudaError_t emu_malloc(void ** p, size_t n) {
+    if (malloc_fails) {
+        malloc_fails = false;
+        return cudaErrorMemoryAllocation;
+    }
     std::unique_ptr<emu::guarded> g(new emu::guarded("device memory", n));
     *p = g->data();
     allocations()[*p] = std::move(g);

@@ -23,6 +23,9 @@ void     count_launch();
 // forgets the copies that the threads of the last block have not waited for
 void drop_async_copies();
 
+// cudaMalloc says once that there is no memory
+void fail_next_malloc();
+
 // what messages call it
 void name_allocation(void * p, const char * name);
 
