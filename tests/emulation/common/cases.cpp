@@ -514,12 +514,20 @@ struct attention_case {
     layout    l       = layout::permuted;
 };
 
+// causal; "heads": one for each batch; "masks": one for each head and batch, of any numbers
+ggml_tensor * attention_mask(builder & b, const attention_case & a) {
+    if (a.name == std::string("masks")) {
+        return b.real({ a.n_kv, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, layout::contiguous, GGML_TYPE_F16);
+    }
+    return b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1);
+}
+
 ggml_tensor * attention_back(builder & b, const attention_case & a) {
     ggml_tensor * grad = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
     ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -1.0f, 1.0f, a.l);
     ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
     ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
-    ggml_tensor * mask = a.mask ? b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1) : nullptr;
+    ggml_tensor * mask = a.mask ? attention_mask(b, a) : nullptr;
     ggml_tensor * sink = a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr;
     // any tensor of its shape does: the gradient is a function of it, too
     ggml_tensor * out  = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
@@ -530,7 +538,7 @@ ggml_tensor * attention_of(builder & b, const attention_case & a) {
     ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, a.l);
     ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -2.0f, 2.0f, a.l);
     ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l);
-    ggml_tensor * mask = a.mask ? b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1) : nullptr;
+    ggml_tensor * mask = a.mask ? attention_mask(b, a) : nullptr;
     ggml_tensor * attn = ggml_flash_attn_ext(b.ctx, q, k, v, mask, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
     ggml_flash_attn_ext_add_sinks(attn, a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr);
     return attn;
@@ -541,6 +549,7 @@ void attention(table & t) {
         { "causal",      64,  64,  70,  70,  2, 2, 2 },
         { "no-mask",     64,  64,  33,  65,  2, 2, 1, false },
         { "heads",       64,  64,  40,  40,  4, 2, 2 },
+        { "masks",       64,  64,  70,  40,  4, 2, 2 },
         { "longer-kv",   32,  32,  20,  150, 2, 1, 1 },
         { "one-token",   64,  64,  1,   37,  2, 2, 1 },
         { "hidden-rows", 64,  64,  90,  20,  1, 1, 1 },
@@ -587,6 +596,7 @@ void attention(table & t) {
         { "no-mask",     64,  64,  33,  65,  2, 2, 1, false },
         { "whole-tiles", 64,  64,  64,  128, 2, 1, 1, false },
         { "heads",       64,  64,  40,  40,  4, 2, 2 },
+        { "masks",       64,  64,  70,  40,  4, 2, 2 },
         { "longer-kv",   32,  32,  20,  150, 2, 1, 1 },
         { "one-token",   64,  64,  1,   37,  2, 2, 1 },
         { "hidden-rows", 64,  64,  90,  20,  1, 1, 1 },
