@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyggml import _ggml
 
-__all__ = ["KERNEL_FILES", "build", "ggml_tree"]
+__all__ = ["KERNEL_FILES", "build", "build_harness", "ggml_tree"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -319,6 +319,26 @@ class Builder:
             partial.replace(target)
         return target
 
+    def link(
+        self,
+        name: str,
+        suffix: str,
+        objects: list[Path],
+        *flags: str,
+        libraries: Path | None = None,
+    ) -> Path:
+        """Link, to a name with a digest of the objects' names, which tell what they are made of."""
+        libs = libraries or Path(_ggml.__file__).parent / "lib"
+        key = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
+        target = self.folder / f"{name}-{key}{suffix}"
+        if not target.exists():
+            partial = target.with_suffix(f".{os.getpid()}.tmp")
+            command = ["g++", "-o", str(partial), *map(str, objects), f"-L{libs}"]
+            command += [*flags, "-lpyggml-base", f"-Wl,-rpath,{libs}"]
+            self._run(command)
+            partial.replace(target)
+        return target
+
     def generate(self, name: str, text: str) -> Path:
         path = self.folder / name
         if not path.exists() or path.read_text() != text:
@@ -356,25 +376,17 @@ def build(
         objects.append(
             b.compile(b.generate(f"kernel_{name}.cpp", wrapper_source(path)), KERNEL_FLAGS)
         )
-    libs = library_dir or Path(_ggml.__file__).parent / "lib"
-    key = hashlib.sha256(" ".join(map(str, objects)).encode()).hexdigest()[:16]
-    target = folder / f"libggml-metal-emulated-{key}.so"
-    if not target.exists():
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        b._run(
-            [
-                "g++",
-                "-shared",
-                "-o",
-                str(partial),
-                *map(str, objects),
-                f"-L{libs}",
-                "-lpyggml-base",
-                f"-Wl,-rpath,{libs}",
-            ]
-        )
-        partial.replace(target)
-    return target
+    return b.link("libggml-metal-emulated", ".so", objects, "-shared", libraries=library_dir)
+
+
+def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
+    """Build the program that runs ../common/cases.cpp on the backend that GGML_BACKEND_PATH names."""
+    b = Builder(folder, ggml_tree())
+    common = HERE.parent / "common"
+    sources = [common / f"{name}.cpp" for name in ("cases", "run", "fibers", "guard")]
+    objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]
+    flags = ("-lpyggml-cpu", "-lpyggml", "-ldl")
+    return b.link("harness", "", objects, *flags, libraries=library_dir)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@
 #include <cstdlib>
 #include <cstring>
 
+static uint64_t n_launches;
+
+extern "C" uint64_t pyggml_emulated_launches() { return n_launches; }
+
 struct ggml_metal {
     ggml_metal_device_t dev;
     ggml_metal_event_t  ev_cpy;
@@ -120,6 +124,7 @@ void run_thread(void * user, int i) {
 }
 
 void run_command(const node_group & g, const emu::command & c, bool reverse) {
+    n_launches++;
     c.kernel->set_constants(c.constants);
 
     group_run r = { &c, {} };
