@@ -110,6 +110,12 @@ def default_tree() -> Path:
     return Path(os.environ.get("PYGGML_GGML_TREE", REPOSITORY / "vendor" / "ggml"))
 
 
+def ops_of_table() -> list[str]:
+    """The ops of common/cases.cpp, in its order."""
+    text = (HERE / "common" / "cases.cpp").read_text()
+    return list(dict.fromkeys(re.findall(r'(?:t\.add\(|back_cases\(t, )"(\w+)"', text)))
+
+
 def compiler() -> str | None:
     """The system's C++ compiler."""
     return os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")

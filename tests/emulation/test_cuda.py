@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .build import HERE, KERNELS, REPOSITORY, Builder, compiler, default_tree
+from .build import KERNELS, REPOSITORY, Builder, compiler, default_tree, ops_of_table
 from .cuda.translate import translate
 
 TREE = default_tree()
@@ -27,12 +27,6 @@ pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="no C++ compiler is here"),
     pytest.mark.skipif(not (CUDA / "fattn-back.cu").exists(), reason="no patched ggml is here"),
 ]
-
-
-def ops_of_table() -> list[str]:
-    """The ops of common/cases.cpp, in its order."""
-    text = (HERE / "common" / "cases.cpp").read_text()
-    return list(dict.fromkeys(re.findall(r'(?:t\.add\(|back_cases\(t, )"(\w+)"', text)))
 
 
 @pytest.fixture(scope="module")

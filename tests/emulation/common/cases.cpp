@@ -482,6 +482,37 @@ void experts(table & t) {
             return ggml_mul_mat_id_back_as(b.ctx, g, as, x, b.whole({ 2, 9, 1, 1 }, 0, 4));
         });
     }
+    // more pairs than a block has threads, more of an expert than a tile has columns, experts that none has chosen
+    for (int64_t nb : { 1, 3 }) {
+        for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q4_0 }) {
+            t.add("MUL_MAT_ID_BACK", "many-b" + std::to_string(nb) + "-" + ggml_type_name(type), [=](builder & b) {
+                ggml_tensor * g  = b.real({ 70, 3, 111, 1 });
+                ggml_tensor * as = b.real({ 96, 70, 6, 1 }, -1.0f, 1.0f, layout::contiguous, type);
+                ggml_tensor * x  = ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 96, nb, 111);
+                return ggml_mul_mat_id_back_b(b.ctx, g, as, x, b.whole({ 3, 111, 1, 1 }, 1, 4));
+            });
+        }
+        t.add("MUL_MAT_ID_BACK", "many-as" + std::to_string(nb), [=](builder & b) {
+            ggml_tensor * g  = b.real({ 70, 3, 111, 1 });
+            ggml_tensor * as = ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 67, 70, 6);
+            ggml_tensor * x  = b.real({ 67, nb, 111, 1 });
+            return ggml_mul_mat_id_back_as(b.ctx, g, as, x, b.whole({ 3, 111, 1, 1 }, 1, 4));
+        });
+    }
+    for (layout l : { layout::rows, layout::permuted }) {
+        t.add("MUL_MAT_ID_BACK", std::string("b-") + name_of(l), [=](builder & b) {
+            ggml_tensor * g  = b.real({ 37, 2, 9, 1 }, -1.0f, 1.0f, l);
+            ggml_tensor * as = b.real({ 30, 37, 4, 1 }, -1.0f, 1.0f, layout::rows);
+            ggml_tensor * x  = ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 30, 1, 9);
+            return ggml_mul_mat_id_back_b(b.ctx, g, as, x, b.whole({ 2, 9, 1, 1 }, 0, 4));
+        });
+        t.add("MUL_MAT_ID_BACK", std::string("as-") + name_of(l), [=](builder & b) {
+            ggml_tensor * g  = b.real({ 37, 2, 9, 1 }, -1.0f, 1.0f, l);
+            ggml_tensor * as = ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 30, 37, 4);
+            ggml_tensor * x  = b.real({ 30, 2, 9, 1 }, -1.0f, 1.0f, l);
+            return ggml_mul_mat_id_back_as(b.ctx, g, as, x, b.whole({ 2, 9, 1, 1 }, 0, 4));
+        });
+    }
 }
 
 std::function<ggml_tensor * (builder &)> rotated(decltype(&ggml_rope_ext) rope, int mode, layout l) {

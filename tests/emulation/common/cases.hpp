@@ -76,6 +76,8 @@ struct device {
     virtual void alloc(ggml_tensor * t) = 0;
     virtual void free_all() = 0;
     virtual void compute(ggml_cgraph * graph, schedule order) = 0;
+    // whether compute heeds the order; where it doesn't, one run is enough
+    virtual bool heeds_order() { return true; }
     virtual uint64_t launches() = 0;
     // what was written outside of memory, or ""
     virtual std::string damage() = 0;

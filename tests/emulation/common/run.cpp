@@ -344,7 +344,7 @@ int run_cases(device & dev, int argc, char ** argv) {
                         }
                     }
                 }
-                if (!wrong.empty()) {
+                if (!wrong.empty() || !dev.heeds_order()) {
                     break;
                 }
             }

@@ -47,6 +47,7 @@ UPSTREAM = (
     "mul_mv",
     "mul_mm",
     "misc",
+    "argsort",
     "fa_aux",
     "fa_f32",
     "fa_vec_f32",
@@ -380,7 +381,7 @@ def build(
 
 
 def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
-    """Build the program that runs ../common/cases.cpp on the backend that GGML_BACKEND_PATH names."""
+    """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
     common = HERE.parent / "common"
     sources = [common / f"{name}.cpp" for name in ("cases", "run", "fibers", "guard")]

@@ -48,7 +48,9 @@ struct metal_device : emu::device {
         buffers.clear();
     }
 
-    // the device itself runs each op in both orders
+    // each op is run in two orders by the device itself
+    bool heeds_order() override { return false; }
+
     void compute(ggml_cgraph * graph, emu::schedule) override {
         if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
             throw emu::kernel_error("the backend could not compute the graph");

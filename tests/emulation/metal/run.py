@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What test_metal.py runs in processes of its own, on the device that GGML_BACKEND_PATH adds.
 
-`cases OP...` prints a line of JSON for each row of the table of ops; `train` one for each model:
-its losses on the CPU and on the device, and the ops of its step that the device lacks.
+`cases OP...` prints a line of JSON for each row of the table of ops; `train MODEL...` one for each
+model: its losses on the CPU and on the device, and the ops of its step that the device lacks;
+`steps` one for each kind of model of `pyggml devices --ops`, with what the CPU would compute.
 """
 
 from __future__ import annotations
@@ -89,8 +90,17 @@ MODELS = {
     "gpt2-flash": lambda: _language_model("gpt2", attention="flash"),
     "llama": lambda: _language_model("llama", n_kv_head=1),
     "llama-flash": lambda: _language_model("llama", n_kv_head=1, attention="flash"),
+    "llama-experts": lambda: _language_model("llama", n_expert=4),
     "images": _image_model,
 }
+
+
+def steps(_: list[str]) -> None:
+    """What `pyggml devices --ops` tells of this device: its own supports_op is asked."""
+    from pyggml.train import step_fallbacks
+
+    for model, left in step_fallbacks("metal").items():
+        print(json.dumps({"model": model, "left": left}), flush=True)
 
 
 def train(names: list[str]) -> None:
@@ -114,4 +124,4 @@ def train(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    {"cases": cases, "train": train}[sys.argv[1]](sys.argv[2:])
+    {"cases": cases, "train": train, "steps": steps}[sys.argv[1]](sys.argv[2:])

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from .build import OURS, build, ggml_tree, kernels_of
+from ..build import ops_of_table
+from .build import OURS, build, build_harness, ggml_tree, kernels_of
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ggml_tree() / "src" / "ggml-metal" / "kernels"
@@ -65,6 +66,12 @@ OPS = {
     "cross_entropy_rows": {"kernel_cross_entropy_rows_f32", "kernel_cross_entropy_rows_back_f32"},
     "cross_entropy_loss": {"kernel_cross_entropy_loss_f32", "kernel_cross_entropy_loss_back_f32"},
     "out_prod": {"kernel_out_prod_f32_f32"},
+    "mul_mat_id": {
+        "kernel_mul_mat_id_back_order",
+        "kernel_mul_mat_id_back_as_f32",
+        "kernel_mul_mat_id_back_b_f32",
+        "kernel_mul_mat_id_back_sum_f32",
+    },
     "flash_attn_ext": {
         "kernel_fa_back_q_f32_d64",
         "kernel_fa_back_kv_f32_d64",
@@ -74,13 +81,34 @@ OPS = {
     "conv_2d": {"kernel_im2col_back_f32"},
 }
 
-MODELS = ("gpt2", "gpt2-flash", "llama", "llama-flash", "images")
+MODELS = ("gpt2", "gpt2-flash", "llama", "llama-flash", "llama-experts", "images")
 
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """Where objects are kept from run to run."""
     return Path(request.config.cache.mkdir("emulated-metal"))  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="session")
+def library(folder: Path) -> Path:
+    """The backend."""
+    return build(folder)
+
+
+@pytest.fixture(scope="session")
+def table(folder: Path, library: Path) -> list[str]:
+    """A line for each case of ../common/cases.cpp that is not slow."""
+    done = subprocess.run(
+        [build_harness(folder)],
+        env={**os.environ, "GGML_BACKEND_PATH": str(library)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    return [line for line in done.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
 
 
 def run(library: Path, log: Path, *arguments: str) -> list[dict[str, object]]:
@@ -130,9 +158,8 @@ def test_every_kernel_has_a_case() -> None:
     assert missing == ["kernel_out_prod_sum_f32"]
 
 
-def test_gradients(folder: Path, tmp_path: Path) -> None:
+def test_gradients(library: Path, tmp_path: Path) -> None:
     """Each op × our kernel source, on the device that runs them, against NumPy in float64."""
-    library = build(folder)
     rows = run(library, tmp_path / "log", "cases", *OPS)
     bad = [row for row in rows if row["verdict"] != "OK"]
     assert not bad
@@ -141,8 +168,23 @@ def test_gradients(folder: Path, tmp_path: Path) -> None:
     assert set().union(*OPS.values()) <= ran
 
 
-def test_training_stays_on_the_device(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("op", ops_of_table())
+def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
+    """The cases that the CUDA kernels run, too: odd sizes, views, sources that are written over."""
+    lines = [line for line in table if line.split()[1].startswith(f"{op}/")]
+    assert lines, f"{op}: no case ran"
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
+def test_steps_stay_on_the_device(library: Path, tmp_path: Path) -> None:
+    """`pyggml devices --ops` has nothing to tell of Metal, for no kind of model."""
+    left = {str(row["model"]): row["left"] for row in run(library, tmp_path / "log", "steps")}
+    assert {"gpt2", "llama", "llama with experts", "bert-mlm", "t5", "cnn", "resnet"} <= set(left)
+    assert not any(left.values()), left
+
+
+def test_training_stays_on_the_device(library: Path, tmp_path: Path) -> None:
     """The models' steps have no op that Metal lacks, and lose what they lose on the CPU."""
-    for row in run(build(folder), tmp_path / "log", "train", *MODELS):
+    for row in run(library, tmp_path / "log", "train", *MODELS):
         assert row["lacking"] == [], row["model"]
         assert row["metal"] == pytest.approx(row["cpu"], rel=1e-3), row["model"]

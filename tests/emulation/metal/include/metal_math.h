@@ -106,13 +106,16 @@ template <class To, class From> To as_type(From v) {
 }
 
 // threads are fibers of one thread
-using atomic_int = int;
+using atomic_int  = int;
+using atomic_uint = unsigned;
 constexpr int memory_order_relaxed = 0;
 template <class T, class V> T atomic_fetch_add_explicit(T * p, V v, int) {
     const T old = *p;
     *p += v;
     return old;
 }
+template <class T> T atomic_load_explicit(const T * p, int) { return *p; }
+template <class T, class V> void atomic_store_explicit(T * p, V v, int) { *p = v; }
 
 namespace precise {
 using metal::exp;
