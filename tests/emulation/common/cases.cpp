@@ -375,6 +375,54 @@ void products(table & t) {
             }).max_nmse = 1e-4;
         }
     }
+    // f32 stays f32: as f16 these would be infinite or 0. What may be rounded to bf16 keeps its range.
+    struct range { const char * name; float hi; };
+    struct mul_mat { const char * name; shape a, b; };
+    const mul_mat products[] = {
+        { "tiles",  { 64, 128, 1, 1 }, { 64, 96, 1, 1 } },
+        { "edges",  { 64, 70, 2, 1 },  { 64, 45, 4, 3 } },
+        { "odd-k",  { 37, 70, 1, 1 },  { 37, 45, 1, 1 } },
+    };
+    for (range r : { range { "", 1.0f }, range { "-large", 1e6f }, range { "-small", 1e-10f } }) {
+        for (const mul_mat & m : products) {
+            for (int prec : { (int) GGML_PREC_UNDEFINED, (int) GGML_PREC_BF16 }) {
+                t.add("MUL_MAT", std::string(m.name) + r.name + (prec == GGML_PREC_BF16 ? "-may-round-bf16" : ""), [=](builder & b) {
+                    ggml_tensor * x = b.real(m.a, -r.hi, r.hi);
+                    ggml_tensor * p = ggml_mul_mat(b.ctx, x, b.real(m.b));
+                    ggml_prec_set_src(p, (ggml_prec) prec, 0);
+                    ggml_prec_set_src(p, (ggml_prec) prec, 1);
+                    return p;
+                }).max_nmse = prec == GGML_PREC_BF16 ? 1e-4 : 1e-10;
+            }
+        }
+        for (int prec : { (int) GGML_PREC_UNDEFINED, (int) GGML_PREC_BF16 }) {
+            t.add("OUT_PROD", std::string("range") + r.name + (prec == GGML_PREC_BF16 ? "-may-round-bf16" : ""), [=](builder & b) {
+                ggml_tensor * x = b.real({ 70, 37, 1, 1 }, -r.hi, r.hi);
+                ggml_tensor * p = ggml_out_prod(b.ctx, x, b.real({ 67, 37, 1, 1 }));
+                ggml_prec_set_src(p, (ggml_prec) prec, 0);
+                ggml_prec_set_src(p, (ggml_prec) prec, 1);
+                return p;
+            }).max_nmse = prec == GGML_PREC_BF16 ? 1e-4 : 1e-10;
+        }
+    }
+    for (ggml_type type : { GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 }) {
+        for (int prec : { (int) GGML_PREC_BF16, (int) GGML_PREC_F16 }) {
+            t.add("OUT_PROD", std::string(ggml_type_name(type)) + (prec == GGML_PREC_BF16 ? "-may-round-bf16" : "-may-round-f16"), [=](builder & b) {
+                ggml_tensor * x = b.real({ 96, 37, 2, 1 }, -1.0f, 1.0f, layout::contiguous, type);
+                ggml_tensor * p = ggml_out_prod(b.ctx, x, b.real({ 67, 37, 2, 3 }, -1.0f, 1.0f, layout::transposed));
+                ggml_prec_set_src(p, (ggml_prec) prec, 0);
+                ggml_prec_set_src(p, (ggml_prec) prec, 1);
+                return p;
+            }).max_nmse = 1e-4;
+        }
+    }
+    t.add("MUL_MAT", "may-round-f16", [](builder & b) {
+        ggml_tensor * x = b.real({ 64, 70, 2, 1 });
+        ggml_tensor * p = ggml_mul_mat(b.ctx, x, b.real({ 64, 45, 4, 3 }));
+        ggml_prec_set_src(p, GGML_PREC_F16, 0);
+        ggml_prec_set_src(p, GGML_PREC_F16, 1);
+        return p;
+    }).max_nmse = 1e-4;
     for (bool product_first : { true, false }) {
         t.add("OUT_PROD", product_first ? "added-left" : "added-right", [=](builder & b) {
             ggml_tensor * sum = b.real({ 37, 29, 1, 1 });
@@ -466,6 +514,19 @@ void pictures(table & t) {
 }
 
 void experts(table & t) {
+    for (float hi : { 1.0f, 1e6f, 1e-10f }) {
+        for (int prec : { (int) GGML_PREC_UNDEFINED, (int) GGML_PREC_BF16 }) {
+            const std::string n = hi > 1.0f ? "large" : hi < 1.0f ? "small" : "plain";
+            t.add("MUL_MAT_ID", n + (prec == GGML_PREC_BF16 ? "-may-round-bf16" : ""), [=](builder & b) {
+                ggml_tensor * as = b.real({ 64, 70, 4, 1 }, -hi, hi);
+                ggml_tensor * x  = b.real({ 64, 1, 90, 1 });
+                ggml_tensor * p  = ggml_mul_mat_id(b.ctx, as, x, b.values(GGML_TYPE_I32, { 2, 90, 1, 1 }, { 0, 1, 2, 3, 1, 0, 3, 2, 0, 2, 3, 1, 0, 3 }));
+                ggml_prec_set_src(p, (ggml_prec) prec, 0);
+                ggml_prec_set_src(p, (ggml_prec) prec, 1);
+                return p;
+            }).max_nmse = prec == GGML_PREC_BF16 ? 1e-4 : 1e-10;
+        }
+    }
     for (int64_t nb : { 1, 2 }) {
         for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q8_0 }) {
             t.add("MUL_MAT_ID_BACK", "b" + std::to_string(nb) + "-" + ggml_type_name(type), [=](builder & b) {
