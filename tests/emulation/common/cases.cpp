@@ -496,6 +496,29 @@ void pictures(table & t) {
         return ggml_conv_2d_dw_back_input(b.ctx, g, b.real({ 3, 3, 1, 3 }, -1.0f, 1.0f, layout::contiguous, GGML_TYPE_F16), 13, 10, 1, 1, 0, 0, 1, 1);
     });
 
+    for (layout l : any_strides) {
+        t.add("CONV_2D_DW_BACK", std::string("input-") + name_of(l), [=](builder & b) {
+            ggml_tensor * g = b.real({ 11, 8, 3, 2 }, -1.0f, 1.0f, l);
+            return ggml_conv_2d_dw_back_input(b.ctx, g, b.real({ 3, 3, 1, 3 }, -1.0f, 1.0f, l), 13, 10, 1, 1, 0, 0, 1, 1);
+        });
+        t.add("CONV_2D_DW_BACK", std::string("kernel-") + name_of(l), [=](builder & b) {
+            ggml_tensor * g = b.real({ 41, 38, 3, 2 }, -1.0f, 1.0f, l);
+            return ggml_conv_2d_dw_back_kernel(b.ctx, g, b.real({ 43, 40, 3, 2 }, -1.0f, 1.0f, l), 3, 3, 1, 1, 0, 0, 1, 1);
+        });
+    }
+    for (layout l : any_rows) {
+        for (ggml_op_pool op : { GGML_OP_POOL_MAX, GGML_OP_POOL_AVG }) {
+            t.add("POOL_1D_BACK", std::string(op == GGML_OP_POOL_MAX ? "max-" : "avg-") + name_of(l), [=](builder & b) {
+                ggml_tensor * g = b.real({ 150, 5, 3, 2 }, -1.0f, 1.0f, l);
+                return ggml_pool_1d_back(b.ctx, g, b.real({ 300, 5, 3, 2 }, -1.0f, 1.0f, l), op, 3, 2, 1);
+            });
+        }
+    }
+    t.add("POOL_1D_BACK", "ties", [](builder & b) {
+        ggml_tensor * g = b.real({ 8, 2, 1, 1 });
+        return ggml_pool_1d_back(b.ctx, g, b.values(GGML_TYPE_F32, { 8, 2, 1, 1 }, { 1.0f }), GGML_OP_POOL_MAX, 3, 1, 1);
+    });
+
     struct up { const char * name; uint32_t mode; };
     for (up u : { up { "nearest", GGML_SCALE_MODE_NEAREST }, up { "bilinear", GGML_SCALE_MODE_BILINEAR },
                   up { "bilinear-corners", GGML_SCALE_MODE_BILINEAR | GGML_SCALE_FLAG_ALIGN_CORNERS },
@@ -505,6 +528,20 @@ void pictures(table & t) {
             t.add("UPSCALE_BACK", std::string(u.name) + (down ? "-down" : "-up"), [=](builder & b) {
                 ggml_tensor * g = b.real(down ? shape { 5, 4, 3, 2 } : shape { 17, 11, 6, 4 });
                 return ggml_upscale_back(b.ctx, g, 9, 7, 3, 2, u.mode);
+            });
+        }
+    }
+    // the ratios of diffusion models and of odd sizes, one element, and rows longer than a block has threads
+    struct sizes { const char * name; shape from, to; };
+    for (sizes z : { sizes { "double", { 13, 9, 2, 2 }, { 26, 18, 2, 2 } }, sizes { "third", { 27, 12, 2, 1 }, { 9, 4, 2, 1 } },
+                     sizes { "one", { 1, 1, 3, 1 }, { 7, 5, 3, 1 } }, sizes { "to-one", { 7, 5, 3, 1 }, { 1, 1, 3, 1 } },
+                     sizes { "long", { 300, 3, 1, 1 }, { 450, 2, 1, 1 } } }) {
+        for (up u : { up { "nearest", GGML_SCALE_MODE_NEAREST }, up { "bilinear", GGML_SCALE_MODE_BILINEAR },
+                      up { "bilinear-corners", GGML_SCALE_MODE_BILINEAR | GGML_SCALE_FLAG_ALIGN_CORNERS },
+                      up { "bilinear-antialias", GGML_SCALE_MODE_BILINEAR | GGML_SCALE_FLAG_ANTIALIAS },
+                      up { "bicubic-corners", GGML_SCALE_MODE_BICUBIC | GGML_SCALE_FLAG_ALIGN_CORNERS } }) {
+            t.add("UPSCALE_BACK", std::string(u.name) + "-" + z.name, [=](builder & b) {
+                return ggml_upscale_back(b.ctx, b.real(z.to), z.from[0], z.from[1], z.from[2], z.from[3], u.mode);
             });
         }
     }

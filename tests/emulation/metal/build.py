@@ -42,6 +42,7 @@ UPSTREAM = (
     "reduce",
     "rope",
     "pool",
+    "upscale",
     "conv",
     "quantize",
     "mul_mv",
@@ -159,11 +160,11 @@ def kernels_of(source: str) -> list[Kernel]:
         functions[name] = _split(text[match.end() : end])
         if not match.group(1):
             found.append(Kernel(name, name, functions[name]))
-    pattern = (
-        r'template\s*\[\[host_name\("([^"]+)"\s*\)\]\]\s*kernel\s+[^;]*?\b(\w+)\s*<([^;]*)>\s*;'
-    )
+    # "kernel type_t name<arguments>;" or "kernel void name<arguments>(parameters);"
+    host = r'template\s*\[\[host_name\("([^"]+)"\s*\)\]\]\s*kernel\s+'
+    pattern = host + r"(?:[^;()]*?\b(\w+)\s*<([^;]*)>\s*;|void\s+(\w+)\s*<([^;()]*)>\s*\()"
     for match in re.finditer(pattern, text):
-        host_name, name, arguments = match.groups()
+        host_name, name, arguments = (group for group in match.groups() if group is not None)
         if name in functions:
             found.append(Kernel(host_name, f"{name}<{arguments}>", functions[name]))
     return found

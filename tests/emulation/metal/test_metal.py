@@ -78,7 +78,12 @@ OPS = {
         "kernel_fa_back_sinks",
     },
     "pool_2d": {"kernel_pool_2d_back_f32"},
+    "pool_1d": {"kernel_pool_1d_back_f32"},
     "conv_2d": {"kernel_im2col_back_f32"},
+    "conv_2d_dw": {"kernel_conv_2d_dw_back_x_f32", "kernel_conv_2d_dw_back_k_f32"},
+    "upscale": {"kernel_upscale_back_f32"},
+    "interpolate": {"kernel_upscale_back_f32"},
+    "cumsum": {"kernel_cumsum_back_f32"},
 }
 
 MODELS = ("gpt2", "gpt2-flash", "llama", "llama-flash", "llama-experts", "images")
@@ -139,10 +144,16 @@ def test_parser_reads_kernels() -> None:
     kernel void kernel_a(constant args & a [[buffer(3)]], device T * x,
             uint i[[thread_index_in_simdgroup]]) {}
     template [[host_name("kernel_a_f32")]] kernel a_t kernel_a<float>;
+    template [[host_name("kernel_a_f16")]]
+    kernel void kernel_a<half>(constant args & a, device half * x, uint i);
     kernel void kernel_c(device const float * x) {} // kernel void kernel_d(int x)
     """
     found = {kernel.host_name: kernel.call for kernel in kernels_of(source)}
-    assert found == {"kernel_c": "kernel_c", "kernel_a_f32": "kernel_a<float>"}
+    assert found == {
+        "kernel_c": "kernel_c",
+        "kernel_a_f32": "kernel_a<float>",
+        "kernel_a_f16": "kernel_a<half>",
+    }
 
 
 def test_every_kernel_has_a_case() -> None:
