@@ -46,6 +46,7 @@ KERNELS = (
     "get-rows-back",
     "getrows",
     "glu-back",
+    "im2col",
     "im2col-back",
     "l2-norm-back",
     "mul-mat-id-back",

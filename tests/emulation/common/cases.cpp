@@ -490,6 +490,13 @@ void pictures(table & t) {
             int64_t ne[4] = { w, h, 6, 2*3 };
             return ggml_im2col_3d_back(b.ctx, g, k, ne, 3, c.s0, c.s1, 2, c.p0, c.p1, 1, c.d0, c.d1, 1);
         });
+        for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16 }) {
+            t.add("IM2COL_3D", s + "-" + ggml_type_name(type), [=](builder & b) {
+                ggml_tensor * k = b.real({ c.kw, c.kh, 2, 3*4 });
+                ggml_tensor * x = b.real({ w, h, 6, 2*3 });
+                return ggml_im2col_3d(b.ctx, k, x, 3, c.s0, c.s1, 2, c.p0, c.p1, 1, c.d0, c.d1, 1, type);
+            });
+        }
     }
     t.add("CONV_2D_DW_BACK", "input-f16-kernel", [](builder & b) {
         ggml_tensor * g = b.real({ 11, 8, 3, 2 }, -1.0f, 1.0f, layout::permuted);

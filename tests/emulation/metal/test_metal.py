@@ -80,6 +80,7 @@ OPS = {
     "pool_2d": {"kernel_pool_2d_back_f32"},
     "pool_1d": {"kernel_pool_1d_back_f32"},
     "conv_2d": {"kernel_im2col_back_f32"},
+    "im2col_3d": {"kernel_im2col_3d_f32", "kernel_im2col_3d_back_f32"},
     "conv_2d_dw": {"kernel_conv_2d_dw_back_x_f32", "kernel_conv_2d_dw_back_k_f32"},
     "upscale": {"kernel_upscale_back_f32"},
     "interpolate": {"kernel_upscale_back_f32"},
