@@ -3,7 +3,8 @@
 
 `cases OP...` prints a line of JSON for each row of the table of ops; `train MODEL...` one for each
 model: its losses on the CPU and on the device, and the ops of its step that the device lacks;
-`steps` one for each kind of model of `pyggml devices --ops`, with what the CPU would compute.
+`steps` one for each kind of model of `pyggml devices --ops`, and for steps with other optimizers,
+precisions and attention, with what the CPU would compute.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ import numpy as np
 
 import pyggml as pg
 from pyggml._lib import ffi, lib
+from pyggml.data import Batch
 from pyggml.device import device
 from pyggml.graph import Graph
+from pyggml.optim import AdamW, optimizers
+from pyggml.train import step_fallbacks
+from pyggml.train.step import TrainStep
 
 VOCAB, SEQ_LEN, STEPS = 33, 40, 2
 
@@ -97,17 +102,33 @@ MODELS = {
 
 def steps(_: list[str]) -> None:
     """What `pyggml devices --ops` tells of this device: its own supports_op is asked."""
-    from pyggml.train import step_fallbacks
-
     for model, left in step_fallbacks("metal").items():
         print(json.dumps({"model": model, "left": left}), flush=True)
+    for name, (arch, options, optimizer, step_options) in _variants().items():
+        pg.set_default_device("metal")
+        model, x, y = _image_model() if arch == "images" else _language_model(arch, **options)
+        step = TrainStep(model, optimizer(model.parameters()), **step_options)
+        step.record(Batch(x, y))
+        print(json.dumps({"model": name, "left": step.fallbacks}), flush=True)
+
+
+def _variants() -> dict[str, tuple[str, dict[str, Any], Any, dict[str, Any]]]:
+    """What a step may have besides AdamW in f32: architecture, options, optimizer, the step's."""
+    found = {}
+    for name, optimizer in optimizers().items():
+        clip = {} if name == "lbfgs" else {"clip": 1.0}
+        found[f"gpt2, {name}"] = ("gpt2", {"dropout": 0.1}, optimizer, clip)
+        found[f"images, {name}"] = ("images", {}, optimizer, clip)
+    for precision in ("bf16", "f16"):
+        for attention in ("plain", "flash"):
+            options = {"attention": attention, "n_kv_head": 1}
+            step = {"precision": precision, "clip": 1.0}
+            found[f"llama, {precision}, {attention}"] = ("llama", options, AdamW, step)
+    return found
 
 
 def train(names: list[str]) -> None:
     """Losses of a few steps of AdamW with clipping, from the same seed on both devices."""
-    from pyggml.optim import AdamW
-    from pyggml.train.step import TrainStep
-
     for name in names:
         line: dict[str, Any] = {"model": name}
         for where in ("cpu", "metal"):

@@ -189,7 +189,7 @@ def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
 
 
 def test_steps_stay_on_the_device(library: Path, tmp_path: Path) -> None:
-    """`pyggml devices --ops` has nothing to tell of Metal, for no kind of model."""
+    """`pyggml devices --ops` has nothing to tell of Metal, nor have other optimizers and types."""
     left = {str(row["model"]): row["left"] for row in run(library, tmp_path / "log", "steps")}
     assert {"gpt2", "llama", "llama with experts", "bert-mlm", "t5", "cnn", "resnet"} <= set(left)
     assert not any(left.values()), left
