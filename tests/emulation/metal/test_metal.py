@@ -85,6 +85,8 @@ OPS = {
     "upscale": {"kernel_upscale_back_f32"},
     "interpolate": {"kernel_upscale_back_f32"},
     "cumsum": {"kernel_cumsum_back_f32"},
+    "diag_mask_inf": {"kernel_diag_mask_f32"},
+    "diag_mask_zero": {"kernel_diag_mask_f32"},
 }
 
 MODELS = ("gpt2", "gpt2-flash", "llama", "llama-flash", "llama-experts", "images")
