@@ -130,6 +130,15 @@ class Device:
         """Whether the device computes this `ggml_tensor *`."""
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
+    def computes_into(self, node: Any) -> bool:
+        """Whether the device computes this `ggml_tensor *` in memory that holds the result alone.
+
+        Some ops work in memory behind their result, which a stored tensor has not.
+        """
+        alone = lib.ggml_nbytes(node)
+        fits = lib.ggml_backend_buft_get_alloc_size(self.buffer_type, node) <= alone
+        return bool(fits) and self.supports(node)
+
 
 def freer(where: Device, free: Any) -> Any:
     """What gives memory of a device back, for `ffi.gc`.

@@ -10,6 +10,7 @@ from typing import Any
 from ._lib import ffi, lib
 from .errors import DTypeError, GradientError, ShapeError
 from .node import Node
+from .order import address
 from .tensor import Tensor
 
 __all__ = [
@@ -176,6 +177,28 @@ def _name_of(op: int) -> str:
 
 def _name(ptr: Any) -> str:
     return _name_of(ptr.op)
+
+
+def check_unread(
+    accumulate: Mapping[int, tuple[Node, Tensor]], nodes: Iterable[Node], seed: Tensor | None
+) -> None:
+    """Refuse gradients that would be written over what the same graph reads.
+
+    Args:
+        accumulate: as `check_request` returns it.
+        nodes: what the graph computes from.
+        seed: what the backward starts from.
+    """
+    read = {address(node.ptr.data) for node in nodes if node.buffer is not None}
+    if seed is not None:
+        read.add(address(seed.node.ptr.data))
+    for node, grad in accumulate.values():
+        if grad.is_stored and address(grad.node.ptr.data) in read:
+            raise ValueError(
+                f"graph: with overwrite=True the gradient of the parameter of shape {node.shape} is"
+                " written over a tensor that the graph reads; give it a tensor of its own, or leave"
+                " overwrite out"
+            )
 
 
 def backward_headers(forward: Iterable[Node]) -> int:

@@ -20,6 +20,7 @@ from .differentiable import (
     backward_headers,
     check_path,
     check_request,
+    check_unread,
     divide,
     is_passing,
     walk,
@@ -132,6 +133,8 @@ class Graph:
                 f"{self.device.name} and activations of {activations.device.name}"
             )
         self._accumulate = check_request(loss, grads or {}, loss_grad)
+        if not isinstance(overwrite, bool):
+            raise TypeError(f"graph: overwrite must be True or False; got {overwrite!r}")
         self._overwrite = overwrite
         self._cleared: list[Any] = []
         # Non-contiguous results are read through an ordered copy.
@@ -156,6 +159,8 @@ class Graph:
         self._stored = [n for n in (*forward, *after, *self._pulled.nodes) if n.buffer is not None]
         self._moves = -1  # after how many moves its tensors were looked through
         self._untouched = {node.buffer for node in self._stored if node.buffer is not None}
+        if overwrite:
+            check_unread(self._accumulate, [*forward, *self._pulled.nodes], loss_grad)
         with COMPUTE_LOCK:
             self._build(forward, after, loss, loss_grad)
             self._plan(activations)
@@ -304,7 +309,7 @@ class Graph:
         order = fold_sums(order, self.device.supports)
         if self._overwrite:
             totals = [grad.ptr for _, grad in self._accumulate.values() if grad.is_stored]
-            order, self._cleared = write_first(order, totals, self.device.supports)
+            order, self._cleared = write_first(order, totals, self.device.computes_into)
         if self._passing:
             made = self._gradients(after)
             order = weave(order, [*made, *self._copy(after)], n_forward - 1)

@@ -31,10 +31,9 @@ class GradNorm:
 
     Args:
         tensors: f32 tensors on one device, one at least.
-        whole: a tensor with all of their elements, and zeros; one op reads it, not one for each.
 
     Raises:
-        TypeError: not several f32 tensors, or whole is no tensor.
+        TypeError: not several f32 tensors.
         ValueError: no tensor.
 
     Example:
@@ -42,12 +41,20 @@ class GradNorm:
         5.0
     """
 
-    def __init__(self, tensors: Sequence[Tensor], whole: Tensor | None = None) -> None:
-        self._tensors = tensors = _several("GradNorm", tensors)
-        if whole is not None:
-            tensors = [need_float("GradNorm", "whole", whole)]
-        self._total = sum_of_squares(tensors)
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._record(_several("GradNorm", tensors))
+
+    def _record(self, tensors: list[Tensor], whole: Tensor | None = None) -> None:
+        self._tensors = tensors
+        self._total = sum_of_squares(tensors if whole is None else [whole])
         self.graph = Graph([self._total], device=tensors[0].device)
+
+    @classmethod
+    def _over(cls, tensors: list[Tensor], whole: Tensor | None) -> GradNorm:
+        """The norm of tensors whose elements, and else zeros, one tensor has; one op reads it."""
+        made = cls.__new__(cls)
+        made._record(tensors, whole)
+        return made
 
     def __call__(self) -> float:
         """Compute the norm of what the tensors now hold."""

@@ -199,7 +199,7 @@ class Optimizer(ABC):
             self._frozen, self._trained = frozen, trained
             self._updates.clear()
             self._norm = self._make_norm()
-        return self._trained
+        return dict(self._trained)
 
     def _make_norm(self) -> GradNorm | None:
         """What computes the norm of the gradients that are trained, of all in one op."""
@@ -208,7 +208,7 @@ class Optimizer(ABC):
         grads = list(self._trained.values())
         # Between the gradients in their buffer are zeros.
         every = None if len(grads) < len(self.grads) else Tensor(whole(grads[0].node))
-        return GradNorm(grads, every)
+        return GradNorm._over(grads, every)
 
     def _which_decay(self) -> list[bool]:
         """Whether each group's decay is a part of the recorded update."""
@@ -370,7 +370,11 @@ class Optimizer(ABC):
         """Set every `.grad` to the optimizer's own, for a graph that writes over what is there.
 
         Those of frozen parameters, which no graph writes, are set to zero.
+
+        Raises:
+            GradientError: with `fused_update` there are none.
         """
+        self._kept("take_grads")
         for node, grad in zip(self._nodes, self.grads.values(), strict=True):
             node.grad = grad
             if not node.requires_grad:

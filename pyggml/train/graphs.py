@@ -107,24 +107,24 @@ class StepGraphs:
         if self._activations is not None:
             self._activations = Activations(self._device)
 
-    def get(self, spec: Spec, gradients: bool, first: bool = True) -> Recorded:
+    def get(self, spec: Spec, gradients: bool, overwrite: bool = True) -> Recorded:
         """The graph of the summed loss of batches of one spec.
 
         Args:
             spec: of the batches.
             gradients: whether it computes the optimizer's gradients, in training mode.
-            first: whether it writes them, and does not add to them.
+            overwrite: whether it writes them over what is there, and does not add to it.
         """
-        first = first or not gradients
+        overwrite = overwrite or not gradients
         grads = self._optimizer.trained() if gradients else {}
         if gradients and [id(p) for p in grads] != [id(p) for p in self.trained]:
             # Parameters were frozen or are no more: the graphs would train others.
             self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
             self.trained = list(grads)
-        key = (spec, gradients, first, None if self._precision else rounding())
+        key = (spec, gradients, overwrite, None if self._precision else rounding())
         recorded = self._recorded.pop(key, None)
         if recorded is None and gradients:
-            recorded = self._record_step(spec, grads, first)
+            recorded = self._record_step(spec, grads, overwrite)
         elif recorded is None:
             recorded = self.evaluation(spec)
         self._recorded[key] = recorded  # the last one is the last used
@@ -132,7 +132,7 @@ class StepGraphs:
             del self._recorded[next(iter(self._recorded))]
         return recorded
 
-    def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor], first: bool) -> Recorded:
+    def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor], overwrite: bool) -> Recorded:
         """A graph of loss and gradients; with `fused_update`, of the update, too."""
         inputs = self._inputs(spec)
         loss = self._record(inputs, True, self._summed)
@@ -146,7 +146,7 @@ class StepGraphs:
             loss=loss,
             grads=grads,
             loss_grad=self.scale,
-            overwrite=first,
+            overwrite=overwrite,
             activations=self._activations,
         )
         return Recorded(tuple(inputs.values()), loss, graph, squares)
@@ -184,15 +184,15 @@ class StepGraphs:
             self._logits[key] = Recorded(tuple(inputs.values()), result, graph)
         return self._logits[key]
 
-    def run(self, batch: Batch, number: int | None = None, first: bool = True) -> float:
+    def run(self, batch: Batch, number: int | None = None, overwrite: bool = True) -> float:
         """The summed loss of a batch; its gradients become the optimizer's, or are added to them.
 
         Args:
             batch: inputs and targets.
             number: of its dropout masks; None evaluates without gradients.
-            first: whether it is the first batch of a step, whose gradients are written.
+            overwrite: whether its gradients are written over the optimizer's, and not added.
         """
-        recorded = self.get(spec_of(batch), number is not None, first)
+        recorded = self.get(spec_of(batch), number is not None, overwrite)
         if number is not None:
             self.dropout.seek(number)
         return float(recorded.run(arrays_of(batch)))

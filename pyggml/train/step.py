@@ -75,7 +75,8 @@ class TrainStep:
     accumulating four batches of eight sequences equals one batch of thirty-two.
 
     An optimizer with `fused_update` is let do its work in the backward, where each gradient comes
-    by: with the same bits, without a buffer for gradients, without clipping and accumulating.
+    by: with the same bits of loss and parameters, without a buffer for gradients, without clipping
+    and accumulating.
 
     Parameters that are frozen or unfrozen between steps are noticed: graphs are recorded anew.
 
@@ -102,6 +103,9 @@ class TrainStep:
             classes, as the model's own loss takes them, those that are not all 0.
 
     Attributes:
+        accumulates: whether steps have several batches: gradients are then added up from zero, by
+            one graph for each shape; else each step's are written over the last one's. True from
+            the first such step on; set it before to have `record` plan for it.
         empty: steps that were skipped because no target counted.
         runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
             run sets it to have the masks that it would have had.
@@ -150,6 +154,7 @@ class TrainStep:
         )
         loss = loss or default_loss(model)
         self._count = count or (count_distributions if loss is class_loss else count_targets)
+        self.accumulates = False
         self.empty = self._empty_in_a_row = 0
         self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
@@ -163,7 +168,7 @@ class TrainStep:
         """
         whole = isinstance(shape, tuple) and all(isinstance(extent, int) for extent in shape)
         spec = pair_spec(shape) if whole else spec_of(need_pair(shape))  # type: ignore[arg-type]
-        return self._graphs.get(spec, gradients).graph
+        return self._graphs.get(spec, gradients, not self.accumulates).graph
 
     def record_logits(self, batch: Batch) -> tuple[int, ...]:
         """The shape of what the model says of batches like one; its graph is planned at once.
@@ -216,9 +221,14 @@ class TrainStep:
 
     def _run(self, batches: Sequence[Batch]) -> float:
         """The summed loss of a step's batches; their gradients are the optimizer's."""
+        self.accumulates = self.accumulates or len(batches) > 1
+        if self.accumulates:
+            self.optimizer.zero_grad()
+        elif not self._fused:
+            self.optimizer.take_grads()
         loss = 0.0
-        for i, batch in enumerate(batches):
-            loss += self._graphs.run(batch, self.runs, first=i == 0)
+        for batch in batches:
+            loss += self._graphs.run(batch, self.runs, not self.accumulates)
             self.runs += 1
         return loss
 
@@ -287,7 +297,6 @@ class TrainStep:
             return self._fused_step(batches, tokens, lr)
         if self._needs_closure:
             return self._closure_step(batches, tokens, lr)
-        self.optimizer.take_grads()
         loss = self._run(batches) / tokens
         if not math.isfinite(loss):
             self.optimizer.zero_grad()
@@ -375,7 +384,6 @@ class TrainStep:
 
         def closure() -> float:
             self.runs = runs  # the same function each time: the same masks
-            self.optimizer.take_grads()
             loss = self._run(batches) / tokens
             if not norms:
                 norms.append(float(self.optimizer.grad_norm()))

@@ -162,6 +162,7 @@ class Trainer:
             clip_value=self.config.clip_value,
             count=count,
         )
+        self._train_step.accumulates = self.config.accumulate > 1
         self.scaler = self._train_step.scaler
         self.memory: MemoryPlan | None = None
         check_scores(model, self.config.scores)

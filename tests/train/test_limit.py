@@ -6,13 +6,14 @@ from __future__ import annotations
 import pytest
 
 import pyggml as pg
+from pyggml.data import Loader, TokenDataset
 from pyggml.models import build
 from pyggml.optim import SGD
-from pyggml.train import OutOfMemoryError, TrainConfig, TrainStep, parse_bytes
+from pyggml.train import OutOfMemoryError, TrainConfig, Trainer, TrainStep, parse_bytes
 from pyggml.train.limit import choices
 
 from .test_step import batch, gradients
-from .tiny import VOCAB, make_trainer, same
+from .tiny import SEQ_LEN, VOCAB, make_trainer, same, tokens
 
 SIZES = {
     "llama": {"n_layer": 5, "n_head": 2, "n_kv_head": 1, "n_embd": 16, "context": 8},
@@ -147,3 +148,32 @@ def test_spellings(given, kept):
     config = TrainConfig(checkpointing=given)
     assert config.checkpointing is kept or config.checkpointing == kept
     assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def experts():
+    """A model whose experts' gradients need memory of their own where they are added up."""
+    pg.seed(0)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 64, "context": 16, "family": "qwen3moe"}
+    chosen = {"n_expert": 16, "n_expert_used": 2, "n_expert_ffn": 128}
+    return build("llama", {**sizes, **chosen}, vocab_size=VOCAB)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_the_plan_is_of_the_graphs_that_run(accumulate):
+    model = experts()
+    config = TrainConfig(batch_size=1, accumulate=accumulate, steps=2, seed=0)
+    loader = Loader(TokenDataset(tokens(), SEQ_LEN), 1)
+    trainer = Trainer(model, SGD(model.parameters(), lr=0.1), loader, None, config)
+    planned = trainer.plan().activations
+    trainer.fit()
+    assert trainer._train_step.activation_bytes == planned
+
+
+def test_adding_up_takes_the_memory_that_is_planned_for_it():
+    def planned(accumulates):
+        model = experts()
+        step = TrainStep(model, SGD(model.parameters(), lr=0.1))
+        step.accumulates = accumulates
+        return step.record((1, SEQ_LEN)).memory_bytes
+
+    assert planned(True) > 2 * planned(False)

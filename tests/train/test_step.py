@@ -6,8 +6,9 @@ import pytest
 
 from pyggml import GradientError, RecordingError
 from pyggml.data import IGNORE_INDEX
+from pyggml.graph import Graph
 from pyggml.optim import LBFGS, SGD, AdamW
-from pyggml.train import GradScaler, NonFiniteError, TrainStep, eval_batches, evaluate
+from pyggml.train import GradScaler, NonFiniteError, TrainStep, eval_batches, evaluate, graphs
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same, tokens
 
@@ -292,3 +293,48 @@ def test_a_loss_that_reads_is_refused():
     model = make_model()
     with pytest.raises(RecordingError, match="TrainStep: the function must not read"):
         TrainStep(model, SGD(model.parameters(), lr=0.1), loss=loss)([batch(4)])
+
+
+def test_a_graph_for_each_shape_whatever_the_batches_of_a_step(monkeypatch):
+    """Steps of several batches add up; one that has a single batch then does so, too."""
+    made = []
+
+    def graph(*args, **more):
+        made.append(more.get("overwrite"))
+        return Graph(*args, **more)
+
+    monkeypatch.setattr(graphs, "Graph", graph)
+    model = make_model("gpt2")
+    step = TrainStep(model, SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        step([batch(4)])
+        step([batch(2)])
+    assert made == [True, True]
+    made.clear()
+    for _ in range(2):
+        step([batch(4), batch(2), batch(4, 1)])
+        step([batch(4)])
+    assert made == [False, False]
+
+
+def test_the_bits_do_not_depend_on_how_gradients_are_begun():
+    trained = []
+    for accumulates in (False, True):
+        model = make_model("llama")
+        step = TrainStep(model, AdamW(model.parameters(), lr=1e-2), clip=0.1)
+        step.accumulates = accumulates
+        results = [step([batch(4, i)]) for i in range(3)]
+        trained.append((results, gradients(step), model.state_dict()))
+    assert trained[0][0] == trained[1][0]
+    assert same(trained[0][1], trained[1][1])
+    assert same(trained[0][2], trained[1][2])
+
+
+def test_gradients_that_are_not_kept_are_not_taken():
+    model = make_model()
+    optimizer = AdamW(model.parameters(), fused_update=True)
+    with pytest.raises(GradientError, match="take_grads: needs the gradients"):
+        optimizer.take_grads()
+    kept = AdamW(model.parameters())
+    kept.trained().clear()
+    assert len(kept.trained()) == len(model.parameters())

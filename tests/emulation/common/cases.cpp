@@ -327,10 +327,12 @@ void rows(table & t) {
             return ggml_soft_max_ext_back(c, g, y, 0.3f, max_bias);
         });
     }
-    t.add("SOFT_MAX_BACK", "rows", [](builder & b) {
+    op_case & rows = t.add("SOFT_MAX_BACK", "rows", [](builder & b) {
         ggml_tensor * g = b.real({ 37, 5, 3, 2 }, -1.0f, 1.0f, layout::rows);
         return ggml_soft_max_ext_back(b.ctx, g, b.real({ 37, 5, 3, 2 }), 0.3f, 0.0f);
-    }).supported = false;
+    });
+    rows.supported = false;
+    rows.only      = "CUDA";
 }
 
 void products(table & t) {
@@ -710,7 +712,7 @@ void attention(table & t) {
         if (a.type != GGML_TYPE_F32) {
             continue;
         }
-        t.add("FLASH_ATTN_EXT", a.name, [=](builder & b) { return attention_of(b, a); });
+        t.add("FLASH_ATTN_EXT", a.name, [=](builder & b) { return attention_of(b, a); }).only = "CUDA";
         op_case & c = t.add("FLASH_ATTN_EXT", std::string("bf16-") + a.name, [=](builder & b) {
             ggml_tensor * attn = attention_of(b, a);
             for (int i = 0; i < 3; ++i) {
@@ -720,6 +722,7 @@ void attention(table & t) {
         });
         c.max_nmse = a.dk <= 128 ? (2 + 2*16.0/9)*2.7e-6 : 1e-10;
         c.min_nmse = a.dk <= 128 ? 1e-6 : 0.0;
+        c.only     = "CUDA";
     }
 
     // On tensor cores. A number that is rounded to bf16 is off by an error whose mean square, over its own, is 2^-16/3*0.54 =
@@ -761,6 +764,7 @@ void attention(table & t) {
         });
         c.max_nmse = taken ? 4*2.7e-6 : 1e-9;
         c.min_nmse = taken ? 1e-6 : 0.0;
+        c.only     = "CUDA";
     }
 }
 

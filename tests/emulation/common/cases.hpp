@@ -63,6 +63,7 @@ struct op_case {
     int    inplace   = -1;    // the result lies over this source
     bool   supported = true;  // else: supports_op must say no
     bool   slow      = false;
+    std::string only;         // the device whose kernels it is about, or "" for all
 };
 
 std::vector<op_case> op_cases();

@@ -309,7 +309,8 @@ int run_cases(device & dev, int argc, char ** argv) {
     for (const op_case & c : op_cases()) {
         const std::string id = c.op + "/" + c.name;
         const bool asked = std::any_of(wanted.begin(), wanted.end(), [&](const std::string & w) { return w == c.op || w == id; });
-        if ((!wanted.empty() && !asked) || (c.slow && !all && !asked)) {
+        const bool here = c.only.empty() || c.only == dev.name();
+        if (!here || (!wanted.empty() && !asked) || (c.slow && !all && !asked)) {
             continue;
         }
         if (list) {
