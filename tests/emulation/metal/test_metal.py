@@ -182,7 +182,11 @@ def test_gradients(library: Path, tmp_path: Path) -> None:
     assert set().union(*OPS.values()) <= ran
 
 
-@pytest.mark.parametrize("op", ops_of_table())
+# The series has its own kernels of it on CUDA alone; Metal's are ggml's.
+ON_CUDA = {"FLASH_ATTN_EXT"}
+
+
+@pytest.mark.parametrize("op", [op for op in ops_of_table() if op not in ON_CUDA])
 def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
     """The cases that the CUDA kernels run, too: odd sizes, views, sources that are written over."""
     lines = [line for line in table if line.split()[1].startswith(f"{op}/")]
