@@ -15,10 +15,12 @@ gpu=$root/build/gpu
 out=${OUT:-$gpu/out}
 python=${PYTHON:-python3}
 jobs=$(nproc)
+# the version of Python there, for which wheels are packed
+target=${TARGET_PYTHON:-3.12}
 
 # the ops whose kernels the patches add or change
 ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
-ops=$ops,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,POOL_1D_BACK,POOL_2D_BACK,IM2COL_BACK,IM2COL_3D_BACK,SOFT_MAX_BACK
+ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,POOL_1D_BACK,POOL_2D_BACK,IM2COL_BACK,IM2COL_3D_BACK,SOFT_MAX_BACK
 ops=$ops,CONV_2D_DW_BACK,UPSCALE_BACK,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD
 # the ops whose gradients are made of them
 grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
@@ -44,11 +46,14 @@ pack() {
     mkdir -p "$gpu/wheels" || exit 2
     "$python" scripts/vendor.py sync || exit 1
     # what building and importing need; PyTorch is there already
-    "$python" -m pip download -q -d "$gpu/wheels" scikit-build-core cffi numpy pathspec packaging setuptools wheel || exit 1
+    rm -rf "$gpu/wheels" "$gpu/ggml" && mkdir -p "$gpu/wheels"
+    "$python" -m pip download -q -d "$gpu/wheels" --only-binary=:all: --python-version "$target" --implementation cp \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+        scikit-build-core cffi numpy pathspec packaging setuptools wheel || exit 1
     mkdir -p "$gpu/ggml" && cp -r vendor/ggml/. "$gpu/ggml/"
     local size
-    size=$(du -sm "$gpu" | cut -f1)
-    say "build/gpu: $size MiB, with this checkout; the limit of what is carried is 64"
+    size=$(($(du -sm "$gpu/wheels" "$gpu/ggml" | cut -f1 | paste -sd+)))
+    say "build/gpu: $size MiB of wheels for Python $target and of ggml; with this checkout it must be below 64"
     [ "$size" -lt 64 ]
 }
 
@@ -66,7 +71,15 @@ environment() {
 
 build() {
     [ -d vendor/ggml ] || cp -r "$gpu/ggml" vendor/ggml || return 1
-    "$python" -m venv --system-site-packages "$gpu/venv" || return 1
+    "$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$target" || {
+        say "the wheels are for Python $target: pack with TARGET_PYTHON as $("$python" -V), or set PYTHON"
+        return 1
+    }
+    "$python" -m venv "$gpu/venv" || return 1
+    # PyTorch may be in an environment itself, which one made from it would not see
+    "$python" -c 'import site; print(*site.getsitepackages(), sep="\n")' \
+        >"$("$gpu/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/there.pth"
+    "$gpu/venv/bin/python" -c 'import torch' || return 1
     "$gpu/venv/bin/python" -m pip install -q --no-index --find-links "$gpu/wheels" scikit-build-core cffi numpy setuptools || return 1
     local arch cmake
     arch=$(architecture) || return 1
@@ -116,12 +129,15 @@ import json, pathlib, re, sys
 out = pathlib.Path(sys.argv[1])
 stages = [json.loads(line) for line in (out / "stages.jsonl").read_text().splitlines()]
 result = {"stages": stages, "training": [], "ops": {}}
+ran = {stage["stage"] for stage in stages}  # other logs are an earlier run's
 for path in sorted(out.glob("train-*.log")):
+    if path.stem not in ran:
+        continue
     lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
     if lines:
         result["training"].append(json.loads(lines[-1]))
-for path in (out / "ops.log", out / "attention.log", out / "grad.log"):
-    if path.exists():
+for path in (out / f"{name}.log" for name in ("ops", "attention", "products", "grad")):
+    if path.stem in ran:
         text = re.sub(r"\x1b\[[0-9;]*m", "", path.read_text(errors="replace"))
         counts = {}
         for op, said in re.findall(r"^\s*(\w+)\(.*\): (OK|FAIL|not supported)", text, re.M):
@@ -167,6 +183,7 @@ run() {
             ops)
                 stage ops 240 tests test -b CUDA0 -o "$ops"
                 # of f32 sources; its other cases are ggml's kernels and thousands
+                stage products 60 tests test -b CUDA0 -o MUL_MAT -p 'type_a=f32,type_b=f32'
                 stage attention 60 tests test -b CUDA0 -o FLASH_ATTN_EXT -p prec_src
                 ;;
             grad) stage grad 300 tests grad -b CUDA0 -o "$grads" ;;

@@ -652,8 +652,12 @@ struct attention_case {
     layout    l       = layout::permuted;
 };
 
-// causal; "heads": one for each batch; "masks": one for each head and batch, of any numbers
+// causal; "heads": one for each batch; "masks": one for each head and batch, of any numbers; with ALiBi of any numbers:
+// a slope does nothing to 0 and -inf
 ggml_tensor * attention_mask(builder & b, const attention_case & a) {
+    if (a.max_bias > 0.0f) {
+        return b.real({ a.n_kv, a.n_q, 1, 1 }, -2.0f, 2.0f, layout::contiguous, GGML_TYPE_F16);
+    }
     if (a.name == std::string("masks")) {
         return b.real({ a.n_kv, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, layout::contiguous, GGML_TYPE_F16);
     }
@@ -696,7 +700,7 @@ void attention(table & t) {
         { "d80",         80,  80,  36,  36,  1, 1, 1 },
         { "d256",        256, 256, 20,  20,  1, 1, 1 },
         { "sinks",       64,  64,  40,  40,  2, 2, 2, true, true },
-        { "alibi",       64,  64,  40,  40,  3, 3, 1, true, false, 8.0f },
+        { "alibi",       64,  64,  40,  40,  6, 2, 1, true, false, 8.0f },
         { "softcap",     64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 5.0f },
         { "f16",         64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F16 },
         { "bf16",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_BF16 },
@@ -743,7 +747,7 @@ void attention(table & t) {
         { "d128",        128, 128, 36,  36,  2, 2, 1 },
         { "d96",         96,  96,  70,  70,  1, 1, 1 },
         { "sinks",       64,  64,  40,  40,  2, 2, 2, true, true },
-        { "alibi",       64,  64,  40,  40,  3, 3, 1, true, false, 8.0f },
+        { "alibi",       64,  64,  40,  40,  6, 2, 1, true, false, 8.0f },
         { "softcap",     64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 5.0f },
         { "f16",         64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F16 },
         { "bf16",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_BF16, layout::contiguous },
