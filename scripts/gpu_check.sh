@@ -118,31 +118,50 @@ PY
     return $status
 }
 
-# The definitions that CMake needs for this machine, one in a line. cuBLAS may be PyTorch's alone, and
-# the driver's library without the stub that one links with.
-cuda_options() {
-    local arch toolkit libraries folder library
-    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d ' .')
-    [ -n "$arch" ] || return 1
-    printf '%s\n' GGML_CUDA=ON "CMAKE_CUDA_ARCHITECTURES=$arch" GGML_CUDA_FA_QUANTS=f16-f16 GGML_CUDA_NCCL=OFF
-    # nvcc may be a script that calls the toolkit's
-    toolkit=$(nvcc --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
-    libraries=$(find -L "$toolkit" \( -name libcublas.so -o -name libcuda.so \) -print 2>/dev/null)
-    if ! grep -q libcublas <<<"$libraries" && ! ldconfig -p | grep -q 'libcublas\.so '; then
-        folder=$("$python" -c '
+# The toolkit's folder: nvcc may be a script that calls the toolkit's own.
+toolkit() { nvcc --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p'; }
+
+# The folder of cuBLAS in PyTorch's packages.
+packaged_cublas() {
+    "$python" -c '
 import importlib.util, pathlib
 for place in importlib.util.find_spec("nvidia").submodule_search_locations:
     for header in sorted(pathlib.Path(place).glob("*/include/cublas_v2.h")):
-        print(header.parents[1])' | head -n 1)
-        [ -n "$folder" ] || { echo "no cuBLAS, neither in $toolkit nor in PyTorch's packages" >&2; return 1; }
+        print(header.parents[1])' | head -n 1
+}
+
+# CMake leaves the toolkit's folder out of what a library searches, and a loader need not know it
+libraries() {
+    local found=()
+    [ -n "$rehearsal" ] && return
+    mapfile -t found < <({
+        find -L "$(toolkit)" -name 'libcudart.so.*' -printf '%h\n'
+        [ -d "$gpu/cublas" ] && printf '%s/lib\n' "$(packaged_cublas)"
+    } 2>/dev/null | sort -u)
+    export LD_LIBRARY_PATH
+    LD_LIBRARY_PATH=$(IFS=: && echo "${found[*]}")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# The definitions that CMake needs for this machine, one in a line. cuBLAS may be PyTorch's alone, and
+# the driver's library without the stub that one links with.
+cuda_options() {
+    local arch found folder library
+    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d ' .')
+    [ -n "$arch" ] || return 1
+    printf '%s\n' GGML_CUDA=ON "CMAKE_CUDA_ARCHITECTURES=$arch" GGML_CUDA_FA_QUANTS=f16-f16 GGML_CUDA_NCCL=OFF
+    found=$(find -L "$(toolkit)" \( -name libcublas.so -o -name libcuda.so \) 2>/dev/null)
+    if ! grep -q libcublas <<<"$found" && ! ldconfig -p | grep -q 'libcublas\.so '; then
+        folder=$(packaged_cublas)
+        [ -n "$folder" ] || { echo "no cuBLAS, neither in $(toolkit) nor in PyTorch's packages" >&2; return 1; }
         # its folder may have headers of another toolkit besides
+        rm -rf "$gpu/cublas"
         mkdir -p "$gpu/cublas" && ln -sf "$folder"/include/cublas*.h "$gpu/cublas/" || return 1
         printf '%s\n' "CMAKE_CUDA_FLAGS=-I$gpu/cublas"
         for library in cublas cublasLt; do
             printf '%s\n' "CUDA_${library}_LIBRARY=$(find "$folder/lib" -name "lib$library.so*" | head -n 1)"
         done
     fi
-    if ! grep -q libcuda.so <<<"$libraries" && ! ldconfig -p | grep -q 'libcuda\.so '; then
+    if ! grep -q libcuda.so <<<"$found" && ! ldconfig -p | grep -q 'libcuda\.so '; then
         library=$({
             ldconfig -p | sed -n 's/.*libcuda\.so\.1 .*=> //p'
             find -L /usr/local/nvidia -name libcuda.so.1 2>/dev/null
@@ -178,6 +197,7 @@ build() {
     CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$gpu/venv/bin/python" -m pip install -v --no-index --no-build-isolation --no-deps \
         "-Cbuild-dir=$gpu/cmake" "${cmake[@]}" -e . || return 1
     cmake --build "$gpu/cmake" --target ggml-tests -j "$jobs" || return 1
+    libraries
     "$gpu/venv/bin/python" -c '
 import sys, pyggml as pg
 from pyggml import _ggml
@@ -195,7 +215,9 @@ program() {
 
 tests() {
     local it
-    it=$(program) && "$it" "$@"
+    it=$(program) || return 1
+    libraries
+    "$it" "$@"
 }
 
 # sanitize TOOL STAGE [arguments of the cases' program]
@@ -203,6 +225,7 @@ sanitize() {
     local tool=$1 log=$state/$2.txt it
     shift 2
     it=$(program) || return 1
+    libraries
     # a file of its own: else its reports lie between a case and what came of it
     "${sanitizer[@]}" --tool "$tool" --error-exitcode 9 --log-file "$log" "$it" "$@"
 }
@@ -227,6 +250,8 @@ train() {
     elif [ ! -x "$with" ]; then
         echo "nothing is built: run the stage build first"
         return 1
+    else
+        libraries
     fi
     "$with" scripts/gpu_train.py "$framework" --device "$device" --weights "$gpu/weights.npz" ${size[@]+"${size[@]}"} "$@"
 }
@@ -316,4 +341,3 @@ case ${1:-} in
     part) shift && "$@" ;;
     *) sed -n '3,14p' "$self" >&2; exit 2 ;;
 esac
-exit
