@@ -28,20 +28,23 @@ end=$((SECONDS + ${LIMIT:-1000000}))
 
 # the ops whose kernels the patches add or change: tests/test_gpu_check.py looks them up in the patches
 ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
-ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,POOL_1D_BACK,POOL_2D_BACK,IM2COL_BACK,IM2COL_3D_BACK,SOFT_MAX_BACK
-ops=$ops,CONV_2D_DW_BACK,UPSCALE_BACK,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD,SOLVE_TRI
+ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,SOFT_MAX_BACK
+ops=$ops,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD,SOLVE_TRI
 # those of which ggml has kernels for other sources: of f32 ones alone, the others are thousands
 products=MUL_MAT
 attention=FLASH_ATTN_EXT
-# the ops whose gradients are made of them
+# those whose gradient has a kernel of the patches that no case runs but that of the gradient
+backward=POOL_1D,POOL_2D,IM2COL,IM2COL_3D,CONV_2D_DW,UPSCALE
+# the ops whose gradients are made of all these
 grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_LOSS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
-grads=$grads,POOL_1D,POOL_2D,IM2COL,IM2COL_3D,CONV_2D_DW,UPSCALE,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM
+grads=$grads,$backward,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM
+every=$ops,$products,$attention,$grads
 
 backend=CUDA0 device=cuda:0 build_limit=360 sanitizer=(compute-sanitizer) size=()
 if [ -n "$rehearsal" ]; then
     # two cores, and no compute-sanitizer: in its place runs what it would have run
     backend=CPU device=cpu build_limit=3600 sanitizer=("$self" part stand_in)
-    ops=NORM_BACK,SUM_SQR,ACC grads=NORM
+    ops=NORM_BACK,SUM_SQR,ACC backward=POOL_1D grads=NORM,POOL_1D
     size=(--size tiny --context 64 --batch 4 --steps 6 --warmup 1)
 fi
 
@@ -220,6 +223,17 @@ tests() {
     "$it" "$@"
 }
 
+# That each op has a case. Those of a gradient are the op's own, where ggml has one of it.
+cases() {
+    local it op status=0
+    it=$(program) || return 1
+    "$it" support -b CPU -o "$every" >"$state/cases.txt" || return 1
+    for op in ${every//,/ }; do
+        grep -q "^  $op(" "$state/cases.txt" || { echo "no case of $op"; status=1; }
+    done
+    return $status
+}
+
 # sanitize TOOL STAGE [arguments of the cases' program]
 sanitize() {
     local tool=$1 log=$state/$2.txt it
@@ -266,11 +280,16 @@ one() {
         products) stage "$each" 60 "$products" tests test -b "$backend" -o "$products" -p 'type_a=f32,type_b=f32' ;;
         attention) stage "$each" 60 "$attention" tests test -b "$backend" -o "$attention" -p prec_src ;;
         grad) stage "$each" 300 "$grads" tests grad -b "$backend" -o "$grads" ;;
+        cases) stage "$each" 60 '' cases ;;
         sanitize-*-attention)
             tool=${each#sanitize-}
-            stage "$each" 40 "$attention" sanitize "${tool%-attention}" "$each" test -b "$backend" -o "$attention" -p prec_src
+            stage "$each" 30 "$attention" sanitize "${tool%-attention}" "$each" test -b "$backend" -o "$attention" -p prec_src
             ;;
-        sanitize-*) stage "$each" 140 "$ops" sanitize "${each#sanitize-}" "$each" test -b "$backend" -o "$ops" ;;
+        sanitize-*-grad)
+            tool=${each#sanitize-}
+            stage "$each" 40 "$backward" sanitize "${tool%-grad}" "$each" grad -b "$backend" -o "$backward"
+            ;;
+        sanitize-*) stage "$each" 110 "$ops" sanitize "${each#sanitize-}" "$each" test -b "$backend" -o "$ops" ;;
         train-weights) stage "$each" 60 '' train weights ;;
         train-pyggml-f32) stage "$each" 90 '' train pyggml --precision f32 ;;
         train-torch-f32) stage "$each" 90 '' train torch --precision f32 ;;
@@ -285,12 +304,13 @@ one() {
 # the stages of a name
 parts() {
     case $1 in
-        ops) echo ops products attention ;;
-        sanitize) echo sanitize-{memcheck,racecheck,synccheck}{-attention,} ;;
+        ops) echo ${rehearsal:+cases} ops products attention ;;
+        sanitize) echo sanitize-{memcheck,racecheck,synccheck}{-attention,-grad,} ;;
         train) echo train-{weights,pyggml-bf16,torch-bf16,pyggml-f32,torch-f32,torch-bf16-compiled,pyggml-bf16-plain} ;;
-        build | products | attention | grad) echo "$1" ;;
+        build | cases | products | attention | grad) echo "$1" ;;
         sanitize-memcheck | sanitize-racecheck | sanitize-synccheck) echo "$1" ;;
         sanitize-memcheck-attention | sanitize-racecheck-attention | sanitize-synccheck-attention) echo "$1" ;;
+        sanitize-memcheck-grad | sanitize-racecheck-grad | sanitize-synccheck-grad) echo "$1" ;;
         train-weights | train-pyggml-bf16-plain | train-torch-bf16-compiled) echo "$1" ;;
         train-pyggml-f32 | train-torch-f32 | train-pyggml-bf16 | train-torch-bf16) echo "$1" ;;
         *)
