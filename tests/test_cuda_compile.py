@@ -49,7 +49,7 @@ def test_compiles_for_one_gpu(nvcc: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ("ctx.stream()", "ctx.streem()", "streem"),
+        ("ctx.stream()", "ctx.stream_of()", "stream_of"),
         ("const int      tid =", "const int unused = 0; const int tid =", "never referenced"),
         ("s_sum[block_size/WARP_SIZE]", "s_sum[20000]", "too much shared data"),
         ("    ggml_cuda_pdl_sync();", '    asm volatile("no.such;");', "Unknown modifier '.such'"),
