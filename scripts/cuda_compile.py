@@ -3,9 +3,12 @@
 
     python scripts/cuda_compile.py                  what the patches add or change
     python scripts/cuda_compile.py norm-back ...    these
+    python scripts/cuda_compile.py --quick          for one GPU, without the host's object code
     python scripts/cuda_compile.py --all            the whole backend; an hour on two cores
+    python scripts/cuda_compile.py --fetch          the headers of cuBLAS, into build/cublas
 
-Needs nvcc; cuBLAS' headers from the toolkit, the package nvidia-cublas, or --cublas DIR.
+Needs nvcc; cuBLAS' headers from --cublas DIR, the toolkit, the package nvidia-cublas, or what
+--fetch has left.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+FETCHED = ROOT / "build" / "cublas"
 GPUS = (80, 90, 100)  # A100; H100 and H200; B200
+QUICK = (90,)
 
 # as ggml's CMake passes them; every warning of ours is an error
 FLAGS = (
@@ -46,40 +52,87 @@ def patched(patches: Path) -> list[str]:
 
 
 def cublas_headers(given: Path | None) -> list[Path]:
-    """Folders with cublas_v2.h: the one given, those of the package, none if the toolkit has it."""
+    """Folders with cublas_v2.h besides the toolkit's: the one given, or all that are found."""
     if given:
         return [given]
     spec = importlib.util.find_spec("nvidia")
     found = []
     for folder in (spec.submodule_search_locations or []) if spec else []:
         found += [path.parent for path in sorted(Path(folder).glob("*/include/cublas_v2.h"))]
+    if (FETCHED / "cublas_v2.h").is_file():
+        found.append(FETCHED)
     return found
 
 
-def has_cublas(nvcc: str | None) -> bool:
-    """Whether cublas_v2.h is in the toolkit of `nvcc` or in a package."""
+def has_cublas(nvcc: str | None, given: Path | None = None) -> bool:
+    """Whether `nvcc` finds cublas_v2.h."""
     if nvcc is None:
         return False
     source = "#include <cublas_v2.h>\n"
-    command = [nvcc, "-E", "-x", "cu", "-", *(f"-I{p}" for p in cublas_headers(None))]
+    command = [nvcc, "-E", "-x", "cu", "-", *(f"-I{p}" for p in cublas_headers(given))]
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
     return done.returncode == 0
 
 
-def compile_one(nvcc: str, source: Path, includes: list[Path], gpus: list[int]) -> tuple[bool, str]:
-    """Compile `source` and drop the object; True and "" or False and what nvcc said."""
+def cublas_package(version: str) -> str:
+    """What to ask a package index for, by what `nvcc --version` says."""
+    found = re.search(r"release (\d+)\.(\d+)", version)
+    if found is None:
+        raise ValueError(f"nvcc --version must name its release; got {version!r}")
+    major, minor = found.groups()
+    # from 13 on the name has no number
+    return f"nvidia-cublas=={major}.{minor}.*" if int(major) > 12 else f"nvidia-cublas-cu{major}"
+
+
+def unpack_headers(wheel: Path, into: Path) -> int:
+    """Write the headers of a wheel of cuBLAS; how many they are."""
+    with zipfile.ZipFile(wheel) as stored:
+        names = [n for n in stored.namelist() if re.search(r"/include/[\w.-]+\.h$", n)]
+        into.mkdir(parents=True, exist_ok=True)
+        for name in sorted(names, key=lambda n: n.endswith("/cublas_v2.h")):  # that it is whole
+            (into / Path(name).name).write_bytes(stored.read(name))
+    return len(names)
+
+
+def fetch(nvcc: str) -> None:
+    """Get the headers through the package index that pip is configured for."""
+    told = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
+    package = cublas_package(told)
+    with tempfile.TemporaryDirectory() as folder:
+        get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder]
+        subprocess.run([*get, "--only-binary=:all:", package], check=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        count = unpack_headers(wheel, FETCHED)
+    print(f"{count} headers of {wheel.name} in {FETCHED}")
+
+
+def compile_one(
+    nvcc: str, source: Path, includes: list[Path], gpus: list[int], quick: bool = False
+) -> tuple[bool, str]:
+    """Compile `source` and drop the result; True and "" or False and what nvcc said.
+
+    Quick is the device's machine code alone, for one GPU: the host's code is read and checked but
+    not compiled, which is more than half of the time.
+    """
     codes = [f"-gencode=arch=compute_{gpu},code=sm_{gpu}" for gpu in gpus]
     with tempfile.TemporaryDirectory() as folder:
         command = [nvcc, *FLAGS, *codes, *(f"-I{path}" for path in includes)]
-        command += ["-c", str(source), "-o", os.path.join(folder, "out.o")]
+        command += ["-cubin" if quick else "-c", str(source), "-o", os.path.join(folder, "out")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode == 0, done.stderr.strip()
+
+
+def folders(tree: Path, cublas: Path | None) -> list[Path]:
+    """Where the headers are."""
+    return [tree / "src" / "ggml-cuda", tree / "src", tree / "include", *cublas_headers(cublas)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", help="files of src/ggml-cuda without .cu")
     parser.add_argument("--all", action="store_true", help="every file but template instances")
+    parser.add_argument("--quick", action="store_true", help="for sm_90 only, the device's code")
+    parser.add_argument("--fetch", action="store_true", help="get cuBLAS' headers if none are here")
     parser.add_argument("--tree", type=Path, default=ROOT / "vendor" / "ggml")
     parser.add_argument("--cublas", type=Path, help="the folder that holds cublas_v2.h")
     parser.add_argument("--gpu", type=int, action="append", help="90 for sm_90; may be repeated")
@@ -89,24 +142,32 @@ def main() -> int:
     if nvcc is None:
         print("cuda_compile: no nvcc on the PATH; install the CUDA toolkit", file=sys.stderr)
         return 2
+    if args.fetch:
+        if has_cublas(nvcc, args.cublas):
+            print("cuBLAS' headers are here")
+        else:
+            fetch(nvcc)
+        return 0
+    gpus = args.gpu or list(QUICK if args.quick else GPUS)
+    if args.quick and len(gpus) > 1:
+        parser.error(f"--quick is for one GPU; got {', '.join(map(str, gpus))}")
 
     cuda = args.tree / "src" / "ggml-cuda"
     names = args.names or patched(ROOT / "patches")
     if args.all:
         names = sorted(path.stem for path in cuda.glob("*.cu"))
-    includes = [cuda, args.tree / "src", args.tree / "include", *cublas_headers(args.cublas)]
+    includes = folders(args.tree, args.cublas)
 
     failed = 0
     for name in names:
         start = time.monotonic()
-        ok, said = compile_one(nvcc, cuda / f"{name}.cu", includes, args.gpu or list(GPUS))
+        ok, said = compile_one(nvcc, cuda / f"{name}.cu", includes, gpus, args.quick)
         print(f"{'ok  ' if ok else 'FAIL'} {name}.cu {time.monotonic() - start:.1f} s", flush=True)
         if not ok:
             failed += 1
             print(said, flush=True)
     print(
-        f"{len(names) - failed} of {len(names)} compile for "
-        + ", ".join(f"sm_{g}" for g in args.gpu or GPUS)
+        f"{len(names) - failed} of {len(names)} compile for " + ", ".join(f"sm_{g}" for g in gpus)
     )
     return 1 if failed or not names else 0
 

@@ -1,211 +1,363 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Proof on the hardware, in one command on a machine with nvcc, CMake, ninja and no network:
+# Proof on the hardware, on a machine with nvcc, CMake, ninja and PyTorch, but without a network:
 #
 #   scripts/gpu_check.sh pack                here: wheels and the patched tree into build/gpu, for the way
-#   scripts/gpu_check.sh run [STAGE ...]     there: results in $OUT (build/gpu/out), summary in results.json
-#   scripts/gpu_check.sh rehearse            here: the stages that a CPU can do, on a tiny model
+#   scripts/gpu_check.sh run [STAGE ...]     there: results.json and logs.tar.gz in $OUT (build/gpu/out)
+#   scripts/gpu_check.sh rehearse            here: pack and run in a copy, without CUDA and without a network
 #
-# Stages: build ops grad sanitize train. Each has a time limit, and one that fails does not end the others.
+# Stages: build ops grad sanitize train, or a part of one, such as train-torch-bf16; all if none is
+# named. Each has a time limit, and one that fails does not end the others. A later call keeps what
+# earlier ones have found (build/gpu/state) and replaces the stages that it runs again.
+# LIMIT=580: seconds for the whole call; what no time is left for is not started.
+# LIMIT_EACH=400: seconds for each stage, in place of its own limit.
 set -u -o pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+self=$(realpath "${BASH_SOURCE[0]}")
+root=${self%/scripts/*}
 cd "$root" || exit 2
 gpu=$root/build/gpu
+state=$gpu/state
 out=${OUT:-$gpu/out}
 python=${PYTHON:-python3}
 jobs=$(nproc)
 # the version of Python there, for which wheels are packed
 target=${TARGET_PYTHON:-3.12}
+rehearsal=${REHEARSAL:-}
+end=$((SECONDS + ${LIMIT:-1000000}))
 
-# the ops whose kernels the patches add or change
+# the ops whose kernels the patches add or change: tests/test_gpu_check.py looks them up in the patches
 ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
-ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,POOL_1D_BACK,POOL_2D_BACK,IM2COL_BACK,IM2COL_3D_BACK,SOFT_MAX_BACK
-ops=$ops,CONV_2D_DW_BACK,UPSCALE_BACK,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD
-# the ops whose gradients are made of them
-grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
-grads=$grads,POOL_1D,POOL_2D,IM2COL,IM2COL_3D,CONV_2D_DW,UPSCALE,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM
+ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,SOFT_MAX_BACK
+ops=$ops,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD,SOLVE_TRI
+# those of which ggml has kernels for other sources: of f32 ones alone, the others are thousands
+products=MUL_MAT
+attention=FLASH_ATTN_EXT
+# those whose gradient has a kernel of the patches that no case runs but that of the gradient
+backward=POOL_1D,POOL_2D,IM2COL,IM2COL_3D,CONV_2D_DW,UPSCALE
+# the ops whose gradients are made of all these
+grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_LOSS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
+grads=$grads,$backward,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM
+every=$ops,$products,$attention,$grads
+
+backend=CUDA0 device=cuda:0 build_limit=360 sanitizer=(compute-sanitizer) size=()
+if [ -n "$rehearsal" ]; then
+    # two cores, and no compute-sanitizer: in its place runs what it would have run
+    backend=CPU device=cpu build_limit=3600 sanitizer=("$self" part stand_in)
+    ops=NORM_BACK,SUM_SQR,ACC backward=POOL_1D grads=NORM,POOL_1D
+    size=(--size tiny --context 64 --batch 4 --steps 6 --warmup 1)
+fi
 
 say() { printf '== %s\n' "$*"; }
 
-# stage NAME SECONDS COMMAND...: its output to NAME.log, its status and time to stages.jsonl
+report() { "$python" scripts/gpu_report.py "$state" "$out" "$@"; }
+
+# stage NAME SECONDS OPS COMMAND...: output to NAME.log; OPS: those that must have run, or ''
 stage() {
-    local name=$1 limit=$2 start status
-    shift 2
-    say "$name"
-    start=$(date +%s)
-    OUT=$out venv=${venv:-} timeout "$limit" "${BASH_SOURCE[0]}" do "$@" >"$out/$name.log" 2>&1
+    local name=$1 limit=$2 of=$3 left=$((end - SECONDS - 5)) start status
+    shift 3
+    limit=${LIMIT_EACH:-$limit}
+    ran+=("$name")
+    if [ "$left" -lt 15 ]; then
+        report skip "$name" "no time was left of LIMIT=$LIMIT"
+        return
+    fi
+    [ "$limit" -lt "$left" ] || limit=$left
+    say "$name, at most $limit s"
+    report begin "$name" "$limit" ${of:+"$of"}
+    rm -f "$state/$name.txt"
+    start=$SECONDS
+    # timeout runs programs, not functions: it starts this script again
+    timeout -k 10 "$limit" "$self" part "$@" >"$state/$name.log" 2>&1
     status=$?
-    printf '{"stage": "%s", "status": %d, "seconds": %d}\n' "$name" "$status" $(($(date +%s) - start)) >>"$out/stages.jsonl"
-    tail -n 3 "$out/$name.log"
-    say "$name: status $status, $(($(date +%s) - start)) s"
-    return $status
+    report end "$name" "$status" $((SECONDS - start))
 }
 
+# pack [DIRECTORY]
 pack() {
-    mkdir -p "$gpu/wheels" || exit 2
+    local to=${1:-$gpu} size
     "$python" scripts/vendor.py sync || exit 1
     # what building and importing need; PyTorch is there already
-    rm -rf "$gpu/wheels" "$gpu/ggml" && mkdir -p "$gpu/wheels"
-    "$python" -m pip download -q -d "$gpu/wheels" --only-binary=:all: --python-version "$target" --implementation cp \
+    rm -rf "$to/wheels" "$to/ggml"
+    mkdir -p "$to/wheels" "$to/ggml" || exit 2
+    "$python" -m pip download -q -d "$to/wheels" --only-binary=:all: --python-version "$target" --implementation cp \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-        scikit-build-core cffi numpy pathspec packaging setuptools wheel || exit 1
-    mkdir -p "$gpu/ggml" && cp -r vendor/ggml/. "$gpu/ggml/"
-    local size
-    size=$(($(du -sm "$gpu/wheels" "$gpu/ggml" | cut -f1 | paste -sd+)))
-    say "build/gpu: $size MiB of wheels for Python $target and of ggml; with this checkout it must be below 64"
+        pip scikit-build-core cffi numpy pathspec packaging setuptools wheel || exit 1
+    cp -a vendor/ggml/. "$to/ggml/" || exit 1
+    size=$({
+        tree
+        find "$to/wheels" "$to/ggml" -type f -print0
+    } | du -cm --apparent-size --files0-from=- | tail -n 1 | cut -f1)
+    say "$size MiB of wheels for Python $target, of ggml and of this checkout; it must be below 64"
     [ "$size" -lt 64 ]
 }
 
-architecture() {
-    nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d ' .'
-}
+# the files of the checkout that travel
+tree() { git ls-files -coz --exclude-standard | while IFS= read -r -d '' path; do [ -f "$path" ] && printf '%s\0' "$path"; done; }
 
 environment() {
-    nvidia-smi
-    nvcc --version
-    cmake --version
-    ninja --version
-    "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda)'
+    local status=0
+    "$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$target" || {
+        say "the wheels are for Python $target: pack with TARGET_PYTHON as $("$python" -V), or set PYTHON"
+        status=1
+    }
+    "$python" - <<'PY' || status=1
+import os, sys, sysconfig
+
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+print(sys.version, sys.executable, "headers:", header)
+if not os.path.exists(header):
+    sys.exit(f"{header} is not there: the binding cannot be compiled")
+PY
+    cmake --version || status=1
+    ninja --version || status=1
+    c++ --version || status=1
+    "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.cuda.is_available())' || status=1
+    [ -n "$rehearsal" ] && return $status
+    nvidia-smi || status=1
+    nvcc --version || status=1
+    compute-sanitizer --version || say "no compute-sanitizer: the stages sanitize-* will fail"
+    cuda_options
+    return $status
+}
+
+# The toolkit's folder: nvcc may be a script that calls the toolkit's own.
+toolkit() { nvcc --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p'; }
+
+# The folder of cuBLAS in PyTorch's packages.
+packaged_cublas() {
+    "$python" -c '
+import importlib.util, pathlib
+for place in importlib.util.find_spec("nvidia").submodule_search_locations:
+    for header in sorted(pathlib.Path(place).glob("*/include/cublas_v2.h")):
+        print(header.parents[1])' | head -n 1
+}
+
+# CMake leaves the toolkit's folder out of what a library searches, and a loader need not know it
+libraries() {
+    local found=()
+    [ -n "$rehearsal" ] && return
+    mapfile -t found < <({
+        find -L "$(toolkit)" -name 'libcudart.so.*' -printf '%h\n'
+        [ -d "$gpu/cublas" ] && printf '%s/lib\n' "$(packaged_cublas)"
+    } 2>/dev/null | sort -u)
+    export LD_LIBRARY_PATH
+    LD_LIBRARY_PATH=$(IFS=: && echo "${found[*]}")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# The definitions that CMake needs for this machine, one in a line. cuBLAS may be PyTorch's alone, and
+# the driver's library without the stub that one links with.
+cuda_options() {
+    local arch found folder library
+    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d ' .')
+    [ -n "$arch" ] || return 1
+    printf '%s\n' GGML_CUDA=ON "CMAKE_CUDA_ARCHITECTURES=$arch" GGML_CUDA_FA_QUANTS=f16-f16 GGML_CUDA_NCCL=OFF
+    found=$(find -L "$(toolkit)" \( -name libcublas.so -o -name libcuda.so \) 2>/dev/null)
+    if ! grep -q libcublas <<<"$found" && ! ldconfig -p | grep -q 'libcublas\.so '; then
+        folder=$(packaged_cublas)
+        [ -n "$folder" ] || { echo "no cuBLAS, neither in $(toolkit) nor in PyTorch's packages" >&2; return 1; }
+        # its folder may have headers of another toolkit besides
+        rm -rf "$gpu/cublas"
+        mkdir -p "$gpu/cublas" && ln -sf "$folder"/include/cublas*.h "$gpu/cublas/" || return 1
+        printf '%s\n' "CMAKE_CUDA_FLAGS=-I$gpu/cublas"
+        for library in cublas cublasLt; do
+            printf '%s\n' "CUDA_${library}_LIBRARY=$(find "$folder/lib" -name "lib$library.so*" | head -n 1)"
+        done
+    fi
+    if ! grep -q libcuda.so <<<"$found" && ! ldconfig -p | grep -q 'libcuda\.so '; then
+        library=$({
+            ldconfig -p | sed -n 's/.*libcuda\.so\.1 .*=> //p'
+            find -L /usr/local/nvidia -name libcuda.so.1 2>/dev/null
+        } | head -n 1)
+        if [ -n "$library" ]; then
+            printf '%s\n' "CUDA_cuda_driver_LIBRARY=$library"
+        else
+            echo GGML_CUDA_NO_VMM=ON
+        fi
+    fi
 }
 
 build() {
-    [ -d vendor/ggml ] || cp -r "$gpu/ggml" vendor/ggml || return 1
-    "$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != sys.argv[1])' "$target" || {
-        say "the wheels are for Python $target: pack with TARGET_PYTHON as $("$python" -V), or set PYTHON"
-        return 1
-    }
-    "$python" -m venv "$gpu/venv" || return 1
-    # PyTorch may be in an environment itself, which one made from it would not see
-    "$python" -c 'import site; print(*site.getsitepackages(), sep="\n")' \
-        >"$("$gpu/venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/there.pth"
-    "$gpu/venv/bin/python" -c 'import torch' || return 1
+    local options=GGML_CUDA=OFF cmake=() option wheel
+    if [ -d "$gpu/ggml" ] && ! cmp -s {"$gpu",vendor}/ggml/.vendor-stamp.json; then
+        rm -rf vendor/ggml
+        cp -a "$gpu/ggml" vendor/ggml || return 1
+    fi
+    if [ -z "$rehearsal" ]; then
+        options=$(cuda_options) || { echo "this machine lacks what is told above"; return 1; }
+    fi
+    for option in $options PYGGML_BUILD_GGML_TESTS=ON CMAKE_INSTALL_RPATH_USE_LINK_PATH=ON; do
+        cmake+=("-Ccmake.define.$option")
+    done
+    printf '%s\n' "${cmake[@]}"
+    # Without what an environment may lack, pip of its own among it; PyTorch stays where it is.
+    rm -rf "$gpu/venv"
+    "$python" -m venv --without-pip "$gpu/venv" || return 1
+    for wheel in "$gpu"/wheels/pip-*.whl; do
+        "$gpu/venv/bin/python" "$wheel/pip" install -q --no-index --find-links "$gpu/wheels" pip || return 1
+    done
     "$gpu/venv/bin/python" -m pip install -q --no-index --find-links "$gpu/wheels" scikit-build-core cffi numpy setuptools || return 1
-    local arch cmake
-    arch=$(architecture) || return 1
-    cmake=(-Ccmake.define.GGML_CUDA=ON "-Ccmake.define.CMAKE_CUDA_ARCHITECTURES=$arch" -Ccmake.define.GGML_CUDA_FA_QUANTS=f16-f16
-        -Ccmake.define.PYGGML_BUILD_GGML_TESTS=ON)
-    CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$gpu/venv/bin/python" -m pip install -q --no-index --no-build-isolation --no-deps \
+    CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$gpu/venv/bin/python" -m pip install -v --no-index --no-build-isolation --no-deps \
         "-Cbuild-dir=$gpu/cmake" "${cmake[@]}" -e . || return 1
     cmake --build "$gpu/cmake" --target ggml-tests -j "$jobs" || return 1
-    "$gpu/venv/bin/python" -c 'import pyggml as pg; print(pg.devices())'
+    libraries
+    "$gpu/venv/bin/python" -c '
+import sys, pyggml as pg
+from pyggml import _ggml
+print(_ggml.__file__, *pg.devices(), sep="\n")
+assert _ggml.__file__.startswith(sys.prefix), "not the one that was built"
+assert pg.device(sys.argv[1])' "$device"
 }
 
-tests() { "$(find "$gpu/cmake" -name test-backend-ops -type f | head -n 1)" "$@"; }
+program() {
+    local found
+    found=$(find "$gpu/cmake" -name test-backend-ops -type f 2>/dev/null | head -n 1)
+    [ -n "$found" ] || { echo "nothing is built: run the stage build first" >&2; return 1; }
+    printf '%s\n' "$found"
+}
 
-sanitize() {
-    local program tool status=0
-    program=$(find "$gpu/cmake" -name test-backend-ops -type f | head -n 1)
-    for tool in memcheck racecheck synccheck; do
-        say "compute-sanitizer $tool"
-        timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" test -b CUDA0 -o "$ops" || status=$?
-        timeout 30 compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" test -b CUDA0 -o FLASH_ATTN_EXT -p prec_src || status=$?
+tests() {
+    local it
+    it=$(program) || return 1
+    libraries
+    "$it" "$@"
+}
+
+# That each op has a case. Those of a gradient are the op's own, where ggml has one of it.
+cases() {
+    local it op status=0
+    it=$(program) || return 1
+    "$it" support -b CPU -o "$every" >"$state/cases.txt" || return 1
+    for op in ${every//,/ }; do
+        grep -q "^  $op(" "$state/cases.txt" || { echo "no case of $op"; status=1; }
     done
     return $status
 }
 
-# train FRAMEWORK PRECISION [more arguments]
-train() {
-    local framework=$1 precision=$2
+# sanitize TOOL STAGE [arguments of the cases' program]
+sanitize() {
+    local tool=$1 log=$state/$2.txt it
     shift 2
-    "${venv:-$gpu/venv/bin/python}" scripts/gpu_train.py "$framework" --precision "$precision" --weights "$out/weights.npz" "$@"
+    it=$(program) || return 1
+    libraries
+    # a file of its own: else its reports lie between a case and what came of it
+    "${sanitizer[@]}" --tool "$tool" --error-exitcode 9 --log-file "$log" "$it" "$@"
 }
 
-trainings() {
-    local device=$1
+# in the place of compute-sanitizer: its arguments, its log, and no check
+stand_in() {
+    local log=
+    while [ "${1#--}" != "$1" ]; do
+        [ "$1" = --log-file ] && log=$2
+        shift 2
+    done
+    printf '========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n' >"$log"
+    "$@"
+}
+
+# train FRAMEWORK [more arguments]; PyTorch runs in its own environment, which may lack pyggml
+train() {
+    local framework=$1 with=$gpu/venv/bin/python
     shift
-    stage train-pyggml-f32 300 train pyggml f32 --device "$device" "$@"
-    stage train-torch-f32 300 train torch f32 --device "$device" "$@"
-    stage train-pyggml-bf16 300 train pyggml bf16 --device "$device" --profile "$@"
-    stage train-torch-bf16 300 train torch bf16 --device "$device" "$@"
-    [ "$device" = cpu ] || stage train-torch-bf16-compiled 300 train torch bf16 --device "$device" --compile "$@"
+    if [ "$framework" = torch ]; then
+        with=$python
+    elif [ ! -x "$with" ]; then
+        echo "nothing is built: run the stage build first"
+        return 1
+    else
+        libraries
+    fi
+    "$with" scripts/gpu_train.py "$framework" --device "$device" --weights "$gpu/weights.npz" ${size[@]+"${size[@]}"} "$@"
 }
 
-# logs and stages as one file, and the table by op
-results() {
-    "$python" - "$out" <<'PY'
-import json, pathlib, re, sys
+# one NAME: a stage
+one() {
+    local each=$1 tool
+    case $each in
+        environment) stage "$each" 60 '' environment ;;
+        build) stage "$each" "$build_limit" '' build ;;
+        ops) stage "$each" 240 "$ops" tests test -b "$backend" -o "$ops" ;;
+        products) stage "$each" 60 "$products" tests test -b "$backend" -o "$products" -p 'type_a=f32,type_b=f32' ;;
+        attention) stage "$each" 60 "$attention" tests test -b "$backend" -o "$attention" -p prec_src ;;
+        grad) stage "$each" 300 "$grads" tests grad -b "$backend" -o "$grads" ;;
+        cases) stage "$each" 60 '' cases ;;
+        sanitize-*-attention)
+            tool=${each#sanitize-}
+            stage "$each" 30 "$attention" sanitize "${tool%-attention}" "$each" test -b "$backend" -o "$attention" -p prec_src
+            ;;
+        sanitize-*-grad)
+            tool=${each#sanitize-}
+            stage "$each" 40 "$backward" sanitize "${tool%-grad}" "$each" grad -b "$backend" -o "$backward"
+            ;;
+        sanitize-*) stage "$each" 110 "$ops" sanitize "${each#sanitize-}" "$each" test -b "$backend" -o "$ops" ;;
+        train-weights) stage "$each" 60 '' train weights ;;
+        train-pyggml-f32) stage "$each" 90 '' train pyggml --precision f32 ;;
+        train-torch-f32) stage "$each" 90 '' train torch --precision f32 ;;
+        train-pyggml-bf16) stage "$each" 90 '' train pyggml --precision bf16 --profile --trace "$state/trace.json" ;;
+        train-torch-bf16) stage "$each" 90 '' train torch --precision bf16 ;;
+        train-torch-bf16-compiled) stage "$each" 150 '' train torch --precision bf16 --compile ;;
+        train-pyggml-bf16-plain) stage "$each" 90 '' train pyggml --precision bf16 --attention plain ;;
+        *) return 2 ;;
+    esac
+}
 
-out = pathlib.Path(sys.argv[1])
-stages = [json.loads(line) for line in (out / "stages.jsonl").read_text().splitlines()]
-result = {"stages": stages, "training": [], "ops": {}}
-ran = {stage["stage"] for stage in stages}  # other logs are an earlier run's
-for path in sorted(out.glob("train-*.log")):
-    if path.stem not in ran:
-        continue
-    lines = [line for line in path.read_text().splitlines() if line.startswith("{")]
-    if lines:
-        result["training"].append(json.loads(lines[-1]))
-for path in (out / f"{name}.log" for name in ("ops", "attention", "products", "grad")):
-    if path.stem in ran:
-        text = re.sub(r"\x1b\[[0-9;]*m", "", path.read_text(errors="replace"))
-        counts = {}
-        for op, said in re.findall(r"^\s*(\w+)\(.*\): (OK|FAIL|not supported)", text, re.M):
-            counts.setdefault(op, {}).setdefault(said, 0)
-            counts[op][said] += 1
-        result["ops"][path.stem] = counts
-(out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-
-for name, counts in result["ops"].items():
-    bad = {op: c for op, c in counts.items() if set(c) != {"OK"}}
-    print(f"{name}: {len(counts)} ops, not all OK: {bad or 'none'}")
-for t in result["training"]:
-    used = t.get("memory_used_bytes", 0) / 2**20
-    first, last = t["losses"][0], t["losses"][-1]
-    print(
-        f"{t['framework']:16} {t['precision']:5} {t['step_ms']:9.1f} ms {t['tokens_per_s']:10.0f} tokens/s"
-        f" {used:8.0f} MiB  loss {first:.4f} -> {last:.4f}"
-    )
-for op in next((t["ops"] for t in result["training"] if "ops" in t), []):
-    print(f"  {op['op']:24} {op['calls']:5} {1e3 * op['seconds']:9.2f} ms {100 * op['share']:5.1f} %")
-pairs = {}
-for t in result["training"]:
-    pairs.setdefault(t["precision"], {})[t["framework"]] = t["losses"]
-for precision, by in pairs.items():
-    if {"pyggml", "torch"} <= set(by):
-        worst = max(abs(a - b) for a, b in zip(by["pyggml"], by["torch"]))
-        print(f"{precision}: losses differ from PyTorch's by at most {worst:.2e}")
-failed = [s["stage"] for s in stages if s["status"]]
-print("failed:", ", ".join(failed) or "nothing")
-sys.exit(1 if failed else 0)
-PY
+# the stages of a name
+parts() {
+    case $1 in
+        ops) echo ${rehearsal:+cases} ops products attention ;;
+        sanitize) echo sanitize-{memcheck,racecheck,synccheck}{-attention,-grad,} ;;
+        train) echo train-{weights,pyggml-bf16,torch-bf16,pyggml-f32,torch-f32,torch-bf16-compiled,pyggml-bf16-plain} ;;
+        build | cases | products | attention | grad) echo "$1" ;;
+        sanitize-memcheck | sanitize-racecheck | sanitize-synccheck) echo "$1" ;;
+        sanitize-memcheck-attention | sanitize-racecheck-attention | sanitize-synccheck-attention) echo "$1" ;;
+        sanitize-memcheck-grad | sanitize-racecheck-grad | sanitize-synccheck-grad) echo "$1" ;;
+        train-weights | train-pyggml-bf16-plain | train-torch-bf16-compiled) echo "$1" ;;
+        train-pyggml-f32 | train-torch-f32 | train-pyggml-bf16 | train-torch-bf16) echo "$1" ;;
+        *)
+            echo "gpu_check: stages are build, ops, grad, sanitize and train and their parts; got $1" >&2
+            return 2
+            ;;
+    esac
 }
 
 run() {
-    mkdir -p "$out" && : >"$out/stages.jsonl"
-    local wanted=("$@")
-    [ ${#wanted[@]} -gt 0 ] || wanted=(build ops grad sanitize train)
-    stage environment 60 environment
-    local each
-    for each in "${wanted[@]}"; do
-        case $each in
-            build) stage build 420 build ;;
-            ops)
-                stage ops 240 tests test -b CUDA0 -o "$ops"
-                # of f32 sources; its other cases are ggml's kernels and thousands
-                stage products 60 tests test -b CUDA0 -o MUL_MAT -p 'type_a=f32,type_b=f32'
-                stage attention 60 tests test -b CUDA0 -o FLASH_ATTN_EXT -p prec_src
-                ;;
-            grad) stage grad 300 tests grad -b CUDA0 -o "$grads" ;;
-            sanitize) stage sanitize 560 sanitize ;;
-            train) trainings cuda:0 ;;
-            *) echo "gpu_check: stages are build ops grad sanitize train; got $each" >&2; exit 2 ;;
-        esac
+    local each found wanted=() ran=()
+    [ $# -gt 0 ] || set -- build ops grad sanitize train
+    for each in "$@"; do
+        found=$(parts "$each") || exit 2
+        # shellcheck disable=SC2206 # words
+        wanted+=($found)
     done
-    results
+    mkdir -p "$state" "$out" && report open || exit 2
+    for each in environment "${wanted[@]}"; do one "$each"; done
+    report show "${ran[@]}"
 }
 
 rehearse() {
-    out=$gpu/rehearsal
-    mkdir -p "$out" && rm -f "$out"/* && : >"$out/stages.jsonl"
-    venv=$python
-    trainings cpu --size tiny --context 64 --batch 4 --steps 6 --warmup 1
-    results
+    local there=$gpu/rehearsal status alone=() without=(-u PYTHONPATH) each
+    mkdir -p "$there/build/gpu"
+    # a copy, as what travels is; what was built in an earlier rehearsal is kept, as there
+    find "$there" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
+    rm -rf "$there"/build/gpu/{state,out,weights.npz}
+    target=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    pack "$there/build/gpu" || exit 1
+    tree | tar --null -T - -c | tar -x -C "$there" || exit 1
+    if unshare -rn true 2>/dev/null; then
+        alone=(unshare -rn)
+    else
+        say "the rehearsal cannot be kept from the network here"
+    fi
+    # nor from a folder of wheels that pip is configured for
+    for each in $(compgen -e PIP_); do without+=(-u "$each"); done
+    env "${without[@]}" PIP_CONFIG_FILE=/dev/null PYTHON="$(command -v "$python")" TARGET_PYTHON="$target" \
+        REHEARSAL=1 OUT="$there/build/gpu/out" ${alone[@]+"${alone[@]}"} "$there/scripts/gpu_check.sh" run "$@"
+    status=$?
+    say "what came of it: $there/build/gpu/out"
+    return $status
 }
 
-# timeout runs programs, not functions: it starts this script again for them
 case ${1:-} in
     pack | run | rehearse) "$@" ;;
-    do) shift && "$@" ;;
-    *) sed -n '3,10p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    part) shift && "$@" ;;
+    *) sed -n '3,14p' "$self" >&2; exit 2 ;;
 esac

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Trains a GPT-2 with pyggml or PyTorch, from the same weights on the same tokens; prints JSON.
 
+    python scripts/gpu_train.py weights --weights w.npz       made on the CPU, by pyggml
     python scripts/gpu_train.py pyggml --device cuda:0 --weights w.npz
-    python scripts/gpu_train.py torch  --device cuda:0 --weights w.npz
+    python scripts/gpu_train.py torch  --device cuda:0 --weights w.npz    needs no pyggml
 
-AdamW, clipped at 1, one batch a step. Losses of every step, the median time of those after
-`--warmup`, tokens per second, and what the device reports as used at the end.
+Both sides: AdamW with decay of all parameters, gradients clipped at 1, one batch a step that is
+copied to the device within the step's time, the loss read in every step, attention that stores no
+T x T scores, a head tied to the embedding, f32 weights and moments; f32 products without TF32, or
+bf16 products by each side's autocast. A step's time ends when the device has done all of it.
+
+Each line that is printed is the whole of what is known so far, the last one is the result: losses
+of all steps, the median time of those after `--warmup`, tokens per second, and the most memory that
+the device reported as used after a step.
 """
 
 from __future__ import annotations
@@ -13,10 +20,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,32 +50,98 @@ def config_of(args: argparse.Namespace) -> Any:
     from pyggml.models import GPT2Config
 
     vocab = 50257 if args.size.startswith("gpt2") else 512
-    return GPT2Config.preset(args.size, vocab_size=vocab, context=args.context)
+    return GPT2Config.preset(
+        args.size, vocab_size=vocab, context=args.context, attention=args.attention
+    )
 
 
-def weights_of(args: argparse.Namespace, config: Any) -> dict[str, np.ndarray]:
-    """The weights of the file, which is written if it is not there."""
-    if args.weights.exists():
-        with np.load(args.weights) as stored:
-            return dict(stored)
+def write_weights(args: argparse.Namespace) -> None:
+    """Write the file of weights, with the sizes of their model."""
     import pyggml as pg
     from pyggml.models import GPT2
 
+    config = config_of(args)
     pg.seed(SEED)
     weights = dict(GPT2(config).state_dict())
-    np.savez(args.weights, **weights)
-    return weights
+    part = args.weights.with_suffix(".part.npz")  # one that is cut short is not taken for whole
+    np.savez(part, config=json.dumps(dataclasses.asdict(config)), **weights)
+    part.replace(args.weights)
 
 
-def train_pyggml(args: argparse.Namespace) -> dict[str, Any]:
+def weights_of(args: argparse.Namespace) -> tuple[Any, dict[str, np.ndarray]]:
+    """The sizes and the weights of the file, which is written if it is not there."""
+    if not args.weights.exists():
+        write_weights(args)
+    with np.load(args.weights) as stored:
+        weights = dict(stored)
+    config = SimpleNamespace(**json.loads(str(weights.pop("config"))))
+    if config.context != args.context:
+        raise SystemExit(
+            f"gpu_train: {args.weights} has a context of {config.context}; got --context"
+            f" {args.context}: name another file"
+        )
+    return config, weights
+
+
+class Run:
+    """What is known of a training, told as it grows: one that is ended early has told the rest."""
+
+    def __init__(self, args: argparse.Namespace, memory_used: Callable[[], int] | None) -> None:
+        self.args = args
+        self.more: dict[str, Any] = {}
+        self._losses: list[float] = []
+        self._times: list[float] = []
+        self._memory_used = memory_used
+        if memory_used:
+            self.more["memory_before_bytes"] = memory_used()
+            self.more["memory_used_bytes"] = 0
+
+    def add(self, loss: float, seconds: float) -> None:
+        self._losses.append(loss)
+        self._times.append(seconds)
+        if self._memory_used:
+            used = self._memory_used()
+            self.more["memory_used_bytes"] = max(self.more["memory_used_bytes"], used)
+        if len(self._losses) in (1, self.args.steps) or len(self._losses) % 10 == 0:
+            self.tell()
+
+    def tell(self) -> None:
+        args = self.args
+        warm = self._times[args.warmup :]
+        step_s = statistics.median(warm or self._times)
+        framework = args.framework + (" compiled" if args.compile else "")
+        told = {
+            "framework": framework + (" plain" if args.attention == "plain" else ""),
+            "size": args.size,
+            "precision": args.precision,
+            "batch": args.batch,
+            "context": args.context,
+            "steps": len(self._losses),
+            "wanted_steps": args.steps,
+            "is_warm": bool(warm),
+            "losses": [round(x, 6) for x in self._losses],
+            "first_step_ms": round(1e3 * self._times[0], 3),
+            "step_ms": round(1e3 * step_s, 3),
+            "step_ms_range": [round(1e3 * f(warm or self._times), 3) for f in (min, max)],
+            "tokens_per_s": round(args.batch * args.context / step_s, 1),
+        }
+        print(json.dumps(told | self.more), flush=True)
+
+
+def train_pyggml(args: argparse.Namespace) -> None:
     import pyggml as pg
     from pyggml import optim
     from pyggml.models import GPT2
     from pyggml.train.step import TrainStep
 
+    _, weights = weights_of(args)
     config = config_of(args)
-    weights = weights_of(args, config)
     pg.set_default_device(args.device)
+    device = pg.device(args.device)
+    on_gpu = device.kind != "cpu"
+    run = Run(args, (lambda: device.memory_total - device.memory_free) if on_gpu else None)
+    run.more["device_name"] = device.description
+    run.more["variables"] = {k: v for k, v in os.environ.items() if k.startswith("GGML_")}
     model = GPT2(config)
     model.load_state_dict(weights)
     optimizer = optim.AdamW(model.parameters(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
@@ -73,22 +149,20 @@ def train_pyggml(args: argparse.Namespace) -> dict[str, Any]:
     step = TrainStep(model, optimizer, clip=CLIP, precision=precision)
 
     data = tokens_of(args, config.vocab_size)
-    losses, times = [], []
     for batch in data:
         start = time.perf_counter()
+        # returns when the update is done: ggml's scheduler waits for the device after each graph
         result = step([(batch[:, :-1].copy(), batch[:, 1:].copy())])
-        losses.append(float(result.loss))
-        times.append(time.perf_counter() - start)
-    out = summary(args, losses, times)
-    device = pg.device(args.device)
-    out["device_name"] = device.description
-    if device.kind != "cpu":
-        out["memory_used_bytes"] = device.memory_total - device.memory_free
+        run.add(float(result.loss), time.perf_counter() - start)
+    run.more["fallbacks"] = step.fallbacks
+    run.tell()
     if args.profile:
         with pg.profile() as profile:
             step([(data[0][:, :-1].copy(), data[0][:, 1:].copy())])
-        out["ops"] = [dataclasses.asdict(op) for op in profile.by_op()]
-    return out
+        run.more["ops"] = [dataclasses.asdict(op) for op in profile.by_op()]
+        run.tell()
+        if args.trace:
+            profile.save_trace(args.trace)
 
 
 def torch_model(config: Any, weights: dict[str, np.ndarray]) -> Any:
@@ -148,59 +222,49 @@ def torch_model(config: Any, weights: dict[str, np.ndarray]) -> Any:
     return model
 
 
-def train_torch(args: argparse.Namespace) -> dict[str, Any]:
+def train_torch(args: argparse.Namespace) -> None:
     import torch
 
-    config = config_of(args)
-    model = torch_model(config, weights_of(args, config)).to(args.device)
-    run = torch.compile(model) if args.compile else model
-    decay = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decay, "weight_decay": DECAY}, {"params": rest, "weight_decay": DECAY}]
-    fused = args.device.startswith("cuda")
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=fused)
-    kind = torch.device(args.device).type
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(args.precision)
+    on_gpu = torch.device(args.device).type == "cuda"
+    torch.set_float32_matmul_precision("highest")  # no TF32, as without GGML_CUDA_TF32
+    if on_gpu:
+        torch.cuda.set_device(args.device)
+        torch.backends.cuda.enable_math_sdp(False)  # an error rather than T x T scores unseen
 
-    losses, times = [], []
+    def memory_used() -> int:
+        free, total = torch.cuda.mem_get_info()
+        return int(total - free)
+
+    config, weights = weights_of(args)
+    run = Run(args, memory_used if on_gpu else None)
+    run.more["version"] = torch.__version__
+    model = torch_model(config, weights).to(args.device)
+    compute = torch.compile(model) if args.compile else model
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY, fused=on_gpu
+    )
+    dtype = torch.bfloat16 if args.precision == "bf16" else None
+
     for batch in tokens_of(args, config.vocab_size):
         start = time.perf_counter()
         x = torch.from_numpy(batch[:, :-1].astype(np.int64)).to(args.device)
         y = torch.from_numpy(batch[:, 1:].astype(np.int64)).to(args.device)
-        with torch.autocast(kind, dtype=dtype, enabled=dtype is not None):
-            loss = run(x, y)
+        with torch.autocast("cuda" if on_gpu else "cpu", dtype=dtype, enabled=dtype is not None):
+            loss = compute(x, y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        times.append(time.perf_counter() - start)
-    out = summary(args, losses, times)
-    out["version"] = torch.__version__
-    if kind == "cuda":
-        free, total = torch.cuda.mem_get_info()
-        out["memory_used_bytes"] = total - free
-        out["memory_peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
-    return out
-
-
-def summary(args: argparse.Namespace, losses: list[float], times: list[float]) -> dict[str, Any]:
-    step_s = statistics.median(times[args.warmup :] or times)
-    return {
-        "framework": args.framework + (" compiled" if args.compile else ""),
-        "size": args.size,
-        "precision": args.precision,
-        "batch": args.batch,
-        "context": args.context,
-        "losses": [round(x, 6) for x in losses],
-        "step_ms": round(1e3 * step_s, 3),
-        "tokens_per_s": round(args.batch * args.context / step_s, 1),
-    }
+        loss_now = loss.item()
+        if on_gpu:
+            torch.cuda.synchronize()
+            run.more["memory_peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+        run.add(loss_now, time.perf_counter() - start)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("framework", choices=("pyggml", "torch"))
+    parser.add_argument("framework", choices=("weights", "pyggml", "torch"))
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--size", default="gpt2-124m", help="a preset of GPT2Config")
     parser.add_argument("--precision", default="bf16", choices=("bf16", "f32"))
@@ -208,14 +272,16 @@ def main() -> int:
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--attention", default="flash", choices=("flash", "plain"))
     parser.add_argument("--weights", type=Path, required=True, help="npz; written if missing")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
     parser.add_argument("--profile", action="store_true", help="one more step, by op (pyggml)")
+    parser.add_argument("--trace", type=Path, help="where the profile goes, for chrome://tracing")
     args = parser.parse_args()
     if args.warmup >= args.steps:
         parser.error(f"--warmup must be less than --steps; got {args.warmup} and {args.steps}")
-    train = train_pyggml if args.framework == "pyggml" else train_torch
-    print(json.dumps(train(args)))
+    work = {"weights": write_weights, "pyggml": train_pyggml, "torch": train_torch}
+    work[args.framework](args)
     return 0
 
 

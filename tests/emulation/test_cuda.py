@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -268,25 +267,3 @@ def test_models_train_on_the_emulated_device(builder: Builder) -> None:
     assert told["moved"]["losses"] == pytest.approx(told["models"]["gpt2 plain"]["cpu"], rel=1e-5)
     assert 0 < told["graphs"]["captured"] <= told["graphs"]["launched"] / 2
     assert told["steps"] == {model: {} for model in told["steps"]}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc is here")
-def test_kernels_compile_for_gpus() -> None:
-    """Every .cu file of the series, for sm_80, sm_90 and sm_100."""
-    script = REPOSITORY / "scripts" / "cuda_compile.py"
-    sys.path.insert(0, str(script.parent))
-    try:
-        import cuda_compile
-    finally:
-        sys.path.remove(str(script.parent))
-    if not cuda_compile.has_cublas(shutil.which("nvcc")):
-        pytest.skip("no headers of cuBLAS are here; pip install nvidia-cublas")
-    done = subprocess.run(
-        [sys.executable, script, "--tree", TREE],
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]

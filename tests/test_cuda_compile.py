@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""What the patches add or change of the CUDA backend compiles for the GPUs that it is made for."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .emulation.build import REPOSITORY, default_tree
+from .scripts import load
+
+SCRIPT = REPOSITORY / "scripts" / "cuda_compile.py"
+TREE = default_tree()
+CUDA = TREE / "src" / "ggml-cuda"
+NVCC = shutil.which("nvcc")
+compiling = load(SCRIPT)
+PATCHED = compiling.patched(REPOSITORY / "patches")
+
+
+@pytest.fixture(scope="module")
+def nvcc() -> str:
+    if NVCC is None:
+        pytest.skip("no nvcc is here")
+    if not (CUDA / "norm-back.cu").exists():
+        pytest.skip("no patched ggml is here")
+    if not compiling.has_cublas(NVCC):
+        pytest.skip("no headers of cuBLAS are here; python scripts/cuda_compile.py --fetch")
+    return NVCC
+
+
+def quick(nvcc: str, source: Path) -> tuple[bool, str]:
+    return compiling.compile_one(
+        nvcc, source, compiling.folders(TREE, None), list(compiling.QUICK), quick=True
+    )
+
+
+@pytest.mark.parametrize("name", PATCHED)
+def test_compiles_for_one_gpu(nvcc: str, name: str) -> None:
+    """The device's machine code for sm_90; about a minute of one core for all."""
+    ok, said = quick(nvcc, CUDA / f"{name}.cu")
+    assert ok, said
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("ctx.stream()", "ctx.stream_of()", "stream_of"),
+        ("const int      tid =", "const int unused = 0; const int tid =", "never referenced"),
+        ("s_sum[block_size/WARP_SIZE]", "s_sum[20000]", "too much shared data"),
+        ("    ggml_cuda_pdl_sync();", '    asm volatile("no.such;");', "Unknown modifier '.such'"),
+    ],
+    ids=["host code", "a warning", "shared memory", "PTX"],
+)
+def test_quick_sees_mistakes(nvcc: str, tmp_path: Path, right: str, wrong: str, said: str) -> None:
+    text = (CUDA / "norm-back.cu").read_text()
+    assert right in text, "norm-back.cu has changed: this test must follow"
+    source = tmp_path / "norm-back.cu"
+    source.write_text(text.replace(right, wrong))
+    ok, told = quick(nvcc, source)
+    assert not ok
+    assert said in told
+
+
+@pytest.mark.slow
+def test_compiles_for_every_gpu(nvcc: str) -> None:
+    """As the backend's build does it, for sm_80, sm_90 and sm_100."""
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--tree", TREE],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_patched_files_are_found() -> None:
+    assert {"fattn-back-mma", "ggml-cuda", "norm-back"} <= set(PATCHED)
+
+
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [
+        ("Cuda compilation tools, release 13.0, V13.0.88", "nvidia-cublas==13.0.*"),
+        ("Cuda compilation tools, release 12.8, V12.8.93", "nvidia-cublas-cu12"),
+    ],
+)
+def test_package_of_cublas(version: str, package: str) -> None:
+    assert compiling.cublas_package(version) == package
+
+
+def test_headers_are_unpacked(tmp_path: Path) -> None:
+    wheel = tmp_path / "cublas.whl"
+    with zipfile.ZipFile(wheel, "w") as stored:
+        stored.writestr("nvidia/cu13/include/cublas_v2.h", "// cuBLAS")
+        stored.writestr("nvidia/cu13/include/cublas_api.h", "// its functions")
+        stored.writestr("nvidia/cu13/lib/libcublas.so.13", "not wanted")
+    assert compiling.unpack_headers(wheel, tmp_path / "into") == 2
+    assert sorted(path.name for path in (tmp_path / "into").iterdir()) == [
+        "cublas_api.h",
+        "cublas_v2.h",
+    ]

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: MIT
+"""The check for a machine with a GPU: what it covers, and what it makes of logs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .scripts import load
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "scripts" / "gpu_check.sh"
+sys.path.insert(0, str(ROOT / "scripts"))
+try:
+    patches_check = load(ROOT / "scripts" / "patches_check.py")
+finally:
+    sys.path.remove(str(ROOT / "scripts"))
+report = load(ROOT / "scripts" / "gpu_report.py")
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32" or shutil.which("bash") is None, reason="bash and timeout as of Linux"
+)
+
+
+def listed(name: str) -> set[str]:
+    """The ops of a variable of the script."""
+    lines = re.findall(
+        r"^((?:ops|products|attention|backward|grads)=\S+)$", SCRIPT.read_text(), re.M
+    )
+    done = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, f"echo ${name}"])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.strip().split(","))
+
+
+def cuda_patches() -> list[Path]:
+    paths = sorted((ROOT / "patches").glob("*.patch"))
+    return [path for path in paths if "+++ b/src/ggml-cuda/" in path.read_text()]
+
+
+@pytest.mark.parametrize("patch", cuda_patches(), ids=lambda path: path.name[:4])
+def test_every_op_of_the_patches_is_run(patch: Path) -> None:
+    """What a patch of the CUDA backend dispatches to a kernel, and what shows it, is in a list."""
+    tested = listed("ops") | listed("products") | listed("attention")
+    grads = listed("grads")
+    by_gradient = {f"{op}_BACK" for op in listed("backward") & grads}
+    dispatched = re.findall(
+        r"^\+ +case GGML_OP_(\w+):\n(?:\+ +case \w+:\n)*\+ +ggml_cuda_", patch.read_text(), re.M
+    )
+    untested = set(dispatched) - tested - by_gradient
+    assert untested == set(), "add them to ops of scripts/gpu_check.sh"
+    for command in patches_check.commands(patch):
+        if command.mode:
+            name, known = ("ops", tested) if command.mode == "test" else ("grads", grads)
+            assert set(command.ops) - known == set(), f"add them to {name} of scripts/gpu_check.sh"
+
+
+def test_patches_of_cuda_are_found() -> None:
+    """A change of the patches' form must not leave the test above without work."""
+    assert len(cuda_patches()) > 20
+    text = "".join(path.read_text() for path in cuda_patches())
+    assert len(set(re.findall(r"^\+ +case GGML_OP_(\w+):\n\+ +ggml_cuda_", text, re.M))) > 15
+
+
+LOG = """\
+Testing 2 devices
+
+Backend 1/2: CUDA0
+  Device description: a GPU
+
+  NORM_BACK(type=f32,ne=[64,5,4,3],v=0): \x1b[1;32mOK\x1b[0m
+  NORM_BACK(type=f32,ne=[65,5,4,3],v=1): ggml_cuda: a line of another kind
+\x1b[1;32mOK\x1b[0m
+[SUM_SQR] ERR = 0.5 > 0.0000001   SUM_SQR(type=f32,ne=[64,5,4,3]): \x1b[1;31mFAIL\x1b[0m
+  OUT_PROD(type_a=q4_0,type_b=f32): not supported [CUDA0] \n\
+  ACC(type=f32): skipping large tensors for speed \n"""
+
+
+def test_cases_are_counted() -> None:
+    cases = report.Cases(LOG + "  1/3 tests passed\n\nFailing tests:\n  SUM_SQR(type=f32)\n")
+    assert {op: dict(c) for op, c in cases.counts.items()} == {
+        "NORM_BACK": {"OK": 2},
+        "SUM_SQR": {"FAIL": 1},
+        "OUT_PROD": {"not supported": 1},
+        "ACC": {"skipped": 1},
+    }
+    assert cases.failed == ["SUM_SQR(type=f32,ne=[64,5,4,3])"]
+    assert (cases.last, cases.done) == ("", 3)
+    assert cases.missing(["NORM_BACK", "OUT_PROD", "ROPE"]) == ["OUT_PROD", "ROPE"]
+
+
+def test_the_case_that_a_program_dies_in_is_told() -> None:
+    log = "  ACC(ne=[2,3]): OK\n  ROPE(ne=[4]): CUDA error: an illegal memory access\n  in file x\n"
+    assert report.Cases(log).last == "ROPE(ne=[4])"
+    assert judged("ops", 134, log, ["ACC", "ROPE"]) == (
+        "failed",
+        "status 134 in ROPE(ne=[4]); no case passed of ROPE",
+    )
+
+
+def judged(
+    stage: str, status: int, log: str, ops: list[str] | None = None, sanitizer: str = "",
+    seconds: int = 3,
+) -> tuple[str, str]:  # fmt: skip
+    line: dict[str, Any] = {"stage": stage, "status": status, "seconds": seconds, "limit": 60}
+    if ops:
+        line["ops"] = ops
+    return report.judge(line, log, sanitizer)
+
+
+PASSED = "  ACC(ne=[2,3]): OK\n  ROPE(ne=[4]): OK\n"
+
+
+def test_an_op_without_a_case_fails_by_name() -> None:
+    assert judged("ops", 0, PASSED, ["ACC", "ROPE"]) == ("passed", "")
+    assert judged("ops", 0, PASSED, ["ACC", "CUMSUM_BACK", "ROPE"]) == (
+        "failed",
+        "no case passed of CUMSUM_BACK",
+    )
+    skipped = "Backend 1/1: CPU\n  Skipping\n1/1 backends passed\nOK\n"
+    assert judged("ops", 0, skipped, ["ACC"]) == ("failed", "no case passed of ACC")
+
+
+def test_a_failed_case_fails() -> None:
+    outcome, why = judged("grad", 1, "  ROPE(ne=[4]): [ROPE] MAA = 1.0 > 0.1 FAIL\n", ["ROPE"])
+    assert outcome == "failed"
+    assert "1 cases failed: ROPE(ne=[4])" in why
+
+
+@pytest.mark.parametrize("status", report.TIMED_OUT)
+def test_a_sanitizer_without_time_is_no_error(status: int) -> None:
+    ops = ["ACC", "ROPE", "DROPOUT"]
+    quiet = "========= COMPUTE-SANITIZER\n"
+    late = judged("sanitize-memcheck", status, PASSED, ops, quiet, seconds=60)
+    assert late == ("cut short", "2 cases within 60 s; none of DROPOUT")
+    told = quiet + "========= Invalid __global__ read of size 4 bytes\n=========     at acc+0x10\n"
+    outcome, why = judged("sanitize-memcheck", status, PASSED, ops, told, seconds=60)
+    assert outcome == "failed"
+    assert why.startswith("compute-sanitizer told 1 errors; 2 cases within 60 s")
+    # ended by something else, such as a lack of memory
+    assert judged("sanitize-memcheck", status, PASSED, ops, quiet)[0] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("log", "errors"),
+    [
+        ("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", 0),
+        ("========= COMPUTE-SANITIZER\n========= Invalid\n========= ERROR SUMMARY: 7 errors\n", 7),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
+        ("", 0),
+    ],
+)
+def test_errors_of_the_sanitizer_are_counted(log: str, errors: int) -> None:
+    assert report.sanitizer_errors(log) == errors
+
+
+def test_a_build_without_time_fails_and_tells_how_far_it_came() -> None:
+    outcome, why = judged("build", 124, "  [1/99] Building\n  [41/99] Building\n", seconds=60)
+    assert outcome == "failed"
+    assert why == (
+        "took longer than its limit of 60 s; 41/99 of the build was done and is kept: run it again"
+    )
+    assert judged("build", 1, "x\nerror: no cuBLAS\n") == ("failed", "status 1: error: no cuBLAS")
+
+
+def training(framework: str, losses: list[float], **more: Any) -> dict[str, Any]:
+    found = {"framework": framework, "precision": "bf16", "losses": losses, "steps": len(losses)}
+    found |= {"wanted_steps": 2, "is_warm": True, "step_ms": 8.0, "tokens_per_s": 100.0}
+    return found | more
+
+
+def test_a_training_must_do_its_steps() -> None:
+    whole, half = training("torch", [2.0, 1.0]), training("torch", [2.0])
+    assert judged("train-torch-bf16", 0, json.dumps(whole)) == ("passed", "")
+    cut = json.dumps(half) + '\n{"framework": "tor'
+    assert judged("train-torch-bf16", 124, cut, seconds=60) == (
+        "cut short",
+        "1 of 2 steps within 60 s",
+    )
+    assert (
+        judged("train-torch-bf16", 1, "")[1] == "status 1 after 0 of its steps: it printed nothing"
+    )
+    assert judged("train-weights", 0, "") == ("passed", "")
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Any:
+    return report.Results(tmp_path / "state", tmp_path / "out")
+
+
+def call(results: Any, *words: str) -> None:
+    assert report.main([str(results.state), str(results.out), *words]) == 0
+
+
+def stages_of(out: Path) -> dict[str, dict[str, Any]]:
+    found = json.loads((out / "results.json").read_text())["stages"]
+    assert len({line["stage"] for line in found}) == len(found)
+    return {line["stage"]: line for line in found}
+
+
+def test_calls_are_merged(results: Any) -> None:
+    call(results, "open")
+    for stage, log in (("ops", PASSED), ("train-torch-bf16", json.dumps(training("torch", [1.0])))):
+        call(results, "begin", stage, "60", *(["ACC,ROPE"] if stage == "ops" else []))
+        assert stages_of(results.out)[stage]["outcome"] == "running"
+        (results.state / f"{stage}.log").write_text(log)
+        if stage == "ops":
+            call(results, "end", stage, "0", "7")
+    # the machine ended the call: the next one says so, and does another stage
+    call(results, "open")
+    ours = training("pyggml", [1.0, 0.5], tokens_per_s=150.0)
+    (results.state / "train-pyggml-bf16.log").write_text(json.dumps(ours))
+    call(results, "begin", "train-pyggml-bf16", "60")
+    call(results, "end", "train-pyggml-bf16", "0", "9")
+    outcomes = {name: line["outcome"] for name, line in stages_of(results.out).items()}
+    assert outcomes == {
+        "ops": "passed",
+        "train-torch-bf16": "cut short",
+        "train-pyggml-bf16": "passed",
+    }
+    found = json.loads((results.out / "results.json").read_text())
+    assert found["cases"]["ops"]["counts"] == {"ACC": {"OK": 1}, "ROPE": {"OK": 1}}
+    assert found["comparison"][0]["speed"] == 1.5
+    # again, with another end: one line, the new one
+    (results.state / "ops.log").write_text("  ACC(ne=[2,3]): OK\n")
+    call(results, "begin", "ops", "60", "ACC,ROPE")
+    call(results, "end", "ops", "0", "5")
+    assert stages_of(results.out)["ops"]["why"] == "no case passed of ROPE"
+    assert sorted(path.name for path in results.out.iterdir()) == ["logs.tar.gz", "results.json"]
+
+
+def test_results_of_an_earlier_build_are_marked(results: Any) -> None:
+    for stage in ("ops", "build", "grad"):
+        call(results, "begin", stage, "60")
+        call(results, "end", stage, "0", "1")
+    found = stages_of(results.out)
+    assert [name for name, line in found.items() if line.get("is_older_than_build")] == ["ops"]
+
+
+def test_the_exit_status_is_that_of_the_stages_named(results: Any) -> None:
+    for stage, status in (("environment", "0"), ("build", "1")):
+        call(results, "begin", stage, "60")
+        call(results, "end", stage, status, "1")
+    call(results, "skip", "grad", "no time was left")
+    show = [str(results.state), str(results.out), "show"]
+    assert report.main([*show, "environment"]) == 0
+    assert report.main([*show, "environment", "grad"]) == 3
+    assert report.main([*show, "build", "grad"]) == 1
+
+
+def test_the_archive_is_small(tmp_path: Path) -> None:
+    noise = random.Random(0).randbytes(400_000).hex()
+    (tmp_path / "ops.log").write_text(noise + "the end")
+    (tmp_path / "trace.json").write_text(noise)
+    (tmp_path / "stages.jsonl").write_text("{}\n")
+    packed = report.archive(tmp_path, 100_000)
+    assert len(packed) <= 100_000
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert tar.getnames() == ["ops.log", "stages.jsonl"]
+        log = tar.extractfile("ops.log")
+        assert log is not None
+        assert log.read().endswith(b"the end")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The scripts alone, and in the place of the cases' program one that says what it was asked."""
+    root = tmp_path / "checkout"
+    (root / "scripts").mkdir(parents=True)
+    for name in ("gpu_check.sh", "gpu_report.py"):
+        shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
+    program = root / "build/gpu/cmake/bin/test-backend-ops"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/sh\necho "Testing $*"\n'
+        "for op in $(echo $5 | tr , ' '); do echo \"  $op(v=1): OK\"; done\n"
+        '[ -z "$SLEEP" ] || sleep "$SLEEP"\n'
+    )
+    program.chmod(0o755)
+    return root
+
+
+def run(checkout: Path, *stages: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k not in ("OUT", "LIMIT", "LIMIT_EACH")}
+    env |= {"REHEARSAL": "1", "PYTHON": sys.executable, **variables}
+    command = ["bash", str(checkout / "scripts/gpu_check.sh"), "run", *stages]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_stages_of_several_calls(checkout: Path) -> None:
+    run(checkout, "grad", LIMIT_EACH="20")
+    done = run(checkout, "attention", "sanitize-racecheck", LIMIT_EACH="20")
+    found = stages_of(checkout / "build/gpu/out")
+    outcomes = {name: found[name]["outcome"] for name in found if name != "environment"}
+    assert outcomes == {
+        "grad": "passed",
+        "attention": "passed",
+        "sanitize-racecheck": "passed",
+    }, done.stdout
+    state = checkout / "build/gpu/state"
+    assert "Testing grad -b CPU -o NORM,POOL_1D\n" in (state / "grad.log").read_text()
+    asked = "Testing test -b CPU -o FLASH_ATTN_EXT -p prec_src\n"
+    assert asked in (state / "attention.log").read_text()
+    assert "ERROR SUMMARY: 0 errors" in (state / "sanitize-racecheck.txt").read_text()
+
+
+def test_a_stage_that_runs_into_its_limit(checkout: Path, tmp_path: Path) -> None:
+    out = tmp_path / "elsewhere"
+    run(checkout, "sanitize-memcheck", LIMIT_EACH="2", SLEEP="30", OUT=str(out))
+    line = stages_of(out)["sanitize-memcheck"]
+    assert line["outcome"] == "cut short"
+    assert line["why"].startswith("3 cases within 2 s")
+
+
+def test_a_call_without_time_starts_nothing(checkout: Path) -> None:
+    """And names every stage that there is."""
+    done = run(checkout, LIMIT="1")
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = stages_of(checkout / "build/gpu/out")
+    assert {line["outcome"] for line in found.values()} == {"not started"}
+    assert {"build", "ops", "grad", "sanitize-synccheck", "train-torch-bf16-compiled"} <= set(found)
+    parts = sorted(set(found) - {"environment"})
+    assert run(checkout, *parts, LIMIT="1").returncode == 3  # each can be called by its name
+
+
+def test_what_is_not_built_is_told(checkout: Path) -> None:
+    shutil.rmtree(checkout / "build/gpu/cmake")
+    run(checkout, "grad", "train-weights", LIMIT_EACH="20")
+    for line in stages_of(checkout / "build/gpu/out").values():
+        if line["stage"] != "environment":
+            assert "run the stage build first" in line["why"]
+
+
+def test_an_unknown_stage_is_refused(checkout: Path) -> None:
+    done = run(checkout, "ops", "speed")
+    assert done.returncode == 2
+    assert "got speed" in done.stderr
+    assert not (checkout / "build/gpu/out").exists()
