@@ -14,6 +14,7 @@ from ..io import GGUFFile, f32, u32
 from ..nn import functional, init
 from ..nn.masks import position_ids
 from ..ops._check import need_tensor
+from ..ops.attention import computes_flash_attn
 from ..tensor import Tensor, zeros
 from .base import Model
 from .bert_config import POOLINGS, BERTConfig
@@ -47,7 +48,7 @@ class _SelfAttention(nn.Module):
             part(x).reshape(batch, length, self.n_head, -1)
             for part in (self.query, self.key, self.value)
         )
-        flash = takes_flash(self.attention, x)
+        flash = takes_flash(self.attention, x, q.shape[-1])
         attend = functional.flash_attention if flash else functional.attention
         return attend(q, k, v, mask)
 
@@ -164,7 +165,9 @@ class BERTModel(Model):
         x = tables.drop(tables.LayerNorm(x))
         mask = None
         if attention_mask is not None:
-            flash = takes_flash(self.config.attention, ids)
+            flash = takes_flash(
+                self.config.attention, ids, self.config.n_embd // self.config.n_head
+            )
             mask = nn.padding_mask(attention_mask, length, "f16" if flash else "f32")
         for block in body.encoder.layer:
             x = self._run_block(block, x, mask)
@@ -280,9 +283,9 @@ _FOREIGN = ("pooler.", "cls.", "classifier.")
 _COPIES = ("embeddings.position_ids", "cls.predictions.decoder.weight")
 
 
-def takes_flash(attention: str, x: Tensor) -> bool:
-    """Whether attention is the fused op for inputs like `x`."""
-    return attention == "flash" or (attention == "auto" and x.device.kind == "cpu")
+def takes_flash(attention: str, x: Tensor, width: int) -> bool:
+    """Whether attention is the fused op for inputs like `x` and heads `width` wide."""
+    return attention == "flash" or (attention == "auto" and computes_flash_attn(x.device, width))
 
 
 class BERT(BERTModel):

@@ -12,6 +12,7 @@ from ..device import device as find_device
 from ..errors import BackendError, ShapeError
 from ..io import GGUFFile
 from ..ops._check import need_tensor
+from ..ops.attention import computes_flash_attn
 from ..tensor import Tensor
 from .base import Model
 from .files import check_block_count, check_tensor
@@ -123,7 +124,9 @@ class LanguageModel(Model):
         if need_tensor(who, "segments", segments).shape != ids.shape:
             raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
         attention = getattr(self.config, "attention", "plain")
-        flash = attention == "flash" or (attention == "auto" and ids.device.kind == "cpu")
+        flash = attention == "flash" or (
+            attention == "auto" and computes_flash_attn(ids.device, self.head_dim)
+        )
         window = getattr(self.config, "window", None)
         return nn.segment_mask(segments, "f16" if flash else "f32", window)
 

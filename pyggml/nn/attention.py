@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ..errors import ShapeError
 from ..ops._check import need_tensor
+from ..ops.attention import computes_flash_attn
 from ..tensor import Tensor
 from . import functional, init
 from .cache import LayerCache
@@ -35,8 +36,8 @@ class CausalSelfAttention(Module):
         qk_norm: eps of RMS norms over each head of q and k; None has none.
         window: how many tokens a token sees, itself among them; None is all before it.
         attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
-            "auto" is "flash" where that is faster: on the CPU, without a cache, and with no mask or
-            one of f16.
+            "auto" is "flash" without a cache, with no mask or one of f16, and on a device that
+            computes the op and its gradient for heads of this width.
         init_weight: initialiser of the q, k and v projections; None is Linear's.
         init_out: initialiser of the output projection; None is init_weight.
 
@@ -160,7 +161,7 @@ class CausalSelfAttention(Module):
             return self.attention == "flash"
         # A mask of f32 is not rounded for the sake of speed.
         fits = mask is None or mask.dtype.name == "f16"
-        return fits and cache is None and x.device.kind == "cpu"
+        return fits and cache is None and computes_flash_attn(x.device, self.head_dim)
 
     def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (B, T, H, D), k and v (B, T, G, D)."""

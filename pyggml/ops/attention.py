@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .._lib import ffi, lib
+from ..device import Device
 from ..errors import DTypeError, ShapeError
+from ..node import Arena
 from ..precision import allow_rounding
 from ..storage import read
 from ..tensor import Tensor, record
@@ -126,6 +129,24 @@ def soft_max(
         return record(lib.ggml_soft_max_ext, args, x.shape)
     args.append(_sinks("soft_max", sinks, x.shape[-3] if x.ndim > 2 else 1))
     return record(_soft_max, args, x.shape)
+
+
+@lru_cache(maxsize=64)
+def computes_flash_attn(where: Device, width: int) -> bool:
+    """Whether a device computes `flash_attn_ext` of f32 heads `width` wide, and its gradient."""
+    rows = 32  # more than what takes the kernels of generation
+    arena = Arena(16)
+
+    def new(kind: int, *extents: int) -> Any:
+        return lib.ggml_new_tensor_4d(arena.ctx, kind, *extents)
+
+    heads = (new(lib.GGML_TYPE_F32, width, 1, rows, 1) for _ in "qkv")
+    q, k, v = (lib.ggml_permute(arena.ctx, x, 0, 2, 1, 3) for x in heads)
+    mask = new(lib.GGML_TYPE_F16, rows, rows, 1, 1)
+    factors = (width**-0.5, 0.0, 0.0)
+    out = lib.ggml_flash_attn_ext(arena.ctx, q, k, v, mask, *factors)
+    back = lib.ggml_flash_attn_ext_back(arena.ctx, out, q, k, v, mask, ffi.NULL, out, *factors)
+    return where.supports(out) and where.supports(back)
 
 
 def _flash_attn_ext(ctx: Any, *args: Any) -> Any:

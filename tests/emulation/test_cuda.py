@@ -267,3 +267,4 @@ def test_models_train_on_the_emulated_device(builder: Builder) -> None:
     assert told["moved"]["losses"] == pytest.approx(told["models"]["gpt2 plain"]["cpu"], rel=1e-5)
     assert 0 < told["graphs"]["captured"] <= told["graphs"]["launched"] / 2
     assert told["steps"] == {model: {} for model in told["steps"]}
+    assert told["flash"] == {"8": True, "64": True, "256": True, "288": False}

@@ -53,6 +53,7 @@ def main() -> int:
     import pyggml as pg
     from pyggml import lib
     from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
+    from pyggml.ops.attention import computes_flash_attn
     from pyggml.train import step_fallbacks
 
     if lib.ggml_backend_load(sys.argv[1].encode()) == pg.ffi.NULL:
@@ -79,7 +80,9 @@ def main() -> int:
     graphs = {"captured": captured.value, "launched": launched.value}
     steps = step_fallbacks("cuda:0")
     same = moved(models["gpt2 plain"])
-    print(json.dumps({"models": found, "moved": same, "steps": steps, "graphs": graphs}))
+    flash = {width: computes_flash_attn(pg.device("cuda:0"), width) for width in (8, 64, 256, 288)}
+    told = {"models": found, "moved": same, "steps": steps, "graphs": graphs, "flash": flash}
+    print(json.dumps(told))
     return 0
 
 

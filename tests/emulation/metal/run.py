@@ -20,6 +20,7 @@ from pyggml._lib import ffi, lib
 from pyggml.data import Batch
 from pyggml.device import device
 from pyggml.graph import Graph
+from pyggml.ops.attention import computes_flash_attn
 from pyggml.optim import AdamW, optimizers
 from pyggml.train import step_fallbacks
 from pyggml.train.step import TrainStep
@@ -91,9 +92,9 @@ def _language_model(arch: str, **options: Any) -> tuple[Any, Any, Any]:
 
 
 MODELS = {
-    "gpt2": lambda: _language_model("gpt2", dropout=0.1),
+    "gpt2": lambda: _language_model("gpt2", attention="plain", dropout=0.1),
     "gpt2-flash": lambda: _language_model("gpt2", attention="flash"),
-    "llama": lambda: _language_model("llama", n_kv_head=1),
+    "llama": lambda: _language_model("llama", n_kv_head=1, attention="plain"),
     "llama-flash": lambda: _language_model("llama", n_kv_head=1, attention="flash"),
     "llama-experts": lambda: _language_model("llama", n_expert=4),
     "images": _image_model,
@@ -110,6 +111,9 @@ def steps(_: list[str]) -> None:
         step = TrainStep(model, optimizer(model.parameters()), **step_options)
         step.record(Batch(x, y))
         print(json.dumps({"model": name, "left": step.fallbacks}), flush=True)
+    for width in (16, 32, 64):
+        flash = computes_flash_attn(device("metal"), width)
+        print(json.dumps({"width": width, "flash": flash}), flush=True)
 
 
 def _variants() -> dict[str, tuple[str, dict[str, Any], Any, dict[str, Any]]]:
