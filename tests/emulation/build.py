@@ -90,13 +90,18 @@ NOT_EMULATED = ("allreduce", "lightning-indexer")
 _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off")
 _WARNINGS = ("-Wall", "-Wextra")
 # 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
-_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM", "-DGGML_CUDA_USE_GRAPHS")
+# alignment: common/alignment.cpp takes the reports
+_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM", "-DGGML_CUDA_USE_GRAPHS", "-fsanitize=alignment")
 _ARCH = {"fattn-back-mma": 800, "fattn-f32": 800}
 
 
 def _flags(name: str) -> tuple[str, ...]:
     return (*_CUDA, f"-D__CUDA_ARCH__={_ARCH.get(name, 600)}")
 
+
+# what runs kernels, and the table of cases
+_RUNTIME = ("common/alignment", "common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
+_TABLE = ("common/attention", "common/cases", "common/run")
 
 # what a kernel file needs of others to be run
 _WITH = {"fattn-back-mma": ("fattn-back",)}
@@ -112,8 +117,8 @@ def default_tree() -> Path:
 
 
 def ops_of_table() -> list[str]:
-    """The ops of common/cases.cpp, in its order."""
-    text = (HERE / "common" / "cases.cpp").read_text()
+    """The ops of the table's cases, in the order of its files."""
+    text = "".join((HERE / "common" / f"{name}.cpp").read_text() for name in ("cases", "attention"))
     return list(dict.fromkeys(re.findall(r'(?:t\.add\(|back_cases\(t, )"(\w+)"', text)))
 
 
@@ -238,21 +243,30 @@ class Builder:
             objects = self._harness() + [self._kernel(name) for name in kernels]
             return self._link(self.cache / "harness", objects)
 
-    def changed(self, name: str, text: str, out: Path) -> Path:
-        """A harness whose kernel file `name` has another text, and which has no other kernel."""
-        source = out.with_suffix(".cu")
-        source.write_text(translate(text, f"{name}.cu"))
+    def changed(self, name: str, text: str, what: str, folder: Path) -> Path:
+        """A harness with another text of one kernel file, and with no other kernel.
+
+        Args:
+            name: the kernel file.
+            text: what it says instead.
+            what: names this change; its object is kept, as others are.
+            folder: for the program.
+        """
+        source = self.cache / "changed" / (re.sub(r"\W+", "-", what) + ".cu")
+        source.parent.mkdir(exist_ok=True)
         with self.lock():
+            source.write_text(translate(text, f"{name}.cu"))
             include = f"-I{self.src / 'ggml-cuda'}"
             others = ("ggml-cuda", "convert", *_WITH.get(name, ()))
             objects = self._harness() + [self._kernel(other) for other in others]
-            return self._link(out, [*objects, self._object(source, (*_flags(name), include))])
+            objects.append(self._object(source, (*_flags(name), include)))
+            return self._link(folder / "changed", objects)
 
     def graphs(self, text: str | None = None, out: Path | None = None) -> Path:
         """The program that runs CUDA graphs; text: of another ggml-cuda.cu, linked as `out`."""
         with self.lock():
-            objects = self._own("common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
-            objects += [*self._own("cuda/graphs"), self._kernel("convert"), self._kernel("sum-sqr")]
+            objects = self._own(*_RUNTIME, "cuda/graphs")
+            objects += [self._kernel("convert"), self._kernel("sum-sqr")]
             if text is None or out is None:
                 return self._link(self.cache / "graphs", [*objects, self._kernel("ggml-cuda")])
             source = out.with_suffix(".cu")
@@ -260,8 +274,7 @@ class Builder:
             return self._link(out, [*objects, self._object(source, _flags("ggml-cuda"))])
 
     def _harness(self) -> list[Path]:
-        objects = self._own("common/fibers", "common/guard", "common/cases", "common/run")
-        return objects + self._own("cuda/ptx", "cuda/runtime", "cuda/harness")
+        return self._own(*_RUNTIME, *_TABLE, "cuda/harness")
 
     def all_kernels(self) -> list[str]:
         """Every kernel file that can be built here."""
@@ -276,7 +289,7 @@ class Builder:
             "-DGGML_BACKEND_BUILD",
         )
         with self.lock():
-            objects = self._own("common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
+            objects = self._own(*_RUNTIME)
             objects += [self._kernel(name) for name in kernels if name != "ggml-cuda"]
             objects.append(self._object(self.src / "ggml-cuda" / "ggml-cuda.cu", flags, "-dl"))
             return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")

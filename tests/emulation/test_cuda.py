@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from .build import KERNELS, REPOSITORY, Builder, compiler, default_tree, ops_of_table
+from .cuda.mistakes import MISTAKES
 from .cuda.translate import translate
 
 TREE = default_tree()
@@ -54,136 +55,18 @@ def test_kernel_agrees_with_the_cpu(harness: Path, op: str) -> None:
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
-# What a careless change would do, and what the harness must say to it.
-MISTAKES = {
-    "no barrier after the sums": (
-        "cumsum-back",
-        "            s_sum[warp_id] = sum;\n        }\n        __syncthreads();",
-        "            s_sum[warp_id] = sum;\n        }",
-        "CUMSUM_BACK",
-        "other bits|normalized|is nan",
-    ),
-    "no barrier before the next round": (
-        "cumsum-back",
-        "            dst[i] = before + sum;\n        }\n        __syncthreads();",
-        "            dst[i] = before + sum;\n        }",
-        "CUMSUM_BACK",
-        "other bits|normalized|is nan",
-    ),
-    "a barrier that some threads miss": (
-        "cumsum-back",
-        "        __syncthreads();\n\n        float before",
-        "        if (i >= 0) {\n            __syncthreads();\n        }\n\n        float before",
-        "CUMSUM_BACK",
-        "threads wait for others|different barriers",
-    ),
-    "a read past the end": (
-        "elementwise-back",
-        "if (i >= n) {",
-        "if (i > n) {",
-        "GELU_BACK",
-        "past the end of",
-    ),
-    "a write past the end": (
-        "sum-sqr",
-        "        *dst = (float) total;",
-        "        dst[1] = dst[0] = (float) total;",
-        "SUM_SQR",
-        "written .* past the end of result",
-    ),
-    "an element that is not written": (
-        "norm-back",
-        "        dst[col*sd.s0] = r*(g - d*k);",
-        "        if (col > 0) {\n            dst[col*sd.s0] = r*(g - d*k);\n        }",
-        "NORM_BACK",
-        "is nan|is -nan",
-    ),
-    "strides that are not used": (
-        "l2-norm-back",
-        "grad[col*sg.s0] - x[col*sx.s0]*k",
-        "grad[col] - x[col]*k",
-        "L2_NORM_BACK",
-        "normalized|is nan|is -nan|past the end",
-    ),
-    "an order that is not fixed": (
-        "conv2d-dw-back",
-        "    if (threadIdx.x == 0) {\n        dst[i] = sum;\n    }",
-        "    if (threadIdx.x == 0) {\n        dst[i] = 0.0f;\n    }\n    __syncthreads();\n"
-        "    atomicAdd(dst + i, sum/256.0f*(threadIdx.x%2 ? 1.001f : 0.999f));",
-        "CONV_2D_DW_BACK",
-        "other bits",
-    ),
-    "too much shared memory": (
-        "fattn-back",
-        "    __shared__ float w_s[FATTN_TRAIN_TILE*FATTN_TRAIN_PAD];",
-        "    __shared__ float w_s[3*FATTN_TRAIN_TILE*FATTN_TRAIN_PAD];",
-        "FLASH_ATTN_EXT_BACK",
-        "static shared memory are too many",
-    ),
-    "a copy that is not waited for": (
-        "fattn-back-mma",
-        "        cp_async_wait_all();\n        __syncthreads(); // this tile",
-        "        __syncthreads(); // this tile",
-        "FLASH_ATTN_EXT_BACK/bf16-tiles",
-        "is nan|is -nan",
-    ),
-    "a tile that is overwritten while it is read": (
-        "fattn-back-mma",
-        "            load(it_next, buf ^ 1);\n        }\n\n        fattn_bf16_c w ",
-        "            load(it_next, buf);\n        }\n\n        fattn_bf16_c w ",
-        "FLASH_ATTN_EXT_BACK/bf16-tiles",
-        "other bits|normalized|is nan|is -nan",
-    ),
-    "registers of a product in another order": (
-        "fattn-train-bf16",
-        "        a.x[1] = ggml_cuda_cast<nv_bfloat162>(make_float2(w0.x[2], w0.x[3]));\n"
-        "        a.x[2] = ggml_cuda_cast<nv_bfloat162>(make_float2(w1.x[0], w1.x[1]));",
-        "        a.x[2] = ggml_cuda_cast<nv_bfloat162>(make_float2(w0.x[2], w0.x[3]));\n"
-        "        a.x[1] = ggml_cuda_cast<nv_bfloat162>(make_float2(w1.x[0], w1.x[1]));",
-        "FLASH_ATTN_EXT_BACK/bf16-causal",
-        "normalized",
-    ),
-    "tensor cores where f32 is asked for": (
-        "fattn-back-mma",
-        "ggml_get_op_params_i32(dst, 3 + i) < GGML_PREC_BF16",
-        "false",
-        "FLASH_ATTN_EXT_BACK/causal",
-        "normalized",
-    ),
-    "a block of too many threads": (
-        "dropout",
-        "<<<num_blocks, CUDA_DROPOUT_BLOCK_SIZE,",
-        "<<<num_blocks, 8*CUDA_DROPOUT_BLOCK_SIZE,",
-        "DROPOUT",
-        "block of 1 to 1024 threads",
-    ),
-    "an assertion that supports_op does not know": (
-        "cross-entropy-rows",
-        "    GGML_ASSERT(logits->nb[0] == sizeof(float));",
-        "    GGML_ASSERT(ggml_is_contiguous(logits));",
-        "CROSS_ENTROPY_ROWS",
-        "GGML_ASSERT",
-    ),
-}
-
-
-HEADERS = {"elementwise-back": "gelu-back", "fattn-train-bf16": "fattn-back-mma"}
-
-
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -> None:
-    name, right, wrong, op, said = MISTAKES[mistake]
-    source = name
-    if name in HEADERS:  # its text goes where it is included
-        name, header = HEADERS[name], (CUDA / f"{name}.cuh").read_text()
-        text = (CUDA / f"{name}.cu").read_text()
-        text = text.replace(f'#include "{source}.cuh"', header.replace("#pragma once", ""))
-    else:
-        text = (CUDA / f"{name}.cu").read_text()
-    assert right in text, f"{source} has changed: this test must follow"
-    program = builder.changed(name, text.replace(right, wrong), tmp_path / "changed")
-    failed = [line for line in run(program, op) if line.startswith("FAIL")]
-    assert any(re.search(said, line) for line in failed), failed or "all cases passed"
+    m = MISTAKES[mistake]
+    kernel = m.kernel or m.source
+    text = (CUDA / f"{kernel}.cu").read_text()
+    if m.kernel:  # the header's text goes where it is included
+        header = (CUDA / f"{m.source}.cuh").read_text().replace("#pragma once", "")
+        text = text.replace(f'#include "{m.source}.cuh"', header)
+    assert m.right in text, f"{m.source} has changed: this test must follow"
+    program = builder.changed(kernel, text.replace(m.right, m.wrong), mistake, tmp_path)
+    failed = [line for line in run(program, m.case) if line.startswith("FAIL")]
+    assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
 def test_graphs_are_captured_and_launched(builder: Builder) -> None:
@@ -240,6 +123,20 @@ def test_translation_keeps_lines() -> None:
     assert out.count("\n") == text.count("\n")
     assert "float (&" not in out
     assert "typedef float emu_shared_a [2][3]" in out
+
+
+@pytest.mark.slow
+def test_slow_cases(harness: Path) -> None:
+    """Such as more rows than a grid has blocks along y; an op's name runs the others."""
+
+    def listed(*more: str) -> list[str]:
+        command = [harness, "--list", *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    slow = sorted(set(listed("--all")) - set(listed()))
+    assert slow
+    assert not [line for line in run(harness, *slow) if not line.startswith("ok ")]
 
 
 @pytest.mark.slow

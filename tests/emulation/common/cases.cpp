@@ -4,6 +4,7 @@
 #include "cases.hpp"
 
 #include <cmath>
+#include <utility>
 
 namespace emu {
 
@@ -19,23 +20,7 @@ std::string name_of(shape ne) {
     return s;
 }
 
-const char * name_of(layout l) {
-    switch (l) {
-        case layout::rows:       return "rows";
-        case layout::permuted:   return "permuted";
-        case layout::transposed: return "transposed";
-        default:                 return "contiguous";
-    }
-}
-
-struct table {
-    std::vector<op_case> cases;
-
-    op_case & add(const char * op, std::string name, std::function<ggml_tensor * (builder &)> build) {
-        cases.push_back({ op, std::move(name), std::move(build) });
-        return cases.back();
-    }
-};
+using emu::name_of;
 
 // f(grad, x) -> dx, elementwise or along rows
 using back = std::function<ggml_tensor * (ggml_context *, ggml_tensor *, ggml_tensor *)>;
@@ -69,8 +54,8 @@ void back_cases(table & t, const char * op, const std::string & name, float lo, 
 
 const std::vector<shape>  elementwise_shapes = { { 37, 5, 3, 2 }, { 1, 1, 1, 1 }, { 1024, 3, 1, 1 }, { 513, 2, 1, 1 } };
 const std::vector<shape>  row_shapes = { { 37, 5, 3, 2 }, { 1, 7, 1, 1 }, { 1024, 3, 1, 1 }, { 1500, 2, 1, 2 }, { 4097, 1, 1, 1 } };
-const std::vector<layout> any_strides = { layout::rows, layout::permuted, layout::transposed };
-const std::vector<layout> any_rows    = { layout::rows, layout::permuted };
+const std::vector<layout> any_strides = { layout::rows, layout::permuted, layout::transposed, layout::odd };
+const std::vector<layout> any_rows    = { layout::rows, layout::permuted, layout::odd };
 
 void norms(table & t) {
     back_cases(t, "NORM_BACK", "", -2.0f, 3.0f, row_shapes, any_strides, [](ggml_context * c, ggml_tensor * g, ggml_tensor * x) {
@@ -295,11 +280,13 @@ void parts(table & t) {
 
 void rows(table & t) {
     const auto get_rows_back = [&t](const char * name, int64_t nc, int64_t n_vocab, int64_t n, std::vector<float> ids, int lo, int hi) -> op_case & {
-        return t.add("GET_ROWS_BACK", name, [=](builder & b) {
+        op_case & c = t.add("GET_ROWS_BACK", name, [=](builder & b) {
             ggml_tensor * g = b.real({ nc, n, 1, 1 });
             ggml_tensor * r = ids.empty() ? b.whole({ n, 1, 1, 1 }, lo, hi) : b.values(GGML_TYPE_I32, { n, 1, 1, 1 }, ids);
             return ggml_get_rows_back(b.ctx, g, r, ggml_new_tensor_2d(b.ctx, GGML_TYPE_F32, nc, n_vocab));
         });
+        c.max_nmse = 0.0; // added in the order of i, here and there
+        return c;
     };
     get_rows_back("random",     37, 50,   300, {}, 0, 50);
     get_rows_back("one-row",    64, 9,    200, { 4 }, 0, 0);
@@ -315,12 +302,12 @@ void rows(table & t) {
         ggml_tensor * g = b.real({ 37, 300, 1, 1 });
         ggml_tensor * r = b.whole({ 300, 1, 1, 1 }, 0, 50);
         return ggml_get_rows_back_acc(b.ctx, g, r, b.real({ 37, 50, 1, 1 }));
-    });
+    }).max_nmse = 0.0;
     t.add("GET_ROWS_BACK", "added-lists", [](builder & b) {
         ggml_tensor * g = b.real({ 300, 9, 3, 2 }, -1.0f, 1.0f, layout::rows);
         ggml_tensor * r = b.whole({ 9, 3, 2, 1 }, 0, 5);
         return ggml_get_rows_back_acc(b.ctx, g, r, b.real({ 300, 5, 3, 2 }));
-    });
+    }).max_nmse = 0.0;
 
     for (float max_bias : { 0.0f, 8.0f }) { // the slopes are in the weights
         back_cases(t, "SOFT_MAX_BACK", max_bias == 0.0f ? "" : "alibi-", 0.0f, 0.1f, row_shapes, {}, [max_bias](ggml_context * c, ggml_tensor * g, ggml_tensor * y) {
@@ -606,7 +593,7 @@ void experts(table & t) {
             return ggml_mul_mat_id_back_as(b.ctx, g, as, x, b.whole({ 3, 111, 1, 1 }, 1, 4));
         });
     }
-    for (layout l : { layout::rows, layout::permuted }) {
+    for (layout l : any_rows) {
         t.add("MUL_MAT_ID_BACK", std::string("b-") + name_of(l), [=](builder & b) {
             ggml_tensor * g  = b.real({ 37, 2, 9, 1 }, -1.0f, 1.0f, l);
             ggml_tensor * as = b.real({ 30, 37, 4, 1 }, -1.0f, 1.0f, layout::rows);
@@ -619,6 +606,41 @@ void experts(table & t) {
             ggml_tensor * x  = b.real({ 30, 2, 9, 1 }, -1.0f, 1.0f, l);
             return ggml_mul_mat_id_back_as(b.ctx, g, as, x, b.whole({ 2, 9, 1, 1 }, 0, 4));
         });
+    }
+}
+
+// Pairs whose expert is none of the 4: to the gradients they add nothing, as if theirs were 0. The CPU ends the process.
+void no_such_experts(table & t) {
+    const std::vector<float> ids = { 0, 4, 1, -1, 2147483520.0f, 3, 2, -2147483648.0f, 0 };
+    const auto sources = [=](builder & b, bool there) {
+        std::vector<float> g(37*2*9);
+        std::vector<float> e(2*9);
+        for (size_t p = 0; p < e.size(); ++p) {
+            const float id   = ids[p%ids.size()];
+            const bool  none = id < 0.0f || id >= 4.0f;
+            e[p] = there && none ? 0.0f : id;
+            for (size_t m = 0; m < 37; ++m) {
+                g[p*37 + m] = there && none ? 0.0f : std::sin((float) (p*37 + m));
+            }
+        }
+        ggml_tensor * grad = b.values(GGML_TYPE_F32, { 37, 2, 9, 1 }, g);
+        return std::make_pair(grad, b.values(GGML_TYPE_I32, { 2, 9, 1, 1 }, e));
+    };
+    for (int64_t nb : { 1, 2 }) {
+        const auto back_b = [=](builder & b, bool there) {
+            const auto [g, e] = sources(b, there);
+            ggml_tensor * as = b.real({ 64, 37, 4, 1 });
+            return ggml_mul_mat_id_back_b(b.ctx, g, as, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 64, nb, 9), e);
+        };
+        const auto back_as = [=](builder & b, bool there) {
+            const auto [g, e] = sources(b, there);
+            ggml_tensor * x = b.real({ 64, nb, 9, 1 });
+            return ggml_mul_mat_id_back_as(b.ctx, g, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 64, 37, 4), x, e);
+        };
+        t.add("MUL_MAT_ID_BACK", "no-such-expert-b" + std::to_string(nb), [=](builder & b) { return back_b(b, false); })
+            .on_cpu = [=](builder & b) { return back_b(b, true); };
+        t.add("MUL_MAT_ID_BACK", "no-such-expert-as" + std::to_string(nb), [=](builder & b) { return back_as(b, false); })
+            .on_cpu = [=](builder & b) { return back_as(b, true); };
     }
 }
 
@@ -641,137 +663,6 @@ void rotations(table & t) {
     }
 }
 
-struct attention_case {
-    const char * name;
-    int64_t dk, dv, n_q, n_kv, n_head, n_head_kv, ne3;
-    bool      mask    = true;
-    bool      sinks   = false;
-    float     max_bias = 0.0f;
-    float     softcap  = 0.0f;
-    ggml_type type    = GGML_TYPE_F32;
-    layout    l       = layout::permuted;
-};
-
-// causal; "heads": one for each batch; "masks": one for each head and batch, of any numbers; with ALiBi of any numbers:
-// a slope does nothing to 0 and -inf
-ggml_tensor * attention_mask(builder & b, const attention_case & a) {
-    if (a.max_bias > 0.0f) {
-        return b.real({ a.n_kv, a.n_q, 1, 1 }, -2.0f, 2.0f, layout::contiguous, GGML_TYPE_F16);
-    }
-    if (a.name == std::string("masks")) {
-        return b.real({ a.n_kv, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, layout::contiguous, GGML_TYPE_F16);
-    }
-    return b.causal(a.n_kv, a.n_q, 1, a.name == std::string("heads") ? a.ne3 : 1);
-}
-
-ggml_tensor * attention_back(builder & b, const attention_case & a) {
-    ggml_tensor * grad = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
-    ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -1.0f, 1.0f, a.l);
-    ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
-    ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l, a.type);
-    ggml_tensor * mask = a.mask ? attention_mask(b, a) : nullptr;
-    ggml_tensor * sink = a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr;
-    // any tensor of its shape does: the gradient is a function of it, too
-    ggml_tensor * out  = b.real({ a.dv, a.n_head, a.n_q, a.ne3 });
-    return ggml_flash_attn_ext_back(b.ctx, grad, q, k, v, mask, sink, out, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
-}
-
-ggml_tensor * attention_of(builder & b, const attention_case & a) {
-    ggml_tensor * q    = b.real({ a.dk, a.n_q, a.n_head, a.ne3 }, -2.0f, 2.0f, a.l);
-    ggml_tensor * k    = b.real({ a.dk, a.n_kv, a.n_head_kv, a.ne3 }, -2.0f, 2.0f, a.l);
-    ggml_tensor * v    = b.real({ a.dv, a.n_kv, a.n_head_kv, a.ne3 }, -1.0f, 1.0f, a.l);
-    ggml_tensor * mask = a.mask ? attention_mask(b, a) : nullptr;
-    ggml_tensor * attn = ggml_flash_attn_ext(b.ctx, q, k, v, mask, 1.0f/std::sqrt((float) a.dk), a.max_bias, a.softcap);
-    ggml_flash_attn_ext_add_sinks(attn, a.sinks ? b.real({ a.n_head, 1, 1, 1 }) : nullptr);
-    return attn;
-}
-
-void attention(table & t) {
-    std::vector<attention_case> cases = {
-        { "causal",      64,  64,  70,  70,  2, 2, 2 },
-        { "no-mask",     64,  64,  33,  65,  2, 2, 1, false },
-        { "heads",       64,  64,  40,  40,  4, 2, 2 },
-        { "masks",       64,  64,  70,  40,  4, 2, 2 },
-        { "longer-kv",   32,  32,  20,  150, 2, 1, 1 },
-        { "one-token",   64,  64,  1,   37,  2, 2, 1 },
-        { "hidden-rows", 64,  64,  90,  20,  1, 1, 1 },
-        { "dk-dv",       40,  72,  35,  35,  2, 1, 1 },
-        { "d128",        128, 128, 36,  36,  2, 2, 1 },
-        { "d80",         80,  80,  36,  36,  1, 1, 1 },
-        { "d256",        256, 256, 20,  20,  1, 1, 1 },
-        { "sinks",       64,  64,  40,  40,  2, 2, 2, true, true },
-        { "alibi",       64,  64,  40,  40,  6, 2, 1, true, false, 8.0f },
-        { "softcap",     64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 5.0f },
-        { "f16",         64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F16 },
-        { "bf16",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_BF16 },
-        { "contiguous",  64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F32, layout::contiguous },
-    };
-    for (const attention_case & a : cases) {
-        t.add("FLASH_ATTN_EXT_BACK", a.name, [=](builder & b) { return attention_back(b, a); }).max_nmse = 1e-9;
-    }
-
-    // A result is off by what a weight and v are rounded by, and a weight by what its score is off by, as it stands: a score's
-    // mean square is 16/9 here, and it is a product of two rounded numbers. 2.7e-6: see below.
-    for (const attention_case & a : cases) {
-        if (a.type != GGML_TYPE_F32) {
-            continue;
-        }
-        t.add("FLASH_ATTN_EXT", a.name, [=](builder & b) { return attention_of(b, a); }).only = "CUDA";
-        op_case & c = t.add("FLASH_ATTN_EXT", std::string("bf16-") + a.name, [=](builder & b) {
-            ggml_tensor * attn = attention_of(b, a);
-            for (int i = 0; i < 3; ++i) {
-                ggml_prec_set_src(attn, GGML_PREC_BF16, i);
-            }
-            return attn;
-        });
-        c.max_nmse = a.dk <= 128 ? (2 + 2*16.0/9)*2.7e-6 : 1e-10;
-        c.min_nmse = a.dk <= 128 ? 1e-6 : 0.0;
-        c.only     = "CUDA";
-    }
-
-    // On tensor cores. A number that is rounded to bf16 is off by an error whose mean square, over its own, is 2^-16/3*0.54 =
-    // 2.7e-6 (mantissas that are evenly spread by their logarithm). dv is a product of two rounded numbers; dq and dk are of
-    // four: do and v, then the gradient of the score and k or q. What the weights are off by is less: scores are near 0.
-    const std::vector<attention_case> rounded = {
-        { "causal",      64,  64,  70,  70,  2, 2, 2 },
-        { "tiles",       64,  64,  192, 192, 1, 1, 1 },
-        { "tiles-gqa",   128, 128, 130, 130, 4, 2, 1 },
-        { "no-mask",     64,  64,  33,  65,  2, 2, 1, false },
-        { "whole-tiles", 64,  64,  64,  128, 2, 1, 1, false },
-        { "heads",       64,  64,  40,  40,  4, 2, 2 },
-        { "masks",       64,  64,  70,  40,  4, 2, 2 },
-        { "longer-kv",   32,  32,  20,  150, 2, 1, 1 },
-        { "one-token",   64,  64,  1,   37,  2, 2, 1 },
-        { "hidden-rows", 64,  64,  90,  20,  1, 1, 1 },
-        { "dk-dv",       40,  72,  35,  35,  2, 1, 1 },
-        { "d128",        128, 128, 36,  36,  2, 2, 1 },
-        { "d96",         96,  96,  70,  70,  1, 1, 1 },
-        { "sinks",       64,  64,  40,  40,  2, 2, 2, true, true },
-        { "alibi",       64,  64,  40,  40,  6, 2, 1, true, false, 8.0f },
-        { "softcap",     64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 5.0f },
-        { "f16",         64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F16 },
-        { "bf16",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_BF16, layout::contiguous },
-        { "contiguous",  64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_F32, layout::contiguous },
-        { "q8_0",        64,  64,  40,  40,  2, 2, 1, true, false, 0.0f, 0.0f, GGML_TYPE_Q8_0, layout::contiguous },
-        // not taken: heads too large, or no whole vectors; the kernel in f32 runs
-        { "d256",        256, 256, 20,  20,  1, 1, 1 },
-        { "d36",         36,  36,  20,  20,  1, 1, 1 },
-    };
-    for (const attention_case & a : rounded) {
-        const bool taken = a.dk%8 == 0 && a.dk <= 128;
-        op_case & c = t.add("FLASH_ATTN_EXT_BACK", std::string("bf16-") + a.name, [=](builder & b) {
-            ggml_tensor * back = attention_back(b, a);
-            for (int i = 0; i < 4; ++i) {
-                ggml_prec_set_src(back, GGML_PREC_BF16, i);
-            }
-            return back;
-        });
-        c.max_nmse = taken ? 4*2.7e-6 : 1e-9;
-        c.min_nmse = taken ? 1e-6 : 0.0;
-        c.only     = "CUDA";
-    }
-}
-
 } // namespace
 
 std::vector<op_case> op_cases() {
@@ -786,6 +677,7 @@ std::vector<op_case> op_cases() {
     products(t);
     pictures(t);
     experts(t);
+    no_such_experts(t);
     rotations(t);
     attention(t);
     return t.cases;

@@ -20,7 +20,16 @@ enum class layout {
     rows,       // rows with a gap between them
     permuted,   // axes 1 and 2 swapped in memory, rows without gaps
     transposed, // axes 0 and 1 swapped in memory
+    // views that are not made of whole vectors of 16 bytes: they begin one element behind such a place, or the stride of an
+    // axis is one element more; "odd": all of it
+    odd_start,
+    odd_1,
+    odd_2,
+    odd_3,
+    odd,
 };
+
+const char * name_of(layout l);
 
 // records the inputs of a case with what they hold
 class builder {
@@ -58,15 +67,28 @@ struct op_case {
     std::string op; // as ggml_op_name says
     std::string name;
     std::function<ggml_tensor * (builder &)> build;
-    double max_nmse  = 1e-10; // normalized mean squared error against the CPU
+    double max_nmse  = 1e-10; // normalized mean squared error against the CPU; 0: the same numbers
     double min_nmse  = 0.0;   // less means that the kernel which rounds has not run
     int    inplace   = -1;    // the result lies over this source
     bool   supported = true;  // else: supports_op must say no
     bool   slow      = false;
     std::string only;         // the device whose kernels it is about, or "" for all
+    // what the CPU computes instead, where it would end the process
+    std::function<ggml_tensor * (builder &)> on_cpu = nullptr;
 };
 
 std::vector<op_case> op_cases();
+
+struct table {
+    std::vector<op_case> cases;
+
+    op_case & add(const char * op, std::string name, std::function<ggml_tensor * (builder &)> build) {
+        cases.push_back({ op, std::move(name), std::move(build) });
+        return cases.back();
+    }
+};
+
+void attention(table & t); // attention.cpp
 
 // what runs the kernels
 struct device {

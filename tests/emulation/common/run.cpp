@@ -16,6 +16,35 @@ namespace emu {
 
 // ---- inputs
 
+const char * name_of(layout l) {
+    switch (l) {
+        case layout::contiguous: return "contiguous";
+        case layout::rows:       return "rows";
+        case layout::permuted:   return "permuted";
+        case layout::transposed: return "transposed";
+        case layout::odd_start:  return "odd-start";
+        case layout::odd_1:      return "odd-1";
+        case layout::odd_2:      return "odd-2";
+        case layout::odd_3:      return "odd-3";
+        case layout::odd:        return "odd";
+    }
+    return "";
+}
+
+static ggml_tensor * make_odd(ggml_context * ctx, ggml_type type, builder::shape ne, layout l) {
+    const size_t  size = ggml_type_size(type);
+    const int64_t n    = 16/size; // of a vector
+    const auto whole = [n](int64_t x) { return (x + n - 1)/n*n; };
+    const auto more  = [l](layout which) { return l == which || l == layout::odd ? 1 : 0; };
+
+    const int64_t first = n + more(layout::odd_start);
+    const int64_t s1 = whole(ne[0])    + more(layout::odd_1);
+    const int64_t s2 = whole(ne[1]*s1) + more(layout::odd_2);
+    const int64_t s3 = whole(ne[2]*s2) + more(layout::odd_3);
+    ggml_tensor * base = ggml_new_tensor_1d(ctx, type, first + ne[3]*s3 + n);
+    return ggml_view_4d(ctx, base, ne[0], ne[1], ne[2], ne[3], s1*size, s2*size, s3*size, first*size);
+}
+
 ggml_tensor * builder::make(ggml_type type, shape ne, layout l) {
     switch (l) {
         case layout::rows:
@@ -28,8 +57,10 @@ ggml_tensor * builder::make(ggml_type type, shape ne, layout l) {
             return ggml_permute(ctx, ggml_new_tensor_4d(ctx, type, ne[0], ne[2], ne[1], ne[3]), 0, 2, 1, 3);
         case layout::transposed:
             return ggml_transpose(ctx, ggml_new_tensor_4d(ctx, type, ne[1], ne[0], ne[2], ne[3]));
-        default:
+        case layout::contiguous:
             return ggml_new_tensor_4d(ctx, type, ne[0], ne[1], ne[2], ne[3]);
+        default:
+            return make_odd(ctx, type, ne, l);
     }
 }
 
@@ -139,9 +170,9 @@ struct recorded {
     ggml_tensor   * result;
     ggml_cgraph   * graph;
 
-    explicit recorded(const op_case & c) :
+    explicit recorded(const std::function<ggml_tensor * (builder &)> & build) :
             ctx(ggml_init({ 64*ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true })), b(ctx) {
-        result = c.build(b);
+        result = build(b);
         ggml_set_name(result, "result");
         graph = ggml_new_graph(ctx);
         ggml_build_forward_expand(graph, result);
@@ -199,7 +230,7 @@ results outputs_of(const recorded & r) {
 }
 
 results on_cpu(const op_case & c, ggml_backend_t cpu) {
-    recorded r(c);
+    recorded r(c.on_cpu ? c.on_cpu : c.build);
     std::vector<ggml_backend_buffer_t> buffers;
     place(r, c, [&](ggml_tensor * t) {
         ggml_backend_buffer_t buf = ggml_backend_alloc_buffer(cpu, ggml_nbytes(t) + 64);
@@ -223,7 +254,7 @@ struct run_result {
 };
 
 run_result on_device(const op_case & c, device & dev, schedule order) {
-    recorded r(c);
+    recorded r(c.build);
     run_result res;
     for (int i = 0; i < ggml_graph_n_nodes(r.graph); ++i) {
         res.supported = res.supported && dev.supports(ggml_graph_node(r.graph, i));
@@ -308,9 +339,10 @@ int run_cases(device & dev, int argc, char ** argv) {
     int n_failed = 0;
     for (const op_case & c : op_cases()) {
         const std::string id = c.op + "/" + c.name;
-        const bool asked = std::any_of(wanted.begin(), wanted.end(), [&](const std::string & w) { return w == c.op || w == id; });
+        const auto named = [&](const std::string & name) { return std::find(wanted.begin(), wanted.end(), name) != wanted.end(); };
+        const bool asked = named(c.op) || named(id);
         const bool here = c.only.empty() || c.only == dev.name();
-        if (!here || (!wanted.empty() && !asked) || (c.slow && !all && !asked)) {
+        if (!here || (!wanted.empty() && !asked) || (c.slow && !all && !named(id))) {
             continue;
         }
         if (list) {

@@ -7,6 +7,7 @@ to any program that uses ggml, pyggml and test-backend-ops included.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -202,14 +203,14 @@ def as_cpp(source: str) -> str:
     return re.sub(r"=\s*\{\s*\[\s*0\s*\.\.\.[^\]]*\]\s*=\s*([^};]*?)\s*\}", r"= {\1}", source)
 
 
-def _with_includes(path: Path) -> str:
+def _with_includes(path: Path, text: str | None = None) -> str:
     """A kernel file's text with those of the kernel files that it includes: their signatures."""
 
     def included(match: re.Match[str]) -> str:
         other = path.parent / match.group(1)
         return _with_includes(other) if other.suffix == ".metal" else match.group(0)
 
-    return re.sub(r'#include "([^"]+)"', included, path.read_text())
+    return re.sub(r'#include "([^"]+)"', included, path.read_text() if text is None else text)
 
 
 def _some_attention(source: str) -> str:
@@ -219,9 +220,10 @@ def _some_attention(source: str) -> str:
     return "\n".join("" if "[[host_name(" in x and not ATTENTION.search(x) else x for x in lines)
 
 
-def wrapper_source(path: Path) -> str:
-    """C++ of a kernel file and the registration of its kernels."""
-    text, source = path.read_text(), _with_includes(path)
+def wrapper_source(path: Path, changed: str | None = None) -> str:
+    """C++ of a kernel file, or of another text of it, and the registration of its kernels."""
+    text = path.read_text() if changed is None else changed
+    source = _with_includes(path, text)
     if path.stem.startswith(("fa_f", "fa_vec")):
         text, source = _some_attention(text), _some_attention(source)
     text = as_cpp(text)
@@ -348,11 +350,10 @@ class Builder:
         return path
 
 
-def build(
-    folder: Path, kernel_files: tuple[str, ...] = KERNEL_FILES, library_dir: Path | None = None
-) -> Path:
-    """Build the backend with these kernel files; returns the library."""
-    b = Builder(folder, ggml_tree())
+@functools.cache
+def _host_objects(folder: Path, tree: Path) -> tuple[Path, ...]:
+    """What is no kernel; once a process, as a backend with a changed kernel has the same."""
+    b = Builder(folder, tree)
     # Apple's C++ library brings these headers along
     brought = tuple(
         word for name in ("memory", "vector", "cinttypes", "cstring") for word in ("-include", name)
@@ -373,11 +374,24 @@ def build(
         b.compile(HERE / name, ("-O2", "-DGGML_SHARED"))
         for name in ("fibers.cpp", "device.cpp", "context.cpp")
     ]
+    return tuple(objects)
+
+
+def build(
+    folder: Path,
+    kernel_files: tuple[str, ...] = KERNEL_FILES,
+    library_dir: Path | None = None,
+    changed: dict[str, str] | None = None,
+) -> Path:
+    """Build the backend with these kernel files, some with another text; returns the library."""
+    b = Builder(folder, ggml_tree())
+    objects = list(_host_objects(folder, b.tree))
     for name in kernel_files:
-        path = b.metal / "kernels" / f"{name}.metal"
-        objects.append(
-            b.compile(b.generate(f"kernel_{name}.cpp", wrapper_source(path)), KERNEL_FLAGS)
-        )
+        other = (changed or {}).get(name)
+        text = wrapper_source(b.metal / "kernels" / f"{name}.metal", other)
+        # a file of its own: another process may be compiling the kernel as it is
+        digest = f"-{hashlib.sha256(text.encode()).hexdigest()[:12]}" if other else ""
+        objects.append(b.compile(b.generate(f"kernel_{name}{digest}.cpp", text), KERNEL_FLAGS))
     return b.link("libggml-metal-emulated", ".so", objects, "-shared", libraries=library_dir)
 
 
@@ -385,7 +399,8 @@ def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
     """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
     common = HERE.parent / "common"
-    sources = [common / f"{name}.cpp" for name in ("cases", "run", "fibers", "guard")]
+    names = ("cases", "attention", "run", "fibers", "guard")
+    sources = [common / f"{name}.cpp" for name in names]
     objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]
     flags = ("-lpyggml-cpu", "-lpyggml", "-ldl")
     return b.link("harness", "", objects, *flags, libraries=library_dir)

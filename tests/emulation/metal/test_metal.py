@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from ..build import ops_of_table
 from .build import OURS, build, build_harness, ggml_tree, kernels_of
+from .mistakes import MISTAKES
 
 HERE = Path(__file__).resolve().parent
 KERNELS = ggml_tree() / "src" / "ggml-metal" / "kernels"
@@ -104,11 +106,10 @@ def library(folder: Path) -> Path:
     return build(folder)
 
 
-@pytest.fixture(scope="session")
-def table(folder: Path, library: Path) -> list[str]:
-    """A line for each case of ../common/cases.cpp that is not slow."""
+def run_table(harness: Path, library: Path, *names: str) -> list[str]:
+    """A line for each case of these ops or cases, without names for each that is not slow."""
     done = subprocess.run(
-        [build_harness(folder)],
+        [harness, *names],
         env={**os.environ, "GGML_BACKEND_PATH": str(library)},
         capture_output=True,
         text=True,
@@ -117,6 +118,18 @@ def table(folder: Path, library: Path) -> list[str]:
     )
     assert done.returncode in (0, 1), done.stderr[-2000:]
     return [line for line in done.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
+
+
+@pytest.fixture(scope="session")
+def harness(folder: Path) -> Path:
+    """The program that runs the table of ../common."""
+    return build_harness(folder)
+
+
+@pytest.fixture(scope="session")
+def table(harness: Path, library: Path) -> list[str]:
+    """What the table's cases say."""
+    return run_table(harness, library)
 
 
 def run(library: Path, log: Path, *arguments: str) -> list[dict[str, object]]:
@@ -192,6 +205,16 @@ def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
     lines = [line for line in table if line.split()[1].startswith(f"{op}/")]
     assert lines, f"{op}: no case ran"
     assert not [line for line in lines if line.startswith("FAIL")]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_emulation_sees_mistakes(folder: Path, harness: Path, mistake: str) -> None:
+    m = MISTAKES[mistake]
+    text = (KERNELS / f"{m.source}.metal").read_text()
+    assert m.right in text, f"{m.source}.metal has changed: this test must follow"
+    library = build(folder, (m.source,), changed={m.source: text.replace(m.right, m.wrong)})
+    failed = [x for x in run_table(harness, library, m.case) if x.startswith("FAIL")]
+    assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
 def test_steps_stay_on_the_device(library: Path, tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""What a careless change would do to a Metal kernel, and what the harness must say to it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["MISTAKES", "Mistake"]
+
+
+class Mistake(NamedTuple):
+    """A change of a kernel file's text, each `right` in it to `wrong`.
+
+    Attributes:
+        source: the file, without .metal.
+        right: the text.
+        wrong: what it is changed to.
+        case: the op, or the case of it, that must fail.
+        said: a pattern of what its line must say.
+    """
+
+    source: str
+    right: str
+    wrong: str
+    case: str
+    said: str
+
+
+MISTAKES = {
+    # what context.cpp watches
+    "a write past the end": Mistake(
+        source="rows_back",
+        right="        if (i < args.ne) {",
+        wrong="        if (i <= args.ne) {",
+        case="GET_ROWS_BACK/ends",
+        said="writes beyond its tensors",
+    ),
+    "an element that is not written": Mistake(
+        source="norm_back",
+        right="        dx[i] = args.eps*(dy[i] - sum)*y[i];",
+        wrong="        if (i > 0) {\n            dx[i] = args.eps*(dy[i] - sum)*y[i];\n        }",
+        case="SOFT_MAX_BACK",
+        said="leaves elements unwritten",
+    ),
+    "no barrier before a list is read": Mistake(
+        source="rows_back",
+        right=(
+            "            list[before + place] = i;\n"
+            "        }\n\n"
+            "        threadgroup_barrier(mem_flags::mem_threadgroup);"
+        ),
+        wrong="            list[before + place] = i;\n        }",
+        case="GET_ROWS_BACK/one-row",
+        said="unwritten|order of the threads",
+    ),
+    # attention
+    "no slope": Mistake(
+        source="fa_back",
+        right="        u += slope*m;",
+        wrong="        u += m;",
+        case="FLASH_ATTN_EXT_BACK/alibi",
+        said="normalized",
+    ),
+    "the slope of heads that are no power of two": Mistake(
+        source="fa_back",
+        right="2*(h - args.n_head_log2) + 1",
+        wrong="h + 1",
+        case="FLASH_ATTN_EXT_BACK/alibi",
+        said="normalized",
+    ),
+    "the mask of another head": Mistake(
+        source="fa_back",
+        right="(h%args.ne_mask2)*args.nb_mask2",
+        wrong="0*args.nb_mask2",
+        case="FLASH_ATTN_EXT_BACK/masks",
+        said="normalized",
+    ),
+    "the mask of another batch": Mistake(
+        source="fa_back",
+        right="(b%args.ne_mask3)*args.nb_mask3",
+        wrong="0*args.nb_mask3",
+        case="FLASH_ATTN_EXT_BACK/tiles-heads",
+        said="normalized",
+    ),
+    "one number among hidden ones not seen": Mistake(
+        source="fa_back",
+        right="for (int e = tid; e < FA_TT; e += FA_NTH) {\n        const int i = i0 + e/FA_T;",
+        wrong="for (int e = tid + 1; e < FA_TT; e += FA_NTH) {\n        const int i = i0 + e/FA_T;",
+        case="FLASH_ATTN_EXT_BACK/tiles",
+        said="normalized",
+    ),
+    # rows, experts, volumes
+    "rows added from the last to the first": Mistake(
+        source="rows_back",
+        right="(x + list[k]*args.nb01))[c]",
+        wrong="(x + list[n - 1 - k]*args.nb01))[c]",
+        case="GET_ROWS_BACK/random",
+        said="normalized",
+    ),
+    "rows of the first block alone": Mistake(
+        source="rows_back",
+        right="            float sum = y[c];",
+        wrong="            float sum = 0.0f;",
+        case="GET_ROWS_BACK/added",
+        said="normalized",
+    ),
+    "an expert that does not exist, in no list": Mistake(
+        source="out_prod",
+        right="match = (id >= 0 && id < args.n_as ? id : args.n_as) == e;",
+        wrong="match = id == e;",
+        case="MUL_MAT_ID_BACK/no-such-expert-b2",
+        said="unwritten|normalized|beyond",
+    ),
+    "an expert before the first, counted": Mistake(
+        source="out_prod",
+        right="less += id >= 0 && id < e;",
+        wrong="less += id < e;",
+        case="MUL_MAT_ID_BACK/no-such-expert-as1",
+        said="unwritten|normalized|beyond",
+    ),
+    "the product of an expert that does not exist": Mistake(
+        source="out_prod",
+        right="const int k1 = (int) tgpig.z < args.n_as ? args.nm : 0;",
+        wrong="const int k1 = args.nm;",
+        case="MUL_MAT_ID_BACK/no-such-expert-b2",
+        said="unwritten|normalized",
+    ),
+    "the depth of a kernel by its width": Mistake(
+        source="image_back",
+        right="(kd*args.k[1] + kh)*args.k[0] + kw];",
+        wrong="(kd*args.k[0] + kh)*args.k[0] + kw];",
+        case="IM2COL_3D_BACK",
+        said="normalized",
+    ),
+}
