@@ -137,6 +137,8 @@ class CausalSelfAttention(Module):
             )
         if positions is None:
             positions = position_ids(length, x.device)
+        if mask is not None:
+            need_tensor("CausalSelfAttention", "mask", mask)
         flash = self._takes_flash(x, mask, cache)
         if mask is None:
             mask = causal_mask(length, x.device, "f16" if flash else "f32", self.window)

@@ -129,3 +129,38 @@ def test_an_unknown_attention_is_refused() -> None:
 @pytest.mark.slow
 def test_gpt2_124m_at_a_sequence_of_1024() -> None:
     compare(GPT2, GPT2Config.preset("gpt2-124m"), 1, 1024)
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.0, -0.3])
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("rows", "columns"), [(16, 63), (16, 64), (40, 50), (64, 63), (130, 140)])
+def test_any_scale_with_tiles_in_part(rows, columns, masked, softcap, scale) -> None:
+    """Results and gradients of float64, also where a tile lacks its last columns or hides them."""
+    rng = np.random.default_rng(0)
+    shapes = [(1, 2, rows, 5), (1, 1, columns, 5), (1, 1, columns, 7)]
+    q, k, v = (rng.standard_normal(shape) for shape in shapes)
+    grad = rng.standard_normal((1, rows, 2, 7))
+    hidden = np.triu(np.ones((rows, columns), bool), 1 + columns - rows) & masked
+    u = scale * (q @ k.swapaxes(-1, -2))
+    scores = softcap * np.tanh(u / softcap) if softcap else u
+    slope = 1 - (scores / softcap) ** 2 if softcap else 1.0
+    e = np.where(hidden, 0.0, np.exp(scores - scores.max(-1, keepdims=True)))
+    # a row that sees nothing gives nothing
+    p = e / np.maximum(e.sum(-1, keepdims=True), 1e-30)
+    out = p @ v
+    g = grad.swapaxes(1, 2)
+    dp = g @ v.swapaxes(-1, -2)
+    ds = p * (dp - (dp * p).sum(-1, keepdims=True)) * slope * scale
+    want = (
+        ds @ k,
+        (ds.swapaxes(-1, -2) @ q).sum(1, keepdims=True),
+        (p.swapaxes(-1, -2) @ g).sum(1, keepdims=True),
+    )
+    tensors = [pg.tensor(x, requires_grad=True) for x in (q, k, v)]
+    mask = pg.tensor(np.where(hidden, -np.inf, 0.0).astype(np.float16)) if masked else None
+    y = pg.ops.flash_attn_ext(*tensors, mask, scale, softcap=softcap)
+    np.testing.assert_allclose(y.numpy(), out.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+    (y * pg.tensor(grad.astype(np.float32))).sum().backward()
+    for tensor, reference in zip(tensors, want, strict=True):
+        np.testing.assert_allclose(tensor.grad.numpy(), reference, rtol=1e-4, atol=2e-5)
