@@ -5,6 +5,7 @@
     gpu_report.py STATE OUT begin STAGE LIMIT [OP,OP,...]  before a stage
     gpu_report.py STATE OUT end STAGE STATUS SECONDS       after it
     gpu_report.py STATE OUT skip STAGE REASON              in its place
+    gpu_report.py STATE OUT built STAGE                    skips it, status 1, after a failed build
     gpu_report.py STATE OUT show STAGE ...                 tables
 
 STATE has stages.jsonl and STAGE.log; OUT gets results.json and logs.tar.gz after each of these.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import math
 import re
 import sys
 import tarfile
@@ -29,40 +31,70 @@ TIMED_OUT = (124, 137)
 ARCHIVE_BYTES = 15 * 2**20
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-_CASE = re.compile(r"(?:^|\s)([A-Z][A-Z0-9_]*)\(((?:\w+=.*)?)\): ?(.*)$")
+_CASE = re.compile(r"(?:^|\s)([A-Z][A-Z0-9_]*)\((.*)\): ?(.*)$")
 _SAID = re.compile(r"(?:^|\s)(OK|FAIL)\s*$")
 _LATER = re.compile(r"^(?:.*\s)?(OK|FAIL)\s*$")
+# the lines that scripts/gpu_check.sh adds
+_ALONE = re.compile(r"^== ([A-Z0-9_]+) by itself$")
+_DIED = re.compile(r"^== died with status (\d+)$", re.M)
+# what ggml, the C library and the shell say of a program that ends itself
+_CAUSE = re.compile(
+    r"(?:CUDA|cuBLAS) error|GGML_(?:ASSERT|ABORT)|\.(?:cpp|cuh?|[ch]):\d+: |terminate called"
+    r"|Assertion .* failed|Segmentation fault|Fatal Python error"
+)
 
 
 class Cases:
     """The cases of a log of test-backend-ops.
 
+    Of a gradient, each case has two lines: the program writes "OK" as it begins it, and again, or
+    something else, when it is done.
+
+    Args:
+        log: what the program printed; of an op that ran by itself, what came of that counts.
+        grad: whether it was asked for gradients.
+
     Attributes:
         counts: op -> said -> how many; said is OK, FAIL, not supported or skipped.
         failed: the cases that failed.
-        last: the case that the program was in when it ended; empty if it ended after one.
+        begun: the case of a gradient that has no end; empty if there is none.
     """
 
-    def __init__(self, log: str) -> None:
+    def __init__(self, log: str, grad: bool = False) -> None:
         self.counts: dict[str, Counter[str]] = {}
         self.failed: list[str] = []
-        self.last = ""
-        op = ""
+        self.begun = ""
+        self._ended = ""
+        op = case = ""
         for line in _ESCAPES.sub("", log).splitlines():
-            case = _CASE.search(line)
-            if case:
-                op, params, rest = case.groups()
-                self.last = f"{op}({params})"
-            elif self.last and not line.lstrip().startswith("Backend "):
+            if alone := _ALONE.match(line):
+                op, case, self.begun = alone[1], "", ""
+                self.counts.pop(op, None)
+                self.failed = [each for each in self.failed if not each.startswith(f"{op}(")]
+                continue
+            if found := _CASE.search(line):
+                op, params, rest = found.groups()
+                case = f"{op}({params})"
+            elif case and not re.match(r"\s*(Backend |\d+/\d+ )", line):
                 rest = line  # something was printed between a case and what it came to
             else:
+                case = ""
                 continue
-            said = self._said(rest, bool(case))
-            if said:
-                self.counts.setdefault(op, Counter())[said] += 1
-                if said == "FAIL":
-                    self.failed.append(self.last)
-                self.last = ""
+            if said := self._said(rest, bool(found)):
+                self._add(op, case, said, grad)
+                case = ""
+
+    def _add(self, op: str, case: str, said: str, grad: bool) -> None:
+        if grad and said == "OK" and self.begun != case:
+            self.begun, self._ended = case, ""
+            return
+        self.begun = ""
+        if grad and said == "FAIL" and self._ended == case:
+            return  # each wrong gradient of a case has a line, and then the case
+        self._ended = case
+        self.counts.setdefault(op, Counter())[said] += 1
+        if said == "FAIL":
+            self.failed.append(case)
 
     @staticmethod
     def _said(rest: str, same_line: bool) -> str:
@@ -81,53 +113,119 @@ class Cases:
         return [op for op in ops if not self.counts.get(op, Counter())["OK"]]
 
 
-def sanitizer_errors(log: str) -> int:
-    """How many errors and hazards compute-sanitizer has told."""
-    total = re.findall(r"^========= ERROR SUMMARY: (\d+) error", log, re.M)
-    total += re.findall(r"^========= RACECHECK SUMMARY: (\d+) hazard", log, re.M)
-    if total:
-        return max(map(int, total))
-    # cut short: a report begins with one space, what belongs to it with more
-    return len(re.findall(r"^========= (?!COMPUTE-SANITIZER)\S", log, re.M))
+def is_grad(stage: str) -> bool:
+    """Whether the cases of a stage are gradients."""
+    return stage == "grad" or stage.endswith("-grad")
 
 
-def last_json(log: str) -> dict[str, Any] | None:
-    """The last line that is a whole JSON object."""
+def cause(log: str) -> str:
+    """The first line that tells why a program has ended itself, or its last one."""
+    lines = [line.strip() for line in _ESCAPES.sub("", log).splitlines() if line.strip()]
+    lines = [line for line in lines if not _DIED.match(line)]
+    for i, line in enumerate(lines):
+        if _CAUSE.search(line):
+            where = lines[i + 1] if i + 1 < len(lines) and "in function" in lines[i + 1] else ""
+            return (line + (f" ({where})" if where else ""))[:300]
+    return lines[-1][:300] if lines else "it printed nothing"
+
+
+def deaths(log: str, grad: bool = False) -> list[str]:
+    """Each program of a log that ended before its last line: of which op, how, and why."""
+    parts = re.split(_ALONE.pattern, _ESCAPES.sub("", log), flags=re.M)
+    told = []
+    for op, part in zip(["", *parts[1::2]], parts[::2], strict=True):
+        if died := _DIED.search(part):
+            begun = Cases(part[: died.start()], grad).begun
+            what = f"{op} by itself: " if op else ""
+            what += f"status {died[1]}" + (f" in {begun}" if begun else "")
+            told.append(f"{what}: {cause(part[: died.start()])}")
+    return told
+
+
+# of a process that was ended, as one that is cut short is
+_ENDED = re.compile(
+    r"process didn't terminate successfully|Target application returned an error"
+    r"|Target application terminated before first instrumented API call"
+)
+
+
+def sanitizer_errors(logs: list[str], late: bool = False) -> tuple[int, list[str]]:
+    """How many errors and hazards compute-sanitizer has told, and what kept it from looking.
+
+    Args:
+        logs: what it wrote of each program.
+        late: whether it was cut short: it need not have come to its summary then.
+    """
+    errors, troubles = 0, []
+    for log in logs or [""]:
+        # a report begins with one space, what belongs to it with more
+        reports = re.findall(r"^========= (?!COMPUTE-SANITIZER|Warning:)(\S.*)$", log, re.M)
+        totals = [r for r in reports if re.match(r"\w+ SUMMARY:", r)]
+        reports = [r for r in reports if r not in totals]
+        ended = [r for r in reports if _ENDED.search(r)]
+        if late:
+            reports = [r for r in reports if r not in ended]
+        own = [r for r in reports if re.match(r"Internal Sanitizer Error|Error:", r)]
+        troubles += own
+        counts = [
+            int(m[1])
+            for r in totals
+            if (m := re.match(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)", r))
+        ]
+        if counts:
+            # that a process was ended may be one of them
+            errors += max(0, max(counts) - (len(ended) if late else 0))
+        else:
+            errors += len([r for r in reports if r not in own and r not in ended])
+            if not late:
+                troubles.append("no summary: nothing is known to have been checked")
+    return errors, troubles
+
+
+TRAINING = {"framework", "precision", "steps", "wanted_steps", "losses", "is_warm", "step_ms"}
+TRAINING |= {"tokens_per_s"}
+
+
+def training_of(log: str) -> dict[str, Any] | None:
+    """What a training told last; a number that is not finite is None."""
     for line in reversed(log.splitlines()):
         if line.startswith("{"):
             try:
-                found = json.loads(line)
+                found = json.loads(line, parse_constant=lambda _: None)
             except json.JSONDecodeError:  # cut short while it was written
                 continue
-            if isinstance(found, dict):
-                return found
+            if isinstance(found, dict) and found.keys() >= TRAINING:
+                return dict(_finite(found))
     return None
+
+
+def _finite(value: Any) -> Any:
+    """`value` with None for each number that JSON cannot hold, such as one read from 1e999."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _listed(words: list[str], most: int = 8) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-def judge(line: dict[str, Any], log: str, sanitizer: str) -> tuple[str, str]:
+def judge(line: dict[str, Any], log: str, sanitizer: list[str]) -> tuple[str, str]:
     """The outcome of a stage that has ended, and the reason of one that has not passed.
 
     Args:
         line: the stage's, with status, seconds, limit and ops.
         log: what it printed.
-        sanitizer: what compute-sanitizer wrote; empty of other stages.
+        sanitizer: what compute-sanitizer wrote of each program; empty of other stages.
     """
     status, limit = line["status"], line["limit"]
     late = status in TIMED_OUT and line["seconds"] >= limit
     if line.get("ops"):
-        return _judge_cases(line["ops"], status, limit if late else 0, log, sanitizer)
+        return _judge_cases(line, limit if late else 0, log, sanitizer)
     if line["stage"].startswith("train-") and line["stage"] != "train-weights":
-        found = last_json(log) or {"steps": 0, "wanted_steps": "its"}
-        steps = f"{found['steps']} of {found['wanted_steps']} steps"
-        if late:
-            return "cut short", f"{steps} within {limit} s"
-        if status or found["steps"] != found["wanted_steps"]:
-            return "failed", f"status {status} after {steps}: {_end(log)}"
-        return "passed", ""
+        return _judge_training(status, limit if late else 0, log)
     if late:
         built = re.findall(r"\[(\d+/\d+)\]", log)
         why = f"took longer than its limit of {limit} s"
@@ -137,25 +235,46 @@ def judge(line: dict[str, Any], log: str, sanitizer: str) -> tuple[str, str]:
     return ("failed", f"status {status}: {_end(log)}") if status else ("passed", "")
 
 
+def _judge_training(status: int, late: int, log: str) -> tuple[str, str]:
+    found = training_of(log) or {"steps": 0, "wanted_steps": "its", "losses": []}
+    steps = f"{found['steps']} of {found['wanted_steps']} steps"
+    told = []
+    if bad := [i for i, loss in enumerate(found["losses"], 1) if loss is None]:
+        told.append(f"{len(bad)} losses are not finite, the first that of step {bad[0]}")
+    if found.get("fallbacks"):
+        told.append(
+            f"left to the CPU: {_listed([f'{k} x {n}' for k, n in found['fallbacks'].items()])}"
+        )
+    if late:
+        return ("failed" if told else "cut short"), "; ".join([*told, f"{steps} within {late} s"])
+    if status or found["steps"] != found["wanted_steps"]:
+        told.append(f"status {status} after {steps}: {cause(log)}")
+    return ("failed", "; ".join(told)) if told else ("passed", "")
+
+
 def _judge_cases(
-    ops: list[str], status: int, late: int, log: str, sanitizer: str
+    line: dict[str, Any], late: int, log: str, sanitizer: list[str]
 ) -> tuple[str, str]:
-    cases, errors = Cases(log), sanitizer_errors(sanitizer)
+    ops, status, grad = line["ops"], line["status"], is_grad(line["stage"])
+    cases = Cases(log, grad)
     missing = cases.missing(ops)
     told = []
     if cases.failed:
         told.append(f"{len(cases.failed)} cases failed: {_listed(cases.failed, 3)}")
-    if errors:
-        told.append(f"compute-sanitizer told {errors} errors")
+    if line["stage"].startswith("sanitize-"):
+        errors, troubles = sanitizer_errors(sanitizer, bool(late))
+        if errors:
+            told.append(f"compute-sanitizer told {errors} errors")
+        if troubles:
+            told.append(f"compute-sanitizer: {_listed(list(dict.fromkeys(troubles)), 3)}")
+    told += deaths(log, grad)
     if late:
         count = f"{cases.done} cases within {late} s"
         if missing:
             count += f"; none of {_listed(missing, len(missing))}"
         return ("failed" if told else "cut short"), "; ".join([*told, count])
-    if status and cases.last:
-        told.append(f"status {status} in {cases.last}")
-    elif status and not told:
-        told.append(f"status {status}: {_end(sanitizer or log)}")
+    if status and not told:
+        told.append(f"status {status}: {cause(log)}")
     if missing:
         told.append(f"no case passed of {_listed(missing, len(missing))}")
     return ("failed", "; ".join(told)) if told else ("passed", "")
@@ -186,6 +305,27 @@ class Results:
         self.lines[line["stage"]] = {**line, "when": now.isoformat(timespec="seconds")}
         self.write()
 
+    def begin(self, line: dict[str, Any]) -> None:
+        """Put the line of a stage that begins, and remove what it has left the last time."""
+        for path in self.state.glob(f"{line['stage']}.*"):
+            path.unlink()
+        self.put({**line, "outcome": "running"})
+
+    def skip(self, stage: str, why: str) -> None:
+        """Put the line of a stage that is not started; one that it has from earlier stays."""
+        earlier = self.lines.get(stage, {"outcome": "not started"})
+        if earlier["outcome"] == "not started":
+            self.put({"stage": stage, "outcome": "not started", "why": why})
+        else:
+            # where it is: by its place it is older than the build, or is not
+            earlier["not_started_again"] = why
+            self.write()
+
+    def sanitizer(self, stage: str) -> list[str]:
+        """What compute-sanitizer wrote of each program of a stage."""
+        paths = self.state.glob(f"{stage}.*txt") if stage.startswith("sanitize-") else ()
+        return [self.log(path.name) for path in sorted(paths)]
+
     def log(self, name: str) -> str:
         path = self.state / name
         return path.read_text(errors="replace") if path.exists() else ""
@@ -194,7 +334,8 @@ class Results:
         """Write the lines, results.json and the archive of logs, each whole or not at all."""
         text = "".join(json.dumps(line) + "\n" for line in self.lines.values())
         _replace(self._file, text.encode())
-        _replace(self.out / "results.json", (json.dumps(self.results(), indent=1) + "\n").encode())
+        found = json.dumps(self.results(), indent=1, allow_nan=False) + "\n"
+        _replace(self.out / "results.json", found.encode())
         _replace(self.out / "logs.tar.gz", archive(self.state))
 
     def results(self) -> dict[str, Any]:
@@ -215,16 +356,18 @@ class Results:
             found["stages"].append({k: v for k, v in line.items() if k != "ops"} | mark)
             log = self.log(f"{name}.log")
             if line.get("ops"):
-                cases = Cases(log)
+                cases = Cases(log, is_grad(name))
                 found["cases"][name] = {
                     "counts": {op: dict(c) for op, c in sorted(cases.counts.items())},
                     "failed": cases.failed,
                     "no_case_passed": cases.missing(line["ops"]),
                 }
             if name.startswith("sanitize-"):
-                found["sanitizer_errors"][name] = sanitizer_errors(self.log(f"{name}.txt"))
-            if name.startswith("train-") and (told := last_json(log)):
-                found["training"][name] = told
+                late = line["outcome"] in ("running", "cut short")
+                errors, troubles = sanitizer_errors(self.sanitizer(name), late)
+                found["sanitizer_errors"][name] = {"count": errors, "troubles": troubles}
+            if name.startswith("train-") and (told := training_of(log)):
+                found["training"][name] = told | mark
         found["comparison"] = comparison(found["training"])
         return found
 
@@ -235,15 +378,18 @@ def comparison(training: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     torch = [t for t in training.values() if t["framework"].startswith("torch")]
     for ours in (t for t in training.values() if t["framework"].startswith("pyggml")):
         for theirs in (t for t in torch if t["precision"] == ours["precision"]):
-            pairs = zip(ours["losses"], theirs["losses"], strict=False)
+            pairs = list(zip(ours["losses"], theirs["losses"], strict=False))
+            are_finite = all(None not in pair for pair in pairs)
             line = {
                 "precision": ours["precision"],
                 "ours": ours["framework"],
                 "theirs": theirs["framework"],
                 "speed": round(ours["tokens_per_s"] / theirs["tokens_per_s"], 4),
-                "losses_differ_by": max(abs(a - b) for a, b in pairs),
+                "losses_differ_by": max(abs(a - b) for a, b in pairs) if are_finite else None,
                 "is_warm": ours["is_warm"] and theirs["is_warm"],
             }
+            if ours.get("is_older_than_build"):
+                line["is_older_than_build"] = True
             if ours.get("memory_used_bytes") and theirs.get("memory_used_bytes"):
                 line["memory"] = round(ours["memory_used_bytes"] / theirs["memory_used_bytes"], 4)
             found.append(line)
@@ -283,6 +429,8 @@ def show(results: Results, names: list[str]) -> int:
     for line in found["stages"]:
         old = " (before the last build)" if line.get("is_older_than_build") else ""
         why = f": {line['why']}" if line.get("why") else ""
+        if again := line.get("not_started_again"):
+            why += f" (from an earlier call; not started again: {again})"
         print(f"{line['outcome']:12} {line['stage']:28} {line.get('seconds', 0):4} s{old}{why}")
     for name, cases in found["cases"].items():
         said = Counter()
@@ -293,19 +441,26 @@ def show(results: Results, names: list[str]) -> int:
     for t in found["training"].values():
         used = f"{t['memory_used_bytes'] / 2**20:8.0f} MiB" if "memory_used_bytes" in t else ""
         warm = "" if t["is_warm"] else " (not warm)"
+        warm += " (before the last build)" if t.get("is_older_than_build") else ""
+        first, last = (
+            "not finite" if x is None else f"{x:.4f}" for x in (t["losses"][0], t["losses"][-1])
+        )
         print(
             f"{t['framework']:16} {t['precision']:5} {t['step_ms']:9.1f} ms"
             f" {t['tokens_per_s']:10.0f} tokens/s {used}"
-            f"  loss {t['losses'][0]:.4f} -> {t['losses'][-1]:.4f}"
+            f"  loss {first} -> {last}"
             f" in {t['steps']} of {t['wanted_steps']} steps{warm}"
         )
         if t.get("fallbacks"):
             print(f"  left to the CPU: {t['fallbacks']}")
     for c in found["comparison"]:
         memory = f", {c['memory']:.3f} x its memory" if "memory" in c else ""
+        apart = c["losses_differ_by"]
+        said = "are not all finite" if apart is None else f"differ by at most {apart:.1e}"
+        said += " (before the last build)" if c.get("is_older_than_build") else ""
         print(
             f"{c['precision']}: {c['ours']} beside {c['theirs']}: {c['speed']:.3f} x its speed"
-            f"{memory}, losses differ by at most {c['losses_differ_by']:.1e}"
+            f"{memory}, losses {said}"
         )
     for name, t in found["training"].items():
         if "ops" in t:
@@ -315,7 +470,9 @@ def show(results: Results, names: list[str]) -> int:
                 f"  {op['op']:24} {op['calls']:5} {1e3 * op['seconds']:9.2f} ms"
                 f" {100 * op['share']:5.1f} %"
             )
-    outcomes = {results.lines[n]["outcome"] for n in names if n in results.lines}
+    lines = [results.lines[n] for n in names if n in results.lines]
+    # of this call: what an earlier one has found is kept, but was not found by this one
+    outcomes = {"not started" if "not_started_again" in x else x["outcome"] for x in lines}
     if "failed" in outcomes:
         return 1
     return 3 if outcomes - {"passed"} else 0
@@ -334,22 +491,30 @@ def main(argv: list[str]) -> int:
                 results.put({**line, "outcome": "cut short", "why": why})
         results.write()
     elif verb == "begin":
-        line = {"stage": rest[0], "limit": int(rest[1]), "outcome": "running"}
+        line = {"stage": rest[0], "limit": int(rest[1])}
         if rest[2:]:
             line["ops"] = rest[2].split(",")
-        results.put(line)
+        results.begin(line)
     elif verb == "end":
         line = {**results.lines[rest[0]], "status": int(rest[1]), "seconds": int(rest[2])}
-        outcome, why = judge(line, results.log(f"{rest[0]}.log"), results.log(f"{rest[0]}.txt"))
+        outcome, why = judge(line, results.log(f"{rest[0]}.log"), results.sanitizer(rest[0]))
         results.put({**line, "outcome": outcome, "why": why})
         print(f"== {rest[0]}: {outcome}, {rest[2]} s" + (f": {why}" if why else ""))
     elif verb == "skip":
-        results.put({"stage": rest[0], "outcome": "not started", "why": rest[1]})
+        results.skip(rest[0], rest[1])
         print(f"== {rest[0]}: not started: {rest[1]}")
+    elif verb == "built":
+        # a program that an earlier build has left may be there
+        built = results.lines.get("build", {"outcome": "passed"})["outcome"]
+        if built != "passed":
+            why = "the build was not started" if built == "not started" else "the build failed"
+            results.skip(rest[0], why)
+            print(f"== {rest[0]}: not started: {why}")
+            return 1
     elif verb == "show":
         return show(results, rest)
     else:
-        print(f"gpu_report: open, begin, end, skip or show; got {verb}", file=sys.stderr)
+        print(f"gpu_report: open, begin, end, skip, built or show; got {verb}", file=sys.stderr)
         return 2
     return 0
 
