@@ -237,7 +237,7 @@ whole() {
 }
 
 # each_op OPS COMMAND...: all of them by one program; if it dies, then each by one of its own, so that
-# an op that ends a program does not end the others. scripts/gpu_report.py reads the lines with ==.
+# an op that ends a program does not end the others. scripts/gpu_judge.py reads the lines with ==.
 each_op() {
     local of=$1 op status first
     shift

@@ -120,7 +120,7 @@ class Run:
             "steps": len(self._losses),
             "wanted_steps": args.steps,
             "is_warm": bool(warm),
-            # JSON has no NaN: null, by which scripts/gpu_report.py fails the training
+            # JSON has no NaN: null, by which scripts/gpu_judge.py fails the training
             "losses": [round(x, 6) if math.isfinite(x) else None for x in self._losses],
             "first_step_ms": round(1e3 * self._times[0], 3),
             "step_ms": round(1e3 * step_s, 3),

@@ -25,9 +25,10 @@ SCRIPT = ROOT / "scripts" / "gpu_check.sh"
 sys.path.insert(0, str(ROOT / "scripts"))
 try:
     patches_check = load(ROOT / "scripts" / "patches_check.py")
+    report = load(ROOT / "scripts" / "gpu_report.py")
+    import gpu_judge as judging
 finally:
     sys.path.remove(str(ROOT / "scripts"))
-report = load(ROOT / "scripts" / "gpu_report.py")
 train = load(ROOT / "scripts" / "gpu_train.py")
 
 pytestmark = pytest.mark.skipif(
@@ -93,7 +94,7 @@ Backend 1/2: CUDA0
 
 
 def test_cases_are_counted() -> None:
-    cases = report.Cases(LOG + "  1/3 tests passed\n\nFailing tests:\n  SUM_SQR(type=f32)\n")
+    cases = judging.Cases(LOG + "  1/3 tests passed\n\nFailing tests:\n  SUM_SQR(type=f32)\n")
     assert {op: dict(c) for op, c in cases.counts.items()} == {
         "NORM_BACK": {"OK": 2},
         "SUM_SQR": {"FAIL": 1},
@@ -121,7 +122,7 @@ GRADIENTS = """\
 
 def test_a_gradient_that_has_begun_is_none_that_passed() -> None:
     """The program writes OK as it begins one; the same case may be there twice."""
-    cases = report.Cases(GRADIENTS, grad=True)
+    cases = judging.Cases(GRADIENTS, grad=True)
     assert {op: dict(c) for op, c in cases.counts.items()} == {
         "ROPE": {"OK": 2},
         "NORM": {"FAIL": 1},
@@ -179,7 +180,7 @@ def judged(
     line: dict[str, Any] = {"stage": stage, "status": status, "seconds": seconds, "limit": 60}
     if ops:
         line["ops"] = ops
-    return report.judge(line, log, [sanitizer] if sanitizer else [])
+    return judging.judge(line, log, [sanitizer] if sanitizer else [])
 
 
 PASSED = "  ACC(ne=[2,3]): OK\n  ROPE(ne=[4]): OK\n"
@@ -201,7 +202,7 @@ def test_a_failed_case_fails() -> None:
     assert "1 cases failed: ROPE(ne=[4])" in why
 
 
-@pytest.mark.parametrize("status", report.TIMED_OUT)
+@pytest.mark.parametrize("status", judging.TIMED_OUT)
 def test_a_sanitizer_without_time_is_no_error(status: int) -> None:
     ops = ["ACC", "ROPE", "DROPOUT"]
     quiet = "========= COMPUTE-SANITIZER\n"
@@ -286,9 +287,9 @@ def test_the_end_of_the_time_is_no_error(log: str, outcome: str) -> None:
 
 def test_every_program_of_a_sanitizer_needs_its_summary() -> None:
     line = {"stage": "sanitize-memcheck", "status": 0, "seconds": 3, "limit": 60, "ops": ["ACC"]}
-    assert report.judge(line, PASSED, [SUMMARY, SUMMARY]) == ("passed", "")
-    assert report.judge(line, PASSED, [SUMMARY, ""])[0] == "failed"
-    assert report.judge(line, PASSED, [])[0] == "failed"
+    assert judging.judge(line, PASSED, [SUMMARY, SUMMARY]) == ("passed", "")
+    assert judging.judge(line, PASSED, [SUMMARY, ""])[0] == "failed"
+    assert judging.judge(line, PASSED, [])[0] == "failed"
 
 
 def test_a_build_without_time_fails_and_tells_how_far_it_came() -> None:
@@ -375,7 +376,7 @@ def test_a_training_tells_losses_that_are_not_finite_as_null(
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["losses"] for line in lines] == [[2.0], [2.0, None]]
     assert "NaN" not in lines[-1]
-    assert report.training_of("\n".join(lines)) == json.loads(lines[-1])  # the keys that it needs
+    assert judging.training_of("\n".join(lines)) == json.loads(lines[-1])  # the keys that it needs
 
 
 @pytest.fixture
@@ -508,7 +509,7 @@ def checkout(tmp_path: Path) -> Path:
     """The scripts alone, and in the place of the cases' program one that says what it was asked."""
     root = tmp_path / "checkout"
     (root / "scripts").mkdir(parents=True)
-    for name in ("gpu_check.sh", "gpu_report.py"):
+    for name in ("gpu_check.sh", "gpu_judge.py", "gpu_report.py"):
         shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
     program = root / "build/gpu/cmake/bin/test-backend-ops"
     program.parent.mkdir(parents=True)
