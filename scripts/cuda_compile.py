@@ -146,7 +146,16 @@ def main() -> int:
         if has_cublas(nvcc, args.cublas):
             print("cuBLAS' headers are here")
         else:
-            fetch(nvcc)
+            try:
+                fetch(nvcc)
+            except subprocess.CalledProcessError as error:
+                print(
+                    f"cuda_compile: cuBLAS' headers could not be fetched: {' '.join(error.cmd)}"
+                    f" ended with status {error.returncode}; without a network name their folder"
+                    " with --cublas",
+                    file=sys.stderr,
+                )
+                return 1
         return 0
     gpus = args.gpu or list(QUICK if args.quick else GPUS)
     if args.quick and len(gpus) > 1:

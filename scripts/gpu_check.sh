@@ -6,7 +6,7 @@
 #   scripts/gpu_check.sh run [STAGE ...]     there: results.json and logs.tar.gz in $OUT (build/gpu/out)
 #   scripts/gpu_check.sh rehearse            here: pack and run in a copy, without CUDA and without a network
 #
-# Stages: build ops grad sanitize train, or a part of one, such as train-torch-bf16; all if none is
+# Stages: build train ops grad sanitize, or a part of one, such as train-torch-bf16; all if none is
 # named. Each has a time limit, and one that fails does not end the others. A later call keeps what
 # earlier ones have found (build/gpu/state) and replaces the stages that it runs again.
 # LIMIT=580: seconds for the whole call; what no time is left for is not started.
@@ -43,7 +43,7 @@ every=$ops,$products,$attention,$grads
 backend=CUDA0 device=cuda:0 build_limit=360 sanitizer=(compute-sanitizer) size=()
 if [ -n "$rehearsal" ]; then
     # two cores, and no compute-sanitizer: in its place runs what it would have run
-    backend=CPU device=cpu build_limit=3600 sanitizer=("$self" part stand_in)
+    backend=CPU device=cpu build_limit=3600 sanitizer=(bash "$self" part stand_in)
     ops=NORM_BACK,SUM_SQR,ACC backward=POOL_1D grads=NORM,POOL_1D
     size=(--size tiny --context 64 --batch 4 --steps 6 --warmup 1)
 fi
@@ -63,12 +63,15 @@ stage() {
         return
     fi
     [ "$limit" -lt "$left" ] || limit=$left
+    case $name in
+        environment | build | train-torch-*) ;;
+        *) report built "$name" || return ;;
+    esac
     say "$name, at most $limit s"
     report begin "$name" "$limit" ${of:+"$of"}
-    rm -f "$state/$name.txt"
     start=$SECONDS
     # timeout runs programs, not functions: it starts this script again
-    timeout -k 10 "$limit" "$self" part "$@" >"$state/$name.log" 2>&1
+    timeout -k 10 "$limit" bash "$self" part "$@" >"$state/$name.log" 2>&1
     status=$?
     report end "$name" "$status" $((SECONDS - start))
 }
@@ -112,7 +115,13 @@ PY
     cmake --version || status=1
     ninja --version || status=1
     c++ --version || status=1
-    "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.cuda.is_available())' || status=1
+    "$python" - "$rehearsal" <<'PY' || status=1
+import sys, torch
+
+print("torch", torch.__version__, torch.version.cuda, torch.cuda.is_available())
+if not sys.argv[1] and not torch.cuda.is_available():
+    sys.exit("PyTorch sees no GPU: there is nothing to compare with")
+PY
     [ -n "$rehearsal" ] && return $status
     nvidia-smi || status=1
     nvcc --version || status=1
@@ -216,11 +225,41 @@ program() {
     printf '%s\n' "$found"
 }
 
+# whole COMMAND...: 0 if it reached its last line, else 1; its own status in $status
+whole() {
+    local printed=$gpu/printed.txt it
+    "$@" 2>&1 | tee "$printed"
+    status=${PIPESTATUS[0]}
+    grep -q 'backends passed$' "$printed"
+    it=$?
+    rm -f "$printed"
+    return $it
+}
+
+# each_op OPS COMMAND...: all of them by one program; if it dies, then each by one of its own, so that
+# an op that ends a program does not end the others. scripts/gpu_judge.py reads the lines with ==.
+each_op() {
+    local of=$1 op status first
+    shift
+    whole "$@" -o "$of" && return "$status"
+    first=$status
+    [ "$first" -ne 0 ] || first=1
+    printf '\n== died with status %s\n' "$first"
+    [ "$of" != "${of#*,}" ] || return "$first"
+    for op in ${of//,/ }; do
+        printf '== %s by itself\n' "$op"
+        whole "$@" -o "$op" || printf '\n== died with status %s\n' "$status"
+    done
+    return "$first"
+}
+
+# tests OPS [arguments of the cases' program]
 tests() {
-    local it
+    local of=$1 it
+    shift
     it=$(program) || return 1
     libraries
-    "$it" "$@"
+    each_op "$of" "$it" "$@"
 }
 
 # That each op has a case. Those of a gradient are the op's own, where ggml has one of it.
@@ -234,14 +273,21 @@ cases() {
     return $status
 }
 
-# sanitize TOOL STAGE [arguments of the cases' program]
+# sanitize TOOL STAGE OPS [arguments of the cases' program]
 sanitize() {
-    local tool=$1 log=$state/$2.txt it
-    shift 2
+    local tool=$1 told=$state/$2 of=$3 it
     it=$(program) || return 1
     libraries
-    # a file of its own: else its reports lie between a case and what came of it
-    "${sanitizer[@]}" --tool "$tool" --error-exitcode 9 --log-file "$log" "$it" "$@"
+    shift 3
+    each_op "$of" sanitized "$it" "$@"
+}
+
+# sanitized COMMAND... -o OPS, for sanitize: what $tool tells is in a file of its own for each program,
+# STAGE.txt or STAGE.OP.txt, else its reports lie between a case and what came of it
+sanitized() {
+    local log=$told.txt
+    [ "${!#}" = "$of" ] || log=$told.${!#}.txt
+    "${sanitizer[@]}" --tool "$tool" --error-exitcode 9 --log-file "$log" "$@"
 }
 
 # in the place of compute-sanitizer: its arguments, its log, and no check
@@ -276,24 +322,24 @@ one() {
     case $each in
         environment) stage "$each" 60 '' environment ;;
         build) stage "$each" "$build_limit" '' build ;;
-        ops) stage "$each" 240 "$ops" tests test -b "$backend" -o "$ops" ;;
-        products) stage "$each" 60 "$products" tests test -b "$backend" -o "$products" -p 'type_a=f32,type_b=f32' ;;
-        attention) stage "$each" 60 "$attention" tests test -b "$backend" -o "$attention" -p prec_src ;;
-        grad) stage "$each" 300 "$grads" tests grad -b "$backend" -o "$grads" ;;
+        ops) stage "$each" 240 "$ops" tests "$ops" test -b "$backend" ;;
+        products) stage "$each" 60 "$products" tests "$products" test -b "$backend" -p 'type_a=f32,type_b=f32' ;;
+        attention) stage "$each" 60 "$attention" tests "$attention" test -b "$backend" -p prec_src ;;
+        grad) stage "$each" 300 "$grads" tests "$grads" grad -b "$backend" ;;
         cases) stage "$each" 60 '' cases ;;
         sanitize-*-attention)
             tool=${each#sanitize-}
-            stage "$each" 30 "$attention" sanitize "${tool%-attention}" "$each" test -b "$backend" -o "$attention" -p prec_src
+            stage "$each" 30 "$attention" sanitize "${tool%-attention}" "$each" "$attention" test -b "$backend" -p prec_src
             ;;
         sanitize-*-grad)
             tool=${each#sanitize-}
-            stage "$each" 40 "$backward" sanitize "${tool%-grad}" "$each" grad -b "$backend" -o "$backward"
+            stage "$each" 40 "$backward" sanitize "${tool%-grad}" "$each" "$backward" grad -b "$backend"
             ;;
-        sanitize-*) stage "$each" 110 "$ops" sanitize "${each#sanitize-}" "$each" test -b "$backend" -o "$ops" ;;
+        sanitize-*) stage "$each" 110 "$ops" sanitize "${each#sanitize-}" "$each" "$ops" test -b "$backend" ;;
         train-weights) stage "$each" 60 '' train weights ;;
         train-pyggml-f32) stage "$each" 90 '' train pyggml --precision f32 ;;
         train-torch-f32) stage "$each" 90 '' train torch --precision f32 ;;
-        train-pyggml-bf16) stage "$each" 90 '' train pyggml --precision bf16 --profile --trace "$state/trace.json" ;;
+        train-pyggml-bf16) stage "$each" 90 '' train pyggml --precision bf16 --profile --trace "$state/$each.trace.json" ;;
         train-torch-bf16) stage "$each" 90 '' train torch --precision bf16 ;;
         train-torch-bf16-compiled) stage "$each" 150 '' train torch --precision bf16 --compile ;;
         train-pyggml-bf16-plain) stage "$each" 90 '' train pyggml --precision bf16 --attention plain ;;
@@ -314,7 +360,7 @@ parts() {
         train-weights | train-pyggml-bf16-plain | train-torch-bf16-compiled) echo "$1" ;;
         train-pyggml-f32 | train-torch-f32 | train-pyggml-bf16 | train-torch-bf16) echo "$1" ;;
         *)
-            echo "gpu_check: stages are build, ops, grad, sanitize and train and their parts; got $1" >&2
+            echo "gpu_check: stages are build, train, ops, grad and sanitize and their parts; got $1" >&2
             return 2
             ;;
     esac
@@ -322,7 +368,7 @@ parts() {
 
 run() {
     local each found wanted=() ran=()
-    [ $# -gt 0 ] || set -- build ops grad sanitize train
+    [ $# -gt 0 ] || set -- build train ops grad sanitize
     for each in "$@"; do
         found=$(parts "$each") || exit 2
         # shellcheck disable=SC2206 # words
@@ -350,7 +396,7 @@ rehearse() {
     # nor from a folder of wheels that pip is configured for
     for each in $(compgen -e PIP_); do without+=(-u "$each"); done
     env "${without[@]}" PIP_CONFIG_FILE=/dev/null PYTHON="$(command -v "$python")" TARGET_PYTHON="$target" \
-        REHEARSAL=1 OUT="$there/build/gpu/out" ${alone[@]+"${alone[@]}"} "$there/scripts/gpu_check.sh" run "$@"
+        REHEARSAL=1 OUT="$there/build/gpu/out" ${alone[@]+"${alone[@]}"} bash "$there/scripts/gpu_check.sh" run "$@"
     status=$?
     say "what came of it: $there/build/gpu/out"
     return $status

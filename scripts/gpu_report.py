@@ -5,6 +5,7 @@
     gpu_report.py STATE OUT begin STAGE LIMIT [OP,OP,...]  before a stage
     gpu_report.py STATE OUT end STAGE STATUS SECONDS       after it
     gpu_report.py STATE OUT skip STAGE REASON              in its place
+    gpu_report.py STATE OUT built STAGE                    skips it, status 1, after a failed build
     gpu_report.py STATE OUT show STAGE ...                 tables
 
 STATE has stages.jsonl and STAGE.log; OUT gets results.json and logs.tar.gz after each of these.
@@ -17,153 +18,15 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import re
 import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-# timeout's own, and that of what it had to kill
-TIMED_OUT = (124, 137)
+from gpu_judge import Cases, is_grad, judge, sanitizer_errors, training_of
+
 ARCHIVE_BYTES = 15 * 2**20
-
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-_CASE = re.compile(r"(?:^|\s)([A-Z][A-Z0-9_]*)\(((?:\w+=.*)?)\): ?(.*)$")
-_SAID = re.compile(r"(?:^|\s)(OK|FAIL)\s*$")
-_LATER = re.compile(r"^(?:.*\s)?(OK|FAIL)\s*$")
-
-
-class Cases:
-    """The cases of a log of test-backend-ops.
-
-    Attributes:
-        counts: op -> said -> how many; said is OK, FAIL, not supported or skipped.
-        failed: the cases that failed.
-        last: the case that the program was in when it ended; empty if it ended after one.
-    """
-
-    def __init__(self, log: str) -> None:
-        self.counts: dict[str, Counter[str]] = {}
-        self.failed: list[str] = []
-        self.last = ""
-        op = ""
-        for line in _ESCAPES.sub("", log).splitlines():
-            case = _CASE.search(line)
-            if case:
-                op, params, rest = case.groups()
-                self.last = f"{op}({params})"
-            elif self.last and not line.lstrip().startswith("Backend "):
-                rest = line  # something was printed between a case and what it came to
-            else:
-                continue
-            said = self._said(rest, bool(case))
-            if said:
-                self.counts.setdefault(op, Counter())[said] += 1
-                if said == "FAIL":
-                    self.failed.append(self.last)
-                self.last = ""
-
-    @staticmethod
-    def _said(rest: str, same_line: bool) -> str:
-        if same_line and rest.startswith(("not supported", "skipping")):
-            return "not supported" if rest.startswith("not") else "skipped"
-        found = (_SAID if same_line else _LATER).search(rest)
-        return found[1] if found else ""
-
-    @property
-    def done(self) -> int:
-        """How many ran to their end."""
-        return sum(c["OK"] + c["FAIL"] for c in self.counts.values())
-
-    def missing(self, ops: list[str]) -> list[str]:
-        """The ops of which no case ran."""
-        return [op for op in ops if not self.counts.get(op, Counter())["OK"]]
-
-
-def sanitizer_errors(log: str) -> int:
-    """How many errors and hazards compute-sanitizer has told."""
-    total = re.findall(r"^========= ERROR SUMMARY: (\d+) error", log, re.M)
-    total += re.findall(r"^========= RACECHECK SUMMARY: (\d+) hazard", log, re.M)
-    if total:
-        return max(map(int, total))
-    # cut short: a report begins with one space, what belongs to it with more
-    return len(re.findall(r"^========= (?!COMPUTE-SANITIZER)\S", log, re.M))
-
-
-def last_json(log: str) -> dict[str, Any] | None:
-    """The last line that is a whole JSON object."""
-    for line in reversed(log.splitlines()):
-        if line.startswith("{"):
-            try:
-                found = json.loads(line)
-            except json.JSONDecodeError:  # cut short while it was written
-                continue
-            if isinstance(found, dict):
-                return found
-    return None
-
-
-def _listed(words: list[str], most: int = 8) -> str:
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
-
-
-def judge(line: dict[str, Any], log: str, sanitizer: str) -> tuple[str, str]:
-    """The outcome of a stage that has ended, and the reason of one that has not passed.
-
-    Args:
-        line: the stage's, with status, seconds, limit and ops.
-        log: what it printed.
-        sanitizer: what compute-sanitizer wrote; empty of other stages.
-    """
-    status, limit = line["status"], line["limit"]
-    late = status in TIMED_OUT and line["seconds"] >= limit
-    if line.get("ops"):
-        return _judge_cases(line["ops"], status, limit if late else 0, log, sanitizer)
-    if line["stage"].startswith("train-") and line["stage"] != "train-weights":
-        found = last_json(log) or {"steps": 0, "wanted_steps": "its"}
-        steps = f"{found['steps']} of {found['wanted_steps']} steps"
-        if late:
-            return "cut short", f"{steps} within {limit} s"
-        if status or found["steps"] != found["wanted_steps"]:
-            return "failed", f"status {status} after {steps}: {_end(log)}"
-        return "passed", ""
-    if late:
-        built = re.findall(r"\[(\d+/\d+)\]", log)
-        why = f"took longer than its limit of {limit} s"
-        if built:
-            why += f"; {built[-1]} of the build was done and is kept: run it again"
-        return "failed", why
-    return ("failed", f"status {status}: {_end(log)}") if status else ("passed", "")
-
-
-def _judge_cases(
-    ops: list[str], status: int, late: int, log: str, sanitizer: str
-) -> tuple[str, str]:
-    cases, errors = Cases(log), sanitizer_errors(sanitizer)
-    missing = cases.missing(ops)
-    told = []
-    if cases.failed:
-        told.append(f"{len(cases.failed)} cases failed: {_listed(cases.failed, 3)}")
-    if errors:
-        told.append(f"compute-sanitizer told {errors} errors")
-    if late:
-        count = f"{cases.done} cases within {late} s"
-        if missing:
-            count += f"; none of {_listed(missing, len(missing))}"
-        return ("failed" if told else "cut short"), "; ".join([*told, count])
-    if status and cases.last:
-        told.append(f"status {status} in {cases.last}")
-    elif status and not told:
-        told.append(f"status {status}: {_end(sanitizer or log)}")
-    if missing:
-        told.append(f"no case passed of {_listed(missing, len(missing))}")
-    return ("failed", "; ".join(told)) if told else ("passed", "")
-
-
-def _end(log: str) -> str:
-    lines = [line.strip() for line in _ESCAPES.sub("", log).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it printed nothing"
 
 
 class Results:
@@ -186,6 +49,27 @@ class Results:
         self.lines[line["stage"]] = {**line, "when": now.isoformat(timespec="seconds")}
         self.write()
 
+    def begin(self, line: dict[str, Any]) -> None:
+        """Put the line of a stage that begins, and remove what it has left the last time."""
+        for path in self.state.glob(f"{line['stage']}.*"):
+            path.unlink()
+        self.put({**line, "outcome": "running"})
+
+    def skip(self, stage: str, why: str) -> None:
+        """Put the line of a stage that is not started; one that it has from earlier stays."""
+        earlier = self.lines.get(stage, {"outcome": "not started"})
+        if earlier["outcome"] == "not started":
+            self.put({"stage": stage, "outcome": "not started", "why": why})
+        else:
+            # where it is: by its place it is older than the build, or is not
+            earlier["not_started_again"] = why
+            self.write()
+
+    def sanitizer(self, stage: str) -> list[str]:
+        """What compute-sanitizer wrote of each program of a stage."""
+        paths = self.state.glob(f"{stage}.*txt") if stage.startswith("sanitize-") else ()
+        return [self.log(path.name) for path in sorted(paths)]
+
     def log(self, name: str) -> str:
         path = self.state / name
         return path.read_text(errors="replace") if path.exists() else ""
@@ -194,7 +78,8 @@ class Results:
         """Write the lines, results.json and the archive of logs, each whole or not at all."""
         text = "".join(json.dumps(line) + "\n" for line in self.lines.values())
         _replace(self._file, text.encode())
-        _replace(self.out / "results.json", (json.dumps(self.results(), indent=1) + "\n").encode())
+        found = json.dumps(self.results(), indent=1, allow_nan=False) + "\n"
+        _replace(self.out / "results.json", found.encode())
         _replace(self.out / "logs.tar.gz", archive(self.state))
 
     def results(self) -> dict[str, Any]:
@@ -215,16 +100,18 @@ class Results:
             found["stages"].append({k: v for k, v in line.items() if k != "ops"} | mark)
             log = self.log(f"{name}.log")
             if line.get("ops"):
-                cases = Cases(log)
+                cases = Cases(log, is_grad(name))
                 found["cases"][name] = {
                     "counts": {op: dict(c) for op, c in sorted(cases.counts.items())},
                     "failed": cases.failed,
                     "no_case_passed": cases.missing(line["ops"]),
                 }
             if name.startswith("sanitize-"):
-                found["sanitizer_errors"][name] = sanitizer_errors(self.log(f"{name}.txt"))
-            if name.startswith("train-") and (told := last_json(log)):
-                found["training"][name] = told
+                late = line["outcome"] in ("running", "cut short")
+                errors, troubles = sanitizer_errors(self.sanitizer(name), late)
+                found["sanitizer_errors"][name] = {"count": errors, "troubles": troubles}
+            if name.startswith("train-") and (told := training_of(log)):
+                found["training"][name] = told | mark
         found["comparison"] = comparison(found["training"])
         return found
 
@@ -235,15 +122,18 @@ def comparison(training: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     torch = [t for t in training.values() if t["framework"].startswith("torch")]
     for ours in (t for t in training.values() if t["framework"].startswith("pyggml")):
         for theirs in (t for t in torch if t["precision"] == ours["precision"]):
-            pairs = zip(ours["losses"], theirs["losses"], strict=False)
+            pairs = list(zip(ours["losses"], theirs["losses"], strict=False))
+            are_finite = all(None not in pair for pair in pairs)
             line = {
                 "precision": ours["precision"],
                 "ours": ours["framework"],
                 "theirs": theirs["framework"],
                 "speed": round(ours["tokens_per_s"] / theirs["tokens_per_s"], 4),
-                "losses_differ_by": max(abs(a - b) for a, b in pairs),
+                "losses_differ_by": max(abs(a - b) for a, b in pairs) if are_finite else None,
                 "is_warm": ours["is_warm"] and theirs["is_warm"],
             }
+            if ours.get("is_older_than_build"):
+                line["is_older_than_build"] = True
             if ours.get("memory_used_bytes") and theirs.get("memory_used_bytes"):
                 line["memory"] = round(ours["memory_used_bytes"] / theirs["memory_used_bytes"], 4)
             found.append(line)
@@ -283,6 +173,8 @@ def show(results: Results, names: list[str]) -> int:
     for line in found["stages"]:
         old = " (before the last build)" if line.get("is_older_than_build") else ""
         why = f": {line['why']}" if line.get("why") else ""
+        if again := line.get("not_started_again"):
+            why += f" (from an earlier call; not started again: {again})"
         print(f"{line['outcome']:12} {line['stage']:28} {line.get('seconds', 0):4} s{old}{why}")
     for name, cases in found["cases"].items():
         said = Counter()
@@ -293,19 +185,26 @@ def show(results: Results, names: list[str]) -> int:
     for t in found["training"].values():
         used = f"{t['memory_used_bytes'] / 2**20:8.0f} MiB" if "memory_used_bytes" in t else ""
         warm = "" if t["is_warm"] else " (not warm)"
+        warm += " (before the last build)" if t.get("is_older_than_build") else ""
+        first, last = (
+            "not finite" if x is None else f"{x:.4f}" for x in (t["losses"][0], t["losses"][-1])
+        )
         print(
             f"{t['framework']:16} {t['precision']:5} {t['step_ms']:9.1f} ms"
             f" {t['tokens_per_s']:10.0f} tokens/s {used}"
-            f"  loss {t['losses'][0]:.4f} -> {t['losses'][-1]:.4f}"
+            f"  loss {first} -> {last}"
             f" in {t['steps']} of {t['wanted_steps']} steps{warm}"
         )
         if t.get("fallbacks"):
             print(f"  left to the CPU: {t['fallbacks']}")
     for c in found["comparison"]:
         memory = f", {c['memory']:.3f} x its memory" if "memory" in c else ""
+        apart = c["losses_differ_by"]
+        said = "are not all finite" if apart is None else f"differ by at most {apart:.1e}"
+        said += " (before the last build)" if c.get("is_older_than_build") else ""
         print(
             f"{c['precision']}: {c['ours']} beside {c['theirs']}: {c['speed']:.3f} x its speed"
-            f"{memory}, losses differ by at most {c['losses_differ_by']:.1e}"
+            f"{memory}, losses {said}"
         )
     for name, t in found["training"].items():
         if "ops" in t:
@@ -315,7 +214,9 @@ def show(results: Results, names: list[str]) -> int:
                 f"  {op['op']:24} {op['calls']:5} {1e3 * op['seconds']:9.2f} ms"
                 f" {100 * op['share']:5.1f} %"
             )
-    outcomes = {results.lines[n]["outcome"] for n in names if n in results.lines}
+    lines = [results.lines[n] for n in names if n in results.lines]
+    # of this call: what an earlier one has found is kept, but was not found by this one
+    outcomes = {"not started" if "not_started_again" in x else x["outcome"] for x in lines}
     if "failed" in outcomes:
         return 1
     return 3 if outcomes - {"passed"} else 0
@@ -334,22 +235,30 @@ def main(argv: list[str]) -> int:
                 results.put({**line, "outcome": "cut short", "why": why})
         results.write()
     elif verb == "begin":
-        line = {"stage": rest[0], "limit": int(rest[1]), "outcome": "running"}
+        line = {"stage": rest[0], "limit": int(rest[1])}
         if rest[2:]:
             line["ops"] = rest[2].split(",")
-        results.put(line)
+        results.begin(line)
     elif verb == "end":
         line = {**results.lines[rest[0]], "status": int(rest[1]), "seconds": int(rest[2])}
-        outcome, why = judge(line, results.log(f"{rest[0]}.log"), results.log(f"{rest[0]}.txt"))
+        outcome, why = judge(line, results.log(f"{rest[0]}.log"), results.sanitizer(rest[0]))
         results.put({**line, "outcome": outcome, "why": why})
         print(f"== {rest[0]}: {outcome}, {rest[2]} s" + (f": {why}" if why else ""))
     elif verb == "skip":
-        results.put({"stage": rest[0], "outcome": "not started", "why": rest[1]})
+        results.skip(rest[0], rest[1])
         print(f"== {rest[0]}: not started: {rest[1]}")
+    elif verb == "built":
+        # a program that an earlier build has left may be there
+        built = results.lines.get("build", {"outcome": "passed"})["outcome"]
+        if built != "passed":
+            why = "the build was not started" if built == "not started" else "the build failed"
+            results.skip(rest[0], why)
+            print(f"== {rest[0]}: not started: {why}")
+            return 1
     elif verb == "show":
         return show(results, rest)
     else:
-        print(f"gpu_report: open, begin, end, skip or show; got {verb}", file=sys.stderr)
+        print(f"gpu_report: open, begin, end, skip, built or show; got {verb}", file=sys.stderr)
         return 2
     return 0
 

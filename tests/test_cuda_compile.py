@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,27 @@ def test_quick_sees_mistakes(nvcc: str, tmp_path: Path, right: str, wrong: str, 
     ok, told = quick(nvcc, source)
     assert not ok
     assert said in told
+
+
+def test_headers_that_cannot_be_fetched_are_told(tmp_path: Path) -> None:
+    fake = tmp_path / "nvcc"
+    fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "release 12.8, V12.8.61"\n')
+    fake.chmod(0o755)
+    # no index, as without a network, but at once
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PIP_NO_INDEX": "1"}
+    env["PIP_FIND_LINKS"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--fetch"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "cuBLAS' headers could not be fetched" in done.stderr
+    assert "--cublas" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

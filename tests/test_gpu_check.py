@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -24,9 +25,11 @@ SCRIPT = ROOT / "scripts" / "gpu_check.sh"
 sys.path.insert(0, str(ROOT / "scripts"))
 try:
     patches_check = load(ROOT / "scripts" / "patches_check.py")
+    report = load(ROOT / "scripts" / "gpu_report.py")
+    import gpu_judge as judging
 finally:
     sys.path.remove(str(ROOT / "scripts"))
-report = load(ROOT / "scripts" / "gpu_report.py")
+train = load(ROOT / "scripts" / "gpu_train.py")
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32" or shutil.which("bash") is None, reason="bash and timeout as of Linux"
@@ -91,7 +94,7 @@ Backend 1/2: CUDA0
 
 
 def test_cases_are_counted() -> None:
-    cases = report.Cases(LOG + "  1/3 tests passed\n\nFailing tests:\n  SUM_SQR(type=f32)\n")
+    cases = judging.Cases(LOG + "  1/3 tests passed\n\nFailing tests:\n  SUM_SQR(type=f32)\n")
     assert {op: dict(c) for op, c in cases.counts.items()} == {
         "NORM_BACK": {"OK": 2},
         "SUM_SQR": {"FAIL": 1},
@@ -99,17 +102,75 @@ def test_cases_are_counted() -> None:
         "ACC": {"skipped": 1},
     }
     assert cases.failed == ["SUM_SQR(type=f32,ne=[64,5,4,3])"]
-    assert (cases.last, cases.done) == ("", 3)
+    assert cases.done == 3
     assert cases.missing(["NORM_BACK", "OUT_PROD", "ROPE"]) == ["OUT_PROD", "ROPE"]
 
 
-def test_the_case_that_a_program_dies_in_is_told() -> None:
-    log = "  ACC(ne=[2,3]): OK\n  ROPE(ne=[4]): CUDA error: an illegal memory access\n  in file x\n"
-    assert report.Cases(log).last == "ROPE(ne=[4])"
-    assert judged("ops", 134, log, ["ACC", "ROPE"]) == (
-        "failed",
-        "status 134 in ROPE(ne=[4]); no case passed of ROPE",
-    )
+GRADIENTS = """\
+  ROPE(ne=[4]): OK
+  ROPE(ne=[4]): OK
+  ROPE(ne=[4]): OK
+  ROPE(ne=[4]): OK
+  NORM(permuted,twice): OK
+  NORM(permuted,twice): [NORM] MAA = 1.0 > 0.1 FAIL
+  NORM(permuted,twice): compare failed FAIL
+  ACC(ne=[2]): OK
+  ACC(ne=[2]): not supported [CUDA0]
+  GELU(ne=[3]): OK
+"""
+
+
+def test_a_gradient_that_has_begun_is_none_that_passed() -> None:
+    """The program writes OK as it begins one; the same case may be there twice."""
+    cases = judging.Cases(GRADIENTS, grad=True)
+    assert {op: dict(c) for op, c in cases.counts.items()} == {
+        "ROPE": {"OK": 2},
+        "NORM": {"FAIL": 1},
+        "ACC": {"not supported": 1},
+    }
+    assert cases.failed == ["NORM(permuted,twice)"]
+    assert (cases.begun, cases.done) == ("GELU(ne=[3])", 3)
+    refused = "  ACC(ne=[2]): OK\n  ACC(ne=[2]): not supported [CUDA0]\n"
+    assert judged("grad", 0, refused, ["ACC"]) == ("failed", "no case passed of ACC")
+
+
+ABORT = """\
+CUDA error: an illegal memory access was encountered
+  current device: 0, in function launch at /x/ggml-cuda.cu:119
+  cudaGetLastError()
+/x/ggml-cuda.cu:128: CUDA error
+[New LWP 17]
+#7  0x00007f in main () from /x/libc.so.6
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            ABORT,
+            "CUDA error: an illegal memory access was encountered"
+            " (current device: 0, in function launch at /x/ggml-cuda.cu:119)",
+        ),
+        (
+            "/x/ggml.c:42: GGML_ASSERT(a == b) failed\n[New LWP 1]\n",
+            "/x/ggml.c:42: GGML_ASSERT(a == b) failed",
+        ),
+        ("/x/rope.cu:7: not implemented\nbacktrace\n", "/x/rope.cu:7: not implemented"),
+        ("bash: line 3: 17 Segmentation fault\n", "bash: line 3: 17 Segmentation fault"),
+        ("", "ACC(ne=[2,3]): OK"),
+    ],
+)
+def test_the_reason_of_a_death_is_searched_for(said: str, why: str) -> None:
+    log = f"  ACC(ne=[2,3]): OK\n{said}\n== died with status 134\n"
+    assert judged("ops", 134, log, ["ACC"]) == ("failed", f"status 134: {why}")
+
+
+def test_a_death_within_a_gradient_tells_its_case() -> None:
+    log = GRADIENTS + ABORT + "\n== died with status 134\n"
+    assert "; status 134 in GELU(ne=[3]): CUDA error: an illegal" in judged(
+        "grad", 134, log, ["ROPE"]
+    )[1]  # fmt: skip
 
 
 def judged(
@@ -119,7 +180,7 @@ def judged(
     line: dict[str, Any] = {"stage": stage, "status": status, "seconds": seconds, "limit": 60}
     if ops:
         line["ops"] = ops
-    return report.judge(line, log, sanitizer)
+    return judging.judge(line, log, [sanitizer] if sanitizer else [])
 
 
 PASSED = "  ACC(ne=[2,3]): OK\n  ROPE(ne=[4]): OK\n"
@@ -141,7 +202,7 @@ def test_a_failed_case_fails() -> None:
     assert "1 cases failed: ROPE(ne=[4])" in why
 
 
-@pytest.mark.parametrize("status", report.TIMED_OUT)
+@pytest.mark.parametrize("status", judging.TIMED_OUT)
 def test_a_sanitizer_without_time_is_no_error(status: int) -> None:
     ops = ["ACC", "ROPE", "DROPOUT"]
     quiet = "========= COMPUTE-SANITIZER\n"
@@ -155,17 +216,80 @@ def test_a_sanitizer_without_time_is_no_error(status: int) -> None:
     assert judged("sanitize-memcheck", status, PASSED, ops, quiet)[0] == "failed"
 
 
+SUMMARY = "========= ERROR SUMMARY: 0 errors\n"
+
+
 @pytest.mark.parametrize(
-    ("log", "errors"),
+    ("log", "why"),
     [
-        ("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", 0),
-        ("========= COMPUTE-SANITIZER\n========= Invalid\n========= ERROR SUMMARY: 7 errors\n", 7),
-        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
-        ("", 0),
+        (SUMMARY, ""),
+        ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n", ""),
+        ("========= Warning: a kernel is not instrumented\n" + SUMMARY, ""),
+        ("========= Invalid\n========= ERROR SUMMARY: 7 errors\n", " told 7 errors"),
+        ("========= ERROR SUMMARY: 1 error\n", " told 1 errors"),
+        (
+            "========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n",
+            " told 2 errors",
+        ),
+        (
+            "========= Internal Sanitizer Error: lost\n" + SUMMARY,
+            ": Internal Sanitizer Error: lost",
+        ),
+        (
+            "========= Error: No attachable process found\n" + SUMMARY,
+            ": Error: No attachable process found",
+        ),
+        (
+            "========= Error: process didn't terminate successfully\n" + SUMMARY,
+            ": Error: process didn't terminate successfully",
+        ),
+        ("", ": no summary: nothing is known to have been checked"),
+        (
+            "========= LEAK SUMMARY: 0 bytes\n",
+            ": no summary: nothing is known to have been checked",
+        ),
     ],
 )
-def test_errors_of_the_sanitizer_are_counted(log: str, errors: int) -> None:
-    assert report.sanitizer_errors(log) == errors
+def test_a_sanitizer_passes_by_its_summary(log: str, why: str) -> None:
+    judgement = judged(
+        "sanitize-memcheck", 0, PASSED, ["ACC", "ROPE"], "========= COMPUTE-SANITIZER\n" + log
+    )
+    assert judgement == (("failed", f"compute-sanitizer{why}") if why else ("passed", ""))
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        ("========= Warning: a kernel is not instrumented\n", "cut short"),
+        (
+            "========= Error: process didn't terminate successfully\n"
+            "========= Target application returned an error\n" + SUMMARY,
+            "cut short",
+        ),
+        (
+            "========= Error: process didn't terminate successfully\n"
+            "========= ERROR SUMMARY: 1 error\n",
+            "cut short",
+        ),
+        ("========= Internal Sanitizer Error: lost\n", "failed"),
+        ("========= Error: No attachable process found\n", "failed"),
+        (
+            "========= Invalid\n========= Target application returned an error\n"
+            "========= ERROR SUMMARY: 2 errors\n",
+            "failed",
+        ),
+    ],
+)
+def test_the_end_of_the_time_is_no_error(log: str, outcome: str) -> None:
+    judgement = judged("sanitize-memcheck", 124, PASSED, ["ACC", "ROPE"], log, seconds=60)
+    assert judgement[0] == outcome, judgement
+
+
+def test_every_program_of_a_sanitizer_needs_its_summary() -> None:
+    line = {"stage": "sanitize-memcheck", "status": 0, "seconds": 3, "limit": 60, "ops": ["ACC"]}
+    assert judging.judge(line, PASSED, [SUMMARY, SUMMARY]) == ("passed", "")
+    assert judging.judge(line, PASSED, [SUMMARY, ""])[0] == "failed"
+    assert judging.judge(line, PASSED, [])[0] == "failed"
 
 
 def test_a_build_without_time_fails_and_tells_how_far_it_came() -> None:
@@ -195,6 +319,64 @@ def test_a_training_must_do_its_steps() -> None:
         judged("train-torch-bf16", 1, "")[1] == "status 1 after 0 of its steps: it printed nothing"
     )
     assert judged("train-weights", 0, "") == ("passed", "")
+    # what another library prints, last
+    other = json.dumps(whole) + '\n{"event": "compiled"}\n'
+    assert judged("train-torch-bf16", 0, other) == ("passed", "")
+    assert judged("train-torch-bf16", 0, '{"event": "compiled"}\n')[0] == "failed"
+    aborted = json.dumps(half) + "\n" + ABORT
+    why = judged("train-pyggml-bf16", 134, aborted)[1]
+    assert why.startswith("status 134 after 1 of 2 steps: CUDA error: an illegal memory access")
+
+
+@pytest.mark.parametrize("loss", ["NaN", "Infinity", "-Infinity", "1e999", "null"])
+def test_a_training_must_have_losses(results: Any, loss: str) -> None:
+    """And results.json is JSON, whatever a training printed."""
+    log = json.dumps(training("pyggml", [2.0, 8765.0])).replace("8765.0", loss)
+    assert judged("train-pyggml-bf16", 0, log) == (
+        "failed",
+        "1 losses are not finite, the first that of step 2",
+    )
+    assert judged("train-pyggml-bf16", 124, log, seconds=60)[0] == "failed"
+    for stage, said in (
+        ("train-pyggml-bf16", log),
+        ("train-torch-bf16", json.dumps(training("torch", [2.0, 1.0]))),
+    ):
+        call(results, "begin", stage, "60")
+        (results.state / f"{stage}.log").write_text(said)
+        call(results, "end", stage, "0", "1")
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    text = (results.out / "results.json").read_text()
+    found = json.loads(text, parse_constant=refuse)
+    assert found["training"]["train-pyggml-bf16"]["losses"] == [2.0, None]
+    assert found["comparison"][0]["losses_differ_by"] is None
+    show = [str(results.state), str(results.out), "show", "train-pyggml-bf16"]
+    assert report.main(show) == 1
+
+
+def test_a_training_must_stay_on_the_device() -> None:
+    log = json.dumps(training("pyggml", [2.0, 1.0], fallbacks={"ROPE": 2}))
+    assert judged("train-pyggml-bf16", 0, log) == ("failed", "left to the CPU: ROPE x 2")
+    log = json.dumps(training("pyggml", [2.0, 1.0], fallbacks={}))
+    assert judged("train-pyggml-bf16", 0, log) == ("passed", "")
+
+
+def test_a_training_tells_losses_that_are_not_finite_as_null(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    args = argparse.Namespace(
+        framework="pyggml", compile=False, attention="flash", size="tiny", precision="f32",
+        batch=1, context=2, steps=2, warmup=1,
+    )  # fmt: skip
+    told = train.Run(args, None)
+    told.add(2.0, 0.5)
+    told.add(float("nan"), 0.5)
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["losses"] for line in lines] == [[2.0], [2.0, None]]
+    assert "NaN" not in lines[-1]
+    assert judging.training_of("\n".join(lines)) == json.loads(lines[-1])  # the keys that it needs
 
 
 @pytest.fixture
@@ -223,8 +405,8 @@ def test_calls_are_merged(results: Any) -> None:
     # the machine ended the call: the next one says so, and does another stage
     call(results, "open")
     ours = training("pyggml", [1.0, 0.5], tokens_per_s=150.0)
-    (results.state / "train-pyggml-bf16.log").write_text(json.dumps(ours))
     call(results, "begin", "train-pyggml-bf16", "60")
+    (results.state / "train-pyggml-bf16.log").write_text(json.dumps(ours))
     call(results, "end", "train-pyggml-bf16", "0", "9")
     outcomes = {name: line["outcome"] for name, line in stages_of(results.out).items()}
     assert outcomes == {
@@ -236,8 +418,8 @@ def test_calls_are_merged(results: Any) -> None:
     assert found["cases"]["ops"]["counts"] == {"ACC": {"OK": 1}, "ROPE": {"OK": 1}}
     assert found["comparison"][0]["speed"] == 1.5
     # again, with another end: one line, the new one
-    (results.state / "ops.log").write_text("  ACC(ne=[2,3]): OK\n")
     call(results, "begin", "ops", "60", "ACC,ROPE")
+    (results.state / "ops.log").write_text("  ACC(ne=[2,3]): OK\n")
     call(results, "end", "ops", "0", "5")
     assert stages_of(results.out)["ops"]["why"] == "no case passed of ROPE"
     assert sorted(path.name for path in results.out.iterdir()) == ["logs.tar.gz", "results.json"]
@@ -249,6 +431,52 @@ def test_results_of_an_earlier_build_are_marked(results: Any) -> None:
         call(results, "end", stage, "0", "1")
     found = stages_of(results.out)
     assert [name for name, line in found.items() if line.get("is_older_than_build")] == ["ops"]
+
+
+def test_trainings_of_an_earlier_build_are_marked(results: Any) -> None:
+    for stage in ("train-pyggml-bf16", "train-torch-bf16", "build"):
+        call(results, "begin", stage, "60")
+        told = json.dumps(training(stage.split("-")[1], [2.0, 1.0])) if stage != "build" else ""
+        (results.state / f"{stage}.log").write_text(told)
+        call(results, "end", stage, "0", "1")
+    found = json.loads((results.out / "results.json").read_text())
+    assert found["training"]["train-pyggml-bf16"]["is_older_than_build"]
+    assert found["comparison"][0]["is_older_than_build"]
+
+
+def test_what_an_earlier_call_found_outlives_a_call_without_time(results: Any) -> None:
+    for stage in ("ops", "build"):
+        call(results, "begin", stage, "60", *(["ACC,ROPE"] if stage == "ops" else []))
+        (results.state / f"{stage}.log").write_text(PASSED)
+        call(results, "end", stage, "0", "7")
+    before = stages_of(results.out)["ops"]
+    call(results, "skip", "ops", "no time was left of LIMIT=9")
+    line = stages_of(results.out)["ops"]
+    assert line == before | {"not_started_again": "no time was left of LIMIT=9"}
+    assert line["is_older_than_build"]  # in its old place
+    found = json.loads((results.out / "results.json").read_text())
+    assert found["cases"]["ops"]["counts"] == {"ACC": {"OK": 1}, "ROPE": {"OK": 1}}
+    # but this call has not run it
+    show = [str(results.state), str(results.out), "show"]
+    assert report.main([*show, "ops"]) == 3
+    call(results, "begin", "ops", "60", "ACC,ROPE")
+    assert "not_started_again" not in stages_of(results.out)["ops"]
+
+
+def test_a_call_that_is_killed_leaves_no_log_of_the_one_before(results: Any) -> None:
+    call(results, "begin", "sanitize-memcheck", "60", "ACC,ROPE")
+    names = ("sanitize-memcheck.log", "sanitize-memcheck.txt", "sanitize-memcheck.ACC.txt")
+    other = results.state / "sanitize-memcheck-grad.log"
+    for path in (*(results.state / name for name in names), other):
+        path.write_text(PASSED)
+    call(results, "end", "sanitize-memcheck", "0", "7")
+    call(results, "begin", "sanitize-memcheck", "60", "ACC,ROPE")
+    call(results, "open")  # the next call, after that one was killed
+    assert stages_of(results.out)["sanitize-memcheck"]["outcome"] == "cut short"
+    found = json.loads((results.out / "results.json").read_text())
+    assert found["cases"]["sanitize-memcheck"]["counts"] == {}
+    assert not any((results.state / name).exists() for name in names)
+    assert other.exists()
 
 
 def test_the_exit_status_is_that_of_the_stages_named(results: Any) -> None:
@@ -281,14 +509,21 @@ def checkout(tmp_path: Path) -> Path:
     """The scripts alone, and in the place of the cases' program one that says what it was asked."""
     root = tmp_path / "checkout"
     (root / "scripts").mkdir(parents=True)
-    for name in ("gpu_check.sh", "gpu_report.py"):
+    for name in ("gpu_check.sh", "gpu_judge.py", "gpu_report.py"):
         shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
     program = root / "build/gpu/cmake/bin/test-backend-ops"
     program.parent.mkdir(parents=True)
     program.write_text(
         '#!/bin/sh\necho "Testing $*"\n'
-        "for op in $(echo $5 | tr , ' '); do echo \"  $op(v=1): OK\"; done\n"
+        "mode=$1\n"
+        "while [ $# -gt 1 ]; do [ $1 = -o ] && of=$2; shift; done\n"
+        "for op in $(echo $of | tr , ' '); do\n"
+        '  [ $op != "$DIES" ] || { echo "/x/a.cu:3: CUDA error"; echo more; kill -ABRT $$; }\n'
+        '  echo "  $op(v=1): OK"\n'
+        '  [ $mode != grad ] || echo "  $op(v=1): OK"\n'
+        "done\n"
         '[ -z "$SLEEP" ] || sleep "$SLEEP"\n'
+        'echo "1/1 backends passed"\n'
     )
     program.chmod(0o755)
     return root
@@ -315,7 +550,7 @@ def test_stages_of_several_calls(checkout: Path) -> None:
     }, done.stdout
     state = checkout / "build/gpu/state"
     assert "Testing grad -b CPU -o NORM,POOL_1D\n" in (state / "grad.log").read_text()
-    asked = "Testing test -b CPU -o FLASH_ATTN_EXT -p prec_src\n"
+    asked = "Testing test -b CPU -p prec_src -o FLASH_ATTN_EXT\n"
     assert asked in (state / "attention.log").read_text()
     assert "ERROR SUMMARY: 0 errors" in (state / "sanitize-racecheck.txt").read_text()
 
@@ -337,6 +572,95 @@ def test_a_call_without_time_starts_nothing(checkout: Path) -> None:
     assert {"build", "ops", "grad", "sanitize-synccheck", "train-torch-bf16-compiled"} <= set(found)
     parts = sorted(set(found) - {"environment"})
     assert run(checkout, *parts, LIMIT="1").returncode == 3  # each can be called by its name
+
+
+@pytest.mark.parametrize("stage", ["ops", "sanitize-memcheck"])
+def test_an_op_that_ends_a_program_does_not_end_the_others(checkout: Path, stage: str) -> None:
+    """Of NORM_BACK, SUM_SQR and ACC, the second."""
+    done = run(checkout, "products" if stage == "ops" else stage, LIMIT_EACH="20")
+    assert "died" not in done.stdout
+    run(checkout, stage, LIMIT_EACH="30", DIES="SUM_SQR")
+    state = checkout / "build/gpu/state"
+    line = stages_of(checkout / "build/gpu/out")[stage]
+    assert line["outcome"] == "failed"
+    told = "status 134: /x/a.cu:3: CUDA error"
+    assert line["why"] == f"{told}; SUM_SQR by itself: {told}; no case passed of SUM_SQR"
+    found = json.loads((checkout / "build/gpu/out/results.json").read_text())
+    assert found["cases"][stage]["counts"] == {"ACC": {"OK": 1}, "NORM_BACK": {"OK": 1}}
+    told_of = sorted(path.name for path in state.glob(f"{stage}.*txt"))
+    ops = ("", "ACC.", "NORM_BACK.", "SUM_SQR.")
+    assert told_of == ([] if stage == "ops" else sorted(f"{stage}.{op}txt" for op in ops))
+
+
+def test_nothing_runs_after_a_build_that_failed(checkout: Path) -> None:
+    """The program of an earlier one is there."""
+    run(checkout, "grad", LIMIT_EACH="20")
+    done = run(checkout, "build", "grad", "ops", "train-pyggml-f32", LIMIT_EACH="20")
+    assert done.returncode == 1
+    found = stages_of(checkout / "build/gpu/out")
+    assert found["build"]["outcome"] == "failed"
+    assert found["grad"]["outcome"] == "passed"
+    assert found["grad"]["is_older_than_build"]
+    assert found["grad"]["not_started_again"] == "the build failed"
+    for stage in ("products", "train-pyggml-f32"):
+        assert found[stage]["outcome"] == "not started"
+        assert found[stage]["why"] == "the build failed"
+    run(checkout, "attention", LIMIT_EACH="20")  # nor in a later call
+    assert stages_of(checkout / "build/gpu/out")["attention"]["why"] == "the build failed"
+
+
+@pytest.mark.parametrize(("sees", "passes"), [("True", True), ("False", False)])
+def test_pytorch_without_a_gpu_fails_the_environment(
+    checkout: Path, tmp_path: Path, sees: str, passes: bool
+) -> None:
+    """Without a rehearsal; all else that the stage asks for is there."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("nvidia-smi", "nvcc", "compute-sanitizer", "cmake", "ninja", "c++"):
+        (tools / name).write_text("#!/bin/sh\necho 9.0\n")
+        (tools / name).chmod(0o755)
+    (tmp_path / "torch.py").write_text(
+        "class version: cuda = None\nclass cuda: is_available = lambda: SEES\n"
+        "__version__ = '2'\n".replace("SEES", sees)
+    )
+    done = run(
+        checkout, REHEARSAL="", LIMIT_EACH="20", LIMIT="24", PYTHONPATH=str(tmp_path),
+        PATH=f"{tools}:{os.environ['PATH']}",
+        TARGET_PYTHON=".".join(map(str, sys.version_info[:2])),
+    )  # fmt: skip
+    line = stages_of(checkout / "build/gpu/out")["environment"]
+    log = (checkout / "build/gpu/state/environment.log").read_text()
+    assert (line["outcome"] == "passed") == passes, done.stdout + log
+    assert ("PyTorch sees no GPU" in log) != passes
+
+
+def limits() -> dict[str, int]:
+    """The limit of each stage, by the patterns of the script's `one`, the build's too."""
+    text = SCRIPT.read_text()
+    found = {"build": int(re.findall(r"build_limit=(\d+)", text)[0])}
+    for names, limit in re.findall(
+        r'^        ([\w*-]+)\)(?:\n.*\n)? *stage "\$each" (\d+)', text, re.M
+    ):
+        found[names] = int(limit)
+    return found
+
+
+def test_the_limits_are_those_of_the_docs() -> None:
+    each = limits()
+    ops = [each["ops"], each["products"], each["attention"]]
+    tool = sum(limit for name, limit in each.items() if name.startswith("sanitize-"))
+    trainings = [limit for name, limit in each.items() if name.startswith("train-")]
+    rows = {
+        "build": f"{each['build']} s",
+        "train": f"{sum(trainings)} s in {len(trainings)} parts",
+        "ops": " + ".join(map(str, ops)) + " s",
+        "grad": f"{each['grad']} s",
+        "sanitize": f"3 × {tool} s",
+    }
+    docs = (ROOT / "docs" / "gpu.md").read_text()
+    assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", docs, re.M)) == rows
+    whole = each["build"] + sum(trainings) + sum(ops) + each["grad"] + 3 * tool
+    assert f"add up to {whole:,} s" in docs
 
 
 def test_what_is_not_built_is_told(checkout: Path) -> None:
