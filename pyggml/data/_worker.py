@@ -7,6 +7,7 @@ module again in each, or fork a process whose threads compute.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -148,8 +149,10 @@ class _Pool:
         for process in self._started:
             process.wait()
             for pipe in (process.stdin, process.stdout):
+                # A killed worker leaves unread what stdin still holds: closing it says so, too.
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
 
     def submit(self, unit: Unit) -> Future[Encoded]:
         """Let a worker encode a unit."""
@@ -169,7 +172,7 @@ class _Pool:
                     bufsize=1 << 16,
                 )
                 self._started.append(self._own.process)
-            self._own.process.stdin.write(self._hello)
+            self._own.greeted = False
         process: subprocess.Popen[bytes] = self._own.process
         return process
 
@@ -180,6 +183,9 @@ class _Pool:
         line = body = b""
         reply: dict[str, Any] = {}
         try:
+            if not self._own.greeted:
+                process.stdin.write(self._hello)
+                self._own.greeted = True
             process.stdin.write(json.dumps(unit).encode() + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
