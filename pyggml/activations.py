@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ._lib import ffi, lib
@@ -29,6 +29,7 @@ class Computation:
         n_nodes: ops.
         n_tensors: headers in all.
         most_bytes: results without reuse, at most.
+        operands: of each op, as they were recorded; filled where a plan may replace them.
     """
 
     cgraph: Any
@@ -36,6 +37,25 @@ class Computation:
     n_nodes: int
     n_tensors: int
     most_bytes: int
+    operands: list[tuple[Any, list[Any]]] = field(default_factory=list)
+
+    def unplan(self, several: bool) -> None:
+        """Undo what an earlier plan did to the headers.
+
+        Args:
+            several: whether it was for several devices. ggml's scheduler then puts copies of its
+                own in the place of operands from another one, and frees them with itself.
+        """
+        for ptr, sources in self.operands:
+            ptr.src = sources
+        keeps = several and not self.operands
+        ptr = lib.ggml_get_first_tensor(self.ctx)
+        while ptr != ffi.NULL:
+            ptr.data = ffi.NULL
+            ptr.buffer = ffi.NULL
+            if keeps and ptr.src[0] != ffi.NULL:
+                self.operands.append((ptr, ffi.unpack(ptr.src, lib.GGML_MAX_SRC)))
+            ptr = lib.ggml_get_next_tensor(self.ctx, ptr)
 
 
 class Activations:
@@ -60,9 +80,14 @@ class Activations:
         self._capacity = 0
         self._holder: Computation | None = None
 
+    @property
+    def _several(self) -> bool:
+        """Whether the CPU helps out."""
+        return self.device.kind != "cpu"
+
     def _devices(self) -> list[Device]:
         """The graphs' own, and the CPU for the ops that it lacks."""
-        return [self.device, *([find_device("cpu")] if self.device.kind != "cpu" else [])]
+        return [self.device, *([find_device("cpu")] if self._several else [])]
 
     @property
     def memory_bytes(self) -> int:
@@ -96,7 +121,7 @@ class Activations:
         # ggml cannot allocate with a scheduler that has only measured: each gets its own.
         if graph.most_bytes >= LARGE_BYTES:
             self.measure(graph)
-        _forget_addresses(graph.ctx)
+        graph.unplan(self._several)
         if self._sched is None or graph.n_tensors > self._capacity:
             self._sched = None  # before the next one is made
             self._sched = self._scheduler(graph)
@@ -105,7 +130,7 @@ class Activations:
             lib.ggml_backend_sched_reset(self._sched)
         if not lib.ggml_backend_sched_alloc_graph(self._sched, graph.cgraph):
             self._sched = None  # its memory is wanted for measuring
-            _forget_addresses(graph.ctx)
+            graph.unplan(self._several)
             self.measure(graph)
             raise BackendError(f"graph: {self.device.name} could not allocate the activations")
         self._holder = graph
@@ -119,7 +144,7 @@ class Activations:
         """
         places = self._devices()
         sizes = ffi.new("size_t[]", len(places))
-        _forget_addresses(graph.ctx)
+        graph.unplan(self._several)
         lib.ggml_backend_sched_reserve_size(self._scheduler(graph), graph.cgraph, sizes)
         own = self.memory_bytes  # given back before more is taken
         for place, size in zip(places, sizes, strict=True):
@@ -146,12 +171,3 @@ class Activations:
         handles = ffi.new("ggml_backend_t[]", backends)
         sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
         return ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free))
-
-
-def _forget_addresses(ctx: Any) -> None:
-    """Take back the memory that an earlier plan gave to a graph's tensors."""
-    ptr = lib.ggml_get_first_tensor(ctx)
-    while ptr != ffi.NULL:
-        ptr.data = ffi.NULL
-        ptr.buffer = ffi.NULL
-        ptr = lib.ggml_get_next_tensor(ctx, ptr)

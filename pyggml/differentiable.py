@@ -10,7 +10,7 @@ from typing import Any
 from ._lib import ffi, lib
 from .errors import DTypeError, GradientError, ShapeError
 from .node import Node
-from .order import address
+from .order import memory_of
 from .tensor import Tensor
 
 __all__ = [
@@ -189,11 +189,11 @@ def check_unread(
         nodes: what the graph computes from.
         seed: what the backward starts from.
     """
-    read = {address(node.ptr.data) for node in nodes if node.buffer is not None}
+    read = {memory_of(node.ptr) for node in nodes if node.buffer is not None}
     if seed is not None:
-        read.add(address(seed.node.ptr.data))
+        read.add(memory_of(seed.node.ptr))
     for node, grad in accumulate.values():
-        if grad.is_stored and address(grad.node.ptr.data) in read:
+        if grad.is_stored and memory_of(grad.node.ptr) in read:
             raise ValueError(
                 f"graph: with overwrite=True the gradient of the parameter of shape {node.shape} is"
                 " written over a tensor that the graph reads; give it a tensor of its own, or leave"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ._lib import ffi, lib
 
-__all__ = ["MOVES", "address", "operands", "sources", "weave"]
+__all__ = ["MOVES", "address", "memory_of", "operands", "sources", "weave"]
 
 # Ops that compute nothing: they name memory that another tensor has.
 MOVES = (
@@ -22,6 +22,8 @@ MOVES = (
 _OVERWRITES = {lib.GGML_OP_OPT_STEP_ADAMW: (0, 2, 3), lib.GGML_OP_OPT_STEP_SGD: (0,)}
 
 
+# A buffer and a place in it, or 0 and a header that has no memory yet.
+_Memory = tuple[int, int]
 # Asked for tens of thousands of times as a graph is made: the type is not parsed each time.
 _INTEGER = ffi.typeof("uintptr_t")
 
@@ -42,21 +44,24 @@ def sources(ptr: Any) -> list[Any]:
     return operands(ptr) + ([view] if view else [])
 
 
-def _memory(ptr: Any) -> int:
+def memory_of(ptr: Any) -> _Memory:
     """What tells one tensor's memory from another's: views share their source's."""
     root = ptr.view_src if ptr.view_src != ffi.NULL else ptr
     # Two headers may be of one stored tensor; others have no memory before the graph is planned.
-    return address(root.data if root.buffer != ffi.NULL else root)
+    # Each buffer of some backends counts its addresses from the same number: Vulkan's, WebGPU's.
+    if root.buffer != ffi.NULL:
+        return address(root.buffer), address(root.data)
+    return 0, address(root)
 
 
-def _accesses(ptr: Any) -> Iterator[tuple[int, bool]]:
+def _accesses(ptr: Any) -> Iterator[tuple[_Memory, bool]]:
     """Each memory that an op reads or writes, and whether it writes."""
     written = _OVERWRITES.get(ptr.op, ())
     for i, source in enumerate(ffi.unpack(ptr.src, lib.GGML_MAX_SRC)):
         if source:
-            yield _memory(source), i in written
+            yield memory_of(source), i in written
     if ptr.view_src != ffi.NULL and ptr.op not in MOVES:
-        yield _memory(ptr), True
+        yield memory_of(ptr), True
 
 
 class _Order:
@@ -64,8 +69,8 @@ class _Order:
 
     def __init__(self) -> None:
         self.done: dict[int, int] = {}
-        self._touched: dict[int, int] = {}
-        self._written: dict[int, int] = {}
+        self._touched: dict[_Memory, int] = {}
+        self._written: dict[_Memory, int] = {}
 
     def earliest(self, ptr: Any, least: int) -> int:
         """The place after which `ptr` finds what it reads, and takes nothing from anybody."""
@@ -122,13 +127,13 @@ def _delayed(order: Sequence[Any], effects: Sequence[Any], places: Sequence[int]
     until the gradient comes.
     """
     alone = _made_of_stored(effects)
-    writers: dict[int, list[int]] = {}
+    writers: dict[_Memory, list[int]] = {}
     for i, ptr in enumerate(order):
         for memory, writes in _accesses(ptr):
             if writes:
                 writers.setdefault(memory, []).append(i)
     wanted: dict[int, int] = {}
-    written: dict[int, int] = {}
+    written: dict[_Memory, int] = {}
     late = list(places)
     for k in reversed(range(len(effects))):
         ptr, touched = effects[k], list(_accesses(effects[k]))

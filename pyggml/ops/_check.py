@@ -12,6 +12,7 @@ import numpy as np
 
 from .._lib import ffi, lib
 from ..errors import DTypeError, ShapeError, shown
+from ..order import memory_of
 from ..storage import whole_numbers
 from ..tensor import MAX_DIMS, Tensor, check_shape, ne_of, record, tensor
 
@@ -198,14 +199,13 @@ def contiguous(x: Tensor) -> Tensor:
     return record(lib.ggml_cont, [x], x.shape)
 
 
-def _span(x: Tensor) -> tuple[int | None, int, int]:
-    """The tensor whose memory `x` names, None for stored ones; and first and last byte there."""
-    root = x.ptr.view_src if x.ptr.view_src != ffi.NULL else x.ptr
+def _span(x: Tensor) -> tuple[int, int, int]:
+    """The buffer or tensor whose memory `x` names, and its first and last byte there."""
     start, size = int(x.ptr.view_offs), int(lib.ggml_nbytes(x.ptr))
-    if root.buffer == ffi.NULL:  # no memory before a graph is planned
-        return int(ffi.cast("uintptr_t", root)), start, start + size
-    start += int(ffi.cast("uintptr_t", root.data))
-    return None, start, start + size
+    buffer, place = memory_of(x.ptr)
+    if not buffer:  # no memory before a graph is planned
+        return place, start, start + size
+    return buffer, place + start, place + start + size
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:

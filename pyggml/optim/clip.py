@@ -21,6 +21,8 @@ NORM_MAX = math.sqrt(float(np.finfo(np.float32).max))
 
 # torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; runs stay comparable with it.
 _NORM_EPS = 1e-6
+# Terms that a device without SUM_SQR adds up one after another.
+_ROW = 1024
 
 
 class GradNorm:
@@ -149,9 +151,13 @@ def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _sum_sqr(x: Tensor) -> Tensor:
-    """The sum of squares in one op, or in two where the device does not have it."""
+    """The sum of squares in one op, or in several where the device does not have it."""
     fused = ops.sum_sqr(x)
-    return fused if x.device.supports(fused.ptr) else ops.sum(ops.sqr(x))
+    if x.device.supports(fused.ptr):
+        return fused
+    # By rows: such a device may give all of a SUM to a few threads, and add term by term.
+    width = math.gcd(x.size, _ROW)
+    return ops.sum(ops.sum_rows(ops.reshape(ops.sqr(x), (x.size // width, width))))
 
 
 def clip_factor(norm: float, clip: float) -> float:

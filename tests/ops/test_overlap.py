@@ -11,7 +11,8 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.order import address
+from pyggml.ops._check import overlap
+from pyggml.order import address, memory_of
 
 View = Callable[[Any], Any]
 
@@ -61,6 +62,19 @@ def test_a_copy_is_made_only_where_memory_is_shared() -> None:
     ]:
         written = ops.cpy(src, dst)
         assert (address(written.ptr.src[0]) != address(src.ptr)) is copies
+
+
+def test_an_address_is_of_its_buffer() -> None:
+    """Vulkan counts the addresses of every buffer from the same number."""
+    a, b = pg.zeros((6,)), pg.zeros((6,))
+    own = b.ptr.data
+    b.ptr.data = a.ptr.data
+    try:
+        assert not overlap(a, b)
+        assert overlap(a, a[2:4])
+        assert memory_of(a.ptr) == memory_of(a[2:4].ptr) != memory_of(b.ptr)
+    finally:
+        b.ptr.data = own
 
 
 def test_cpy_of_what_was_just_written() -> None:
