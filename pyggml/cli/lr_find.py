@@ -25,6 +25,14 @@ def lr_find(
     field: Annotated[
         str | None, typer.Option("--field", help="Field or column of records with the text.")
     ] = None,
+    prompt_field: Annotated[
+        str | None,
+        typer.Option("--prompt-field", help="Field or column of prompts, which are not learned."),
+    ] = None,
+    completion_field: Annotated[
+        str | None,
+        typer.Option("--completion-field", help="Field or column of the completions of prompts."),
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option("--tokenizer", help="chars, bpe:SIZE, or a JSON file.")
     ] = None,

@@ -174,3 +174,16 @@ def test_a_model_is_evaluated_on_pairs_as_in_training(file, tmp_path, cli):
 def test_pairs_are_always_packed(file, tmp_path, cli):
     given = ("train-llm", "--text", file, *FIELDS, "--no-packing", "--artifact-dir", tmp_path)
     check(cli(*given, *options()), 2, "--no-packing excludes")
+
+
+def test_a_rate_is_found_on_pairs(file, tmp_path, cli):
+    sizes = tmp_path / "run.toml"
+    sizes.write_text('layers = 1\nheads = 2\nembd = 16\ntokenizer = "chars"\nseq_len = 16\n')
+    given = ("lr-find", "--config", sizes, "--text", file, "--batch-size", 4, "--tries", 8,
+             "--json")  # fmt: skip
+    code, out, err = cli(*given, *FIELDS, "--start", 1e-4, "--end", 1e-2)
+    assert code == 0, err
+    run = LLMRun.sketch(small(file, tmp_path / "run"))
+    assert json.loads(out)["losses"] == pytest.approx(run.find_lr(1e-4, 1e-2, 8).losses, rel=1e-5)
+    check(cli(*given, "--completion-field", "b"), 1, "must have the field 'prompt'")
+    check(cli(*given, "--prompt-field", ""), 2, "--prompt-field must be text")
