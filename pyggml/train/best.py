@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,24 +46,33 @@ def keep_best(
         CheckpointError: it could not be written; the one before is as it was.
     """
     path = Path(directory) / BEST
+    if same is not None:
+        return _put_best(path, lambda folder: _link_files(same, folder))
+    _put_best(path, lambda folder: write_checkpoint(folder, state, model, optimizer))
+    name_latest(path)
+    return path
+
+
+def _put_best(path: Path, write: Callable[[Path], None]) -> Path:
+    """Let a folder be written, and put it in the place of the best one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_dir(path, replace=True) as folder:
-            if same is None:
-                write_checkpoint(folder, state, model, optimizer)
-            else:
-                for file in same.iterdir():
-                    _link(file, folder / file.name)
+            write(folder)
     except OSError as error:
-        other = newest(directory)
+        other = newest(path.parent)
         kept = "there is no other checkpoint" if other is None else f"{other} is whole"
         raise CheckpointError(
             f"checkpoint: {path} could not be written ({error.strerror or error}) and is as it "
             f"was; {kept}. Make room or repair the folder, then continue with --resume"
         ) from error
-    if same is None:
-        name_latest(path)
     return path
+
+
+def _link_files(source: Path, target: Path) -> None:
+    """Give a checkpoint's files second names in another folder."""
+    for file in source.iterdir():
+        _link(file, target / file.name)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -97,8 +106,17 @@ def find_best(trainer: Trainer) -> None:
     elif trainer.is_best and trainer.config.keep_best and (kept or {}).get("step") != trainer.step:
         is_saved = trainer._saved_step == trainer.step
         trainer.save_best(trainer.last_checkpoint if is_saved else None)
+    elif kept is None and best is not None and trainer.config.keep_best:
+        _bring_best(trainer.checkpoint_dir, trainer.last_checkpoint, best)
     if (trainer.checkpoint_dir / BEST).is_dir():
         trainer.best_checkpoint = trainer.checkpoint_dir / BEST
+
+
+def _bring_best(directory: Path, resumed: Path | None, best: Mapping[str, Any]) -> None:
+    """Keep the best checkpoint of the folder that the run goes on from, where that is another."""
+    there = None if resumed is None else resumed.parent
+    if there is not None and read_best(there) == {key: best[key] for key in ("step", "loss")}:
+        _put_best(directory / BEST, lambda folder: _link_files(there / BEST, folder))
 
 
 def judge(

@@ -201,6 +201,30 @@ def test_a_worse_one_never_replaces_the_best(tmp_path):
     assert again.best["step"] == read_best(tmp_path)["step"] == 8
 
 
+def test_who_goes_on_in_another_folder_takes_the_best_along(tmp_path):
+    there = tmp_path / "there"
+    killed(there, 6, save_every=5)
+    best = load_checkpoint(there / "best")
+    assert best.state.step == 4
+    again = make(tmp_path / "here")
+    assert again.resume(there / "step-000005") == 5
+    assert again.best_checkpoint == tmp_path / "here" / "best"
+    kept = load_checkpoint(again.best_checkpoint)
+    assert kept.state == best.state
+    assert same(kept.model, best.model)
+    make(tmp_path / "none", keep_best=False).resume(there / "step-000005")
+    assert not (tmp_path / "none").exists()
+    # One that is not the best that the run knows of is not its best.
+    shutil.rmtree(there / "best")
+    shutil.copytree(there / "step-000005", there / "best")
+    (there / "best" / "state.json").write_text(
+        (there / "best" / "state.json").read_text().replace('"step": 4', '"step": 3')
+    )
+    other = make(tmp_path / "other")
+    assert other.resume(there / "step-000005") == 5
+    assert other.best_checkpoint is None
+
+
 def test_a_best_that_is_damaged_is_told(tmp_path):
     killed(tmp_path, 6, save_every=0)
     (tmp_path / "best" / "state.json").write_text("{")
