@@ -43,6 +43,13 @@ class DType:
         """Whether arithmetic ops accept it as a floating-point type."""
         return self.name in ("f32", "f16", "bf16")
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether ggml reads it back as f32; types for its own use, q8_1 and q8_K, it does not."""
+        if self.name == "f32":
+            return True
+        return bool(lib.ggml_get_type_traits(self.ggml_type).to_float != ffi.NULL)
+
     def row_bytes(self, n: int) -> int:
         """Bytes of `n` consecutive elements; `n` must be a multiple of the block size."""
         return n // self.block_size * self.type_size

@@ -156,7 +156,11 @@ class Tensor(Operators):
         if not self.is_stored:
             raise ValueError("requires_grad: only stored tensors can be set; use t.detach()")
         if value and self.dtype.name != "f32":
-            raise DTypeError(f"requires_grad: parameters must be f32; got {self.dtype.name}")
+            raise DTypeError(
+                f"requires_grad: parameters must be f32; got {self.dtype.name}, which has no"
+                " gradient: convert it with .astype('f32'), or train adapters on a frozen weight,"
+                " nn.apply_lora(model)"
+            )
         self._node.requires_grad = bool(value)
 
     @property
@@ -289,6 +293,8 @@ class Tensor(Operators):
         where = find_device(device)
         if where is self.device:
             return self
+        if self.is_stored and self.dtype.quantized:  # its bytes: to quantise again may round
+            return Tensor(copy_to(self._node, where))
         return tensor(self.numpy(), self.dtype, where)
 
     def move_(self, device: Device | str) -> Tensor:

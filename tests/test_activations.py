@@ -6,7 +6,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import BackendError, Graph
-from pyggml.activations import Activations
+from pyggml.activations import Activations, Computation
 from pyggml.models import GPT2, GPT2Config
 from pyggml.optim import SGD
 from pyggml.random import seed
@@ -47,6 +47,18 @@ def test_results_of_an_earlier_turn_are_not_read() -> None:
         first.read(a)
     first.run()
     assert first.read(a).tolist() == [2.0] * 3
+
+
+def test_operands_that_a_plan_of_several_devices_replaces_come_back() -> None:
+    """ggml's scheduler reads copies from another device, and frees them with itself."""
+    ctx = pg.ffi.gc(pg.lib.ggml_init([10_000, pg.ffi.NULL, True]), pg.lib.ggml_free)
+    a, b, copy = (pg.lib.ggml_new_tensor_1d(ctx, pg.lib.GGML_TYPE_F32, 4) for _ in range(3))
+    total = pg.lib.ggml_add(ctx, a, b)
+    computation = Computation(pg.ffi.NULL, ctx, n_nodes=1, n_tensors=4, most_bytes=64)
+    computation.unplan(several=True)
+    total.src[1] = copy
+    computation.unplan(several=False)
+    assert (total.src[0], total.src[1], total.src[2]) == (a, b, pg.ffi.NULL)
 
 
 def test_what_cannot_be_shared_is_refused() -> None:

@@ -3,10 +3,11 @@
 
 from ..atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree
 from .gguf import GGUFFile, TensorInfo, read_gguf
-from .gguf_write import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
+from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
 from .safetensors import load_safetensors, safetensors_metadata, save_safetensors
 
 __all__ = [
+    "Encoded",
     "GGUFFile",
     "TensorInfo",
     "atomic_dir",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,20 @@ from ..atomic import atomic_write
 from ..dtypes import DTYPES, DType, as_dtype, encode
 from ..errors import DTypeError, ShapeError
 
-__all__ = ["f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "write_gguf"]
+__all__ = [
+    "Encoded",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "write_gguf",
+]
 
 _ALIGNMENT = (
     32  # GGUF_DEFAULT_ALIGNMENT; ggml's writer lays tensors out with it whatever the key says
@@ -118,9 +132,46 @@ def _set_value(context: Any, key: str, value: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """A tensor's bytes, which `write_gguf` stores as they are.
+
+    Args:
+        dtype: ggml's name of the element type, such as "q4_K".
+        data: the bytes by rows, as `GGUFFile.array` gives them.
+
+    Shape:
+        data (..., bytes of a row) uint8
+    """
+
+    dtype: str
+    data: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        dtype = as_dtype(self.dtype)
+        return (*self.data.shape[:-1], self.data.shape[-1] // dtype.type_size * dtype.block_size)
+
+
+def _check_encoded(what: str, value: Encoded) -> tuple[DType, np.ndarray]:
+    """The type to store, and for its shape an array that takes no memory."""
+    dtype, data = as_dtype(value.dtype), value.data
+    whole = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim > 0
+    if not whole or not data.size or data.shape[-1] % dtype.type_size:
+        came = f"{data.shape} of {data.dtype}" if isinstance(data, np.ndarray) else repr(data)
+        raise ShapeError(
+            f"{what}: the bytes of {dtype.name} must be uint8 and rows of whole blocks of"
+            f" {dtype.type_size}; got {came:.80}"
+        )
+    return dtype, np.broadcast_to(np.float32(0.0), value.shape)
+
+
 def _tensor_dtype(name: str, value: Any) -> tuple[DType, np.ndarray]:
     """The type to store and the array; checked, so that ggml's asserts cannot fire."""
     what = f"write_gguf: tensor {name!r}"
+    if isinstance(value, Encoded):
+        return _check_encoded(what, value)
     wanted = None
     if isinstance(value, tuple):
         if len(value) != 2:
@@ -206,9 +257,9 @@ def write_gguf(
         path: the file; an existing one is replaced at the very end.
         metadata: values by key: str, bool, lists of str, NumPy scalars and vectors. Numbers need
             a type, as llama.cpp insists on it: `u32(12)`, `f32(1e-5)`.
-        tensors: by name, an array, stored as it is, or `(dtype, array)` with one of ggml's type
-            names such as "f16", "bf16" or "q8_0". A mapping may make its arrays when asked: each
-            is asked for twice, first for its shape.
+        tensors: by name, an array, stored as it is, `(dtype, array)` with one of ggml's type
+            names such as "f16", "bf16" or "q8_0", or `Encoded` bytes. A mapping may make its
+            arrays when asked: each is asked for twice, first for its shape.
 
     Raises:
         DTypeError: a value or tensor has a type that GGUF has not.
@@ -230,10 +281,12 @@ def write_gguf(
         written = 0
         for name, offset in offsets.items():
             file.write(bytes(offset - written))
-            array = np.asarray(
-                tensors[name][1] if isinstance(tensors[name], tuple) else tensors[name]
-            )
-            data = _data(name, dtypes[name], array)
+            value = tensors[name]
+            if isinstance(value, Encoded):
+                data = np.ascontiguousarray(value.data).reshape(-1)
+            else:
+                array = np.asarray(value[1] if isinstance(value, tuple) else value)
+                data = _data(name, dtypes[name], array)
             file.write(data)
             written = offset + data.size
         # llama.cpp wants the last tensor padded as well.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Models: configuration, module, names in files, generation."""
 
+from .adapter import load_lora, save_lora
 from .base import Model
 from .bert import BERT, BERTConfig
 from .bert_heads import BERTForMaskedLM, BERTForSequenceClassification
@@ -49,5 +50,7 @@ __all__ = [
     "generate",
     "generate_from",
     "load",
+    "load_lora",
     "sample",
+    "save_lora",
 ]

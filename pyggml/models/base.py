@@ -13,12 +13,22 @@ import numpy as np
 
 from .. import nn
 from ..device import Device
+from ..dtypes import as_dtype
 from ..errors import FormatError
-from ..io import GGUFFile, u32, write_gguf
+from ..io import Encoded, GGUFFile, u32, write_gguf
+from ..nn.blocks import blocks_of, from_blocks
 from ..recompute import checkpoint
 from ..tensor import Tensor
 from .config import ModelConfig
-from .files import check_tensor, config_metadata, own_metadata, read_config, read_own
+from .files import (
+    check_tensor,
+    config_metadata,
+    keeps_type,
+    matrix_type,
+    own_metadata,
+    read_config,
+    read_own,
+)
 
 __all__ = ["Model"]
 
@@ -27,6 +37,7 @@ M = TypeVar("M", bound="Model")
 # llama.cpp's enum llama_ftype (include/llama.h), by the type of the matrices.
 _FILE_TYPES = {
     "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "bf16": 32,
+    "q2_K": 10, "q3_K": 12, "q4_K": 15, "q5_K": 17, "q6_K": 18,
 }  # fmt: skip
 
 
@@ -160,7 +171,10 @@ class Model(nn.Module, ABC):
         return f"{self.GGUF_NAMES[template].format(i=number)}.{suffix}"
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
-        """Turn a parameter's layout into the file's, or back when `reading`."""
+        """Turn a parameter's layout into the file's, or back when `reading`.
+
+        A matrix may be given as the bytes of its quantised rows: rows may be moved, and no more.
+        """
         return array
 
     def gguf_extra(self) -> dict[str, np.ndarray]:
@@ -197,9 +211,11 @@ class Model(nn.Module, ABC):
         general: dict[str, Any] = {
             "general.architecture": self.gguf_arch,
             "general.name": name or f"pyggml {self.arch}",
-            "general.file_type": u32(_FILE_TYPES[dtype]),
         }
-        if dtype.startswith("q"):
+        kept = matrix_type([(p.dtype.name, p.shape) for p in self.parameters()])
+        if (kept or dtype) in _FILE_TYPES:
+            general["general.file_type"] = u32(_FILE_TYPES[kept or dtype])
+        if as_dtype(kept or dtype).quantized:
             general["general.quantization_version"] = u32(2)
         own = own_metadata(self.config, self.OWN_FIELDS)
         return {**general, **self.gguf_config(), **own, **(tokenizer_metadata or {})}
@@ -209,12 +225,24 @@ class Model(nn.Module, ABC):
 
         Args:
             dtype: type of the matrices; vectors, positions and their distances, routers and
-                kernels stay f32, as llama.cpp leaves them.
+                kernels stay f32, as llama.cpp leaves them. Those that `from_gguf` kept in a type
+                of a file go back as they are.
+
+        Raises:
+            ValueError: the model has LoRA adapters, which a model's file has no place for.
         """
+        nn.lora.refuse_adapters("to_gguf_tensors", self)
         tensors: dict[str, Any] = {}
         for own, value in self._named_state():
-            array = self.gguf_layout(own, value.numpy(), reading=False)
             name = self.gguf_name(own)
+            if value.dtype.quantized:
+                data = self.gguf_layout(own, blocks_of(value), reading=False)
+                tensors[name] = Encoded(value.dtype.name, data)
+                continue
+            array = self.gguf_layout(own, value.numpy(), reading=False)
+            if value.dtype.name in ("f16", "bf16"):
+                tensors[name] = (value.dtype.name, array)
+                continue
             matrix = array.ndim in (2, 3) and _KEPT_F32.isdisjoint(name.split("."))
             tensors[name] = (dtype, array) if matrix and dtype != "f32" else array
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
@@ -234,10 +262,12 @@ class Model(nn.Module, ABC):
             tokenizer: a `pyggml.data.Tokenizer`; None writes no vocabulary, and llama.cpp
                 then refuses the file.
             name: the model's name, for people.
-            dtype: type of the matrices.
+            dtype: type of the matrices; those that were kept in a type of a file have it still.
 
         Raises:
-            ValueError: the tokenizer has more tokens than the model, or dtype is unknown.
+            ValueError: the tokenizer has more tokens than the model, dtype is unknown, or the
+                model has LoRA adapters: merge them, or `save_lora` writes them alone.
+            ShapeError: rows are no whole blocks of dtype.
             OSError: the file cannot be written.
         """
         vocabulary = None
@@ -266,8 +296,13 @@ class Model(nn.Module, ABC):
         self.save_gguf(path, tokenizer, dtype=dtype)
 
     @classmethod
-    def from_gguf(cls: type[M], file: GGUFFile) -> M:
+    def from_gguf(cls: type[M], file: GGUFFile, keep_types: bool = False) -> M:
         """Build the model that a GGUF file holds; quantised weights become f32.
+
+        Args:
+            file: the file.
+            keep_types: leave f16, bf16 and quantised matrices as they are, which takes their
+                memory and no more; they are frozen. Vectors and tables of positions become f32.
 
         Raises:
             FormatError: the file is of another architecture, or a field or tensor is missing,
@@ -281,16 +316,17 @@ class Model(nn.Module, ABC):
         try:
             config = read_own(file, cls.config_from_gguf(file), cls.OWN_FIELDS)
             cls.check_gguf(file, config)
-            with nn.init.empty_weights():
+            shapes = [(info.dtype, info.shape) for info in file.tensors.values()]
+            with nn.init.empty_weights(matrix_type(shapes) if keep_types else None):
                 model = cls(config)
         except ValueError as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{file.path}: {error}") from error
-        model._read_tensors(file)
+        model._read_tensors(file, keep_types)
         return model
 
-    def _read_tensors(self, file: GGUFFile) -> None:
+    def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
         """Take over the file's tensors, all of them or none."""
         wanted = {self.gguf_name(own): (own, value) for own, value in self._named_state()}
         known, zeros = {*wanted, *self.gguf_extra()}, self.gguf_zeros()
@@ -313,10 +349,25 @@ class Model(nn.Module, ABC):
                     "no such; got other numbers"
                 )
         for name, (own, value) in wanted.items():
-            there = self.gguf_layout(own, np.empty(value.shape, np.float32), reading=False).shape
+            probe = np.broadcast_to(np.float32(0.0), value.shape)  # takes no memory
+            there = self.gguf_layout(own, probe, reading=False).shape
             check_tensor(file, name, there)
+            if (
+                keep_types
+                and keeps_type(file, name, there)
+                and _KEPT_F32.isdisjoint(name.split("."))
+            ):
+                kept = as_dtype(file.tensors[name].dtype)
+                data = file.array(name).reshape(*there[:-1], -1)
+                data = self.gguf_layout(own, data, reading=True)
+                self.replace_tensor(value, from_blocks(data, kept, value.shape, value.device))
+                continue
             array = np.asarray(file.array(name, dequantise=True), np.float32).reshape(there)
-            value.copy_(self.gguf_layout(own, array, reading=True).reshape(value.shape))
+            array = self.gguf_layout(own, array, reading=True).reshape(value.shape)
+            if value.dtype.name == "f32":
+                value.copy_(array)
+            else:
+                self.replace_tensor(value, nn.Parameter(array, "f32", value.device))
 
 
 # What llama.cpp reads as f32, or its quantizer leaves alone (src/llama-quant.cpp): tables of

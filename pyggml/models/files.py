@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ..dtypes import as_dtype
 from ..errors import FormatError
 from ..io import GGUFFile, f64, i64
 from .config import ModelConfig
@@ -18,6 +20,8 @@ __all__ = [
     "check_block_count",
     "check_tensor",
     "config_metadata",
+    "keeps_type",
+    "matrix_type",
     "own_metadata",
     "read_config",
     "read_number",
@@ -116,6 +120,30 @@ def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
         )
 
 
+def _is_frozen(dtype: str) -> bool:
+    """Whether weights of a type are frozen, and can be read."""
+    kind = as_dtype(dtype)
+    return dtype in ("f16", "bf16") or (kind.quantized and kind.is_readable)
+
+
+def keeps_type(file: GGUFFile, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor of a file is a matrix, or several, of a type that only frozen ones have."""
+    return len(shape) in (2, 3) and _is_frozen(file.tensors[name].dtype)
+
+
+def matrix_type(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> str | None:
+    """The type that most numbers have in matrices that are not f32; None where there are none.
+
+    Args:
+        tensors: type and shape of each.
+    """
+    found: Counter[str] = Counter()
+    for name, shape in tensors:
+        if len(shape) > 1 and _is_frozen(name):
+            found[name] += math.prod(shape)
+    return found.most_common(1)[0][0] if found else None
+
+
 def check_block_count(file: GGUFFile, n_layer: int, prefix: str = "blk.") -> None:
     """Raise a FormatError unless the file has as many blocks as its metadata says."""
     blocks = {
@@ -167,6 +195,8 @@ def read_tie(file: GGUFFile) -> bool:
     head, table = file.tensors["output.weight"], file.tensors["token_embd.weight"]
     if tuple(head.shape) != tuple(table.shape):
         return False
+    if head.dtype == table.dtype:
+        return bool(np.array_equal(file.array("output.weight"), file.array("token_embd.weight")))
     return bool(
         np.array_equal(
             file.array("output.weight", dequantise=True),

@@ -181,7 +181,9 @@ def check_room(who: str, sizes: Any) -> None:
     Raises:
         BackendError: the matrices of the blocks do not fit.
     """
-    size = 8 * sizes.n_layer * sizes.n_embd * (sizes.n_embd + sizes.ffn)
+    kept = nn.init.empty_dtype()
+    size = 2 * sizes.n_layer * sizes.n_embd * (sizes.n_embd + sizes.ffn)
+    size = 4 * size if kept is None else kept.row_bytes(size)
     if not find_device("cpu").has_memory(size):
         raise BackendError(
             f"{who}: {sizes.n_layer} blocks take {size:,} bytes, more than is free;"

@@ -83,11 +83,13 @@ def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides:
     return model(config)
 
 
-def load(path: str | os.PathLike[str]) -> tuple[Any, Tokenizer | None]:
+def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
     Args:
         path: a GGUF file, or a folder that holds `model.gguf`.
+        keep_types: leave f16, bf16 and quantised matrices as they are instead of making them f32:
+            they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
 
     Raises:
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
@@ -117,7 +119,12 @@ def load(path: str | os.PathLike[str]) -> tuple[Any, Tokenizer | None]:
                 f"{file_path}: general.architecture must be one of {', '.join(readers)}; "
                 f"got {arch!r}"
             )
-        model = next(kind for kind in readers[arch] if kind.reads(file)).from_gguf(file)
+        if file.metadata.get("general.type") == "adapter":
+            raise FormatError(
+                f"{file_path}: general.type must not be 'adapter': load its base model, then "
+                "load_lora(model, path)"
+            )
+        model = next(kind for kind in readers[arch] if kind.reads(file)).from_gguf(file, keep_types)
         tokenizer = None
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer

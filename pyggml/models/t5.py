@@ -421,8 +421,8 @@ class T5(Model):
         """Hold the metadata against the tensors; see `Model.check_gguf`."""
         t5_files.check_gguf(file, config)
 
-    def _read_tensors(self, file: GGUFFile) -> None:
-        super()._read_tensors(file)
+    def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
+        super()._read_tensors(file, keep_types)
         if self.config.tie and t5_files.SCALED not in file.metadata:
             # Another's file has the norm as it is, and the head unscaled.
             gain = self.decoder.final_layer_norm.weight

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Modules, their functions and initialisers."""
 
-from . import functional, init, losses
+from . import functional, init, lora, losses
 from .attention import CausalSelfAttention
 from .cache import KVCache, LayerCache
 from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
@@ -18,6 +18,14 @@ from .layers import (
     Sequential,
     SiLU,
     Tanh,
+)
+from .lora import (
+    LoRALinear,
+    apply_lora,
+    load_lora_state_dict,
+    lora_state_dict,
+    merge_lora,
+    remove_lora,
 )
 from .losses import (
     BCEWithLogitsLoss,
@@ -62,6 +70,7 @@ __all__ = [
     "LayerCache",
     "LayerNorm",
     "Linear",
+    "LoRALinear",
     "MaxPool2d",
     "MixtureOfExperts",
     "Module",
@@ -78,13 +87,19 @@ __all__ = [
     "SwiGLUMLP",
     "Tanh",
     "ZLoss",
+    "apply_lora",
     "balance_loss",
     "causal_mask",
     "functional",
     "init",
+    "load_lora_state_dict",
+    "lora",
+    "lora_state_dict",
     "losses",
+    "merge_lora",
     "padding_mask",
     "position_ids",
     "relative_buckets",
+    "remove_lora",
     "segment_mask",
 ]

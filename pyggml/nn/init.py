@@ -11,13 +11,15 @@ from contextvars import ContextVar
 import numpy as np
 
 from ..device import device as find_device
-from ..errors import BackendError
+from ..dtypes import DType, as_dtype
+from ..errors import BackendError, DTypeError
 from ..random import random_generator
 from ..storage import check_shape
 
 __all__ = [
     "Initializer",
     "constant",
+    "empty_dtype",
     "empty_weights",
     "gpt2",
     "kaiming_normal",
@@ -31,22 +33,39 @@ __all__ = [
 Initializer = Callable[[tuple[int, ...]], np.ndarray]
 
 _drawing: ContextVar[bool] = ContextVar("_drawing", default=True)
+_matrices: ContextVar[DType | None] = ContextVar("_matrices", default=None)
 
 
 @contextmanager
-def empty_weights() -> Iterator[None]:
+def empty_weights(dtype: DType | str | None = None) -> Iterator[None]:
     """Leave weights zero in here: they are loaded next, and the seeded generator stays put.
+
+    Args:
+        dtype: of matrices that are to stay frozen, such as "q4_K": they take no more memory than
+            that. Those whose rows are no whole blocks of it, and all else, are f32.
+
+    Raises:
+        DTypeError: no weights are of that type.
 
     Example:
         >>> with empty_weights():
         ...     normal(1.0)((2,)).tolist()
         [0.0, 0.0]
     """
-    token = _drawing.set(False)
+    kept = None if dtype is None else as_dtype(dtype)
+    if kept is not None and not (kept.is_float or (kept.quantized and kept.is_readable)):
+        raise DTypeError(f"empty_weights: dtype must be f16, bf16 or quantised; got {kept.name}")
+    tokens = _drawing.set(False), _matrices.set(None if kept and kept.name == "f32" else kept)
     try:
         yield
     finally:
-        _drawing.reset(token)
+        _drawing.reset(tokens[0])
+        _matrices.reset(tokens[1])
+
+
+def empty_dtype() -> DType | None:
+    """The type that `empty_weights` gives matrices here, if any."""
+    return _matrices.get()
 
 
 def constant(value: float) -> Initializer:
@@ -173,7 +192,9 @@ def gpt2(n_layer: int, residual: bool = False) -> Initializer:
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse a shape whose weights are more than is free, before Linux finds out."""
-    size_bytes = 4 * math.prod(check_shape("init", shape))
+    kept = _matrices.get()  # zeros that are not touched take no memory
+    size_bytes = math.prod(check_shape("init", shape))
+    size_bytes = 4 * size_bytes if kept is None else kept.row_bytes(size_bytes)
     if not find_device("cpu").has_memory(size_bytes):
         raise BackendError(
             f"init: weights of shape {shape} take {size_bytes:,} bytes, more than is free; use a"

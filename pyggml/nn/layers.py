@@ -229,7 +229,12 @@ class Sequential(Module):
                     f"Sequential: every layer must be a Module; got {type(layer).__name__} at {i}"
                 )
             setattr(self, str(i), layer)
-        self._layers: Sequence[Module] = layers
+        self._count = len(layers)
+
+    @property
+    def _layers(self) -> Sequence[Module]:
+        # By their names: an attribute may have been given another module, such as an adapted one.
+        return [getattr(self, str(i)) for i in range(self._count)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the last layer's output."""
@@ -238,7 +243,7 @@ class Sequential(Module):
         return x
 
     def __len__(self) -> int:
-        return len(self._layers)
+        return self._count
 
     def __getitem__(self, index: int) -> Module:
         return self._layers[index]

@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike
 from ..device import Device
 from ..device import device as find_device
 from ..dtypes import encode
-from ..errors import BackendError, ShapeError
-from ..tensor import Tensor, tensor
+from ..errors import BackendError, DTypeError, ShapeError
+from ..tensor import Tensor, tensor, zeros
+from .blocks import blocks_of, blocks_shape, set_blocks
+from .init import empty_dtype
 
 __all__ = ["Module", "Parameter"]
 
@@ -22,6 +24,8 @@ def Parameter(
     array: ArrayLike, dtype: str | None = None, device: Device | str | None = None
 ) -> Tensor:
     """Store `array` as a tensor that is trained.
+
+    Inside of `init.empty_weights(dtype)` a matrix is zeros of that dtype, and frozen.
 
     Args:
         array: initial values; float64 becomes f32.
@@ -38,6 +42,11 @@ def Parameter(
         >>> Parameter([[1.0, 2.0]]).requires_grad
         True
     """
+    kept = empty_dtype()
+    if kept is not None and dtype is None:
+        shape = np.shape(array)
+        if len(shape) in (2, 3) and shape[-1] % kept.block_size == 0:
+            return zeros(shape, kept, device)
     return tensor(array, dtype=dtype, device=device, requires_grad=True)
 
 
@@ -45,7 +54,8 @@ class Module:
     """A part of a model: its attributes are its parameters, buffers and children.
 
     An attribute holding a stored tensor that requires a gradient is a parameter (and stays
-    one when frozen), any other stored tensor is a buffer, a Module or a list, tuple or dict
+    one when frozen), and so is one of a type that only frozen weights have: f16, bf16 or
+    quantised. Any other stored tensor is a buffer, a Module or a list, tuple or dict
     of Modules is a child. A name that begins with an underscore is private: neither saved
     nor trained. Calling a module calls its `forward`.
 
@@ -63,7 +73,7 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         names: dict[str, None] = self.__dict__.setdefault("_parameter_names", {})
-        if isinstance(value, Tensor) and value.is_stored and value.requires_grad:
+        if isinstance(value, Tensor) and value.is_stored and _is_weight(value):
             names[name] = None
         else:
             names.pop(name, None)
@@ -115,14 +125,21 @@ class Module:
         return sum(p.size for p in self.parameters() if p.requires_grad or not trainable_only)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy parameters and buffers into NumPy arrays, keyed by dotted path."""
-        return {name: value.numpy() for name, value in self._named_state()}
+        """Copy parameters and buffers into NumPy arrays, keyed by dotted path.
+
+        Quantised ones come as their bytes, (..., bytes of a row) uint8, which are exact.
+        """
+        return {
+            name: blocks_of(value) if value.dtype.quantized else value.numpy()
+            for name, value in self._named_state()
+        }
 
     def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
         """Overwrite parameters and buffers; nothing changes when anything does not fit.
 
         Args:
-            state: arrays by dotted path, as `state_dict` gives them.
+            state: arrays by dotted path, as `state_dict` gives them. Where a parameter is
+                quantised, numbers of its shape are quantised, too.
             strict: refuse missing and unexpected names; False takes what fits by name.
 
         Raises:
@@ -138,21 +155,29 @@ class Module:
         if strict:
             check_names(f"{type(self).__name__}.load_state_dict", own, state)
         arrays = {name: np.asarray(state[name]) for name in own if name in state}
+        encoded: dict[str, np.ndarray] = {}
         for name, array in arrays.items():
-            if array.shape != own[name].shape:
+            what, value = f"{type(self).__name__}.load_state_dict: {name}", own[name]
+            if value.dtype.quantized and array.dtype == np.uint8:
+                if array.shape != blocks_shape(value):
+                    raise ShapeError(
+                        f"{what} must be the bytes of {value.dtype.name}, {blocks_shape(value)}; "
+                        f"got {array.shape}: the file is of another configuration"
+                    )
+                encoded[name] = array
+                continue
+            if array.shape != value.shape:
                 raise ShapeError(
-                    f"{type(self).__name__}.load_state_dict: {name} must have the shape "
-                    f"{own[name].shape}; got {array.shape}: the file is of another configuration"
+                    f"{what} must have the shape {value.shape}; got {array.shape}: the file is of "
+                    "another configuration"
                 )
-        encoded = {
-            name: encode(
-                array, own[name].dtype, f"{type(self).__name__}.load_state_dict: {name}"
-            ).reshape(array.shape)  # a scalar comes back as one row
-            for name, array in arrays.items()
-            if own[name].dtype.numpy is not None
-        }
-        for name, array in arrays.items():
-            own[name].copy_(encoded.get(name, array))
+            encoded[name] = encode(array, value.dtype, what)
+        for name, array in encoded.items():
+            value = own[name]
+            if value.dtype.numpy is None:
+                set_blocks(value, array)
+            else:
+                value.copy_(array.reshape(value.shape))  # a scalar comes back as one row
 
     def train(self, mode: bool = True) -> Module:
         """Set `training` here and below."""
@@ -171,7 +196,18 @@ class Module:
         return self
 
     def unfreeze(self) -> Module:
-        """Train every parameter here and below again."""
+        """Train every parameter here and below again.
+
+        Raises:
+            DTypeError: a weight is of a type that cannot be trained; nothing has changed then.
+        """
+        for name, parameter in self.named_parameters():
+            if parameter.dtype.name != "f32":
+                raise DTypeError(
+                    f"{type(self).__name__}.unfreeze: parameters that are trained must be f32; "
+                    f"{name} is {parameter.dtype.name}, which stays frozen: train adapters on it, "
+                    "nn.apply_lora(model), or load the model without keep_types"
+                )
         for parameter in self.parameters():
             parameter.requires_grad = True
         return self
@@ -206,6 +242,22 @@ class Module:
         for each in moving:
             each.move_(where)
         return self
+
+    def replace_tensor(self, old: Tensor, new: Tensor) -> Tensor:
+        """Put a tensor in the place of another one, wherever it is an attribute here and below.
+
+        Make optimizers and trainers afterwards.
+
+        Returns:
+            The new one.
+        """
+        for _, module in self.named_modules():
+            for name in [n for n, value in vars(module).items() if value is old]:
+                is_parameter = name in module.__dict__["_parameter_names"]
+                setattr(module, name, new)
+                if is_parameter:  # also where the new one is frozen
+                    module.__dict__["_parameter_names"][name] = None
+        return new
 
     def zero_grad(self) -> None:
         """Set every gradient that exists to zero."""
@@ -243,6 +295,12 @@ def _some(names: list[str]) -> str:
     if not names:
         return "none"
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _is_weight(value: Tensor) -> bool:
+    """Whether a module's stored tensor is a parameter."""
+    dtype = value.dtype
+    return value.requires_grad or dtype.quantized or dtype.name in ("f16", "bf16")
 
 
 def _join(prefix: str, name: str) -> str:

@@ -195,7 +195,10 @@ class Optimizer(ABC):
         if frozen != self._frozen:
             trained = {p: grad for p, grad in self.grads.items() if p.requires_grad}
             if not trained:
-                raise GradientError(f"{self._who}: every parameter is frozen; unfreeze one")
+                raise GradientError(
+                    f"{self._who}: every parameter is frozen; unfreeze one, or make the optimizer "
+                    "anew of model.parameters() if the model has had adapters put in since"
+                )
             self._frozen, self._trained = frozen, trained
             self._updates.clear()
             self._norm = self._make_norm()

@@ -20,8 +20,8 @@ def flops_per_token(model: Any, seq_len: int) -> float:
     """Floating-point operations that training a language model on one token needs.
 
     6 N + 12 L H D T: two for each of the N elements of matrices that multiply and for each score
-    and value of attention, forward once, backward twice. What is computed a second time to save
-    memory does not count.
+    and value of attention, forward once, backward twice; of a frozen matrix, which has no gradient,
+    backward once. What is computed a second time to save memory does not count.
 
     Args:
         model: a language model; its config has n_layer, n_head and head_dim.
@@ -43,14 +43,16 @@ def flops_per_token(model: Any, seq_len: int) -> float:
     # Of the experts' stacked matrices a token meets a few.
     met = config.n_expert_used / config.n_expert if getattr(config, "n_expert", 0) else 1.0
     multiplied = sum(
-        p.size * (met if p.ndim == 3 else 1.0)
+        p.size * (met if p.ndim == 3 else 1.0) * (6 if p.requires_grad else 4)
         for p in model.parameters()
         if p.ndim >= 2 and id(p) not in tables
     )
     if getattr(config, "tie", False):  # the table is the head's matrix, too
-        multiplied += config.vocab_size * config.n_embd
+        multiplied += (
+            config.vocab_size * config.n_embd * (6 if model.head_weight.requires_grad else 4)
+        )
     heads = config.n_head * config.head_dim
-    return float(6 * multiplied + 12 * config.n_layer * heads * seq_len)
+    return float(multiplied + 12 * config.n_layer * heads * seq_len)
 
 
 def memory_in_use(device: Device) -> int | None:

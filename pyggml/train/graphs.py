@@ -12,6 +12,7 @@ import numpy as np
 
 from ..activations import Activations
 from ..graph import Graph, most_fallbacks
+from ..nn.swap import Swaps
 from ..ops.dropout import DropoutStream
 from ..precision import autocast, rounding
 from ..recording import Recording
@@ -53,6 +54,12 @@ class Recorded:
         return self.graph.read(self.result)
 
 
+def _modules_of(model: Any) -> list[Any]:
+    """A model and what is below it; none of one that is no `Module`."""
+    named = getattr(model, "named_modules", None)
+    return [] if named is None else [module for _, module in named()]
+
+
 class StepGraphs:
     """Records what a model's training steps and evaluations compute.
 
@@ -77,6 +84,7 @@ class StepGraphs:
         self.dropout = DropoutStream(seed)
         self.trained: list[Tensor] = []
         self._model = model
+        self._modules, self._swaps = _modules_of(model), Swaps.count
         self._optimizer = optimizer
         self._precision = precision
         self._recorded: dict[tuple[Spec, bool, bool, int | None], Recorded] = {}
@@ -107,6 +115,15 @@ class StepGraphs:
         if self._activations is not None:
             self._activations = Activations(self._device)
 
+    def _follow(self) -> None:
+        """Forget the graphs if the model has other modules now, such as without its adapters."""
+        if self._swaps == Swaps.count:
+            return
+        modules, self._swaps = _modules_of(self._model), Swaps.count
+        if [id(m) for m in modules] != [id(m) for m in self._modules]:
+            self._modules = modules
+            self.forget()
+
     def get(self, spec: Spec, gradients: bool, overwrite: bool = True) -> Recorded:
         """The graph of the summed loss of batches of one spec.
 
@@ -115,6 +132,7 @@ class StepGraphs:
             gradients: whether it computes the optimizer's gradients, in training mode.
             overwrite: whether it writes them over what is there, and does not add to it.
         """
+        self._follow()
         overwrite = overwrite or not gradients
         grads = self._optimizer.trained() if gradients else {}
         if gradients and [id(p) for p in grads] != [id(p) for p in self.trained]:
@@ -175,6 +193,7 @@ class StepGraphs:
         Args:
             batch: inputs and targets, of which the latter are not used.
         """
+        self._follow()
         spec = tuple(row for row in spec_of(batch) if row[0] != "y")
         key = (spec, rounding())
         if key not in self._logits:

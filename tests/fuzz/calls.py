@@ -18,6 +18,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import adapter_calls
 import module_calls
 import numpy as np
 import op_calls
@@ -39,6 +40,7 @@ CALLS = (
     *[op_calls.signature_call] * 8,
     *tensor_calls.CALLS,
     *module_calls.CALLS,
+    *adapter_calls.CALLS,
 )
 counts: Counter[str] = Counter()
 refused: Counter[str] = Counter()

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 import pyggml as pg
+from pyggml import nn
 from pyggml.data import TokenDataset, Tokenizer, read_text
 from pyggml.io import load_safetensors, read_gguf, save_safetensors, write_gguf
-from pyggml.models import build, load
+from pyggml.models import build, load, load_lora, save_lora
 from pyggml.train import CheckpointError, TrainState, load_checkpoint, save_checkpoint
 
 REFUSALS = (pg.FormatError, CheckpointError)
@@ -48,6 +49,10 @@ def write_model(folder: Path) -> None:
     for arch, given in OTHERS.items():
         own = {key: value for key, value in small.items() if arch not in IMAGES}
         build(arch, {**own, **given}).save(folder / f"{arch}.gguf")
+    wide = build("llama", {**small, "n_embd": 32, "n_ffn": 32})
+    wide.save(folder / "kept.gguf", dtype="q8_0")
+    nn.apply_lora(wide, rank=2, targets="all-linear")
+    save_lora(wide, folder / "adapter.gguf")
     arrays = {"f32": np.ones((3, 4), np.float32), "q8": ("q8_0", np.ones((2, 32), np.float32))}
     values = {"general.architecture": "none", "ids": np.arange(3), "text": ["x", "yz"]}
     write_gguf(folder / "plain.gguf", values, {**arrays, "i": np.arange(5, dtype=np.int32)})
@@ -57,6 +62,17 @@ def write_model(folder: Path) -> None:
     state = TrainState(3, 10, 100, 1.0, {"epoch": 0}, {"g": {"x": 1}}, {"lr": 0.1}, None, None)
     save_checkpoint(folder / "checkpoints", state, weights, {"m": np.ones(3, np.float32), "k": 1})
     (folder / "text.txt").write_text(TEXT)
+
+
+def read_kept(path: Path) -> None:
+    model, _ = load(path, keep_types=True)
+    model(pg.tensor(np.zeros((1, min(2, model.config.context)), np.int32))).numpy()
+
+
+def read_adapter(path: Path) -> None:
+    model, _ = load(path.with_name("kept.gguf"), keep_types=True)
+    load_lora(model, path)
+    model(pg.tensor(np.zeros((1, 2), np.int32))).numpy()
 
 
 def read_model(path: Path) -> None:
@@ -118,6 +134,8 @@ IMAGES = {"mlp": (3, 2, 2), "cnn": (2, 4, 5), "resnet": (3, 5, 4)}
 KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "model": ("model.gguf", read_model),
     **{arch: (f"{arch}.gguf", read_model) for arch in OTHERS},
+    "kept": ("kept.gguf", read_kept),
+    "adapter": ("adapter.gguf", read_adapter),
     "gguf": ("plain.gguf", read_plain),
     "safetensors": ("w.safetensors", lambda p: load_safetensors(p) and None),
     "index": ("sharded/model.safetensors.index.json", lambda p: load_safetensors(p) and None),

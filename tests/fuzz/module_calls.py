@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import adapter_calls
 import numpy as np
 from draw import Draw, close, rough
 
@@ -501,6 +502,8 @@ ELSEWHERE = {
     "RopeScaling": "an argument of Rope",
     "balance_loss": "reads what MixtureOfExperts appends; compared in tests/nn/test_experts.py",
     "functional": "a namespace",
+    "lora": "a namespace",
+    "empty_dtype": "takes nothing",
     "losses": "a namespace",
     **{n: "calls the function of its name" for n in losses.__all__ if not n.islower()},
     "init": "a namespace",
@@ -508,7 +511,7 @@ ELSEWHERE = {
     "Initializer": "a type",
     "Schedule": "a type",
     "ParamGroups": "a type",
-    "empty_weights": "a context without arguments",
+    "empty_weights": "a context; its types are drawn in tests/models/test_keep_types.py",
     "Group": "made by optimizers",
     "Optimizer": "a base class",
     "optimizers": "takes nothing",
@@ -523,7 +526,10 @@ ELSEWHERE = {
 
 def drawn() -> list[str]:
     return sorted(
-        {*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE}
+        {
+            *(*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE),
+            *adapter_calls.NAMES,
+        }
     )
 
 

@@ -10,11 +10,13 @@ import urllib.request
 HERE = importlib.util.find_spec("xllamacpp") is not None
 
 
-def ask(model, requests, context=256, embedding=False):
-    """Load a GGUF file and post each (path, body) to the server; return the answers."""
-    job = json.dumps(
-        {"model": str(model), "requests": requests, "context": context, "embedding": embedding}
-    )
+def ask(model, requests, context=256, embedding=False, adapter=None):
+    """Load a GGUF file, and an adapter's, and post each (path, body) to the server.
+
+    Returns the answers.
+    """
+    job = {"model": str(model), "requests": requests, "context": context, "embedding": embedding}
+    job = json.dumps({**job, "adapter": adapter and str(adapter)})
     worker = [sys.executable, __file__]
     done = subprocess.run(
         worker, input=job, capture_output=True, text=True, timeout=120, check=False
@@ -80,6 +82,8 @@ def main():
     params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
     params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if job["adapter"]:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(job["adapter"], 1.0)]
     server = xllamacpp.Server(params)
     answers = []
     for path, body in job["requests"]:

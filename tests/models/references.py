@@ -164,8 +164,8 @@ def llama(w, config, ids, routings=None):
         gate = linear(w, f"{p}.mlp.gate_proj", seen)
         gate = F.gelu(gate, approximate="tanh") if traits.gelu else F.silu(gate)
         x = x + linear(w, f"{p}.mlp.down_proj", gate * linear(w, f"{p}.mlp.up_proj", seen))
-    head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-    return norm(x, "model.norm") @ head.T
+    head = "lm_head" if "lm_head.weight" in w else "model.embed_tokens"
+    return linear(w, head, norm(x, "model.norm"))
 
 
 def bert(w, config, ids, mask, types, prefix="bert."):

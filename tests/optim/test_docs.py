@@ -9,11 +9,11 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.models import GPT2, GPT2Config
+from pyggml.models import GPT2, GPT2Config, LlamaConfig
 from pyggml.nn import losses
 
 TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
-SECTIONS = ("Losses", "Optimizers", "Schedules", "A gradient of one's own")
+SECTIONS = ("Losses", "Optimizers", "Schedules", "LoRA", "A gradient of one's own")
 
 
 def section(title):
@@ -21,8 +21,9 @@ def section(title):
 
 
 @pytest.mark.parametrize("last", range(len(SECTIONS)))
-def test_the_examples_run(last):
+def test_the_examples_run(last, tmp_path, monkeypatch):
     """Each section goes on from those before it."""
+    monkeypatch.chdir(tmp_path)
     names: dict = {}
     for title in SECTIONS[: last + 1]:
         for block in re.findall(r"```python\n(.*?)```", section(title), re.DOTALL):
@@ -66,6 +67,16 @@ def test_the_table_of_checkpointing_adds_up():
         assert abs(ratio - 1) < 0.05
         assert planned - activations == pytest.approx(rows[0][1] - rows[0][0], abs=1)
         assert seconds / rows[0][4] == pytest.approx(more, abs=6e-3)
+
+
+def test_the_numbers_of_adapters_follow_from_the_sizes():
+    text, config = section("LoRA"), LlamaConfig.preset("qwen2-1.5b")
+    kv = config.kv_head * config.head_dim
+    pairs = [(1536, 1536), (1536, kv), (1536, kv), (1536, 1536), (1536, 8960), (1536, 8960)]
+    trained = 16 * config.n_layer * sum(a + b for a, b in [*pairs, (8960, 1536)])
+    assert f"{trained:,} numbers, {4 * trained / 1e6:.0f} MB" in text
+    count = config.count_parameters()
+    assert f"q4_K is {4.5 / 8 * count / 1e9:.2f} GB (f32 {4 * count / 1e9:.1f} GB)" in text
 
 
 def test_everything_is_named():

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+"""Trainings of adapters beside frozen, quantised weights: plan, checkpoints, resume, average."""
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn
+from pyggml.data import Loader, TokenDataset
+from pyggml.models import build, load, load_lora, save_lora
+from pyggml.optim import AdamW, decay_groups
+from pyggml.train import TrainConfig, Trainer, load_checkpoint
+from pyggml.train.efficiency import flops_per_token
+
+from .tiny import SEQ_LEN, VOCAB, same, tokens
+
+SIZES = {"n_layer": 2, "n_head": 2, "n_kv_head": 1, "n_embd": 256, "n_ffn": 256, "context": SEQ_LEN}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A base model whose matrices are q4_K."""
+    path = tmp_path_factory.mktemp("base") / "base.gguf"
+    pg.seed(0)
+    build("llama", SIZES, vocab_size=VOCAB).save(path, dtype="q4_K")
+    return path
+
+
+def make(file, folder=None, **options):
+    settings = {"batch_size": 4, "steps": 12, "lr": 1e-2, "seed": 3, "accumulate": 2}
+    config = TrainConfig(**{**settings, **options})
+    pg.seed(config.seed)
+    model, _ = load(file, keep_types=True)
+    nn.apply_lora(model, rank=4, dropout=0.1, targets="all-linear")
+    train, validation = TokenDataset(tokens(), SEQ_LEN).split(0.2)
+    optimizer = AdamW(decay_groups(model, 0.1), lr=config.lr, fused_update=config.fused_update)
+    loader = Loader(train, config.batch_size, seed=config.seed)
+    return Trainer(model, optimizer, loader, validation, config, checkpoint_dir=folder)
+
+
+def test_the_plan_has_the_bytes_of_the_file(file):
+    trainer = make(file)
+    plan = trainer.plan()
+    model = trainer.model
+    trained = 4 * model.num_parameters(trainable_only=True)
+    kept = sum(p.nbytes for p in model.parameters() if p.dtype.name == "q4_K")
+    matrices = sum(p.size for p in model.parameters() if p.dtype.name == "q4_K")
+    assert kept == matrices * 4.5 / 8  # 144 bytes for 256 numbers
+    norms = 4 * 5 * 256
+    assert plan.parameters == kept + norms + trained
+    assert plan.optimizer == 2 * trained
+    assert trained <= plan.gradients <= trained + 64 * len(trainer.optimizer.params)  # alignment
+    assert plan.fallbacks == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"precision": "bf16", "checkpointing": True},
+        {"accumulate": 1, "fused_update": True, "clip": 0.0},
+        {"ema": 0.9},
+        {"precision": "f16"},
+    ],
+    ids=str,
+)
+def test_a_resumed_run_has_the_same_bits(file, tmp_path, options):
+    whole = make(file, **options)
+    first = whole.evaluate().loss
+    whole.fit()
+    assert whole.last_evaluation.loss < first - 0.05
+    halted = make(file, tmp_path / "c", steps=12, save_every=5, **options)
+    before = halted.model.state_dict()
+    halted.total_steps = 5
+    halted.fit()
+    resumed = make(file, tmp_path / "c", save_every=5, **options)
+    assert resumed.resume() == 5
+    resumed.fit()
+    after = resumed.model.state_dict()
+    assert same(after, whole.model.state_dict())
+    assert same(resumed.optimizer.state_dict(), whole.optimizer.state_dict())
+    changed = {name for name, array in after.items() if not np.array_equal(array, before[name])}
+    assert changed == {name for name in after if "lora_" in name}
+    saved = load_checkpoint(resumed.last_checkpoint)
+    assert same(saved.model, after)
+    assert {name for name in saved.optimizer if name.endswith((".m", ".v"))} == {
+        f"{name}.{kind}" for name in changed for kind in "mv"
+    }
+
+
+def test_what_is_trained_goes_into_a_file(file, tmp_path):
+    trainer = make(file, tmp_path / "c")
+    trainer.fit()
+    save_lora(trainer.model, tmp_path / "adapter.gguf")
+    model, _ = load(file, keep_types=True)
+    load_lora(model, tmp_path / "adapter.gguf")
+    x = pg.tensor(tokens(SEQ_LEN).reshape(1, -1))
+    want = trainer.model.eval()(x).numpy()
+    np.testing.assert_allclose(model.eval()(x).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_of_another_rank_is_refused(file, tmp_path):
+    make(file, tmp_path / "c", steps=2).fit()
+    model, _ = load(file, keep_types=True)
+    nn.apply_lora(model, rank=2, targets="all-linear")
+    train, _ = TokenDataset(tokens(), SEQ_LEN).split(0.2)
+    other = Trainer(
+        model, AdamW(model.parameters()), Loader(train, 4, seed=3), None,
+        TrainConfig(steps=2, batch_size=4), checkpoint_dir=tmp_path / "c",
+    )  # fmt: skip
+    with pytest.raises(pg.FormatError, match=r"model.safetensors: .*lora_A.weight must have the"):
+        other.resume()
+
+
+def test_frozen_matrices_count_four_operations(file):
+    model, _ = load(file, keep_types=True)
+    frozen = sum(p.size for p in model.parameters() if p.ndim == 2)
+    scores = 12 * 2 * 256 * SEQ_LEN
+    assert flops_per_token(model, SEQ_LEN) == 4 * frozen + scores  # the table is the head, too
+    nn.apply_lora(model, rank=4)
+    trained = model.num_parameters(trainable_only=True)
+    assert flops_per_token(model, SEQ_LEN) == 4 * frozen + 6 * trained + scores
+
+
+@pytest.mark.parametrize("change", [nn.remove_lora, nn.merge_lora])
+def test_an_evaluation_is_of_the_model_as_it_is(file, change):
+    """Not of the adapters that its graph was recorded with."""
+    trainer = make(file)
+    trainer.fit()
+    adapted = trainer.evaluate().loss
+    batch = next(iter(trainer.loader))
+    said = trainer._train_step.logits(batch)
+    change(trainer.model)
+    again = make(file)
+    nn.remove_lora(again.model)
+    again.model.load_state_dict(trainer.model.state_dict())
+    want = again.evaluate().loss
+    assert trainer.evaluate().loss == want != adapted
+    assert not np.array_equal(trainer._train_step.logits(batch), said)
+    with pytest.raises(pg.GradientError, match="no parameter leads to the loss"):
+        trainer._train_step([batch])
