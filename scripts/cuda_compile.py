@@ -4,6 +4,7 @@
     python scripts/cuda_compile.py                  what the patches add or change
     python scripts/cuda_compile.py norm-back ...    these
     python scripts/cuda_compile.py --quick          for one GPU, without the host's object code
+    python scripts/cuda_compile.py --quick --usage  and what each kernel takes of a multiprocessor
     python scripts/cuda_compile.py --all            the whole backend; an hour on two cores
     python scripts/cuda_compile.py --fetch          the headers of cuBLAS, into build/cublas
 
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,20 +108,71 @@ def fetch(nvcc: str) -> None:
     print(f"{count} headers of {wheel.name} in {FETCHED}")
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What ptxas gives a kernel: registers of a thread, and bytes."""
+
+    kernel: str
+    registers: int
+    shared: int
+    spilled: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Whether a file compiles, what nvcc said against it, and its kernels for each GPU."""
+
+    ok: bool
+    said: str
+    usage: list[Usage]
+
+
+def usage_of(told: str) -> list[Usage]:
+    """What `ptxas -v` tells of the kernels."""
+    found = []
+    for part in told.split("Compiling entry function ")[1:]:
+        # ptxas tells of functions that are not inlined, too; an entry's own properties come first
+        numbers = [
+            int(match[1]) if (match := re.search(pattern, part)) else 0
+            for pattern in (
+                r"Used (\d+) registers",
+                r"(\d+) bytes smem",
+                r"(\d+) bytes spill stores",
+            )
+        ]
+        found.append(Usage(part.split("'")[1], *numbers))
+    return found
+
+
+def complaints_in(told: str) -> str:
+    """What nvcc said, without what `ptxas -v` counts."""
+    counted = re.compile(r"ptxas info |\s+\d+ bytes stack frame, ")
+    return "\n".join(line for line in told.splitlines() if not counted.match(line)).strip()
+
+
 def compile_one(
     nvcc: str, source: Path, includes: list[Path], gpus: list[int], quick: bool = False
-) -> tuple[bool, str]:
-    """Compile `source` and drop the result; True and "" or False and what nvcc said.
+) -> Compiled:
+    """Compile `source` and drop the result.
 
     Quick is the device's machine code alone, for one GPU: the host's code is read and checked but
     not compiled, which is more than half of the time.
     """
     codes = [f"-gencode=arch=compute_{gpu},code=sm_{gpu}" for gpu in gpus]
     with tempfile.TemporaryDirectory() as folder:
-        command = [nvcc, *FLAGS, *codes, *(f"-I{path}" for path in includes)]
+        command = [nvcc, *FLAGS, "-Xptxas=-v", *codes, *(f"-I{path}" for path in includes)]
         command += ["-cubin" if quick else "-c", str(source), "-o", os.path.join(folder, "out")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode == 0, done.stderr.strip()
+    return Compiled(done.returncode == 0, complaints_in(done.stderr), usage_of(done.stderr))
+
+
+def readable(names: list[str]) -> list[str]:
+    """Names of kernels as they are in the source, where c++filt is."""
+    filt = shutil.which("c++filt")
+    if filt is None or not names:
+        return names
+    told = subprocess.run([filt, *names], capture_output=True, text=True, check=True).stdout
+    return [re.sub(r"^void |\(.*", "", line) for line in told.splitlines()]
 
 
 def folders(tree: Path, cublas: Path | None) -> list[Path]:
@@ -132,6 +185,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="files of src/ggml-cuda without .cu")
     parser.add_argument("--all", action="store_true", help="every file but template instances")
     parser.add_argument("--quick", action="store_true", help="for sm_90 only, the device's code")
+    parser.add_argument("--usage", action="store_true", help="registers and memory of each kernel")
     parser.add_argument("--fetch", action="store_true", help="get cuBLAS' headers if none are here")
     parser.add_argument("--tree", type=Path, default=ROOT / "vendor" / "ggml")
     parser.add_argument("--cublas", type=Path, help="the folder that holds cublas_v2.h")
@@ -170,11 +224,19 @@ def main() -> int:
     failed = 0
     for name in names:
         start = time.monotonic()
-        ok, said = compile_one(nvcc, cuda / f"{name}.cu", includes, gpus, args.quick)
-        print(f"{'ok  ' if ok else 'FAIL'} {name}.cu {time.monotonic() - start:.1f} s", flush=True)
-        if not ok:
+        done = compile_one(nvcc, cuda / f"{name}.cu", includes, gpus, args.quick)
+        took = time.monotonic() - start
+        print(f"{'ok  ' if done.ok else 'FAIL'} {name}.cu {took:.1f} s", flush=True)
+        if not done.ok:
             failed += 1
-            print(said, flush=True)
+            print(done.said, flush=True)
+        if args.usage:
+            for use, kernel in zip(
+                done.usage, readable([u.kernel for u in done.usage]), strict=True
+            ):
+                spilled = f", {use.spilled} bytes spilled" if use.spilled else ""
+                taken = f"{use.registers:5} registers, {use.shared:6} bytes shared{spilled}"
+                print(f"    {taken}  {kernel}", flush=True)
     print(
         f"{len(names) - failed} of {len(names)} compile for " + ", ".join(f"sm_{g}" for g in gpus)
     )

@@ -29,12 +29,16 @@ from .cuda.translate import translate
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 
-# The kernels of the series, those of ggml that it changes, and what dispatches to them.
+# The kernels of the series, those of ggml that it changes or a step needs besides, and what
+# dispatches to them.
 KERNELS = (
     "ggml-cuda",
     "acc",
+    "binbcast",
+    "concat",
     "conv2d-dw-back",
     "convert",
+    "cpy",
     "cross-entropy-loss",
     "cross-entropy-rows",
     "cumsum-back",
@@ -49,16 +53,25 @@ KERNELS = (
     "im2col",
     "im2col-back",
     "l2-norm-back",
+    "mean",
     "mul-mat-id-back",
+    "norm",
     "norm-back",
     "opt-step-adamw",
     "opt-step-sgd",
     "out-prod",
+    "pad",
     "pool-back",
     "repeat-back",
     "rope",
+    "scale",
+    "set",
+    "softcap",
     "softmax",
+    "sum",
     "sum-sqr",
+    "sumrows",
+    "unary",
     "unary-back",
     "upscale-back",
 )
@@ -66,22 +79,10 @@ KERNELS = (
 # With these, whole training steps run on the emulated device; what else a graph asks for fails.
 TRAINING = (
     *KERNELS,
-    "binbcast",
-    "concat",
-    "cpy",
     "fill",
-    "mean",
     "mmvf",
-    "norm",
-    "pad",
     "quantize",
-    "scale",
-    "set",
     "set-rows",
-    "softcap",
-    "sum",
-    "sumrows",
-    "unary",
 )
 
 # Several GPUs, which share host memory; a launch inside of a #define, which is not translated.
@@ -93,18 +94,29 @@ _WARNINGS = ("-Wall", "-Wextra")
 # alignment: common/alignment.cpp takes the reports
 _CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM", "-DGGML_CUDA_USE_GRAPHS", "-fsanitize=alignment")
 _ARCH = {"fattn-back-mma": 800, "fattn-f32": 800}
+_KV_TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+_DEFINED = {
+    # none of ggml's attention kernels for a pair of types; which ops it takes is asked
+    "fattn": tuple(f"-DGGML_CUDA_FA_{k}_{v}=false" for k in _KV_TYPES for v in _KV_TYPES),
+    # so small that the table's products take several turns
+    "out-prod": ("-DOUT_PROD_TILE_BYTES=2048",),
+}
 
 
 def _flags(name: str) -> tuple[str, ...]:
-    return (*_CUDA, f"-D__CUDA_ARCH__={_ARCH.get(name, 600)}")
+    return (*_CUDA, f"-D__CUDA_ARCH__={_ARCH.get(name, 600)}", *_DEFINED.get(name, ()))
 
 
 # what runs kernels, and the table of cases
 _RUNTIME = ("common/alignment", "common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
-_TABLE = ("common/attention", "common/cases", "common/run")
+_CASES = tuple(
+    f"common/{name}"
+    for name in ("cases", "activations", "products", "pictures", "attention", "steps")
+)
+_TABLE = (*_CASES, "common/run")
 
 # what a kernel file needs of others to be run
-_WITH = {"fattn-back-mma": ("fattn-back",)}
+_WITH = {"convert": ("out-prod",), "fattn-back-mma": ("fattn-back",), "fattn-f32": ("fattn",)}
 
 
 class BuildError(RuntimeError):
@@ -118,8 +130,10 @@ def default_tree() -> Path:
 
 def ops_of_table() -> list[str]:
     """The ops of the table's cases, in the order of its files."""
-    text = "".join((HERE / "common" / f"{name}.cpp").read_text() for name in ("cases", "attention"))
-    return list(dict.fromkeys(re.findall(r'(?:t\.add\(|back_cases\(t, )"(\w+)"', text)))
+    text = "".join((HERE / f"{name}.cpp").read_text() for name in _CASES)
+    return list(
+        dict.fromkeys(re.findall(r'(?:t\.add\(|(?:back_cases|arithmetic)\(t, )"(\w+)"', text))
+    )
 
 
 def compiler() -> str | None:
@@ -257,8 +271,8 @@ class Builder:
         with self.lock():
             source.write_text(translate(text, f"{name}.cu"))
             include = f"-I{self.src / 'ggml-cuda'}"
-            others = ("ggml-cuda", "convert", *_WITH.get(name, ()))
-            objects = self._harness() + [self._kernel(other) for other in others]
+            others = {"ggml-cuda", "convert", *_WITH.get(name, ())} - {name}
+            objects = self._harness() + [self._kernel(other) for other in sorted(others)]
             objects.append(self._object(source, (*_flags(name), include)))
             return self._link(folder / "changed", objects)
 

@@ -31,6 +31,32 @@ def train(model: Any, precision: str | None) -> tuple[list[float], list[str]]:
     return losses, sorted(step.fallbacks)
 
 
+def adapted(kept: bool = True) -> Any:
+    """A Llama whose matrices are q4_K, with adapters on all of them that matter from the start.
+
+    Args:
+        kept: else they are what those stand for, in f32.
+    """
+    import pyggml as pg
+    from pyggml import nn
+    from pyggml.models import Llama, LlamaConfig
+
+    sizes = {**SIZES, "n_embd": 256, "n_ffn": 256, "n_head": 4, "n_kv_head": 2}
+    with nn.init.empty_weights("q4_K"):
+        model = Llama(LlamaConfig(**sizes, attention="flash"))
+    rng = np.random.default_rng(2)
+    for p in model.parameters():
+        if p.ndim == 2:
+            p.copy_(rng.standard_normal(p.shape).astype(np.float32) * 0.06)
+            if not kept:
+                model.replace_tensor(p, pg.tensor(p.numpy(), requires_grad=True))
+    nn.apply_lora(model, rank=4, targets="all-linear")
+    for layer in nn.lora.adapters_of(model).values():
+        b = layer.lora_B.weight
+        b.copy_(rng.standard_normal(b.shape).astype(np.float32) * 0.05)
+    return model
+
+
 def moved(make: Any) -> dict[str, Any]:
     """A model that was made and trained on the CPU, goes on on the device, and comes back."""
     import pyggml as pg
@@ -49,10 +75,34 @@ def moved(make: Any) -> dict[str, Any]:
     return {"devices": sorted(there), "same": same, "losses": losses}
 
 
+def left_to_the_cpu() -> dict[str, Any]:
+    """A graph with an op that the device lacks, measured first, as large ones are."""
+    import pyggml as pg
+    from pyggml import activations, ops
+
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((8, 8)).astype(np.float32)
+    results, large = {}, activations.LARGE_BYTES
+    activations.LARGE_BYTES = 0
+    try:
+        for device in ("cpu", "cuda:0"):
+            last = ops.gelu(ops.diag_mask_zero(pg.tensor(x, device=device) * 2.0, 0))
+            graph = pg.Graph([last])
+            runs = []
+            for _ in range(2):
+                graph.run()
+                runs.append(graph.read(last).tolist())
+            results[device] = runs
+    finally:
+        activations.LARGE_BYTES = large
+    return {"ops": graph.fallbacks, "runs": results}
+
+
 def main() -> int:
     import pyggml as pg
     from pyggml import lib
     from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
+    from pyggml.nn.blocks import blocks_of
     from pyggml.ops.attention import computes_flash_attn
     from pyggml.train import step_fallbacks
 
@@ -66,6 +116,7 @@ def main() -> int:
         llama = LlamaConfig(**SIZES, n_head=4, n_kv_head=2, attention=attention)
         models[f"gpt2 {attention}"] = lambda config=gpt2: GPT2(config)
         models[f"llama {attention}"] = lambda config=llama: Llama(config)
+    models["adapters on q4_K"] = adapted
     found = {}
     for name, make in models.items():
         found[name] = {}
@@ -74,14 +125,23 @@ def main() -> int:
             pg.seed(1)
             found[name][precision or device], left = train(make(), precision)
         found[name]["fallbacks"] = left
+    pg.set_default_device("cpu")
+    pg.seed(1)
+    exact, _ = train(adapted(kept=False), None)
     # after a first run and one that is captured, the graphs of a step are launched as they are
     captured, launched = ctypes.c_int(), ctypes.c_int()
     ctypes.CDLL(sys.argv[1]).emu_graph_counts(ctypes.byref(captured), ctypes.byref(launched))
     graphs = {"captured": captured.value, "launched": launched.value}
     steps = step_fallbacks("cuda:0")
     same = moved(models["gpt2 plain"])
+    same_adapters = moved(adapted)
+    kept = pg.tensor(np.random.default_rng(0).standard_normal((2, 256)), "q4_K", "cpu")
+    there_and_back = kept.to("cuda:0").to("cpu")
     flash = {width: computes_flash_attn(pg.device("cuda:0"), width) for width in (8, 64, 256, 288)}
     told = {"models": found, "moved": same, "steps": steps, "graphs": graphs, "flash": flash}
+    told |= {"exact": exact, "moved adapters": same_adapters}
+    told["left"] = left_to_the_cpu()
+    told["copied"] = blocks_of(kept).tolist() == blocks_of(there_and_back).tolist()
     print(json.dumps(told))
     return 0
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What -fsanitize=alignment calls, by both compilers' interface of UBSan, in place of its runtime: a float4 at an address
 // that is no multiple of 16 is an error on a device, and nothing on a CPU.
-#include "fibers.hpp"
-#include "guard.hpp"
+#include "alignment.hpp"
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 namespace {
@@ -32,12 +29,6 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const mismatch * m, uintptr_t ad
 
 void __ubsan_handle_type_mismatch_v1(const mismatch * m, uintptr_t address) {
     const char * slash = strrchr(m->file, '/');
-    const std::string message = std::string(slash ? slash + 1 : m->file) + ":" + std::to_string(m->line) + ": " + m->type->name +
-        " at an address that is no multiple of " + std::to_string(1u << m->log_alignment) + ", " +
-        emu::guarded::describe((const void *) address);
-    if (emu::in_kernel()) {
-        emu::fail(message);
-    }
-    fprintf(stderr, "outside of a kernel: %s\n", message.c_str());
-    abort(); // the compiler takes this for a function that throws nothing
+    emu::misaligned(std::string(slash ? slash + 1 : m->file) + ":" + std::to_string(m->line) + ": " + m->type->name +
+        " at an address that is no multiple of " + std::to_string(1u << m->log_alignment), (const void *) address);
 }

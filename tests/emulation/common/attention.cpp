@@ -98,19 +98,23 @@ ggml_tensor * attention_of(builder & b, const attention_case & a) {
     return attn;
 }
 
-// nothing is taken whose mask leaves rows or columns out; heads of 32, which no kernel of ggml's takes either
+// Nothing is taken whose mask leaves rows or columns out: heads of 32, which no kernel of ggml's takes either, and those of 64
+// with keys in f16, which are ggml's kernels' alone.
 void too_small_masks(table & t) {
+    struct head { int64_t size; ggml_type type; };
     struct mask { const char * name; int64_t ne0, ne1; };
-    for (mask m : { mask { "mask-of-few-rows", 40, 39 }, mask { "mask-of-few-columns", 39, 40 } }) {
-        op_case & c = t.add("FLASH_ATTN_EXT", m.name, [=](builder & b) {
-            ggml_tensor * q = b.real({ 32, 40, 2, 1 });
-            ggml_tensor * k = b.real({ 32, 40, 2, 1 });
-            ggml_tensor * v = b.real({ 32, 40, 2, 1 });
-            ggml_tensor * mask = b.real({ m.ne0, m.ne1, 1, 1 }, -1.0f, 1.0f, layout::contiguous, GGML_TYPE_F16);
-            return ggml_flash_attn_ext(b.ctx, q, k, v, mask, 0.2f, 0.0f, 0.0f);
-        });
-        c.supported = false;
-        c.only      = "CUDA";
+    for (head h : { head { 32, GGML_TYPE_F32 }, head { 64, GGML_TYPE_F16 } }) {
+        for (mask m : { mask { "mask-of-few-rows", 40, 39 }, mask { "mask-of-few-columns", 39, 40 } }) {
+            op_case & c = t.add("FLASH_ATTN_EXT", std::string(m.name) + (h.size == 64 ? "-f16" : ""), [=](builder & b) {
+                ggml_tensor * q = b.real({ h.size, 40, 2, 1 });
+                ggml_tensor * k = b.real({ h.size, 40, 2, 1 }, -1.0f, 1.0f, layout::contiguous, h.type);
+                ggml_tensor * v = b.real({ h.size, 40, 2, 1 }, -1.0f, 1.0f, layout::contiguous, h.type);
+                ggml_tensor * mask = b.real({ m.ne0, m.ne1, 1, 1 }, -1.0f, 1.0f, layout::contiguous, GGML_TYPE_F16);
+                return ggml_flash_attn_ext(b.ctx, q, k, v, mask, 0.2f, 0.0f, 0.0f);
+            });
+            c.supported = false;
+            c.only      = "CUDA";
+        }
     }
 }
 

@@ -72,7 +72,7 @@ struct op_case {
     int    inplace   = -1;    // the result lies over this source
     bool   supported = true;  // else: supports_op must say no
     bool   slow      = false;
-    std::string only;         // the device whose kernels it is about, or "" for all
+    std::string only = "";    // the device whose kernels it is about, or "" for all
     // what the CPU computes instead, where it would end the process
     std::function<ggml_tensor * (builder &)> on_cpu = nullptr;
 };
@@ -88,7 +88,11 @@ struct table {
     }
 };
 
-void attention(table & t); // attention.cpp
+void activations(table & t); // activations.cpp
+void attention(table & t);   // attention.cpp
+void pictures(table & t);    // pictures.cpp
+void products(table & t);    // products.cpp
+void steps(table & t);       // steps.cpp
 
 // what runs the kernels
 struct device {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "guard.hpp"
+#include "poison.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -100,7 +101,7 @@ guarded::guarded(std::string name_, size_t size) : name(std::move(name_)), n(siz
     map = (unsigned char *) p;
     mprotect(map + page(), inner, PROT_READ | PROT_WRITE);
     ptr = map + page() + (inner - size)/ALIGNMENT*ALIGNMENT;
-    memset(map + page(), POISON, inner);
+    emu::poison(map + page(), inner);
     regions().push_back({ map, map_size, ptr, n, &name });
 }
 
@@ -111,7 +112,7 @@ guarded::~guarded() {
 }
 
 void guarded::poison() {
-    memset(ptr, POISON, n);
+    emu::poison(ptr, n);
 }
 
 std::string guarded::check() const {
@@ -124,7 +125,7 @@ std::string guarded::check() const {
                 break;
             }
         }
-        if (*p != POISON) {
+        if (*p != poison_at(p)) {
             return "written " + describe(p);
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory that notices who leaves it: a page without access before and behind, the data ends at the page behind (up to its
-// alignment), and what is left in front and behind is filled with a pattern that is looked at afterwards. Fresh memory
-// holds the same pattern: NaN in f32, f16 and bf16, -1 as a whole number.
+// alignment), and what is left in front and behind is filled with poison (poison.hpp) that is looked at afterwards. Fresh
+// memory holds it, too.
 #pragma once
 
 #include <csetjmp>
@@ -11,8 +11,7 @@
 
 namespace emu {
 
-constexpr unsigned char POISON    = 0xFF;
-constexpr size_t        ALIGNMENT = 16; // the widest access of a kernel
+constexpr size_t ALIGNMENT = 16; // the widest access of a kernel
 
 class guarded {
 public:

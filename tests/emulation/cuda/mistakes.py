@@ -3,30 +3,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from .mistake import Mistake
+from .mistakes_attention import ATTENTION
 
-__all__ = ["MISTAKES", "Mistake"]
-
-
-class Mistake(NamedTuple):
-    """A change of a kernel's text, each `right` in it to `wrong`.
-
-    Attributes:
-        source: the file that has the text, without .cu or .cuh.
-        right: the text.
-        wrong: what it is changed to.
-        case: the op, or the case of it, that must fail.
-        said: a pattern of what its line must say.
-        kernel: the file that includes `source`, where that is a header.
-    """
-
-    source: str
-    right: str
-    wrong: str
-    case: str
-    said: str
-    kernel: str = ""
-
+__all__ = ["MISTAKES"]
 
 MISTAKES = {
     "no barrier after the sums": Mistake(
@@ -154,255 +134,6 @@ MISTAKES = {
         case="CROSS_ENTROPY_ROWS",
         said="GGML_ASSERT",
     ),
-    # attention
-    "only the first columns of a head made smaller": Mistake(
-        source="fattn-f32",
-        right="acc[c][i][j] *= f;",
-        wrong="if (c == 0) acc[c][i][j] *= f;",
-        case="FLASH_ATTN_EXT/d128-tiles",
-        said="normalized",
-    ),
-    "the sink of another head": Mistake(
-        source="fattn-f32",
-        right="sum += expf(sinks[h] - max);",
-        wrong="sum += expf(sinks[0] - max);",
-        case="FLASH_ATTN_EXT/sinks",
-        said="normalized",
-    ),
-    "no slope": Mistake(
-        source="fattn-f32",
-        right="    const float slope = fattn_train_slope(p, h);",
-        wrong="    const float slope = 1.0f;",
-        case="FLASH_ATTN_EXT/alibi",
-        said="normalized",
-    ),
-    "no slope in bf16": Mistake(
-        source="fattn-f32",
-        right="    const float   slope = fattn_train_slope(p, h);",
-        wrong="    const float   slope = 1.0f;",
-        case="FLASH_ATTN_EXT/bf16-alibi",
-        said="normalized",
-    ),
-    "no slope in the gradient": Mistake(
-        source="fattn-back",
-        right="fattn_train_slope(p, h)",
-        wrong="1.0f",
-        case="FLASH_ATTN_EXT_BACK/alibi",
-        said="normalized",
-    ),
-    "no slope in the gradient in bf16": Mistake(
-        source="fattn-back-mma",
-        right="fattn_train_slope(p, h)",
-        wrong="1.0f",
-        case="FLASH_ATTN_EXT_BACK/bf16-alibi",
-        said="normalized",
-    ),
-    "the slope of another head of the group": Mistake(
-        source="fattn-back-mma",
-        right=("const float   slope = fattn_train_slope(p, h);\n        const half *  mask_h"),
-        wrong=("const float   slope = fattn_train_slope(p, h0);\n        const half *  mask_h"),
-        case="FLASH_ATTN_EXT_BACK/bf16-alibi",
-        said="normalized",
-    ),
-    "the mask of another head of the group": Mistake(
-        source="fattn-back-mma",
-        right="mask_h = fattn_bf16_mask_of(mask, p, h, b);",
-        wrong="mask_h = fattn_bf16_mask_of(mask, p, h0, b);",
-        case="FLASH_ATTN_EXT_BACK/bf16-masks",
-        said="normalized",
-    ),
-    "a gradient without the softcap": Mistake(
-        source="fattn-back-mma",
-        right="(ds[j].x[e] - D_i)*f;",
-        wrong="(ds[j].x[e] - D_i)*p.scale;",
-        case="FLASH_ATTN_EXT_BACK/bf16-softcap",
-        said="normalized",
-    ),
-    "a gradient whose heads and rows are not swapped": Mistake(
-        source="fattn-back-mma",
-        right="    std::swap(x[0].s1, x[0].s2);",
-        wrong="    ;",
-        case="FLASH_ATTN_EXT_BACK/bf16-causal",
-        said="normalized",
-    ),
-    "a row too many": Mistake(
-        source="fattn-back-mma",
-        right="row < n && col < d",
-        wrong="row <= n && col < d",
-        case="FLASH_ATTN_EXT_BACK/bf16-causal",
-        said="past the end of result",
-    ),
-    # tiles of columns that are copied while the last ones are multiplied
-    "no barrier before a tile": Mistake(
-        source="fattn-f32",
-        right=("        cp_async_wait_all();\n        __syncthreads(); // this tile"),
-        wrong=("        cp_async_wait_all();\n        // this tile"),
-        case="FLASH_ATTN_EXT/bf16-causal",
-        said="other bits|normalized|is nan|is -nan",
-    ),
-    "a barrier before the copies are there": Mistake(
-        source="fattn-f32",
-        right=("        cp_async_wait_all();\n        __syncthreads(); // this tile"),
-        wrong="        __syncthreads(); cp_async_wait_all(); // this tile",
-        case="FLASH_ATTN_EXT/bf16-causal",
-        said="other bits|normalized|is nan|is -nan",
-    ),
-    "no barrier before a tile of the gradient": Mistake(
-        source="fattn-back-mma",
-        right=("        cp_async_wait_all();\n        __syncthreads(); // this tile"),
-        wrong=("        cp_async_wait_all();\n        // this tile"),
-        case="FLASH_ATTN_EXT_BACK/bf16-causal",
-        said="other bits|normalized|is nan|is -nan",
-    ),
-    "one buffer for the logarithms of two tiles": Mistake(
-        source="fattn-back-mma",
-        right="l_s[buf*cols + c] = c0",
-        wrong="l_s[c] = c0",
-        case="FLASH_ATTN_EXT_BACK/bf16-causal",
-        said="other bits|normalized|is nan|is -nan",
-    ),
-    # what the mask does to a tile
-    "tiles by another head and batch": Mistake(
-        source="fattn-train-bf16",
-        right="classes[((b % p.mask_ne3*p.mask_ne2 + h % p.mask_ne2)",
-        wrong="classes[((b % p.mask_ne3 + h % p.mask_ne2)",
-        case="FLASH_ATTN_EXT/bf16-tiles-heads",
-        said="normalized",
-        kernel="fattn-f32",
-    ),
-    "tiles by another head and batch in the gradient": Mistake(
-        source="fattn-train-bf16",
-        right="classes[((b % p.mask_ne3*p.mask_ne2 + h % p.mask_ne2)",
-        wrong="classes[((b % p.mask_ne3 + h % p.mask_ne2)",
-        case="FLASH_ATTN_EXT_BACK/bf16-tiles-heads",
-        said="normalized",
-        kernel="fattn-back-mma",
-    ),
-    "small numbers of a mask taken for 0": Mistake(
-        source="fattn-train-bf16",
-        right="some |= m != 0.0f;",
-        wrong="some |= m < -1.0f;",
-        case="FLASH_ATTN_EXT/bf16-tiles",
-        said="normalized",
-        kernel="fattn-f32",
-    ),
-    "numbers above 0 taken for 0": Mistake(
-        source="fattn-train-bf16",
-        right="some |= m != 0.0f;",
-        wrong="some |= m < 0.0f;",
-        case="FLASH_ATTN_EXT/bf16-tiles",
-        said="normalized",
-        kernel="fattn-f32",
-    ),
-    "one number among zeros not seen": Mistake(
-        source="fattn-train-bf16",
-        right="e < FATTN_BF16_TILE*FATTN_BF16_TILE; e +=",
-        wrong="e < FATTN_BF16_TILE*FATTN_BF16_TILE - 1; e +=",
-        case="FLASH_ATTN_EXT/bf16-tiles",
-        said="normalized",
-        kernel="fattn-f32",
-    ),
-    "one number among hidden ones not seen": Mistake(
-        source="fattn-train-bf16",
-        right="for (int e = threadIdx.x; e <",
-        wrong="for (int e = threadIdx.x + 1; e <",
-        case="FLASH_ATTN_EXT/bf16-tiles",
-        said="normalized",
-        kernel="fattn-f32",
-    ),
-    "tiles counted by half tiles": Mistake(
-        source="fattn-f32",
-        right="(int64_t) it*cols/FATTN_BF16_TILE)",
-        wrong="(int64_t) it)",
-        case="FLASH_ATTN_EXT/bf16-d128-tiles",
-        said="normalized|is nan|is -nan|past the end",
-    ),
-    "tiles counted by half tiles in the gradient": Mistake(
-        source="fattn-back-mma",
-        right="fattn_bf16_class(classes, p, h, b, blockIdx.x, it*cols/FATTN_BF16_TILE)",
-        wrong="fattn_bf16_class(classes, p, h, b, blockIdx.x, it)",
-        case="FLASH_ATTN_EXT_BACK/bf16-long-gqa",
-        said="normalized|is nan|is -nan|past the end",
-    ),
-    "a mask with too few rows": Mistake(
-        source="fattn-f32",
-        right=" || mask->ne[1] < q->ne[1]",
-        wrong="",
-        case="FLASH_ATTN_EXT/mask-of-few-rows",
-        said="past the end of src3",
-    ),
-    "a mask with too few columns": Mistake(
-        source="fattn-f32",
-        right="mask->ne[0] < k->ne[1] || ",
-        wrong="",
-        case="FLASH_ATTN_EXT/mask-of-few-columns",
-        said="past the end of src3",
-    ),
-    # vectors of 16 bytes where there are none
-    "vectors wherever sources lie": Mistake(
-        source="fattn-train-bf16",
-        right=("(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;"),
-        wrong="true;",
-        case="FLASH_ATTN_EXT/bf16-odd",
-        said="no multiple of 16",
-        kernel="fattn-f32",
-    ),
-    "vectors wherever sources begin": Mistake(
-        source="fattn-train-bf16",
-        right=("(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;"),
-        wrong="s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;",
-        case="FLASH_ATTN_EXT/bf16-odd-start",
-        said="no multiple of 16",
-        kernel="fattn-f32",
-    ),
-    "vectors whatever stride 1 is": Mistake(
-        source="fattn-train-bf16",
-        right=("(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;"),
-        wrong="(uintptr_t) t->data % 16 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;",
-        case="FLASH_ATTN_EXT/bf16-odd-1",
-        said="no multiple of 16",
-        kernel="fattn-f32",
-    ),
-    "vectors whatever stride 2 is": Mistake(
-        source="fattn-train-bf16",
-        right=("(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;"),
-        wrong="(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s3 % 4 == 0;",
-        case="FLASH_ATTN_EXT/bf16-odd-2",
-        said="no multiple of 16",
-        kernel="fattn-f32",
-    ),
-    "vectors whatever stride 3 is": Mistake(
-        source="fattn-train-bf16",
-        right=("(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;"),
-        wrong="(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0;",
-        case="FLASH_ATTN_EXT/bf16-odd-3",
-        said="no multiple of 16",
-        kernel="fattn-f32",
-    ),
-    "vectors wherever the gradient lies": Mistake(
-        source="fattn-train-bf16",
-        right=("(uintptr_t) t->data % 16 == 0 && s.s1 % 4 == 0 && s.s2 % 4 == 0 && s.s3 % 4 == 0;"),
-        wrong="true;",
-        case="FLASH_ATTN_EXT_BACK/bf16-odd-1",
-        said="no multiple of 16",
-        kernel="fattn-back-mma",
-    ),
-    "an element of no vector read twice": Mistake(
-        source="fattn-train-bf16",
-        right="xi[6], xi[7]",
-        wrong="xi[6], xi[6]",
-        case="FLASH_ATTN_EXT/bf16-odd-1",
-        said="normalized",
-        kernel="fattn-f32",
-    ),
-    "copies of bf16 wherever it begins": Mistake(
-        source="fattn-train-bf16",
-        right="ggml_is_contiguous(t) && (uintptr_t) t->data % 16 == 0",
-        wrong="ggml_is_contiguous(t)",
-        case="FLASH_ATTN_EXT_BACK/bf16-bf16-odd",
-        said="no multiple of 16",
-        kernel="fattn-back-mma",
-    ),
     # rows and experts
     "rows cleared that are added to": Mistake(
         source="get-rows-back",
@@ -417,6 +148,27 @@ MISTAKES = {
         wrong="float sum = acc && col < 256 ?",
         case="GET_ROWS_BACK/added-lists",
         said="normalized",
+    ),
+    "a row behind the last": Mistake(
+        source="get-rows-back",
+        right="row >= 0 && row < shape.ne1 ?",
+        wrong="row >= 0 ?",
+        case="GET_ROWS_BACK/no-such-row",
+        said="past the end of|normalized",
+    ),
+    "a row before the first": Mistake(
+        source="get-rows-back",
+        right="row >= 0 && row < shape.ne1 ?",
+        wrong="row < shape.ne1 ?",
+        case="GET_ROWS_BACK/no-such-row-lists",
+        said="access|normalized",
+    ),
+    "rows that do not exist are added": Mistake(
+        source="get-rows-back",
+        right="if (key < 0 || (first > 0",
+        wrong="if ((first > 0",
+        case="GET_ROWS_BACK/no-such-row",
+        said="before|in front of",
     ),
     "rows added from the last to the first": Mistake(
         source="get-rows-back",
@@ -446,4 +198,143 @@ MISTAKES = {
         case="SOFT_MAX_BACK/rows",
         said="supports_op says yes",
     ),
+    # quantized sources by tiles
+    "the first tile alone": Mistake(
+        source="out-prod",
+        right="k0 < ne01; k0 += rows",
+        wrong="k0 < 1; k0 += rows",
+        case="OUT_PROD/tiles-q4_K",
+        said="normalized",
+    ),
+    "each tile instead of all before": Mistake(
+        source="out-prod",
+        right="k0 == 0 ? &beta : &one",
+        wrong="&beta",
+        case="OUT_PROD/tiles-q8_0",
+        said="normalized",
+    ),
+    "the first tile without what is there": Mistake(
+        source="out-prod",
+        right="k0 == 0 ? &beta : &one",
+        wrong="k0 == 0 ? std::array<float, 1>{ 0.0f }.data() : &one",
+        case="OUT_PROD/tiles-batch-transposed-added",
+        said="normalized",
+    ),
+    "a last tile that is whole": Mistake(
+        source="out-prod",
+        right="std::min(rows, ne01 - k0)",
+        wrong="rows",
+        case="OUT_PROD/tiles-q6_K",
+        said="normalized|is nan|is -nan|past the end",
+    ),
+    "the tiles of the first matrix": Mistake(
+        source="out-prod",
+        right=" + i02*nb02 + i03*nb03;",
+        wrong=" + i03*nb03;",
+        case="OUT_PROD/tiles-heads-contiguous",
+        said="normalized",
+    ),
+    "the products of the first of a group": Mistake(
+        source="out-prod",
+        right="const int64_t i2 = i02*dps2;",
+        wrong="const int64_t i2 = i02;",
+        case="OUT_PROD/tiles-heads-contiguous",
+        said="normalized|is nan|is -nan",
+    ),
+    "a whole block of 256 of MXFP4": Mistake(
+        source="convert",
+        right="dequantize_block_mxfp4<<<nb, 32, 0, stream>>>(vx, y, nb32);",
+        wrong="dequantize_block_mxfp4<<<nb, 32, 0, stream>>>(vx, y, 8*nb);",
+        case="OUT_PROD/mxfp4-480x38",
+        said="past the end of src0",
+    ),
+    # where a part ends
+    "added beyond the first axis": Mistake(
+        source="acc",
+        right="i10 < ne10 && ",
+        wrong="",
+        case="ACC/first-36x5x3x2",
+        said="normalized|past the end",
+    ),
+    "added beyond the second axis": Mistake(
+        source="acc",
+        right="i11 < ne11 && ",
+        wrong="",
+        case="ACC/first-37x4x3x2",
+        said="normalized|past the end",
+    ),
+    "added beyond the third axis": Mistake(
+        source="acc",
+        right="i12 < ne12 && ",
+        wrong="",
+        case="ACC/first-37x5x2x2",
+        said="normalized|past the end",
+    ),
+    "added beyond the last axis": Mistake(
+        source="acc",
+        right=" && i13 < ne13",
+        wrong="",
+        case="ACC/first-37x5x3x1",
+        said="normalized|past the end",
+    ),
+    # where a slope jumps
+    "no gradient at the lower bound": Mistake(
+        source="unary-back",
+        right="return min <= x &&",
+        wrong="return min < x &&",
+        case="UNARY_BACK/CLAMP-kinks",
+        said="normalized",
+    ),
+    "no gradient at the upper bound": Mistake(
+        source="unary-back",
+        right="&& x <= max ?",
+        wrong="&& x < max ?",
+        case="UNARY_BACK/CLAMP-kinks",
+        said="normalized",
+    ),
+    # weights of attention
+    "a slope of 1": Mistake(
+        source="softmax",
+        right="mask ? slope*t2f32(mask[col])",
+        wrong="mask ? t2f32(mask[col])",
+        case="SOFT_MAX/alibi-f16",
+        said="normalized",
+    ),
+    "the mask of the first head": Mistake(
+        source="softmax",
+        right="const int64_t i12 = i02 % p.ne12;",
+        wrong="const int64_t i12 = 0;",
+        case="SOFT_MAX/masks-f32",
+        said="normalized",
+    ),
+    "a sink that is not in the sum": Mistake(
+        source="softmax",
+        right="tmp += expf(sinks[i02] - max_val);",
+        wrong="",
+        case="SOFT_MAX/sinks-only",
+        said="normalized",
+    ),
+    "a buffer of sums written while it is read": Mistake(
+        source="softmax",
+        right="    if (block_size > WARP_SIZE) {",
+        wrong="    if (false) {",
+        case="SOFT_MAX",
+        said="other bits|normalized",
+    ),
+    # terms of a repeated element
+    "a dimension that is not counted on": Mistake(
+        source="repeat-back",
+        right="r1 += shape.step[1] + c0;",
+        wrong="r1 += shape.step[1];",
+        case="REPEAT_BACK/channels",
+        said="normalized",
+    ),
+    "a number that is not brought back": Mistake(
+        source="repeat-back",
+        right="r2 -= c2 ? shape.rep[2] : 0;",
+        wrong="",
+        case="REPEAT_BACK/scalar",
+        said="normalized|past the end",
+    ),
+    **ATTENTION,
 }

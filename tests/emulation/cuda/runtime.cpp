@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "runtime.hpp"
 
+#include "../common/alignment.hpp"
 #include "../common/fibers.hpp"
 #include "../common/guard.hpp"
 
@@ -86,6 +87,15 @@ void not_while_captured(const char * what) {
 
 void count_launch() {
     n_launches++;
+}
+
+void misaligned(const std::string & what, const void * address) {
+    const std::string message = what + ", " + guarded::describe(address);
+    if (in_kernel()) {
+        fail(message);
+    }
+    fprintf(stderr, "outside of a kernel: %s\n", message.c_str());
+    abort(); // the compiler takes this for a function that throws nothing
 }
 
 uint64_t launches() {

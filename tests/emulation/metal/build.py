@@ -71,7 +71,14 @@ HOST_FILES = (
 FLAGS = ("-std=c++17", "-fPIC", "-fno-strict-aliasing", "-Wno-attributes", "-Wno-unknown-pragmas")
 
 # A literal without a suffix is float in Metal; a constant array may be passed for one that is not.
-KERNEL_FLAGS = ("-O1", "-w", "-fsingle-precision-constant", "-fpermissive")
+# alignment: ../common/alignment.cpp takes the reports.
+KERNEL_FLAGS = (
+    "-O1",
+    "-w",
+    "-fsingle-precision-constant",
+    "-fpermissive",
+    "-fsanitize=alignment",
+)
 
 # what the backend defines for its devices
 DEFINED = ("GGML_METAL_HAS_BF16",)
@@ -372,7 +379,7 @@ def _host_objects(folder: Path, tree: Path) -> tuple[Path, ...]:
     )
     objects += [
         b.compile(HERE / name, ("-O2", "-DGGML_SHARED"))
-        for name in ("fibers.cpp", "device.cpp", "context.cpp")
+        for name in ("../common/alignment.cpp", "fibers.cpp", "device.cpp", "context.cpp")
     ]
     return tuple(objects)
 
@@ -399,7 +406,8 @@ def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
     """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
     common = HERE.parent / "common"
-    names = ("cases", "attention", "run", "fibers", "guard")
+    cases = ("cases", "activations", "products", "pictures", "attention", "steps")
+    names = (*cases, "run", "fibers", "guard")
     sources = [common / f"{name}.cpp" for name in names]
     objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]
     flags = ("-lpyggml-cpu", "-lpyggml", "-ldl")

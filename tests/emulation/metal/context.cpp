@@ -15,6 +15,8 @@
 #include "emulated.h"
 #include "fibers.h"
 
+#include "../common/poison.hpp"
+
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
 #include "ggml-metal-context.h"
@@ -86,7 +88,8 @@ void add_block(std::vector<block> & blocks, char * begin, size_t size, bool read
 // NaN in the results that nothing reads first
 void fill(node_group & g) {
     for (block & b : g.blocks) {
-        b.memory.assign(b.size() + 2*band + 256, (char) 0xff);
+        b.memory.resize(b.size() + 2*band + 256);
+        emu::poison(b.memory.data(), b.memory.size());
         const uintptr_t at = (uintptr_t) b.memory.data() + band;
         b.copy = b.memory.data() + band + (((uintptr_t) b.begin - at)%256);
         if (b.read) {
@@ -190,19 +193,10 @@ void run_commands(const node_group & g, const std::vector<emu::command> & comman
     }
 }
 
-bool is_poison(const char * p, size_t size) {
-    for (size_t i = 0; i < size; ++i) {
-        if (p[i] != (char) 0xff) {
-            return false;
-        }
-    }
-    return true;
-}
-
 void check_bands(const node_group & g, const char * kernel) {
     for (const block & b : g.blocks) {
         const char * first = b.memory.data();
-        if (!is_poison(first, b.copy - first) || !is_poison(b.copy + b.size(), first + b.memory.size() - (b.copy + b.size()))) {
+        if (!emu::is_poison(first, b.copy - first) || !emu::is_poison(b.copy + b.size(), first + b.memory.size() - (b.copy + b.size()))) {
             fail(g, kernel, "writes beyond its tensors");
         }
         if (!b.written && memcmp(b.copy, b.begin, b.size()) != 0) {
@@ -223,7 +217,7 @@ void check_written(node_group & g, const char * kernel) {
         const char * p    = b.copy + ((char *) dst->data - b.begin);
         const size_t size = ggml_type_size(dst->type);
         for (int64_t i = 0; i < ggml_nelements(dst); ++i) {
-            if (is_poison(p + i*size, size)) {
+            if (emu::is_poison(p + i*size, size)) {
                 fail(g, kernel, "leaves elements unwritten");
             }
         }

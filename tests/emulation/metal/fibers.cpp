@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "fibers.h"
 
+#include "../common/alignment.hpp"
+
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <vector>
@@ -15,7 +19,7 @@ namespace {
 
 constexpr size_t stack_size = 256*1024;
 
-enum class state { ready, simd, barrier, done };
+enum class state { ready, simd, barrier, done, failed };
 
 struct simdgroup {
     alignas(64) char slot[2][width][slot_size];
@@ -37,6 +41,8 @@ struct fiber {
 jmp_buf    scheduler;
 ucontext_t scheduler_context;
 fiber *    current;
+
+std::string mistake; // of the thread that has failed
 
 void (*thread_body)(void *, int);
 void * thread_user;
@@ -131,6 +137,9 @@ void run_all(int n, bool reverse) {
                     if (f.where == state::ready) {
                         run(f);
                     }
+                    if (f.where == state::failed) {
+                        throw threadgroup_error { mistake.c_str() };
+                    }
                 }
             } while (release_simd(first, last));
         }
@@ -169,6 +178,13 @@ posted simd_post(const void * data, size_t size, simd_op op) {
 void barrier() {
     current->where = state::barrier;
     to_scheduler();
+}
+
+void misaligned(const std::string & what, const void *) {
+    mistake = what;
+    current->where = state::failed;
+    to_scheduler();
+    abort(); // no thread goes on after an error
 }
 
 int lane() {

@@ -2,6 +2,7 @@
 // The case table on the emulated Metal backend, a library of its own whose file GGML_BACKEND_PATH names. What is wrong
 // inside of an op ends it (context.cpp); here that is the case's failure.
 #include "../common/cases.hpp"
+#include "../common/guard.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -51,7 +52,22 @@ struct metal_device : emu::device {
     // each op is run in two orders by the device itself
     bool heeds_order() override { return false; }
 
+    // The fibers of a kernel that has left all memory stand where they were: after it no other runs.
+    bool faulted = false;
+
     void compute(ggml_cgraph * graph, emu::schedule) override {
+        if (faulted) {
+            throw emu::kernel_error("not run after a fault");
+        }
+        struct at_end {
+            ~at_end() { emu::set_fault_exit(nullptr); }
+        } no_exit;
+        sigjmp_buf fault;
+        if (sigsetjmp(fault, 1)) {
+            faulted = true;
+            throw emu::kernel_error(emu::fault_message());
+        }
+        emu::set_fault_exit(&fault);
         if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
             throw emu::kernel_error("the backend could not compute the graph");
         }

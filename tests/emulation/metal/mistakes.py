@@ -109,7 +109,7 @@ MISTAKES = {
         right="match = (id >= 0 && id < args.n_as ? id : args.n_as) == e;",
         wrong="match = id == e;",
         case="MUL_MAT_ID_BACK/no-such-expert-b2",
-        said="unwritten|normalized|beyond",
+        said="access|unwritten|normalized|beyond",
     ),
     "an expert before the first, counted": Mistake(
         source="out_prod",
@@ -123,7 +123,7 @@ MISTAKES = {
         right="const int k1 = (int) tgpig.z < args.n_as ? args.nm : 0;",
         wrong="const int k1 = args.nm;",
         case="MUL_MAT_ID_BACK/no-such-expert-b2",
-        said="unwritten|normalized",
+        said="unwritten|normalized|is nan|is -nan",
     ),
     "the depth of a kernel by its width": Mistake(
         source="image_back",
@@ -131,5 +131,41 @@ MISTAKES = {
         wrong="(kd*args.k[0] + kh)*args.k[0] + kw];",
         case="IM2COL_3D_BACK",
         said="normalized",
+    ),
+    "a row that does not exist": Mistake(
+        source="rows_back",
+        right="int earlier = row < 0 || row >= args.ne1;",
+        wrong="int earlier = row < 0 || row > args.ne1;",
+        case="GET_ROWS_BACK/no-such-row",
+        said="writes beyond its tensors",
+    ),
+    "no gradient at the lower bound": Mistake(
+        source="act_back",
+        right="args.p[0] <= x &&",
+        wrong="args.p[0] < x &&",
+        case="UNARY_BACK/CLAMP-kinks",
+        said="normalized",
+    ),
+    "no gradient at the upper bound": Mistake(
+        source="act_back",
+        right="&& x <= args.p[1]",
+        wrong="&& x < args.p[1]",
+        case="UNARY_BACK/CLAMP-kinks",
+        said="normalized",
+    ),
+    # vectors where there are none
+    "vectors in rows of any length": Mistake(
+        source="mul_mm",
+        right="device packed_float4 * D4 = (device packed_float4 *) D;",
+        wrong="device float4 * D4 = (device float4 *) D;",
+        case="MUL_MAT/edges",
+        said="no multiple of 16",
+    ),
+    "a number of 32 bits among those of 16": Mistake(
+        source="mul_mv",
+        right="qh_16[0] | (uint32_t) qh_16[1] << 16;",
+        wrong="*(device const uint32_t *) qb_curr->qh;",
+        case="MUL_MAT/q5_0-by-2",
+        said="no multiple of 4",
     ),
 }

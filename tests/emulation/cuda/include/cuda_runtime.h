@@ -26,7 +26,7 @@
 #define __constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __builtin_assume(x) ((void) 0)
 #define __grid_constant__
 

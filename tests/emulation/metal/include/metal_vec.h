@@ -47,15 +47,22 @@ template <class T> struct promote { using type = T; };
 template <> struct promote<bfloat> { using type = float; };
 template <class A, class B> using common = decltype(typename promote<A>::type() + typename promote<B>::type());
 
-// Aligned as their elements: upstream's kernels hold pointers to vectors that they only read by elements.
 template <class T, int N> struct vec_data;
-template <class T> struct vec_data<T, 2> { T x, y; };
-template <class T> struct vec_data<T, 3> { T x, y, z, padding; };
-template <class T> struct vec_data<T, 4> { T x, y, z, w; };
+template <class T> struct alignas(2*sizeof(T)) vec_data<T, 2> { T x, y; };
+template <class T> struct alignas(4*sizeof(T)) vec_data<T, 3> { T x, y, z, padding; };
+template <class T> struct alignas(4*sizeof(T)) vec_data<T, 4> { T x, y, z, w; };
 
 // without the alignment of a vector
+template <class T, int N> struct vec;
 template <class T, int N> struct packed {
     T v[N];
+
+    packed & operator=(const vec<T, N> & o) {
+        for (int i = 0; i < N; ++i) {
+            v[i] = o[i];
+        }
+        return *this;
+    }
 };
 
 template <class T, int N> struct vec : vec_data<T, N> {
@@ -187,4 +194,5 @@ using float4x4 = metal::matrix<float, 4, 4>;
 using half4x4  = metal::matrix<half, 4, 4>;
 using float2x4 = metal::matrix<float, 2, 4>;
 using half2x4  = metal::matrix<half, 2, 4>;
-using packed_char4 = metal::packed<char, 4>;
+using packed_char4  = metal::packed<char, 4>;
+using packed_float4 = metal::packed<float, 4>;
