@@ -24,11 +24,15 @@ jobs=$(nproc)
 # the version of Python there, for which wheels are packed
 target=${TARGET_PYTHON:-3.12}
 rehearsal=${REHEARSAL:-}
+running=
+for each in LIMIT LIMIT_EACH; do
+    [[ ${!each:-0} =~ ^[0-9]+$ ]] || { echo "gpu_check: $each must be whole seconds; got ${!each}" >&2; exit 2; }
+done
 end=$((SECONDS + ${LIMIT:-1000000}))
 
 # the ops whose kernels the patches add or change: tests/test_gpu_check.py looks them up in the patches
 ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
-ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,SOFT_MAX_BACK
+ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,SOFT_MAX_BACK,TANH,GELU,GEGLU
 ops=$ops,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD,SOLVE_TRI
 # those of which ggml has kernels for other sources: of f32 ones alone, the others are thousands
 products=MUL_MAT
@@ -38,19 +42,36 @@ backward=POOL_1D,POOL_2D,IM2COL,IM2COL_3D,CONV_2D_DW,UPSCALE
 # the ops whose gradients are made of all these
 grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_LOSS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
 grads=$grads,$backward,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM
+# Those that take the most of the time, 2.6 of 3.5 million graphs, come last. MUL_MAT alone would take 7.4 million: of its
+# cases those of each type and order of axes, with one column and with eight.
+long=IM2COL_3D,SOFT_MAX,ROPE,RMS_NORM
+few='gradient=|m=16,n=1,k=256,bs=\[[12],[12]\]|type_a=b?f(16|32),type_b=f32,m=16,n=(1|8),k=256'
+# What is enough for a sanitizer, 37 thousand graphs of 600: of a shape of single digits, which is the first that is named.
+small='^[^[]*\[[0-9],[0-9],[0-9],[0-9]\]|ne_input=\[10,10,3,1\],k0=3,k1=[13],s0=2,s1=2,p0=1,p1=1'
 every=$ops,$products,$attention,$grads
 
 backend=CUDA0 device=cuda:0 build_limit=360 sanitizer=(compute-sanitizer) size=()
 if [ -n "$rehearsal" ]; then
     # two cores, and no compute-sanitizer: in its place runs what it would have run
     backend=CPU device=cpu build_limit=3600 sanitizer=(bash "$self" part stand_in)
-    ops=NORM_BACK,SUM_SQR,ACC backward=POOL_1D grads=NORM,POOL_1D
+    ops=NORM_BACK,SUM_SQR,ACC backward=POOL_1D grads=NORM,POOL_1D,MUL_MAT long=POOL_1D few=gradient=
     size=(--size tiny --context 64 --batch 4 --steps 6 --warmup 1)
 fi
+
+# without OPS OTHERS
+without() { tr , '\n' <<<"$1" | grep -vxFf <(tr , '\n' <<<"$2") | paste -sd , -; }
 
 say() { printf '== %s\n' "$*"; }
 
 report() { "$python" scripts/gpu_report.py "$state" "$out" "$@"; }
+
+# Ended from outside: the stage ends, too, and what is known of it is written.
+ended() {
+    trap '' TERM INT HUP
+    [ -z "$running" ] || kill "$running"
+    report open
+    exit 143
+}
 
 # stage NAME SECONDS OPS COMMAND...: output to NAME.log; OPS: those that must have run, or ''
 stage() {
@@ -70,9 +91,12 @@ stage() {
     say "$name, at most $limit s"
     report begin "$name" "$limit" ${of:+"$of"}
     start=$SECONDS
-    # timeout runs programs, not functions: it starts this script again
-    timeout -k 10 "$limit" bash "$self" part "$@" >"$state/$name.log" 2>&1
+    # timeout runs programs, not functions: it starts this script again; waited for, so that a signal is heard
+    timeout -k 10 "$limit" bash "$self" part "$@" >"$state/$name.log" 2>&1 &
+    running=$!
+    wait "$running"
     status=$?
+    running=
     report end "$name" "$status" $((SECONDS - start))
 }
 
@@ -159,7 +183,9 @@ libraries() {
 cuda_options() {
     local arch found folder library
     arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d ' .')
-    [ -n "$arch" ] || return 1
+    [[ $arch =~ ^[0-9]+$ ]] || { echo "nvidia-smi tells no compute capability: $arch" >&2; return 1; }
+    # a library that the backend needs, such as the driver's where there is but a stub of it, need not be known to the linker
+    printf '%s\n' CMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined
     printf '%s\n' GGML_CUDA=ON "CMAKE_CUDA_ARCHITECTURES=$arch" GGML_CUDA_FA_QUANTS=f16-f16 GGML_CUDA_NCCL=OFF
     found=$(find -L "$(toolkit)" \( -name libcublas.so -o -name libcuda.so \) 2>/dev/null)
     if ! grep -q libcublas <<<"$found" && ! ldconfig -p | grep -q 'libcublas\.so '; then
@@ -187,11 +213,24 @@ cuda_options() {
 }
 
 build() {
-    local options=GGML_CUDA=OFF cmake=() option wheel
+    local options=GGML_CUDA=OFF cmake=() option wheel each
+    # what is configured there for pip, such as an index, constraints or another folder, is not meant for this
+    for each in $(compgen -e PIP_); do unset "$each"; done
+    export PIP_CONFIG_FILE=/dev/null
     if [ -d "$gpu/ggml" ] && ! cmp -s {"$gpu",vendor}/ggml/.vendor-stamp.json; then
-        rm -rf vendor/ggml
-        cp -a "$gpu/ggml" vendor/ggml || return 1
+        # by a rename: a half that was copied when the call ended is not taken for the tree
+        rm -rf vendor/ggml vendor/.ggml-part
+        cp -a "$gpu/ggml" vendor/.ggml-part && mv vendor/.ggml-part vendor/ggml || return 1
     fi
+    "$python" -c '
+import pathlib, sys
+sys.path.insert(0, "scripts")
+from vendor import Project
+here = Project(pathlib.Path())
+sys.exit(here.tree_stamp() != here.stamp())' || {
+        echo "error: vendor/ggml is not there or is of other patches than this checkout: pack again"
+        return 1
+    }
     if [ -z "$rehearsal" ]; then
         options=$(cuda_options) || { echo "this machine lacks what is told above"; return 1; }
     fi
@@ -228,7 +267,8 @@ program() {
 # whole COMMAND...: 0 if it reached its last line, else 1; its own status in $status
 whole() {
     local printed=$gpu/printed.txt it
-    "$@" 2>&1 | tee "$printed"
+    # tee outlives the end of the time: what the program says as it ends would end it instead
+    "$@" 2>&1 | (trap '' TERM && exec tee "$printed")
     status=${PIPESTATUS[0]}
     grep -q 'backends passed$' "$printed"
     it=$?
@@ -287,7 +327,8 @@ sanitize() {
 sanitized() {
     local log=$told.txt
     [ "${!#}" = "$of" ] || log=$told.${!#}.txt
-    "${sanitizer[@]}" --tool "$tool" --error-exitcode 9 --log-file "$log" "$@"
+    # exec: whole waits for this process, and a tool may take its time to end
+    exec "${sanitizer[@]}" --tool "$tool" --error-exitcode 9 --log-file "$log" "$@"
 }
 
 # in the place of compute-sanitizer: its arguments, its log, and no check
@@ -318,14 +359,19 @@ train() {
 
 # one NAME: a stage
 one() {
-    local each=$1 tool
+    local each=$1 tool of
     case $each in
         environment) stage "$each" 60 '' environment ;;
         build) stage "$each" "$build_limit" '' build ;;
         ops) stage "$each" 240 "$ops" tests "$ops" test -b "$backend" ;;
         products) stage "$each" 60 "$products" tests "$products" test -b "$backend" -p 'type_a=f32,type_b=f32' ;;
         attention) stage "$each" 60 "$attention" tests "$attention" test -b "$backend" -p prec_src ;;
-        grad) stage "$each" 300 "$grads" tests "$grads" grad -b "$backend" ;;
+        grad)
+            of=$(without "$grads" "$products,$long")
+            stage "$each" 120 "$of" tests "$of" grad -b "$backend"
+            ;;
+        products-grad) stage "$each" 60 "$products" tests "$products" grad -b "$backend" -p "$few" ;;
+        long-grad) stage "$each" 200 "$long" tests "$long" grad -b "$backend" ;;
         cases) stage "$each" 60 '' cases ;;
         sanitize-*-attention)
             tool=${each#sanitize-}
@@ -333,7 +379,7 @@ one() {
             ;;
         sanitize-*-grad)
             tool=${each#sanitize-}
-            stage "$each" 40 "$backward" sanitize "${tool%-grad}" "$each" "$backward" grad -b "$backend"
+            stage "$each" 40 "$backward" sanitize "${tool%-grad}" "$each" "$backward" grad -b "$backend" -p "$small"
             ;;
         sanitize-*) stage "$each" 110 "$ops" sanitize "${each#sanitize-}" "$each" "$ops" test -b "$backend" ;;
         train-weights) stage "$each" 60 '' train weights ;;
@@ -342,6 +388,7 @@ one() {
         train-pyggml-bf16) stage "$each" 90 '' train pyggml --precision bf16 --profile --trace "$state/$each.trace.json" ;;
         train-torch-bf16) stage "$each" 90 '' train torch --precision bf16 ;;
         train-torch-bf16-compiled) stage "$each" 150 '' train torch --precision bf16 --compile ;;
+        train-pyggml-qlora) stage "$each" 150 '' train qlora --profile --trace "$state/$each.trace.json" ;;
         train-pyggml-bf16-plain) stage "$each" 90 '' train pyggml --precision bf16 --attention plain ;;
         *) return 2 ;;
     esac
@@ -352,12 +399,13 @@ parts() {
     case $1 in
         ops) echo ${rehearsal:+cases} ops products attention ;;
         sanitize) echo sanitize-{memcheck,racecheck,synccheck}{-attention,-grad,} ;;
-        train) echo train-{weights,pyggml-bf16,torch-bf16,pyggml-f32,torch-f32,torch-bf16-compiled,pyggml-bf16-plain} ;;
-        build | cases | products | attention | grad) echo "$1" ;;
+        train) echo train-{weights,pyggml-bf16,torch-bf16,pyggml-f32,torch-f32,torch-bf16-compiled,pyggml-bf16-plain,pyggml-qlora} ;;
+        grad) echo grad products-grad long-grad ;;
+        build | cases | products | attention | products-grad | long-grad) echo "$1" ;;
         sanitize-memcheck | sanitize-racecheck | sanitize-synccheck) echo "$1" ;;
         sanitize-memcheck-attention | sanitize-racecheck-attention | sanitize-synccheck-attention) echo "$1" ;;
         sanitize-memcheck-grad | sanitize-racecheck-grad | sanitize-synccheck-grad) echo "$1" ;;
-        train-weights | train-pyggml-bf16-plain | train-torch-bf16-compiled) echo "$1" ;;
+        train-weights | train-pyggml-qlora | train-pyggml-bf16-plain | train-torch-bf16-compiled) echo "$1" ;;
         train-pyggml-f32 | train-torch-f32 | train-pyggml-bf16 | train-torch-bf16) echo "$1" ;;
         *)
             echo "gpu_check: stages are build, train, ops, grad and sanitize and their parts; got $1" >&2
@@ -375,6 +423,7 @@ run() {
         wanted+=($found)
     done
     mkdir -p "$state" "$out" && report open || exit 2
+    trap ended TERM INT HUP
     for each in environment "${wanted[@]}"; do one "$each"; done
     report show "${ran[@]}"
 }
@@ -404,6 +453,10 @@ rehearse() {
 
 case ${1:-} in
     pack | run | rehearse) "$@" ;;
-    part) shift && "$@" ;;
+    part)
+        # when the time is over: not before the program has ended, or timeout would not see what is left to kill
+        trap 'exit 143' TERM
+        shift && "$@"
+        ;;
     *) sed -n '3,14p' "$self" >&2; exit 2 ;;
 esac

@@ -141,24 +141,30 @@ def sanitizer_errors(logs: list[str], late: bool = False) -> tuple[int, list[str
     errors, troubles = 0, []
     for log in logs or [""]:
         # a report begins with one space, what belongs to it with more
-        reports = re.findall(r"^========= (?!COMPUTE-SANITIZER|Warning:)(\S.*)$", log, re.M)
+        # and racecheck's hazards are warnings and errors
+        reports = re.findall(
+            r"^========= (?!COMPUTE-SANITIZER|Warning:(?! Race reported))(\S.*)$", log, re.M
+        )
         totals = [r for r in reports if re.match(r"\w+ SUMMARY:", r)]
         reports = [r for r in reports if r not in totals]
         ended = [r for r in reports if _ENDED.search(r)]
         if late:
             reports = [r for r in reports if r not in ended]
-        own = [r for r in reports if re.match(r"Internal Sanitizer Error|Error:", r)]
+        own = [
+            r for r in reports if re.match(r"Internal Sanitizer Error|Error:(?! Race reported)", r)
+        ]
         troubles += own
         counts = [
             int(m[1])
             for r in totals
             if (m := re.match(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)", r))
         ]
+        found = [r for r in reports if r not in own and r not in ended]
         if counts:
-            # that a process was ended may be one of them
-            errors += max(0, max(counts) - (len(ended) if late else 0))
+            # that a process was ended may be one of them, if nothing else was told
+            errors += max(counts) if found or not late else max(0, max(counts) - len(ended))
         else:
-            errors += len([r for r in reports if r not in own and r not in ended])
+            errors += len(found)
             if not late:
                 troubles.append("no summary: nothing is known to have been checked")
     return errors, troubles
@@ -214,7 +220,7 @@ def judge(line: dict[str, Any], log: str, sanitizer: list[str]) -> tuple[str, st
         if built:
             why += f"; {built[-1]} of the build was done and is kept: run it again"
         return "failed", why
-    return ("failed", f"status {status}: {_end(log)}") if status else ("passed", "")
+    return ("failed", f"status {status}: {_error(log)}") if status else ("passed", "")
 
 
 def _judge_training(status: int, late: int, log: str) -> tuple[str, str]:
@@ -231,7 +237,18 @@ def _judge_training(status: int, late: int, log: str) -> tuple[str, str]:
         return ("failed" if told else "cut short"), "; ".join([*told, f"{steps} within {late} s"])
     if status or found["steps"] != found["wanted_steps"]:
         told.append(f"status {status} after {steps}: {cause(log)}")
+    if not told and (why := _rises(found["losses"])):
+        told.append(why)
     return ("failed", "; ".join(told)) if told else ("passed", "")
+
+
+def _rises(losses: list[float]) -> str:
+    """That the last third of some losses is no lower than the first one; "" where it is."""
+    third = len(losses) // 3 or 1
+    first, last = sum(losses[:third]) / third, sum(losses[-third:]) / third
+    if len(losses) < 2 or last < first:
+        return ""
+    return f"the losses have not fallen: {first:.4f} on average at first, {last:.4f} at last"
 
 
 def _judge_cases(
@@ -262,6 +279,20 @@ def _judge_cases(
     return ("failed", "; ".join(told)) if told else ("passed", "")
 
 
-def _end(log: str) -> str:
+# of compilers, linkers, CMake, ninja and pip: the last line is that of whoever had called them
+_ERROR = re.compile(
+    r"\berror\s*:|: error |\bundefined reference to|CMake Error|: not found"
+    r"|^\w*(?:Error|Exception)\b",
+    re.I,
+)
+
+
+def _error(log: str) -> str:
+    """The first line that tells of an error, or the last one."""
     lines = [line.strip() for line in _ESCAPES.sub("", log).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it printed nothing"
+    found = next((i for i, line in enumerate(lines) if _ERROR.search(line)), -1)
+    if not lines:
+        return "it printed nothing"
+    # CMake's says where, the next one what
+    more = f" {lines[found + 1]}" if lines[found].endswith(":") and found + 1 < len(lines) else ""
+    return (lines[found] + more)[:300]

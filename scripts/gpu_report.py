@@ -117,19 +117,30 @@ class Results:
 
 
 def comparison(training: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each training of ours beside each of PyTorch's of the same precision."""
+    """Each training of ours beside each of PyTorch's of the same model and precision."""
     found = []
-    torch = [t for t in training.values() if t["framework"].startswith("torch")]
-    for ours in (t for t in training.values() if t["framework"].startswith("pyggml")):
-        for theirs in (t for t in torch if t["precision"] == ours["precision"]):
+    torch = {k: t for k, t in training.items() if t["framework"].startswith("torch")}
+    for stage, ours in training.items():
+        if not ours["framework"].startswith("pyggml"):
+            continue
+        for beside, theirs in torch.items():
+            if any(theirs.get(k) != ours.get(k) for k in ("precision", "model", "size")):
+                continue
             pairs = list(zip(ours["losses"], theirs["losses"], strict=False))
             are_finite = all(None not in pair for pair in pairs)
+            apart = max(abs(a - b) for a, b in pairs) if are_finite else None
+            told = [b for _, b in pairs if b is not None]
+            moved = max(told) - min(told) if told else 0.0
             line = {
+                "stage": stage,
+                "beside": beside,
                 "precision": ours["precision"],
                 "ours": ours["framework"],
                 "theirs": theirs["framework"],
                 "speed": round(ours["tokens_per_s"] / theirs["tokens_per_s"], 4),
-                "losses_differ_by": max(abs(a - b) for a, b in pairs) if are_finite else None,
+                "losses_differ_by": apart,
+                # an untrained model, whose losses stay as they are, would be as near
+                "is_apart": len(pairs) > 1 and (apart is None or apart >= moved),
                 "is_warm": ours["is_warm"] and theirs["is_warm"],
             }
             if ours.get("is_older_than_build"):
@@ -201,6 +212,7 @@ def show(results: Results, names: list[str]) -> int:
         memory = f", {c['memory']:.3f} x its memory" if "memory" in c else ""
         apart = c["losses_differ_by"]
         said = "are not all finite" if apart is None else f"differ by at most {apart:.1e}"
+        said += ", as much as the training has moved them" if c["is_apart"] and apart else ""
         said += " (before the last build)" if c.get("is_older_than_build") else ""
         print(
             f"{c['precision']}: {c['ours']} beside {c['theirs']}: {c['speed']:.3f} x its speed"
@@ -217,7 +229,10 @@ def show(results: Results, names: list[str]) -> int:
     lines = [results.lines[n] for n in names if n in results.lines]
     # of this call: what an earlier one has found is kept, but was not found by this one
     outcomes = {"not started" if "not_started_again" in x else x["outcome"] for x in lines}
-    if "failed" in outcomes:
+    is_apart = any(
+        c["is_apart"] and {c["stage"], c["beside"]} & {*names} for c in found["comparison"]
+    )
+    if "failed" in outcomes or is_apart:
         return 1
     return 3 if outcomes - {"passed"} else 0
 

@@ -4,6 +4,10 @@
     python scripts/gpu_train.py weights --weights w.npz       made on the CPU, by pyggml
     python scripts/gpu_train.py pyggml --device cuda:0 --weights w.npz
     python scripts/gpu_train.py torch  --device cuda:0 --weights w.npz    needs no pyggml
+    python scripts/gpu_train.py qlora  --device cuda:0        adapters on a q4_K model, by pyggml
+
+The last one has no peer here: it trains LoRA of rank 16 on every linear layer of a model of
+Qwen2.5-1.5B's sizes, whose matrices are random and q4_K, and stay so.
 
 Both sides: AdamW with decay of all parameters, gradients clipped at 1, one batch a step that is
 copied to the device within the step's time, the loss read in every step, attention that stores no
@@ -34,6 +38,13 @@ import numpy as np
 
 LR, BETAS, EPS, DECAY, CLIP = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 SEED = 1
+# what is taken where it is not told: the GPT-2, and the quantised model
+SIZES = {"gpt2": ("gpt2-124m", 16, 50), "qlora": ("qwen2-1.5b", 8, 30)}
+RANK, ALPHA, LORA_LR = 16, 32.0, 1e-3
+# tokens that the quantised model sees: few, as a frozen random table can tell little of many
+SEEN = 64
+# random blocks of 256 numbers that are quantised, and of which all matrices are put together
+BLOCKS = 2**16
 
 
 def tokens_of(args: argparse.Namespace, vocab: int) -> np.ndarray:
@@ -110,9 +121,11 @@ class Run:
         args = self.args
         warm = self._times[args.warmup :]
         step_s = statistics.median(warm or self._times)
-        framework = args.framework + (" compiled" if args.compile else "")
+        framework = args.framework.replace("qlora", "pyggml qlora")
+        framework += " compiled" if args.compile else ""
         told = {
             "framework": framework + (" plain" if args.attention == "plain" else ""),
+            "model": "llama of q4_K" if args.framework == "qlora" else "gpt2",
             "size": args.size,
             "precision": args.precision,
             "batch": args.batch,
@@ -130,27 +143,41 @@ class Run:
         print(json.dumps(told | self.more, allow_nan=False), flush=True)
 
 
-def train_pyggml(args: argparse.Namespace) -> None:
+def started(args: argparse.Namespace) -> Run:
+    """A run of pyggml on its device."""
     import pyggml as pg
-    from pyggml import optim
-    from pyggml.models import GPT2
-    from pyggml.train.step import TrainStep
 
-    _, weights = weights_of(args)
-    config = config_of(args)
     pg.set_default_device(args.device)
     device = pg.device(args.device)
     on_gpu = device.kind != "cpu"
     run = Run(args, (lambda: device.memory_total - device.memory_free) if on_gpu else None)
     run.more["device_name"] = device.description
     run.more["variables"] = {k: v for k, v in os.environ.items() if k.startswith("GGML_")}
+    return run
+
+
+def train_pyggml(args: argparse.Namespace) -> None:
+    from pyggml import optim
+    from pyggml.models import GPT2
+
+    _, weights = weights_of(args)
+    config = config_of(args)
+    run = started(args)
     model = GPT2(config)
     model.load_state_dict(weights)
     optimizer = optim.AdamW(model.parameters(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
+    take_steps(args, run, model, optimizer, tokens_of(args, config.vocab_size))
+
+
+def take_steps(
+    args: argparse.Namespace, run: Run, model: Any, optimizer: Any, data: np.ndarray
+) -> None:
+    """Train, a batch of data for each step, and tell of it."""
+    import pyggml as pg
+    from pyggml.train.step import TrainStep
+
     precision = None if args.precision == "f32" else args.precision
     step = TrainStep(model, optimizer, clip=CLIP, precision=precision)
-
-    data = tokens_of(args, config.vocab_size)
     for batch in data:
         start = time.perf_counter()
         # returns when the update is done: ggml's scheduler waits for the device after each graph
@@ -166,6 +193,52 @@ def train_pyggml(args: argparse.Namespace) -> None:
         run.tell()
         if args.trace:
             profile.save_trace(args.trace)
+
+
+def train_qlora(args: argparse.Namespace) -> None:
+    import pyggml as pg
+    from pyggml import nn, optim
+    from pyggml.models import Llama, LlamaConfig
+
+    more: dict[str, Any] = {"context": args.context, "attention": args.attention}
+    if args.size == "tiny":  # rows of q4_K are multiples of 256
+        more |= {"n_embd": 256, "n_head": 4, "n_kv_head": 2, "n_ffn": 512, "vocab_size": 512}
+        more |= {"family": "qwen2", "n_layer": 2}
+    config = LlamaConfig.preset(args.size, **more)
+    run = started(args)
+    start = time.perf_counter()
+    with nn.init.empty_weights("q4_K"):
+        model = Llama(config)
+    fill(model)
+    pg.seed(SEED)
+    paths = nn.apply_lora(model, RANK, ALPHA, targets="all-linear")
+    run.more |= {
+        "weights_s": round(time.perf_counter() - start, 3),
+        "parameters": model.num_parameters(),
+        "weights_bytes": sum(p.nbytes for p in model.parameters() if not p.requires_grad),
+        "adapters": len(paths),
+        "trained": model.num_parameters(trainable_only=True),
+    }
+    optimizer = optim.AdamW(model.parameters(), lr=LORA_LR, betas=BETAS, eps=EPS, weight_decay=0.0)
+    take_steps(args, run, model, optimizer, tokens_of(args, SEEN))
+
+
+def fill(model: Any) -> None:
+    """Give each quantised matrix random blocks, without a whole one of f32 at any time."""
+    from pyggml import dtypes
+
+    rng = np.random.default_rng(SEED)
+    drawn = 0.02 * rng.standard_normal((BLOCKS, 256), np.float32)
+    pools: dict[str, np.ndarray] = {}
+    for name, p in list(model.named_parameters()):
+        if not p.dtype.quantized:
+            continue
+        kind = p.dtype
+        if kind.name not in pools:
+            pools[kind.name] = dtypes.encode(drawn, kind).reshape(BLOCKS, -1)
+        at = rng.integers(0, BLOCKS, (p.shape[0], p.shape[1] // 256))
+        rows = pools[kind.name][at].reshape(p.shape[0], -1)
+        model.load_state_dict({name: rows}, strict=False)
 
 
 def torch_model(config: Any, weights: dict[str, np.ndarray]) -> Any:
@@ -267,23 +340,28 @@ def train_torch(args: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("framework", choices=("weights", "pyggml", "torch"))
+    parser.add_argument("framework", choices=("weights", "pyggml", "torch", "qlora"))
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--size", default="gpt2-124m", help="a preset of GPT2Config")
+    parser.add_argument("--size", help="a preset: of GPT2Config, gpt2-124m; of qlora qwen2-1.5b")
     parser.add_argument("--precision", default="bf16", choices=("bf16", "f32"))
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, help="50; of qlora 30")
     parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, help="16; of qlora 8")
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--attention", default="flash", choices=("flash", "plain"))
-    parser.add_argument("--weights", type=Path, required=True, help="npz; written if missing")
+    parser.add_argument("--weights", type=Path, help="npz; written if missing; not of qlora")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
     parser.add_argument("--profile", action="store_true", help="one more step, by op (pyggml)")
     parser.add_argument("--trace", type=Path, help="where the profile goes, for chrome://tracing")
     args = parser.parse_args()
+    size, batch, steps = SIZES["qlora" if args.framework == "qlora" else "gpt2"]
+    args.size, args.batch, args.steps = args.size or size, args.batch or batch, args.steps or steps
+    if args.framework != "qlora" and args.weights is None:
+        parser.error(f"--weights must name a file for {args.framework}")
     if args.warmup >= args.steps:
         parser.error(f"--warmup must be less than --steps; got {args.warmup} and {args.steps}")
     work = {"weights": write_weights, "pyggml": train_pyggml, "torch": train_torch}
+    work["qlora"] = train_qlora
     work[args.framework](args)
     return 0
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,22 @@ def test_every_op_of_the_patches_is_run(patch: Path) -> None:
         if command.mode:
             name, known = ("ops", tested) if command.mode == "test" else ("grads", grads)
             assert set(command.ops) - known == set(), f"add them to {name} of scripts/gpu_check.sh"
+
+
+def test_the_gradients_of_all_ops_are_in_one_of_the_stages() -> None:
+    """Those that take long last: what follows them in ggml's table would not be reached."""
+    script = SCRIPT.read_text()
+    lines = re.findall(
+        r"^((?:ops|products|attention|backward|grads|long)=\S+|without\(\).*)$", script, re.M
+    )
+    command = [*lines, 'echo "$long $(without "$grads" "$products,$long")"']
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(command)], capture_output=True, text=True, check=True
+    )
+    long, quick = (set(ops.split(",")) for ops in done.stdout.split())
+    assert {"ROPE", "SOFT_MAX", "RMS_NORM", "IM2COL_3D"} == long
+    assert quick == listed("grads") - listed("products") - long
+    assert {"FLASH_ATTN_EXT", "MUL_MAT_ID", "OUT_PROD", "NORM"} < quick
 
 
 def test_patches_of_cuda_are_found() -> None:
@@ -198,7 +215,9 @@ def checkout(tmp_path: Path) -> Path:
     program = root / "build/gpu/cmake/bin/test-backend-ops"
     program.parent.mkdir(parents=True)
     program.write_text(
-        '#!/bin/sh\necho "Testing $*"\n'
+        "#!/bin/sh\n"  # the trap before a word that a test may wait for
+        '[ -z "$ENDS" ] || trap "sleep 1; touch $ENDS; exit 1" TERM\n'
+        'echo "Testing $*"\n'
         "mode=$1\n"
         "while [ $# -gt 1 ]; do [ $1 = -o ] && of=$2; shift; done\n"
         "for op in $(echo $of | tr , ' '); do\n"
@@ -213,27 +232,44 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def run(checkout: Path, *stages: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def started(checkout: Path, *stages: str, **variables: str) -> subprocess.Popen[str]:
     env = {k: v for k, v in os.environ.items() if k not in ("OUT", "LIMIT", "LIMIT_EACH")}
     env |= {"REHEARSAL": "1", "PYTHON": sys.executable, **variables}
     command = ["bash", str(checkout / "scripts/gpu_check.sh"), "run", *stages]
-    return subprocess.run(
-        command, env=env, capture_output=True, text=True, timeout=120, check=False
+    return subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def run(checkout: Path, *stages: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    with started(checkout, *stages, **variables) as call:
+        out, err = call.communicate(timeout=120)
+    return subprocess.CompletedProcess(call.args, call.returncode, out, err)
 
 
 def test_stages_of_several_calls(checkout: Path) -> None:
     run(checkout, "grad", LIMIT_EACH="20")
+    run(checkout, "sanitize-racecheck-grad", LIMIT_EACH="20")
     done = run(checkout, "attention", "sanitize-racecheck", LIMIT_EACH="20")
     found = stages_of(checkout / "build/gpu/out")
     outcomes = {name: found[name]["outcome"] for name in found if name != "environment"}
     assert outcomes == {
         "grad": "passed",
+        "products-grad": "passed",
+        "long-grad": "passed",
+        "sanitize-racecheck-grad": "passed",
         "attention": "passed",
         "sanitize-racecheck": "passed",
     }, done.stdout
     state = checkout / "build/gpu/state"
-    assert "Testing grad -b CPU -o NORM,POOL_1D\n" in (state / "grad.log").read_text()
+    for stage, asked in (
+        ("grad", "grad -b CPU -o NORM"),
+        ("products-grad", "grad -b CPU -p gradient= -o MUL_MAT"),
+        ("long-grad", "grad -b CPU -o POOL_1D"),
+    ):
+        assert f"Testing {asked}\n" in (state / f"{stage}.log").read_text()
+    # a graph for each element is too many for a sanitizer
+    assert "Testing grad -b CPU -p ^" in (state / "sanitize-racecheck-grad.log").read_text()
     asked = "Testing test -b CPU -p prec_src -o FLASH_ATTN_EXT\n"
     assert asked in (state / "attention.log").read_text()
     assert "ERROR SUMMARY: 0 errors" in (state / "sanitize-racecheck.txt").read_text()
@@ -245,6 +281,39 @@ def test_a_stage_that_runs_into_its_limit(checkout: Path, tmp_path: Path) -> Non
     line = stages_of(out)["sanitize-memcheck"]
     assert line["outcome"] == "cut short"
     assert line["why"].startswith("3 cases within 2 s")
+
+
+@pytest.mark.parametrize("stage", ["ops", "sanitize-memcheck"])
+def test_a_stage_is_over_when_its_program_has_ended(
+    checkout: Path, tmp_path: Path, stage: str
+) -> None:
+    """It may take its time; the next one is not to share the device with it."""
+    ends = tmp_path / "ends"
+    found = run(checkout, stage, LIMIT_EACH="2", SLEEP="30", ENDS=str(ends))
+    assert ends.exists(), found.stdout
+    assert stages_of(checkout / "build/gpu/out")[stage]["outcome"] == "cut short"
+
+
+def test_a_call_that_is_ended_ends_its_stage_and_tells_of_it(
+    checkout: Path, tmp_path: Path
+) -> None:
+    ends, log = tmp_path / "ends", checkout / "build/gpu/state/grad.log"
+    with started(checkout, "grad", SLEEP="60", ENDS=str(ends)) as call:
+        until = time.monotonic() + 60
+        while not (log.exists() and "NORM" in log.read_text()):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        call.terminate()
+        call.communicate(timeout=60)
+    assert call.returncode == 143
+    line = stages_of(checkout / "build/gpu/out")["grad"]
+    assert (line["outcome"], line["why"]) == ("cut short", "the call ended while it ran")
+    with tarfile.open(checkout / "build/gpu/out/logs.tar.gz") as tar:
+        assert "grad.log" in tar.getnames()
+    until = time.monotonic() + 60
+    while not ends.exists():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_call_without_time_starts_nothing(checkout: Path) -> None:
@@ -318,6 +387,66 @@ def test_pytorch_without_a_gpu_fails_the_environment(
     assert ("PyTorch sees no GPU" in log) != passes
 
 
+def fake(folder: Path, **programs: str) -> None:
+    folder.mkdir()
+    for name, body in programs.items():
+        path = folder / name.replace("_", "-")
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize("has_driver", [True, False])
+def test_what_cmake_is_told_of_a_machine(checkout: Path, tmp_path: Path, has_driver: bool) -> None:
+    """cuBLAS in PyTorch's packages alone, and the driver's library without one to link with."""
+    package, tools = tmp_path / "site/nvidia/cu13", tmp_path / "tools"
+    for path in ("include/cublas_v2.h", "lib/libcublas.so.13", "lib/libcublasLt.so.13"):
+        (package / path).parent.mkdir(parents=True, exist_ok=True)
+        (package / path).touch()
+    known = "libcuda.so.1 (libc6,x86-64) => /x/libcuda.so.1" if has_driver else "libm.so => /m"
+    fake(tools, nvidia_smi="echo 9.0", nvcc=f"echo '#$ TOP={tmp_path}'", ldconfig=f"echo '{known}'")
+    env = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHON": sys.executable}
+    env["PYTHONPATH"] = str(tmp_path / "site")
+    command = ["bash", str(checkout / "scripts/gpu_check.sh"), "part", "cuda_options"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert {
+        "GGML_CUDA=ON",
+        "CMAKE_CUDA_ARCHITECTURES=90",
+        "CMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined",
+        f"CMAKE_CUDA_FLAGS=-I{checkout}/build/gpu/cublas",
+        f"CUDA_cublas_LIBRARY={package}/lib/libcublas.so.13",
+        f"CUDA_cublasLt_LIBRARY={package}/lib/libcublasLt.so.13",
+        "CUDA_cuda_driver_LIBRARY=/x/libcuda.so.1" if has_driver else "GGML_CUDA_NO_VMM=ON",
+    } < set(done.stdout.splitlines())
+    fake(tmp_path / "broken", nvidia_smi="echo NVIDIA-SMI has failed; exit 9")
+    env["PATH"] = f"{tmp_path / 'broken'}:{env['PATH']}"
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "nvidia-smi tells no compute capability" in done.stderr
+
+
+def test_a_tree_of_other_patches_is_not_built(checkout: Path) -> None:
+    """Without a network, what vendor.py would fetch is not to be had."""
+    for name in ("scripts/vendor.py", "scripts/vendor_fetch.py", "vendor/ggml.toml"):
+        (checkout / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    (checkout / "patches").mkdir()
+    (checkout / "build/gpu/ggml").mkdir()
+    (checkout / "build/gpu/ggml/.vendor-stamp.json").write_text('{"patches": {}}')
+    run(checkout, "build", LIMIT_EACH="20")
+    line = stages_of(checkout / "build/gpu/out")["build"]
+    assert line["outcome"] == "failed"
+    assert line["why"].endswith("is of other patches than this checkout: pack again")
+    assert not (checkout / "build/gpu/venv").exists()
+
+
+@pytest.mark.parametrize("name", ["LIMIT", "LIMIT_EACH"])
+def test_a_limit_that_is_no_number_is_refused(checkout: Path, name: str) -> None:
+    done = run(checkout, "ops", **{name: "10m"})
+    assert done.returncode == 2
+    assert f"{name} must be whole seconds; got 10m" in done.stderr
+    assert not (checkout / "build/gpu/out").exists()
+
+
 def limits() -> dict[str, int]:
     """The limit of each stage, by the patterns of the script's `one`, the build's too."""
     text = SCRIPT.read_text()
@@ -332,18 +461,19 @@ def limits() -> dict[str, int]:
 def test_the_limits_are_those_of_the_docs() -> None:
     each = limits()
     ops = [each["ops"], each["products"], each["attention"]]
+    grads = [each["grad"], each["products-grad"], each["long-grad"]]
     tool = sum(limit for name, limit in each.items() if name.startswith("sanitize-"))
     trainings = [limit for name, limit in each.items() if name.startswith("train-")]
     rows = {
         "build": f"{each['build']} s",
         "train": f"{sum(trainings)} s in {len(trainings)} parts",
         "ops": " + ".join(map(str, ops)) + " s",
-        "grad": f"{each['grad']} s",
+        "grad": " + ".join(map(str, grads)) + " s",
         "sanitize": f"3 × {tool} s",
     }
     docs = (ROOT / "docs" / "gpu.md").read_text()
     assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", docs, re.M)) == rows
-    whole = each["build"] + sum(trainings) + sum(ops) + each["grad"] + 3 * tool
+    whole = each["build"] + sum(trainings) + sum(ops) + sum(grads) + 3 * tool
     assert f"add up to {whole:,} s" in docs
 
 

@@ -168,6 +168,12 @@ SUMMARY = "========= ERROR SUMMARY: 0 errors\n"
             " told 2 errors",
         ),
         (
+            "========= Error: Race reported between Write access at a+0x10\n"
+            "=========     and Read access at a+0x20 [8 hazards]\n"
+            "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n",
+            " told 1 errors",
+        ),
+        (
             "========= Internal Sanitizer Error: lost\n" + SUMMARY,
             ": Internal Sanitizer Error: lost",
         ),
@@ -209,6 +215,19 @@ def test_a_sanitizer_passes_by_its_summary(log: str, why: str) -> None:
         ),
         ("========= Internal Sanitizer Error: lost\n", "failed"),
         ("========= Error: No attachable process found\n", "failed"),
+        (
+            "========= Invalid\n========= Error: process didn't terminate successfully\n"
+            "========= Target application returned an error\n========= ERROR SUMMARY: 2 errors\n",
+            "failed",
+        ),
+        (
+            "========= Warning: Race reported between Write access at a+0x10\n"
+            "=========     and Read access at a+0x20 [8 hazards]\n"
+            "========= Target application returned an error\n"
+            "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)\n",
+            "failed",
+        ),
+        ("========= Error: Race reported between Write access at a+0x10\n", "failed"),
         (
             "========= Invalid\n========= Target application returned an error\n"
             "========= ERROR SUMMARY: 2 errors\n",
@@ -298,6 +317,35 @@ def test_a_training_must_stay_on_the_device() -> None:
     assert judged("train-pyggml-bf16", 0, log) == ("passed", "")
 
 
+@pytest.mark.parametrize(
+    ("losses", "why"),
+    [
+        ([2.0, 1.0], ""),
+        ([3.0, 3.1, 2.0, 2.1, 1.0, 2.9], ""),
+        ([2.0, 2.0], "the losses have not fallen: 2.0000 on average at first, 2.0000 at last"),
+        (
+            [1.0, 2.0, 0.5, 3.0],
+            "the losses have not fallen: 1.0000 on average at first, 3.0000 at last",
+        ),
+    ],
+)
+def test_losses_must_fall(losses: list[float], why: str) -> None:
+    """Of their first third and their last."""
+    log = json.dumps(training("pyggml qlora", losses, wanted_steps=len(losses)))
+    assert judged("train-pyggml-qlora", 0, log) == (("failed", why) if why else ("passed", ""))
+    assert judged("train-pyggml-qlora", 124, log, seconds=60)[0] == "cut short"
+
+
+def test_a_training_of_another_model_is_compared_with_none() -> None:
+    found = {
+        "a": training("torch", [2.0, 1.0], size="gpt2-124m"),
+        "b": training("pyggml", [2.0, 1.0], size="gpt2-124m"),
+        "c": training("pyggml", [2.0, 1.0], size="gpt2-355m"),
+        "d": training("pyggml qlora", [2.0, 1.0], size="gpt2-124m", model="llama of q4_K"),
+    }
+    assert [line["ours"] for line in report.comparison(found)] == ["pyggml"]
+
+
 def test_a_training_tells_losses_that_are_not_finite_as_null(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -312,3 +360,46 @@ def test_a_training_tells_losses_that_are_not_finite_as_null(
     assert [json.loads(line)["losses"] for line in lines] == [[2.0], [2.0, None]]
     assert "NaN" not in lines[-1]
     assert judging.training_of("\n".join(lines)) == json.loads(lines[-1])  # the keys that it needs
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (
+            "[3/9] x.cu\nFAILED: x.cu.o\nx.cu(7): error: no such name\n[4/9] y.cu\n"
+            "ninja: build stopped\nerror: failed-wheel-build-for-install\n  pyggml\n",
+            "x.cu(7): error: no such name",
+        ),
+        (
+            "  CMake Error at CMakeLists.txt:25 (message):\n\n"
+            "    vendor/ggml could not be made\n  x\n",
+            "CMake Error at CMakeLists.txt:25 (message): vendor/ggml could not be made",
+        ),
+        (
+            "/usr/bin/ld: libggml-cuda.so: undefined reference to `cuMemCreate'\n"
+            "collect2: error: ld\n",
+            "/usr/bin/ld: libggml-cuda.so: undefined reference to `cuMemCreate'",
+        ),
+        ("Traceback\n  x\nImportError: libcuda.so.1: no\nmore\n", "ImportError: libcuda.so.1: no"),
+        ("-- Warning: ccache not found\nthis machine lacks it\n", "this machine lacks it"),
+        ("", "it printed nothing"),
+    ],
+)
+def test_the_first_error_of_a_build_is_told(log: str, why: str) -> None:
+    """Its last line is that of pip, which says that something has failed."""
+    assert judged("build", 1, log) == ("failed", f"status 1: {why}")
+
+
+@pytest.mark.parametrize(("last", "is_apart"), [(1.5, True), (1.05, False)])
+def test_losses_must_be_those_of_pytorch(results: Any, last: float, is_apart: bool) -> None:
+    """Nearer than they were to where it had begun; how near is told."""
+    for stage, losses in (("train-pyggml-bf16", [2.0, last]), ("train-torch-bf16", [1.5, 1.0])):
+        call(results, "begin", stage, "60")
+        told = training(stage.split("-")[1], [losses[0] if is_apart else 1.5, losses[1]])
+        (results.state / f"{stage}.log").write_text(json.dumps(told))
+        call(results, "end", stage, "0", "1")
+    found = json.loads((results.out / "results.json").read_text())
+    assert found["comparison"][0]["is_apart"] == is_apart
+    show = [str(results.state), str(results.out), "show"]
+    assert report.main([*show, "train-torch-bf16"]) == int(is_apart)
+    assert report.main(show) == 0  # of another call
