@@ -19,7 +19,8 @@ from .conftest import pyggml
 TEXT = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
 # nanoGPT reports 1.88 for its CPU settings, of 20 sampled batches; here the whole split is read.
 LOSS_MAX = 1.90
-# Against regressions: at its own rate PyTorch ends between 1.896 and 1.921, by the seed.
+# Against regressions: at its own rate PyTorch ends between 1.891 and 1.922, by the seed, and a
+# quarter of the runs at 1.90 or below, PyTorch's as ours; see docs/training.md.
 OWN_RATE_LOSS_MAX = 1.93
 # A bound against regressions: one run ended at 1.980. Other seeds and machines were not tried.
 GPU_LOSS_MAX = 2.0
@@ -34,7 +35,7 @@ SIZES = (
 @pytest.mark.parametrize(
     ("arch", "precision", "lr"),
     [
-        ("gpt2", "f32", 1e-3), ("gpt2", "bf16", 1e-3),
+        ("gpt2", "f32", 1e-3),
         ("gpt2", "f32", 2e-3), ("gpt2", "bf16", 2e-3), ("gpt2", "f16", 2e-3),
         ("llama", "f32", 1e-3),
     ],
@@ -66,22 +67,16 @@ def test_validation_loss(tmp_path, arch, precision, lr):
     assert json.loads(done.stdout)["loss"] <= bound
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
-def test_the_gpu_settings_on_two_cores():
-    """Sizes, dropout and rates are nanoGPT's; the batch is an eighth, the run a fifth as long."""
+def train_as_nanogpt(
+    config: TrainConfig, preset: str, decay_embeddings: bool, **sizes: object
+) -> float:
+    """The loss of the whole validation split after a run of these settings."""
     text = TEXT.read_text("utf-8")
     tokenizer = Tokenizer.chars([text])
     train, validation = split_tokens(tokenizer.encode(text), 0.1)
-    config = TrainConfig(
-        seq_len=256, batch_size=8, steps=1000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
-        weight_decay=0.1, clip=1.0, eval_every=0, precision="bf16", seed=1337,
-    )  # fmt: skip
     pg.seed(config.seed)
-    sizes = GPT2Config.preset("small", vocab_size=tokenizer.vocab_size, dropout=0.2, bias=False)
-    model = GPT2(sizes)
-    assert (sizes.n_layer, sizes.n_head, sizes.n_embd, sizes.context) == (6, 6, 384, 256)
-    groups = decay_groups(model, config.weight_decay)
+    model = GPT2(GPT2Config.preset(preset, vocab_size=tokenizer.vocab_size, bias=False, **sizes))
+    groups = decay_groups(model, config.weight_decay, decay_embeddings=decay_embeddings)
     optimizer = AdamW(groups, lr=config.lr, betas=(0.9, config.beta2))
     loader = Loader(RandomWindows(train, config.seq_len), config.batch_size, seed=config.seed)
     trainer = Trainer(model, optimizer, loader, validation, config)
@@ -89,4 +84,35 @@ def test_the_gpu_settings_on_two_cores():
     found = trainer.evaluations["validation"]
     print(f"validation loss {found.loss:.4f} of {found.tokens} tokens in {trainer.elapsed_s:.0f} s")
     assert found.step == config.steps
-    assert found.loss <= GPU_LOSS_MAX
+    return found.loss
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_the_cpu_settings_at_their_own_rate(precision):
+    """nanoGPT's CPU settings to the letter: embeddings decay, and the rate is half of ours."""
+    config = TrainConfig(
+        seq_len=64, batch_size=12, steps=2000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
+        weight_decay=0.1, clip=1.0, eval_every=0, precision=precision, seed=203,
+    )  # fmt: skip
+    sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "context": 64}
+    threads = pg.get_threads()
+    pg.set_threads(1)  # the number of threads changes how sums round, and with it the whole run
+    try:
+        assert train_as_nanogpt(config, "tiny", decay_embeddings=True, **sizes) <= OWN_RATE_LOSS_MAX
+    finally:
+        pg.set_threads(threads)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
+def test_the_gpu_settings_on_two_cores():
+    """Sizes, dropout and rates are nanoGPT's; the batch is an eighth, the run a fifth as long."""
+    config = TrainConfig(
+        seq_len=256, batch_size=8, steps=1000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
+        weight_decay=0.1, clip=1.0, eval_every=0, precision="bf16", seed=1337,
+    )  # fmt: skip
+    sizes = GPT2Config.preset("small", vocab_size=65)
+    assert (sizes.n_layer, sizes.n_head, sizes.n_embd, sizes.context) == (6, 6, 384, 256)
+    assert train_as_nanogpt(config, "small", decay_embeddings=False, dropout=0.2) <= GPU_LOSS_MAX
