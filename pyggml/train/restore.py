@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
+from ..nn import Module
+from ..nn.lora import adapters_of
 from ..optim import EMA
 from ..optim.adaptive import is_adaptive
 from ..random import random_generator
@@ -41,6 +43,7 @@ def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
         None if trainer.scaler is None else trainer.scaler.state_dict(),
         schedule.state_dict() if is_adaptive(schedule) else None,
         trainer._evaluated,
+        _scales_of(trainer.model) or None,
     )
 
 
@@ -117,20 +120,40 @@ def _undo(part: Any) -> Callable[[], None]:
     return lambda: part.load_state_dict(before)
 
 
+def _scales_of(model: Any) -> dict[str, float]:
+    """What each adapter of a model is scaled by; no array tells, and another is another model."""
+    if not isinstance(model, Module):
+        return {}
+    return {path: layer.scale for path, layer in adapters_of(model).items()}
+
+
 def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint of other data, or from beyond the end."""
+    """Refuse a checkpoint of other data or scales of adapters, or from beyond the end."""
     state, where = checkpoint.state, checkpoint.path
     if state.data is not None and trainer.data is not None and state.data != trainer.data:
         raise FormatError(
             f"{where}: data must be that of the run, {state.data}; got {trainer.data}: "
             "the text has changed since; put it back or start anew with --overwrite"
         )
+    here = _scales_of(trainer.model)
+    for path, scale in (state.adapters or {}).items():
+        if here.get(path, scale) != scale and _same_rank(trainer, checkpoint, path):
+            raise FormatError(
+                f"{where / 'state.json'}: adapters: {path} must be scaled by {scale}, as in the "
+                f"run; got {here[path]}: call apply_lora with the alpha and rank of then"
+            )
     if state.step > trainer.total_steps:
         more = "more --epochs" if trainer.config.epochs else f"--steps {state.step} or more"
         raise FormatError(
             f"{where}: step must not be beyond the run's {trainer.total_steps} steps; "
             f"got {state.step}: give {more}"
         )
+
+
+def _same_rank(trainer: Trainer, checkpoint: Checkpoint, path: str) -> bool:
+    """Whether an adapter has the checkpoint's rank; another is refused with the arrays."""
+    saved = checkpoint.model.get(f"{path}.lora_A.weight")
+    return saved is not None and len(saved) == adapters_of(trainer.model)[path].rank
 
 
 def _generator_state(checkpoint: Checkpoint) -> Any:

@@ -18,7 +18,7 @@ __all__ = ["FORMAT", "TrainState", "check_file", "check_record", "crc32", "read_
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
 # Fields that checkpoints of earlier versions do not have.
-_LATER = ("scaler", "schedule")
+_LATER = ("scaler", "schedule", "adapters")
 _COUNT_MAX = 2**63 - 1
 
 
@@ -39,6 +39,7 @@ class TrainState:
         scaler: state of the loss scaling, or None.
         schedule: state of a schedule that has one, or None.
         evaluated: the last step whose evaluation was done, or None.
+        adapters: scale of each adapter by its path, or None; see `nn.LoRALinear`.
     """
 
     step: int
@@ -53,6 +54,7 @@ class TrainState:
     scaler: dict[str, Any] | None = None
     schedule: dict[str, Any] | None = None
     evaluated: int | None = None
+    adapters: dict[str, Any] | None = None
 
 
 def crc32(path: Path) -> int:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Trainings of adapters beside frozen, quantised weights: plan, checkpoints, resume, average."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,35 @@ def test_a_checkpoint_of_another_rank_is_refused(file, tmp_path):
     )  # fmt: skip
     with pytest.raises(pg.FormatError, match=r"model.safetensors: .*lora_A.weight must have the"):
         other.resume()
+
+
+def test_a_checkpoint_of_another_scale_is_refused(file, tmp_path):
+    def adapted(alpha, folder):
+        pg.seed(3)
+        model, _ = load(file, keep_types=True)
+        nn.apply_lora(model, rank=4, alpha=alpha, targets="all-linear")
+        train, _ = TokenDataset(tokens(), SEQ_LEN).split(0.2)
+        return Trainer(
+            model, AdamW(model.parameters()), Loader(train, 4, seed=3), None,
+            TrainConfig(steps=2, batch_size=4), checkpoint_dir=folder,
+        )  # fmt: skip
+
+    adapted(16, tmp_path / "c").fit()
+    other = adapted(32, tmp_path / "c")
+    before = other.model.state_dict()
+    with pytest.raises(pg.FormatError, match=r"q_proj must be scaled by 4.0, .*; got 8.0: call"):
+        other.resume()
+    assert same(other.model.state_dict(), before)
+    assert adapted(16, tmp_path / "c").resume() == 2
+    # A checkpoint that says nothing of it, as those written before, is taken.
+    state = tmp_path / "c" / "step-000002" / "state.json"
+    record = json.loads(state.read_text())
+    assert record.pop("adapters")
+    state.write_text(json.dumps(record))
+    assert adapted(32, tmp_path / "c").resume() == 2
+    state.write_text(json.dumps({**record, "adapters": 3}))
+    with pytest.raises(pg.FormatError, match="field 'adapters' must be"):
+        adapted(16, tmp_path / "c").resume()
 
 
 def test_frozen_matrices_count_four_operations(file):
