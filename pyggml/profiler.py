@@ -235,12 +235,12 @@ def profile() -> Iterator[Profile]:
     """
     if _state.profile is not None:
         raise RuntimeError("profile: one is being taken on this thread already; leave it first")
-    _state.profile = Profile()
+    _state.profile = taken = Profile()
     try:
-        yield _state.profile
+        yield taken
     finally:
-        _state.profile.finish()
-        _state.profile = None
+        _state.profile = None  # first: a Ctrl-C in the next line must not leave it on
+        taken.finish()
 
 
 def active_profile() -> Profile | None:
