@@ -7,12 +7,12 @@ import mmap
 import os
 import threading
 import warnings
-import weakref
 from typing import Any
 
 from ._lib import ffi, keep_interrupt, lib
 from .errors import BackendError
 from .memory import LARGE_BYTES, available_bytes
+from .weak import WeakGroup
 
 __all__ = [
     "COMPUTE_LOCK",
@@ -169,16 +169,12 @@ class Freer:
 
 # Blocks of at least so much come from the system, full of zeros that take no memory yet.
 _MAPPED_BYTES = 2**22
-_untouched: weakref.WeakSet[Buffer] = weakref.WeakSet()
+_untouched: WeakGroup[Buffer] = WeakGroup()
 
 
 def _promised() -> int:
     """Bytes of zeros that nothing has written yet."""
-    while True:
-        try:
-            return sum(buffer.size_bytes for buffer in list(_untouched))
-        except RuntimeError:  # another thread made or wrote one; a lock would not survive a fork
-            continue
+    return sum(buffer.size_bytes for buffer in _untouched.members())
 
 
 class Buffer:

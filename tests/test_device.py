@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import sys
-import types
 from typing import cast
 
 import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml import nn, optim
 from pyggml._lib import ffi, lib
 from pyggml.device import freer
+from pyggml.weak import WeakGroup
 
 # The package has a function of this name.
 device_module = sys.modules["pyggml.device"]
@@ -84,6 +86,7 @@ def test_seeds() -> None:
 
 @pytest.mark.skipif(not hasattr(mmap, "MAP_ANONYMOUS"), reason="memory comes from the heap here")
 def test_large_zeros_take_memory_when_they_are_written():
+    gc.collect()  # what other tests left must not go meanwhile
     untouched = device_module._untouched
     before = len(untouched)
     zeros = pg.zeros((2**21,))
@@ -107,6 +110,7 @@ def test_large_zeros_take_memory_when_they_are_written():
 
 def test_promised_memory_is_not_free(monkeypatch):
     monkeypatch.setattr(device_module, "available_bytes", lambda: 2**30)
+    gc.collect()  # what other tests left must not go meanwhile
     cpu = pg.device("cpu")
     free = cpu.memory_free
     zeros = pg.zeros((2**21,))
@@ -116,7 +120,7 @@ def test_promised_memory_is_not_free(monkeypatch):
 
 
 def test_free_memory_is_read_while_another_thread_takes_some(monkeypatch):
-    class Changing:
+    class Changing(set):
         """As a set to which another thread adds while it is read."""
 
         reads = 0
@@ -125,8 +129,57 @@ def test_free_memory_is_read_while_another_thread_takes_some(monkeypatch):
             self.reads += 1
             if self.reads < 3:
                 raise RuntimeError("Set changed size during iteration")
-            return iter([types.SimpleNamespace(size_bytes=2**20)])
+            return super().__iter__()
 
-    monkeypatch.setattr(device_module, "_untouched", Changing())
+    class Held:
+        size_bytes = 2**20
+
+    held = Held()
+    group = WeakGroup()
+    group._refs = Changing()
+    group.add(held)
+    monkeypatch.setattr(device_module, "_untouched", group)
     monkeypatch.setattr(device_module, "available_bytes", lambda: 2**30)
     assert pg.device("cpu").memory_free == 2**30 - 2**20
+    assert group._refs.reads == 3
+
+
+def calls_of_python(end):
+    """The names of the Python functions that run while `end` lets something go."""
+    seen = []
+    sys.setprofile(lambda frame, event, _: event == "call" and seen.append(frame.f_code.co_name))
+    try:
+        end()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+@pytest.mark.parametrize("what", ["zeros", "optimizer"])
+def test_a_signal_finds_no_python_code_where_memory_is_freed(what):
+    """Ctrl-C would be raised in there, and lost: nobody can catch it."""
+    if what == "zeros":
+        held = [pg.zeros((2**21,))]
+    else:
+        held = [optim.SGD([nn.Parameter(np.ones((4, 4), np.float32))], lr=0.1)]
+    gc.collect()
+    assert calls_of_python(held.clear) == []
+    assert calls_of_python(gc.collect) == []
+
+
+def test_a_group_keeps_nobody_alive():
+    class Member:
+        pass
+
+    a, b = Member(), Member()
+    group = WeakGroup()
+    group.update([a, b, a])
+    assert len(group) == 2
+    assert a in group
+    assert Member() not in group
+    group.discard(b)
+    group.discard(b)
+    assert group.members() == [a]
+    del a
+    assert group.members() == []
+    assert len(group) == 0

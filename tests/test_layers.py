@@ -16,7 +16,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE / "demos"
 
 # docs/design.md, "The package", lowest first; a row there may be several here.
 LAYERS = [
-    {"errors", "_early"},
+    {"errors", "_early", "weak"},
     {"_ggml", "atomic", "memory", "random"},
     {"_lib"},
     {"dtypes", "order"},

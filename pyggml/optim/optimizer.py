@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from ..graph import Graph, grad_of, most_fallbacks
 from ..precision import autocast
 from ..storage import whole
 from ..tensor import Tensor, tensor, zeros_group
+from ..weak import WeakGroup
 from ._check import check_flag, check_number, check_positive
 from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
 from .groups import Group, ParamGroups, check_params, read_groups
@@ -29,7 +29,7 @@ Spec = tuple[Sequence[int], str]
 State = Mapping[str, Tensor]
 
 # The gradients that optimizers own: one's are not taken for another's.
-_OWNED: weakref.WeakSet[Tensor] = weakref.WeakSet()
+_OWNED: WeakGroup[Tensor] = WeakGroup()
 
 
 class Optimizer(ABC):
