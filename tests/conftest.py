@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: MIT
 import os
+import random
 import signal
 
 import hypothesis
 import pytest
 
-# A busy machine is no failure: examples have no time limit, tests have the runner's.
-hypothesis.settings.register_profile("pyggml", deadline=None)
+# A busy machine is no failure: examples have no time limit, tests have the runner's. And no run
+# draws others than the run before: PYGGML_TEST_SEED=random looks for new ones.
+SEED = os.environ.get("PYGGML_TEST_SEED", "0")
+hypothesis.settings.register_profile(
+    "pyggml",
+    deadline=None,
+    derandomize=SEED != "random",
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("pyggml")
 
 
@@ -15,6 +24,17 @@ def pytest_configure():
     import pyggml._lib
 
     pyggml._lib._abort_fd = os.dup(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Seed what initialises weights: what a test draws must not depend on the tests before it.
+
+    With several workers these are others in each run, as each takes the next one when it is done.
+    """
+    import pyggml
+
+    pyggml.seed(random.getrandbits(32) if SEED == "random" else int(SEED))
 
 
 @pytest.fixture(scope="session", autouse=True)
