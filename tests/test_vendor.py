@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +87,7 @@ class Sandbox:
             [sys.executable, str(SCRIPTS / "vendor.py"), *args, "--root", str(self.root)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=900,
             check=False,
         )
         assert "Traceback" not in done.stderr
@@ -129,16 +128,17 @@ def test_sync_takes_subtree_and_extra_files(box: Sandbox) -> None:
 
 
 def test_second_sync_does_nothing_quickly(box: Sandbox) -> None:
+    """It reads the stamp, and no file of the tree: what is gone from there, it does not miss."""
     box.run("sync")
     inode = box.tree.stat().st_ino
+    (box.tree / "src" / "a.c").unlink()
     # Without the archive: a fresh tree needs nothing.
     box.archive.unlink()
-    start = time.monotonic()
     code, text = box.run("sync")
     assert code == 0
     assert text == ""
     assert box.tree.stat().st_ino == inode
-    assert time.monotonic() - start < 1.0
+    assert not (box.tree / "src" / "a.c").exists()
 
 
 @pytest.mark.parametrize(
