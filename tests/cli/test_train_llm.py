@@ -287,6 +287,7 @@ def test_resume_with_damaged_files(trained, cli, tmp_path):
 
 
 # A step of the small run takes about a millisecond, too short for another process to meet it.
+# It never ends by itself: a test that is kept waiting by a busy machine finds it at work.
 SLOWLY = """
 import time
 from pyggml.cli import main
@@ -295,7 +296,7 @@ from pyggml.train.loop import Loop
 step = Loop._one_step
 
 def one_step(self, *args):
-    time.sleep(0.02)
+    time.sleep(0.02 if self._trainer.step < 150 else 1e6)
     return step(self, *args)
 
 Loop._one_step = one_step
@@ -324,7 +325,7 @@ class Running:
         raise AssertionError(self.process.stderr.read())
 
     def finish(self):
-        out, err = self.process.communicate(timeout=120)
+        out, err = self.process.communicate(timeout=900)
         return self.process.returncode, out, err
 
 
@@ -354,7 +355,7 @@ def test_kill_and_resume_equals_an_uninterrupted_run(tmp_path, text_file):
     assert done.returncode == 0, done.stderr
     found = re.search(r"continuing after step (\d+)\n", done.stdout)
     assert found, done.stdout
-    assert int(found[1]) in range(15, 200, 5)
+    assert int(found[1]) in range(15, 155, 5)
     assert weights(broken) == weights(whole)
     assert weights(whole)[0] == "step-000200"
     assert (broken / "model.gguf").read_bytes() == (whole / "model.gguf").read_bytes()
@@ -388,7 +389,9 @@ def test_ctrl_c_writes_a_checkpoint(tmp_path, text_file, signum):
 
 
 def test_ctrl_c_before_the_first_step(tmp_path, text_file):
-    running = Running(*long_run(tmp_path / "run", text_file, tokenizer="bpe:400"))
+    # So many steps that it cannot end before the signal, however late that is.
+    settings = {"steps": 100_000, "tokenizer": "bpe:400"}
+    running = Running(*long_run(tmp_path / "run", text_file, **settings))
     running.wait_for("tokenizer: ")
     running.process.send_signal(signal.SIGINT)
     code, _, err = running.finish()
@@ -441,7 +444,7 @@ def test_a_terminal_sees_a_bar(tmp_path, text_file):
         if not part:
             break
         shown += part
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=300) == 0
     os.close(main)
     text = shown.decode(errors="replace")
     assert "6/6" in text
@@ -456,7 +459,7 @@ def test_a_closed_stdout_is_no_error(tmp_path, text_file):
     for closed in (">&-", ">&- 2>&-"):
         done = subprocess.run(
             ["sh", "-c", f'exec "$@" {closed}', "sh", *args, "--overwrite"],
-            capture_output=True, text=True, check=False, timeout=300,
+            capture_output=True, text=True, check=False, timeout=900,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

@@ -109,8 +109,8 @@ def test_ctrl_c_while_computing() -> None:
 def interrupt():
     time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGINT)
-threading.Thread(target=interrupt, daemon=True).start()
 try:
+    threading.Thread(target=interrupt, daemon=True).start()
     while True:
         product()
 except KeyboardInterrupt:
