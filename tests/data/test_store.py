@@ -372,7 +372,7 @@ def test_a_killed_build_leaves_no_half_store(tokenizer: Tokenizer, tmp_path: Pat
         process.send_signal(signal.SIGKILL)
     left = list((tmp_path / "cache").iterdir())
     assert [p.name[0] for p in left] == ["."]  # unfinished, under a hidden name
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
     assert done.stdout.splitlines()[-1].startswith("done ")
     left = list((tmp_path / "cache").iterdir())
     assert [p.name[:7] for p in left] == ["tokens-"]
@@ -411,7 +411,7 @@ def test_an_interrupted_build_ends_its_workers(
             files(tmp_path / "a", *TEXTS), tokenizer, tmp_path / "c", workers=2, progress=progress
         )
     assert started
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 300
     while any(p.poll() is None for p in started) and time.monotonic() < limit:
         time.sleep(0.01)
     assert all(p.poll() is not None for p in started)
