@@ -131,7 +131,7 @@ def test_headers_that_cannot_be_fetched_are_told(tmp_path: Path) -> None:
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr

@@ -23,7 +23,7 @@ SCRIPT = ROOT / "scripts" / "gpu_train.py"
 def test_adapters_of_a_quantised_model_train() -> None:
     command = [sys.executable, str(SCRIPT), "qlora", "--device", "cpu", "--size", "tiny"]
     command += ["--context", "32", "--batch", "2", "--steps", "6", "--warmup", "1", "--profile"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     told = judging.training_of(done.stdout)
     assert told is not None

@@ -31,7 +31,7 @@ def log(level: int, text: str) -> None:
 def run(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=cwd, capture_output=True, text=True, timeout=900, check=False
     )
 
 

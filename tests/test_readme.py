@@ -46,7 +46,7 @@ def test_the_training_script_is_short_and_learns(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The ")
@@ -63,7 +63,7 @@ def run(script: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

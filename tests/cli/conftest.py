@@ -48,7 +48,7 @@ def command(*args):
     return [sys.executable, "-m", "pyggml.cli", *map(str, args)]
 
 
-def pyggml(*args, timeout=300, env=None, **kwargs):
+def pyggml(*args, timeout=900, env=None, **kwargs):
     """Run the command line in a process of its own."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **(env or {})}
     environment.pop("PYGGML_DEBUG", None)

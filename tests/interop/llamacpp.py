@@ -19,7 +19,7 @@ def ask(model, requests, context=256, embedding=False, adapter=None):
     job = json.dumps({**job, "adapter": adapter and str(adapter)})
     worker = [sys.executable, __file__]
     done = subprocess.run(
-        worker, input=job, capture_output=True, text=True, timeout=120, check=False
+        worker, input=job, capture_output=True, text=True, timeout=900, check=False
     )
     for line in done.stdout.splitlines():
         if line.startswith("ANSWERS "):
@@ -92,7 +92,7 @@ def main():
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             answers.append(json.load(answer))
     print("ANSWERS " + json.dumps(answers), flush=True)
 

@@ -69,7 +69,7 @@ for body in json.load(open(source, encoding="utf-8")):
     request = urllib.request.Request(
         server.listening_address + "/tokenize",
         data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=600) as answer:
         results.append(json.load(answer)["tokens"])
 json.dump(results, open(target, "w"))
 """
@@ -128,7 +128,7 @@ def compare(
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=300,
+        timeout=900,
         check=False,
         env={**os.environ, "NO_PROXY": "*"},
     )

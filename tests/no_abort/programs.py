@@ -20,7 +20,7 @@ def product():
 """
 
 
-def script(text: str, limit_s: float = 120) -> str:
+def script(text: str, limit_s: float = 900) -> str:
     """Run a program of its own; what it prints, when it ends well."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", PRELUDE + text],

@@ -26,7 +26,7 @@ def together(*workers: Callable[[], Any]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
         assert not thread.is_alive(), "a thread hangs"
     if failures:
         raise failures[0]

@@ -113,7 +113,7 @@ def run_table(harness: Path, library: Path, *names: str) -> list[str]:
         env={**os.environ, "GGML_BACKEND_PATH": str(library)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=3000,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr[-2000:]
