@@ -351,9 +351,12 @@ class Builder:
         return target
 
     def generate(self, name: str, text: str) -> Path:
+        """Write a source; whole at once, as another process may be compiling or writing it."""
         path = self.folder / name
         if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+            partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+            partial.write_text(text)
+            partial.replace(path)
         return path
 
 

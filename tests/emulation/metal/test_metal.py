@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ..build import ops_of_table
-from .build import OURS, build, build_harness, ggml_tree, kernels_of
+from .build import OURS, Builder, build, build_harness, ggml_tree, kernels_of
 from .mistakes import MISTAKES
 
 HERE = Path(__file__).resolve().parent
@@ -170,6 +170,18 @@ def test_parser_reads_kernels() -> None:
         "kernel_a_f32": "kernel_a<float>",
         "kernel_a_f16": "kernel_a<half>",
     }
+
+
+def test_a_source_is_never_there_by_half(tmp_path: Path) -> None:
+    """Each worker writes the sources, while another compiles them."""
+    builder = Builder.__new__(Builder)
+    builder.folder = tmp_path
+    path = builder.generate("a.h", "one\n")
+    with path.open() as reading:
+        builder.generate("a.h", "two and more\n")
+        assert reading.read() == "one\n"
+    assert path.read_text() == "two and more\n"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_every_kernel_has_a_case() -> None:
