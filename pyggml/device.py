@@ -54,6 +54,7 @@ class Device:
         self.kind = kind
         self._handle = handle
         self._backend: Any = None
+        self._buffer_type: Any = None
         self.description = ffi.string(lib.ggml_backend_dev_description(handle)).decode(
             errors="replace"
         )
@@ -118,7 +119,18 @@ class Device:
     def buffer_type(self) -> Any:
         """The `ggml_backend_buffer_type_t` of tensors on this device."""
         self.check()
-        return lib.ggml_backend_dev_buffer_type(self._handle)
+        return self._start()
+
+    def _start(self) -> Any:
+        """The buffer type, asked for by one thread: Vulkan's backend starts the device there.
+
+        A second thread that asks meanwhile would be given a device that is not made yet.
+        """
+        if self._buffer_type is None:
+            with COMPUTE_LOCK:
+                if self._buffer_type is None:
+                    self._buffer_type = lib.ggml_backend_dev_buffer_type(self._handle)
+        return self._buffer_type
 
     def has_memory(self, size_bytes: int) -> bool:
         """Whether so much is free. Linux grants what it has not, and kills the process later."""
@@ -128,6 +140,8 @@ class Device:
 
     def supports(self, node: Any) -> bool:
         """Whether the device computes this `ggml_tensor *`."""
+        if not self.is_lost:
+            self._start()
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
     def computes_into(self, node: Any) -> bool:

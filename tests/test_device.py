@@ -6,7 +6,9 @@ from __future__ import annotations
 import gc
 import mmap
 import sys
-from typing import cast
+import threading
+import time
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -48,6 +50,46 @@ def test_threads() -> None:
     for bad in (0, -1, 513, 1.5, True):
         with pytest.raises(ValueError, match="set_threads"):
             pg.set_threads(bad)
+
+
+def test_a_device_is_started_by_one_thread(monkeypatch) -> None:
+    """Vulkan's backend makes a device as it is first asked for anything, without a lock."""
+    starting, most, begun = 0, 0, threading.Barrier(4)
+    started = False
+    node = pg.tensor([1.0]).ptr
+
+    class Backend:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def ggml_backend_dev_buffer_type(self, handle: Any) -> Any:
+            nonlocal starting, most, started
+            starting += 1
+            most = max(most, starting)
+            time.sleep(0.05)
+            starting -= 1
+            started = True
+            return lib.ggml_backend_dev_buffer_type(handle)
+
+        def ggml_backend_dev_supports_op(self, handle: Any, op: Any) -> bool:
+            assert started
+            return bool(lib.ggml_backend_dev_supports_op(handle, op))
+
+    monkeypatch.setattr(device_module, "lib", Backend())
+    fresh = pg.Device("cpu", "cpu", pg.device("cpu")._handle)
+    found: list[Any] = []
+
+    def ask(i: int) -> None:
+        begun.wait()
+        found.append(fresh.supports(node) if i % 2 else fresh.buffer_type)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert most == 1
 
 
 def test_memory_of_the_cpu_is_freed_without_python() -> None:
