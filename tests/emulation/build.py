@@ -62,6 +62,7 @@ KERNELS = (
     "out-prod",
     "pad",
     "pool-back",
+    "radix-sort",
     "repeat-back",
     "rope",
     "scale",
@@ -116,7 +117,14 @@ _CASES = tuple(
 _TABLE = (*_CASES, "common/run")
 
 # what a kernel file needs of others to be run
-_WITH = {"convert": ("out-prod",), "fattn-back-mma": ("fattn-back",), "fattn-f32": ("fattn",)}
+_WITH = {
+    "convert": ("out-prod",),
+    "fattn-back-mma": ("fattn-back",),
+    "fattn-f32": ("fattn",),
+    "get-rows-back": ("radix-sort",),
+    "mul-mat-id-back": ("radix-sort",),
+    "radix-sort": ("get-rows-back",),
+}
 
 
 class BuildError(RuntimeError):

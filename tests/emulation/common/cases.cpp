@@ -147,11 +147,46 @@ void parts(table & t) {
             });
         }
     }
+    op_case & columns = t.add("ACC", "transposed", [](builder & b) {
+        ggml_tensor * x = b.real({ 50, 9, 4, 3 });
+        ggml_tensor * y = b.real({ 17, 5, 3, 2 }, -1.0f, 1.0f, layout::transposed);
+        return ggml_acc(b.ctx, x, y, x->nb[1], x->nb[2], x->nb[3], 3*x->nb[0]);
+    });
+    columns.only   = "CUDA";
+    columns.on_cpu = [](builder & b) {
+        ggml_tensor * x = b.real({ 50, 9, 4, 3 });
+        ggml_tensor * y = b.real({ 17, 5, 3, 2 }, -1.0f, 1.0f, layout::transposed);
+        return ggml_acc(b.ctx, x, ggml_cont(b.ctx, y), x->nb[1], x->nb[2], x->nb[3], 3*x->nb[0]);
+    };
     // y ends before x does along each axis alone, and along all of them
     for (shape ne : { shape { 36, 5, 3, 2 }, shape { 37, 4, 3, 2 }, shape { 37, 5, 2, 2 }, shape { 37, 5, 3, 1 }, shape { 36, 4, 2, 1 } }) {
         t.add("ACC", "first-" + name_of(ne), [=](builder & b) {
             ggml_tensor * x = b.real({ 37, 5, 3, 2 });
             return ggml_acc(b.ctx, x, b.real(ne), x->nb[1], x->nb[2], x->nb[3], 0);
+        });
+    }
+    // along an axis where y has one element there is no stride: of a large tensor it would not fit in the parameter
+    for (shape ne : { shape { 20, 4, 2, 1 }, shape { 20, 4, 1, 1 }, shape { 20, 1, 1, 1 } }) {
+        t.add("ACC", "no-strides-" + name_of(ne), [=](builder & b) {
+            ggml_tensor * x = b.real({ 37, 5, 3, 2 });
+            const auto nb = [&](int i) { return ne[i] > 1 ? x->nb[i] : 0; };
+            return ggml_acc(b.ctx, x, b.real(ne), nb(1), nb(2), nb(3), 5*x->nb[0]);
+        });
+    }
+    // y's axes in another order than those of x, as those of the heads of a row
+    for (bool last : { false, true }) {
+        t.add("ACC", last ? "axes-3-1-2" : "axes-2-1", [=](builder & b) {
+            ggml_tensor * x = b.real({ 40, 9, 3, 2 });
+            const size_t head = 8*x->nb[0];
+            return last ? ggml_acc(b.ctx, x, b.real({ 7, 2, 4, 8 }), x->nb[3], head, x->nb[1], 8*x->nb[0] + x->nb[2]) :
+                ggml_acc(b.ctx, x, b.real({ 7, 8, 4, 2 }), x->nb[1], head, x->nb[3], 8*x->nb[0] + x->nb[2]);
+        });
+    }
+    // rows of more columns than a block has threads, and as many rows as it takes of short ones
+    for (shape ne : { shape { 300, 3, 2, 2 }, shape { 257, 1, 1, 1 }, shape { 32, 17, 1, 1 }, shape { 100, 5, 2, 1 }, shape { 1, 33, 1, 1 } }) {
+        t.add("ACC", "rows-of-" + name_of(ne), [=](builder & b) {
+            ggml_tensor * x = b.real({ 310, 40, 2, 2 });
+            return ggml_acc_inplace(b.ctx, x, b.real(ne), x->nb[1], x->nb[2], x->nb[3], 7*x->nb[0] + 5*x->nb[1]);
         });
     }
     t.add("ACC", "whole", [](builder & b) {
@@ -192,6 +227,28 @@ void rows(table & t) {
     get_rows_back("one-token",  8,  100,  1,   { 99 }, 0, 0);
     get_rows_back("many-tokens", 4, 1000, 9000, {}, 0, 1000);
     get_rows_back("vocabulary", 3, 70000, 50,  {}, 65000, 70000).slow = true;
+    // where CUDA sorts: parts of blocks (1024 tokens) that are full or not, digits of 8 bits, terms that are added by four
+    for (int64_t n : { 1023, 1024, 1025, 2049 }) {
+        get_rows_back(("tokens-" + std::to_string(n)).c_str(), 3, 17, n, {}, 0, 17);
+    }
+    get_rows_back("one-digit",    3, 255,   1500, {}, 0, 255);
+    get_rows_back("two-digits",   3, 256,   1500, {}, 0, 256);
+    get_rows_back("three-digits", 2, 70000, 2500, {}, 0, 70000);
+    get_rows_back("digits",       2, 66000, 1300, { 65791, 255, 256, 0, 65535, 65536, 511, 257, 65792, 1, 254 }, 0, 0);
+    get_rows_back("one-row-of-all", 3, 300, 3001, { 256 }, 0, 0);
+    op_case & million = get_rows_back("million-tokens", 1, 900, 1048577, {}, 0, 900); // more than 256 parts of 1024
+    million.slow = true;
+    million.only = "CUDA";
+    t.add("GET_ROWS_BACK", "lists-of-blocks", [](builder & b) {
+        ggml_tensor * g = b.real({ 5, 700, 3, 2 }, -1.0f, 1.0f, layout::permuted);
+        ggml_tensor * r = b.whole({ 700, 3, 2, 1 }, 0, 11);
+        return ggml_get_rows_back(b.ctx, g, r, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 5, 11, 3, 2));
+    }).max_nmse = 0.0;
+    t.add("GET_ROWS_BACK", "lists-of-one-row", [](builder & b) { // runs of the same row that end with their list
+        ggml_tensor * g = b.real({ 5, 7, 3, 2 });
+        ggml_tensor * r = b.values(GGML_TYPE_I32, { 7, 3, 2, 1 }, { 2 });
+        return ggml_get_rows_back(b.ctx, g, r, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 5, 3, 3, 2));
+    }).max_nmse = 0.0;
 
     // added to what is there
     t.add("GET_ROWS_BACK", "added", [](builder & b) {
@@ -206,15 +263,20 @@ void rows(table & t) {
     }).max_nmse = 0.0;
 
     // Rows that do not exist: their gradients go nowhere, as if they were 0 and of row 0. The CPU ends the process.
-    for (int64_t lists : { 1, 6 }) {
+    // 255 or 256 rows: a number behind them is the last one of a digit, or needs another
+    struct missing { int64_t lists; int64_t n_vocab; };
+    for (missing m : { missing { 1, 5 }, { 6, 5 }, { 1, 255 }, { 1, 256 } }) {
         for (bool acc : { false, true }) {
+            const int64_t lists   = m.lists;
+            const int64_t n_vocab = m.n_vocab;
             const auto build = [=](builder & b, bool there) {
-                const float rows[] = { 0, 5, 4, -1, 2147483520.0f, 3, 6, -2147483648.0f, 2, -5, 0 };
+                const float last   = (float) n_vocab - 1.0f;
+                const float rows[] = { 0, last + 1.0f, last, -1, 2147483520.0f, last - 1.0f, 0, -2147483648.0f, 2, last + 2.0f, 0 };
                 std::vector<float> g;
                 std::vector<float> r;
                 for (int64_t i = 0; i < 9*lists; ++i) {
                     const float row  = rows[i%11];
-                    const bool  none = row < 0.0f || row >= 5.0f;
+                    const bool  none = row < 0.0f || row > last;
                     r.push_back(there && none ? 0.0f : row);
                     for (int64_t c = 0; c < 100; ++c) {
                         g.push_back(there && none ? 0.0f : std::sin((float) (i*100 + c)));
@@ -224,10 +286,11 @@ void rows(table & t) {
                 const int64_t ne3 = lists/ne2;
                 ggml_tensor * grad = b.values(GGML_TYPE_F32, { 100, 9, ne2, ne3 }, g);
                 ggml_tensor * ids  = b.values(GGML_TYPE_I32, { 9, ne2, ne3, 1 }, r);
-                return acc ? ggml_get_rows_back_acc(b.ctx, grad, ids, b.real({ 100, 5, ne2, ne3 })) :
-                    ggml_get_rows_back(b.ctx, grad, ids, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 100, 5, ne2, ne3));
+                return acc ? ggml_get_rows_back_acc(b.ctx, grad, ids, b.real({ 100, n_vocab, ne2, ne3 })) :
+                    ggml_get_rows_back(b.ctx, grad, ids, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 100, n_vocab, ne2, ne3));
             };
-            op_case & c = t.add("GET_ROWS_BACK", std::string("no-such-row") + (lists > 1 ? "-lists" : "") + (acc ? "-added" : ""),
+            const std::string of = n_vocab > 5 ? "-of-" + std::to_string(n_vocab) : lists > 1 ? "-lists" : "";
+            op_case & c = t.add("GET_ROWS_BACK", "no-such-row" + of + (acc ? "-added" : ""),
                 [=](builder & b) { return build(b, false); });
             c.on_cpu   = [=](builder & b) { return build(b, true); };
             c.max_nmse = 0.0;

@@ -234,38 +234,88 @@ void experts(table & t) {
     }
 }
 
+// Lists by expert: CUDA sorts the pairs by 1024 and by digits of 8 bits, and its tiles have 64 x 64 elements of 32 terms.
+void lists_of_experts(table & t) {
+    struct lists { const char * name; int64_t k, m, n_as, n_used, n_tokens; std::vector<float> ids; };
+    const lists shapes[] = {
+        { "one",       1,   1,  1,   1, 1,    { 0 } },
+        { "blocks",    11,  7,  6,   3, 700,  {} },          // more pairs than a block sorts
+        { "digits",    8,   5,  300, 2, 150,  {} },          // more experts than a digit has values; most have one pair, or none
+        { "all",       70,  67, 4,   2, 111,  { 2 } },       // of one expert, which a token names twice
+        { "some",      65,  66, 5,   3, 90,   { 4, 1, 1 } }, // the others have none: the first, the last but one
+        { "whole",     64,  64, 2,   2, 64,   { 0, 1 } },    // whole tiles
+        { "four",      130, 33, 3,   4, 45,   {} },
+    };
+    for (const lists & s : shapes) {
+        const auto ids = [=](builder & b) {
+            const shape ne = { s.n_used, s.n_tokens, 1, 1 };
+            return s.ids.empty() ? b.whole(ne, 0, (int) s.n_as) : b.values(GGML_TYPE_I32, ne, s.ids);
+        };
+        // rows of b: one of a token, half as many as pairs, as many
+        std::vector<int64_t> nbs = { 1 };
+        if (s.n_used%4 == 0) {
+            nbs.push_back(s.n_used/2);
+        }
+        if (s.n_used > 1) {
+            nbs.push_back(s.n_used);
+        }
+        for (int64_t nb : nbs) {
+            t.add("MUL_MAT_ID_BACK", std::string("lists-") + s.name + "-b" + std::to_string(nb), [=](builder & b) {
+                ggml_tensor * g  = b.real({ s.m, s.n_used, s.n_tokens, 1 });
+                ggml_tensor * as = b.real({ s.k, s.m, s.n_as, 1 });
+                return ggml_mul_mat_id_back_b(b.ctx, g, as, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, s.k, nb, s.n_tokens), ids(b));
+            });
+            t.add("MUL_MAT_ID_BACK", std::string("lists-") + s.name + "-as" + std::to_string(nb), [=](builder & b) {
+                ggml_tensor * g = b.real({ s.m, s.n_used, s.n_tokens, 1 });
+                ggml_tensor * x = b.real({ s.k, nb, s.n_tokens, 1 });
+                return ggml_mul_mat_id_back_as(b.ctx, g, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, s.k, s.m, s.n_as), x, ids(b));
+            });
+        }
+    }
+}
+
 // Pairs whose expert is none of the 4: to the gradients they add nothing, as if theirs were 0. The CPU ends the process.
 void no_such_experts(table & t) {
-    const std::vector<float> ids = { 0, 4, 1, -1, 2147483520.0f, 3, 2, -2147483648.0f, 0 };
-    const auto sources = [=](builder & b, bool there) {
-        std::vector<float> g(37*2*9);
-        std::vector<float> e(2*9);
-        for (size_t p = 0; p < e.size(); ++p) {
-            const float id   = ids[p%ids.size()];
-            const bool  none = id < 0.0f || id >= 4.0f;
-            e[p] = there && none ? 0.0f : id;
-            for (size_t m = 0; m < 37; ++m) {
-                g[p*37 + m] = there && none ? 0.0f : std::sin((float) (p*37 + m));
-            }
-        }
-        ggml_tensor * grad = b.values(GGML_TYPE_F32, { 37, 2, 9, 1 }, g);
-        return std::make_pair(grad, b.values(GGML_TYPE_I32, { 2, 9, 1, 1 }, e));
+    struct missing { const char * name; int64_t n_tokens; std::vector<float> ids; };
+    const missing all[] = {
+        { "",      9,   { 0, 4, 1, -1, 2147483520.0f, 3, 2, -2147483648.0f, 0 } },
+        { "many-", 600, { 0, 4, 1, -1, 2147483520.0f, 3, 2, -2147483648.0f, 0 } },
+        { "first-", 9,  { -1, 3 } }, // of each token the first
+        { "all-",  9,   { 4 } },
     };
-    for (int64_t nb : { 1, 2 }) {
-        const auto back_b = [=](builder & b, bool there) {
-            const auto [g, e] = sources(b, there);
-            ggml_tensor * as = b.real({ 64, 37, 4, 1 });
-            return ggml_mul_mat_id_back_b(b.ctx, g, as, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 64, nb, 9), e);
+    for (const missing & s : all) {
+        const int64_t n_tokens = s.n_tokens;
+        const auto sources = [=](builder & b, bool there) {
+            const std::vector<float> & ids = s.ids;
+            std::vector<float> g(37*2*n_tokens);
+            std::vector<float> e(2*n_tokens);
+            for (size_t p = 0; p < e.size(); ++p) {
+                const float id   = ids[p%ids.size()];
+                const bool  none = id < 0.0f || id >= 4.0f;
+                e[p] = there && none ? 0.0f : id;
+                for (size_t m = 0; m < 37; ++m) {
+                    g[p*37 + m] = there && none ? 0.0f : std::sin((float) (p*37 + m));
+                }
+            }
+            ggml_tensor * grad = b.values(GGML_TYPE_F32, { 37, 2, n_tokens, 1 }, g);
+            return std::make_pair(grad, b.values(GGML_TYPE_I32, { 2, n_tokens, 1, 1 }, e));
         };
-        const auto back_as = [=](builder & b, bool there) {
-            const auto [g, e] = sources(b, there);
-            ggml_tensor * x = b.real({ 64, nb, 9, 1 });
-            return ggml_mul_mat_id_back_as(b.ctx, g, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 64, 37, 4), x, e);
-        };
-        t.add("MUL_MAT_ID_BACK", "no-such-expert-b" + std::to_string(nb), [=](builder & b) { return back_b(b, false); })
-            .on_cpu = [=](builder & b) { return back_b(b, true); };
-        t.add("MUL_MAT_ID_BACK", "no-such-expert-as" + std::to_string(nb), [=](builder & b) { return back_as(b, false); })
-            .on_cpu = [=](builder & b) { return back_as(b, true); };
+        for (int64_t nb : { 1, 2 }) {
+            const auto back_b = [=](builder & b, bool there) {
+                const auto [g, e] = sources(b, there);
+                ggml_tensor * as = b.real({ 64, 37, 4, 1 });
+                return ggml_mul_mat_id_back_b(b.ctx, g, as, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 64, nb, n_tokens), e);
+            };
+            const auto back_as = [=](builder & b, bool there) {
+                const auto [g, e] = sources(b, there);
+                ggml_tensor * x = b.real({ 64, nb, n_tokens, 1 });
+                return ggml_mul_mat_id_back_as(b.ctx, g, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 64, 37, 4), x, e);
+            };
+            t.add("MUL_MAT_ID_BACK", std::string("no-such-expert-") + s.name + "b" + std::to_string(nb), [=](builder & b) { return back_b(b, false); })
+                .on_cpu = [=](builder & b) { return back_b(b, true); };
+            t.add("MUL_MAT_ID_BACK", std::string("no-such-expert-") + s.name + "as" + std::to_string(nb), [=](builder & b) { return back_as(b, false); })
+                .on_cpu = [=](builder & b) { return back_as(b, true); };
+        }
     }
 }
 
@@ -275,6 +325,7 @@ void products(table & t) {
     matrices(t);
     tiles_of_quantized(t);
     experts(t);
+    lists_of_experts(t);
     no_such_experts(t);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .mistake import Mistake
 from .mistakes_attention import ATTENTION
+from .mistakes_rows import ROWS
 
 __all__ = ["MISTAKES"]
 
@@ -134,63 +135,7 @@ MISTAKES = {
         case="CROSS_ENTROPY_ROWS",
         said="GGML_ASSERT",
     ),
-    # rows and experts
-    "rows cleared that are added to": Mistake(
-        source="get-rows-back",
-        right="if (!acc) {",
-        wrong="if (true) {",
-        case="GET_ROWS_BACK/added",
-        said="normalized",
-    ),
-    "rows added to in the first block of columns": Mistake(
-        source="get-rows-back",
-        right="float sum = acc ?",
-        wrong="float sum = acc && col < 256 ?",
-        case="GET_ROWS_BACK/added-lists",
-        said="normalized",
-    ),
-    "a row behind the last": Mistake(
-        source="get-rows-back",
-        right="row >= 0 && row < shape.ne1 ?",
-        wrong="row >= 0 ?",
-        case="GET_ROWS_BACK/no-such-row",
-        said="past the end of|normalized",
-    ),
-    "a row before the first": Mistake(
-        source="get-rows-back",
-        right="row >= 0 && row < shape.ne1 ?",
-        wrong="row < shape.ne1 ?",
-        case="GET_ROWS_BACK/no-such-row-lists",
-        said="access|normalized",
-    ),
-    "rows that do not exist are added": Mistake(
-        source="get-rows-back",
-        right="if (key < 0 || (first > 0",
-        wrong="if ((first > 0",
-        case="GET_ROWS_BACK/no-such-row",
-        said="before|in front of",
-    ),
-    "rows added from the last to the first": Mistake(
-        source="get-rows-back",
-        right="&& j0 + t < i",
-        wrong="&& j0 + t > i",
-        case="GET_ROWS_BACK/random",
-        said="normalized",
-    ),
-    "an expert that does not exist": Mistake(
-        source="mul-mat-id-back",
-        right="if (e < 0 || e >= n_as) {",
-        wrong="if (e < 0) {",
-        case="MUL_MAT_ID_BACK/no-such-expert-b1",
-        said="past the end of",
-    ),
-    "an expert before the first": Mistake(
-        source="mul-mat-id-back",
-        right="if (e < 0 || e >= n_as) {",
-        wrong="if (e >= n_as) {",
-        case="MUL_MAT_ID_BACK/no-such-expert-b1",
-        said="access|normalized|is nan|is -nan",
-    ),
+    # rows
     "rows with gaps taken for rows without": Mistake(
         source="softmax",
         right=" || !ggml_is_contiguous(t)",
@@ -247,35 +192,6 @@ MISTAKES = {
         wrong="dequantize_block_mxfp4<<<nb, 32, 0, stream>>>(vx, y, 8*nb);",
         case="OUT_PROD/mxfp4-480x38",
         said="past the end of src0",
-    ),
-    # where a part ends
-    "added beyond the first axis": Mistake(
-        source="acc",
-        right="i10 < ne10 && ",
-        wrong="",
-        case="ACC/first-36x5x3x2",
-        said="normalized|past the end",
-    ),
-    "added beyond the second axis": Mistake(
-        source="acc",
-        right="i11 < ne11 && ",
-        wrong="",
-        case="ACC/first-37x4x3x2",
-        said="normalized|past the end",
-    ),
-    "added beyond the third axis": Mistake(
-        source="acc",
-        right="i12 < ne12 && ",
-        wrong="",
-        case="ACC/first-37x5x2x2",
-        said="normalized|past the end",
-    ),
-    "added beyond the last axis": Mistake(
-        source="acc",
-        right=" && i13 < ne13",
-        wrong="",
-        case="ACC/first-37x5x3x1",
-        said="normalized|past the end",
     ),
     # where a slope jumps
     "no gradient at the lower bound": Mistake(
@@ -337,4 +253,5 @@ MISTAKES = {
         said="normalized|past the end",
     ),
     **ATTENTION,
+    **ROWS,
 }

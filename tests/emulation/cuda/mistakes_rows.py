@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: MIT
+"""Mistakes in what finds rows: sorts, lists by expert, and parts that are added to."""
+
+from __future__ import annotations
+
+from .mistake import Mistake
+
+__all__ = ["ROWS"]
+
+WRONG = "other bits|normalized|is nan|is -nan"
+OUTSIDE = "access"
+
+ROWS = {
+    # the sort
+    "counted before the counts are 0": Mistake(
+        source="radix-sort",
+        right="    s_count[threadIdx.x] = 0;\n    __syncthreads();\n",
+        wrong="    s_count[threadIdx.x] = 0;\n",
+        case="GET_ROWS_BACK/many-tokens",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "counts stored before all is counted": Mistake(
+        source="radix-sort",
+        right="    __syncthreads();\n\n    counts[blockIdx.x",
+        wrong="    counts[blockIdx.x",
+        case="GET_ROWS_BACK/many-tokens",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "sums of warps read before they are there": Mistake(
+        source="radix-sort",
+        right="    __syncthreads();\n\n    // the place of the next one",
+        wrong="    // the place of the next one",
+        case="GET_ROWS_BACK/many-tokens",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "places before all warps have counted": Mistake(
+        source="radix-sort",
+        right="= rank + 1;\n        }\n        __syncthreads();\n",
+        wrong="= rank + 1;\n        }\n",
+        case="GET_ROWS_BACK/many-tokens",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "places read before they are there": Mistake(
+        source="radix-sort",
+        right="        __syncthreads();\n\n        if (i < last) {\n            const int place",
+        wrong="        if (i < last) {\n            const int place",
+        case="GET_ROWS_BACK/many-tokens",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "counts of the round before": Mistake(
+        source="radix-sort",
+        right="            s_count[w][threadIdx.x] = 0;\n        }\n        __syncthreads();",
+        wrong="        }\n        __syncthreads();",
+        case="GET_ROWS_BACK/many-tokens",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "lanes from the last to the first": Mistake(
+        source="radix-sort",
+        right=(
+            "rank += same && lane < lane_id;\n            more  = more || (same && lane > lane_id);"
+        ),
+        wrong=(
+            "rank += same && lane > lane_id;\n            more  = more || (same && lane < lane_id);"
+        ),
+        case="GET_ROWS_BACK/random",
+        said="normalized",
+    ),
+    "warps from the last to the first": Mistake(
+        source="radix-sort",
+        right="for (int w = 0; w < nwarps; ++w) {\n            s_place",
+        wrong="for (int w = nwarps - 1; w >= 0; --w) {\n            s_place",
+        case="GET_ROWS_BACK/random",
+        said="normalized",
+    ),
+    "blocks that begin behind their own": Mistake(
+        source="radix-sort",
+        right="before += b < (int) blockIdx.x ?",
+        wrong="before += b <= (int) blockIdx.x ?",
+        case="GET_ROWS_BACK/tokens-1025",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "a part that ends behind the last number": Mistake(
+        source="radix-sort",
+        right="min(first + part, n)",
+        wrong="first + part",
+        case="GET_ROWS_BACK/tokens-1023",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "the first digit alone": Mistake(
+        source="radix-sort",
+        right="(n_keys - 1) >> shift > 0",
+        wrong="false",
+        case="GET_ROWS_BACK/digits",
+        said="normalized",
+    ),
+    "no digit for the last key": Mistake(
+        source="radix-sort",
+        right="(n_keys - 1) >> shift > 0",
+        wrong="(n_keys - 2) >> shift > 0",
+        case="GET_ROWS_BACK/no-such-row-of-256",
+        said="normalized",
+    ),
+    "the order of the last digit alone": Mistake(
+        source="radix-sort",
+        right="order ? order[i] : (int32_t) i",
+        wrong="(int32_t) i",
+        case="GET_ROWS_BACK/three-digits",
+        said="normalized",
+    ),
+    # rows
+    "rows cleared that are added to": Mistake(
+        source="get-rows-back",
+        right="if (!acc) {",
+        wrong="if (true) {",
+        case="GET_ROWS_BACK/added",
+        said="normalized",
+    ),
+    "rows added to in the first block of columns": Mistake(
+        source="get-rows-back",
+        right="float sum = acc ?",
+        wrong="float sum = acc && col < 256 ?",
+        case="GET_ROWS_BACK/added-lists",
+        said="normalized",
+    ),
+    "a row behind the last": Mistake(
+        source="get-rows-back",
+        right="row >= 0 && row < shape.ne1 ?",
+        wrong="row >= 0 ?",
+        case="GET_ROWS_BACK/no-such-row",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "a row before the first": Mistake(
+        source="get-rows-back",
+        right="row >= 0 && row < shape.ne1 ?",
+        wrong="row < shape.ne1 ?",
+        case="GET_ROWS_BACK/no-such-row-lists",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "rows that do not exist are added": Mistake(
+        source="get-rows-back",
+        right="if (row == shape.none || (",
+        wrong="if ((",
+        case="GET_ROWS_BACK/no-such-row",
+        said="past the end",
+    ),
+    "a row of two matrices taken for one": Mistake(
+        source="get-rows-back",
+        right=" && get_rows_back_list(order[k], shape) == list",
+        wrong="",
+        case="GET_ROWS_BACK/lists-of-one-row",
+        said="normalized",
+    ),
+    "four terms where fewer are": Mistake(
+        source="get-rows-back",
+        right="same(k + 3)",
+        wrong="same(k)",
+        case="GET_ROWS_BACK/random",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "three terms of four": Mistake(
+        source="get-rows-back",
+        right="j < 4; ++j) {\n                sum",
+        wrong="j < 3; ++j) {\n                sum",
+        case="GET_ROWS_BACK/one-row-of-all",
+        said="normalized",
+    ),
+    # experts
+    "an expert that does not exist": Mistake(
+        source="mul-mat-id-back",
+        right="(e >= 0 && e < shape.n_as ?",
+        wrong="(e >= 0 ?",
+        case="MUL_MAT_ID_BACK/no-such-expert-b1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "an expert before the first": Mistake(
+        source="mul-mat-id-back",
+        right="(e >= 0 && e < shape.n_as ?",
+        wrong="(e < shape.n_as ?",
+        case="MUL_MAT_ID_BACK/no-such-expert-as1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "no expert taken for the one behind the last": Mistake(
+        source="mul-mat-id-back",
+        right="there ? shape.nm : 0;",
+        wrong="shape.nm;",
+        case="MUL_MAT_ID_BACK/no-such-expert-all-b2",
+        said="past the end of src1",
+    ),
+    "rows without an expert that are not written": Mistake(
+        source="mul-mat-id-back",
+        right="if (!there && add) {",
+        wrong="if (!there) {",
+        case="MUL_MAT_ID_BACK/no-such-expert-first-b1",
+        said="is nan|is -nan",
+    ),
+    "a group that does not add": Mistake(
+        source="mul-mat-id-back",
+        right="row[k] = add ?",
+        wrong="row[k] = false ?",
+        case="MUL_MAT_ID_BACK/lists-four-b2",
+        said="normalized",
+    ),
+    "a first group that adds": Mistake(
+        source="mul-mat-id-back",
+        right="sg, sa, g > 0);",
+        wrong="sg, sa, true);",
+        case="MUL_MAT_ID_BACK/lists-four-b2",
+        said="is nan|is -nan",
+    ),
+    "lists of another group": Mistake(
+        source="mul-mat-id-back",
+        right="const int64_t l = g*(shape.n_as + 1);",
+        wrong="const int64_t l = g*shape.n_as;",
+        case="MUL_MAT_ID_BACK/lists-four-b1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "tiles of full lists alone": Mistake(
+        source="mul-mat-id-back",
+        right="n_of_group/MUL_MAT_ID_BACK_TILE + n_as + 1);",
+        wrong="n_of_group/MUL_MAT_ID_BACK_TILE + 1);",
+        case="MUL_MAT_ID_BACK/lists-digits-b2",
+        said="is nan|is -nan",
+    ),
+    "pairs of the next expert": Mistake(
+        source="mul-mat-id-back",
+        right="if (4*ty + i >= n) {",
+        wrong="if (false) {",
+        case="MUL_MAT_ID_BACK/many-b3-f32",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "pairs behind the last": Mistake(
+        source="mul-mat-id-back",
+        right="min(lp + 32*i, n - 1)",
+        wrong="lp + 32*i",
+        case="MUL_MAT_ID_BACK/b2-f32",
+        said=OUTSIDE,
+    ),
+    "gradients behind the last row of an expert": Mistake(
+        source="mul-mat-id-back",
+        right="m0 + r < nm ? g_row",
+        wrong="true ? g_row",
+        case="MUL_MAT_ID_BACK/b2-f32",
+        said=OUTSIDE,
+    ),
+    "terms of the next expert": Mistake(
+        source="mul-mat-id-back",
+        right="if (i0 + r < last) {",
+        wrong="if (true) {",
+        case="MUL_MAT_ID_BACK/many-as1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "columns of the next row": Mistake(
+        source="mul-mat-id-back",
+        right="if (m < shape.nm && k < shape.nk) {",
+        wrong="if (m < shape.nm) {",
+        case="MUL_MAT_ID_BACK/many-as1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "sums of tiles read before they are there": Mistake(
+        source="mul-mat-id-back",
+        right="        __syncthreads();\n\n        int place",
+        wrong="        int place",
+        case="MUL_MAT_ID_BACK/lists-digits-b1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "sums of tiles overwritten by the next round": Mistake(
+        source="mul-mat-id-back",
+        right="            tiles[l] = place;\n        }\n        __syncthreads();",
+        wrong="            tiles[l] = place;\n        }",
+        case="MUL_MAT_ID_BACK/lists-digits-b1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "lists of the first round alone": Mistake(
+        source="mul-mat-id-back",
+        right="before += s_sum[w];",
+        wrong="",
+        case="MUL_MAT_ID_BACK/lists-digits-b1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "terms read before all are staged, experts": Mistake(
+        source="mul-mat-id-back",
+        right="                __syncthreads();\n\n                mul_mat_id_back_product",
+        wrong="                mul_mat_id_back_product",
+        case="MUL_MAT_ID_BACK/many-as1",
+        said=WRONG,
+    ),
+    "terms overwritten while they are read, experts": Mistake(
+        source="mul-mat-id-back",
+        right="s_x, sum);\n                __syncthreads();",
+        wrong="s_x, sum);",
+        case="MUL_MAT_ID_BACK/many-as1",
+        said=WRONG,
+    ),
+    "terms read before all are staged, rows of b": Mistake(
+        source="mul-mat-id-back",
+        right="            }\n            __syncthreads();\n\n            mul_mat_id_back_product",
+        wrong="            }\n            mul_mat_id_back_product",
+        case="MUL_MAT_ID_BACK/many-b3-f32",
+        said=WRONG,
+    ),
+    "terms overwritten while they are read, rows of b": Mistake(
+        source="mul-mat-id-back",
+        right="s_x, sum);\n            __syncthreads();",
+        wrong="s_x, sum);",
+        case="MUL_MAT_ID_BACK/many-b3-f32",
+        said=WRONG,
+    ),
+    # parts
+    "a part that is added at the begin": Mistake(
+        source="acc",
+        right="dst_d + offset",
+        wrong="dst_d",
+        case="ACC/contiguous",
+        said="normalized",
+    ),
+    "a result without its first source": Mistake(
+        source="acc",
+        right="if (src0_d != dst_d) {",
+        wrong="if (false) {",
+        case="ACC/first-36x5x3x2",
+        said="is nan|is -nan",
+    ),
+    "a row behind the last of a part": Mistake(
+        source="acc",
+        right="row >= shape.nrows",
+        wrong="row > shape.nrows",
+        case="ACC/rows-of-32x17x1x1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "added beyond the first axis": Mistake(
+        source="acc",
+        right="i10 < ne10;",
+        wrong="i10 <= ne10;",
+        case="ACC/first-36x5x3x2",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "axes in the order of the result": Mistake(
+        source="acc",
+        right="dst += ggml_cuda_row_offset(row, shape, sd);",
+        wrong="dst += ggml_cuda_row_offset(row, shape, { 1, sd.s2, sd.s1, sd.s3 });",
+        case="ACC/axes-2-1",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+    "columns that are neighbours": Mistake(
+        source="acc",
+        right="y[i10*sy.s0]",
+        wrong="y[i10]",
+        case="ACC/transposed",
+        said=f"{WRONG}|{OUTSIDE}",
+    ),
+}
