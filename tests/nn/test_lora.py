@@ -44,9 +44,10 @@ def as_multiplied(x, dtype):
     """The activations as ggml's CPU products of such a weight see them.
 
     Products of quantised weights quantise the activations, by 32 (q8_0) or, for k-quants, by 256
-    with a scale of f32 (ggml-quants.c, quantize_row_q8_K); those of f16 and bf16 round them.
+    with a scale of f32 (ggml-quants.c, quantize_row_q8_K). Those of f16, and of bf16 on a CPU that
+    multiplies no bf16, go by panels of f32 where there are many rows, as here.
     """
-    if dtype in ("f32", "f16"):  # f16 by panels of f32, as there are many rows
+    if dtype in ("f32", "f16") or (dtype == "bf16" and not pg.bf16_products()):
         return x
     if dtype == "bf16":
         return pg.tensor(x, "bf16").numpy()
