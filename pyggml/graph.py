@@ -412,7 +412,10 @@ class Graph:
             raise watcher.error
         if status != lib.GGML_STATUS_SUCCESS:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
-            raise BackendError(f"graph: {self.device.name} failed to compute: {reason}")
+            advice = ""
+            if status == lib.GGML_STATUS_ALLOC_FAILED:
+                advice = "; use a smaller batch or sequence, or checkpointing, or free memory"
+            raise BackendError(f"graph: {self.device.name} failed to compute: {reason}{advice}")
         for buffer in self._untouched:
             buffer.touch()
         self._untouched.clear()

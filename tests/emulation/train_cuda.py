@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 STEPS = 3
+# What of the device says that there is no memory; see emu::memory.
+OF_MALLOCS, OF_CUBLAS = 1, 2
 SIZES: dict[str, Any] = {"vocab_size": 65, "context": 16, "n_embd": 64, "n_layer": 1}
 
 
@@ -98,6 +100,37 @@ def left_to_the_cpu() -> dict[str, Any]:
     return {"ops": graph.fallbacks, "runs": results}
 
 
+def out_of_memory(refuse: Any) -> dict[str, Any]:
+    """Steps for which the device has no memory, and those after them; the first of a process."""
+    import pyggml as pg
+    from pyggml import optim
+    from pyggml.models import GPT2, GPT2Config
+    from pyggml.train.step import TrainStep
+
+    ids = np.random.default_rng(0).integers(0, 65, (2, 17)).astype(np.int32)
+    batch = (ids[:, :-1].copy(), ids[:, 1:].copy())
+    errors, losses = [], {}
+    for short in (True, False):
+        pg.set_default_device("cuda:0")
+        pg.seed(1)
+        model = GPT2(GPT2Config(**SIZES, n_head=2))
+        step = TrainStep(model, optim.AdamW(model.parameters(), lr=1e-2), precision="bf16")
+        found = []
+        for number in range(5):
+            for kind in (OF_CUBLAS, OF_MALLOCS) if short and number == 0 else ():
+                refuse(kind)
+                try:
+                    step([batch])
+                except pg.BackendError as error:
+                    errors.append(str(error))
+                finally:
+                    refuse(0)
+            found.append(float(step([batch]).loss))
+        losses[short] = found
+    pg.set_default_device("cpu")
+    return {"errors": errors, "losses": losses[True], "expected": losses[False]}
+
+
 def main() -> int:
     import pyggml as pg
     from pyggml import lib
@@ -110,6 +143,7 @@ def main() -> int:
         print(f"{sys.argv[1]} could not be loaded", file=sys.stderr)
         return 1
     pg.set_threads(1)
+    short = out_of_memory(ctypes.CDLL(sys.argv[1]).emu_refuse)
     models = {}
     for attention in ("plain", "flash"):
         gpt2 = GPT2Config(**SIZES, n_head=2, attention=attention, dropout=0.1)
@@ -141,6 +175,7 @@ def main() -> int:
     told = {"models": found, "moved": same, "steps": steps, "graphs": graphs, "flash": flash}
     told |= {"exact": exact, "moved adapters": same_adapters}
     told["left"] = left_to_the_cpu()
+    told["short"] = short
     told["copied"] = blocks_of(kept).tolist() == blocks_of(there_and_back).tolist()
     print(json.dumps(told))
     return 0

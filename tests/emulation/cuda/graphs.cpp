@@ -43,10 +43,16 @@ struct sum_of_squares {
     sum_of_squares(const sum_of_squares &) = delete;
 
     // of n numbers, all value
-    bool is_right(float value) {
+    ggml_status compute(float value) {
         const std::vector<float> v(ggml_nelements(x), value);
         ggml_backend_tensor_set(x, v.data(), 0, ggml_nbytes(x));
-        ggml_backend_graph_compute(backend, graph);
+        return ggml_backend_graph_compute(backend, graph);
+    }
+
+    bool is_right(float value) {
+        if (compute(value) != GGML_STATUS_SUCCESS) {
+            return false;
+        }
         float got;
         ggml_backend_tensor_get(sum, &got, 0, sizeof(got));
         return got == value*value*(float) ggml_nelements(x);
@@ -79,9 +85,33 @@ int main() {
         check(few.is_right(4.0f) && counted(true) == 2, "a graph that was captured before is run as it is");
         check(few.is_right(5.0f) && counted(false) == 2 && counted(true) == 3, "then it is captured anew");
         check(few.is_right(6.0f) && counted(true) == 4, "and launched");
+
+        sum_of_squares more(backend, 1 << 23);
+        emu::refuse(emu::memory::of_mallocs);
+        check(more.compute(1.0f) == GGML_STATUS_ALLOC_FAILED, "a graph for which there is no memory fails");
+        check(few.compute(1.0f) == GGML_STATUS_ALLOC_FAILED, "so does one whose memory the pool has given back");
+        emu::refuse(emu::memory::all_there);
+        check(more.is_right(2.0f) && counted(false) == 2, "when there is memory again it is run as it is");
+        emu::refuse(emu::memory::of_the_host);
+        check(more.compute(3.0f) == GGML_STATUS_ALLOC_FAILED, "what fails while it is captured is no longer captured");
+        emu::refuse(emu::memory::all_there);
+        check(more.is_right(4.0f) && more.is_right(5.0f) && counted(true) == 6, "it is captured and launched then");
+        check(few.is_right(7.0f) && counted(true) == 6, "another, captured before memory was short, is run as it is");
+        emu::refuse(emu::memory::of_the_host);
+        check(few.compute(8.0f) == GGML_STATUS_ALLOC_FAILED, "it fails when it is captured anew");
+        emu::refuse(emu::memory::all_there);
+        check(few.is_right(9.0f) && counted(true) == 7, "and is not launched as it was captured before");
+        sum_of_squares last(backend, 4096);
+        check(last.is_right(1.0f) && counted(true) == 7, "one more is run as it is");
+        emu::refuse(emu::memory::of_graphs);
+        check(last.compute(2.0f) == GGML_STATUS_ALLOC_FAILED, "it fails when it is captured and can't be made");
+        emu::refuse(emu::memory::all_there);
+        check(last.is_right(3.0f) && last.is_right(4.0f) && counted(true) == 9, "and is made later");
         check(emu::check_allocations().empty(), "nothing is written elsewhere");
     } catch (const emu::kernel_error & e) {
         check(false, e.what());
+        fflush(stdout);
+        _Exit(1); // a backend that is in the midst of a capture waits for its end
     }
     ggml_backend_free(backend);
     return n_failed ? 1 : 0;

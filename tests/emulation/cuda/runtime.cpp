@@ -34,6 +34,7 @@ emu_graph *  captured = nullptr;
 cudaStream_t captured_stream;
 int          n_graphs         = 0;
 int          n_graph_launches = 0;
+memory       refused          = memory::all_there;
 
 // of compute capability 7.0 to 12.0; a block has 48 KiB of shared memory unless it asks for more
 constexpr size_t SHARED_DEFAULT = 48*1024;
@@ -73,6 +74,9 @@ void in_stream(cudaStream_t stream, std::function<void()> work) {
     if (!captured) {
         work();
     } else if (stream == captured_stream) {
+        if (refused == memory::of_the_host) {
+            throw std::bad_alloc();
+        }
         captured->work.push_back(std::move(work));
     } else {
         throw kernel_error("work in another stream while one is captured");
@@ -244,8 +248,18 @@ void emu::fail_next_malloc() {
     malloc_fails = true;
 }
 
+extern "C" __attribute__((visibility("default"))) void emu_refuse(int what);
+
+void emu_refuse(int what) {
+    emu::refused = (emu::memory) what;
+}
+
+void emu::refuse(memory what) {
+    refused = what;
+}
+
 cudaError_t emu_malloc(void ** p, size_t n) {
-    if (malloc_fails) {
+    if (malloc_fails || emu::refused == emu::memory::of_mallocs) {
         malloc_fails = false;
         return cudaErrorMemoryAllocation;
     }
@@ -329,6 +343,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus * stat
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t * e, cudaGraph_t g, cudaGraphNode_t *, char *, size_t) {
+    if (emu::refused == emu::memory::of_graphs) {
+        return cudaErrorMemoryAllocation;
+    }
     *e = new emu_exec { g->work };
     return cudaSuccess;
 }
@@ -441,7 +458,13 @@ uint16_t emu_f32_to_f16(float x) {
 
 struct emu_cublas { cublasMath_t math; cudaStream_t stream; };
 
-cublasStatus_t cublasCreate(cublasHandle_t * h)                        { *h = new emu_cublas { CUBLAS_DEFAULT_MATH, nullptr }; return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasCreate(cublasHandle_t * h) {
+    if (emu::refused == emu::memory::of_cublas) {
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    }
+    *h = new emu_cublas { CUBLAS_DEFAULT_MATH, nullptr };
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasDestroy(cublasHandle_t h)                         { delete h; return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t m)     { h->math = m; return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasGetMathMode(cublasHandle_t h, cublasMath_t * m)   { *m = h->math; return CUBLAS_STATUS_SUCCESS; }

@@ -26,6 +26,10 @@ void drop_async_copies();
 // cudaMalloc says once that there is no memory
 void fail_next_malloc();
 
+// what says so each time, or, of the host, throws; until `refuse` is called again
+enum class memory { all_there, of_mallocs, of_cublas, of_graphs, of_the_host };
+void refuse(memory what);
+
 // what messages call it
 void name_allocation(void * p, const char * name);
 
