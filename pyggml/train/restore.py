@@ -124,7 +124,7 @@ def _scales_of(model: Any) -> dict[str, float]:
     """What each adapter of a model is scaled by; no array tells, and another is another model."""
     if not isinstance(model, Module):
         return {}
-    return {path: layer.scale for path, layer in adapters_of(model).items()}
+    return {path: float(layer.scale) for path, layer in adapters_of(model).items()}
 
 
 def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -137,7 +137,7 @@ def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
         )
     here = _scales_of(trainer.model)
     for path, scale in (state.adapters or {}).items():
-        if here.get(path, scale) != scale and _same_rank(trainer, checkpoint, path):
+        if path in here and here[path] != scale and _same_rank(trainer, checkpoint, path):
             raise FormatError(
                 f"{where / 'state.json'}: adapters: {path} must be scaled by {scale}, as in the "
                 f"run; got {here[path]}: call apply_lora with the alpha and rank of then"

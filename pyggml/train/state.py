@@ -150,6 +150,9 @@ def check_record(record: Any, path: Path) -> None:
     for name in _LATER:
         if name in record:
             typed(record, name, (dict, type(None)), path)
+    adapters = record.get("adapters") or {}
+    for name in adapters:
+        typed(adapters, name, (int, float), path, "adapters.")
     if "evaluated" in record:
         typed(record, "evaluated", (int, type(None)), path)
 

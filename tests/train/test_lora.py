@@ -2,6 +2,7 @@
 """Trainings of adapters beside frozen, quantised weights: plan, checkpoints, resume, average."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -141,6 +142,27 @@ def test_a_checkpoint_of_another_scale_is_refused(file, tmp_path):
     state.write_text(json.dumps({**record, "adapters": 3}))
     with pytest.raises(pg.FormatError, match="field 'adapters' must be"):
         adapted(16, tmp_path / "c").resume()
+    scales = nn.lora.adapters_of(other.model)
+    for bad in ("4.0", None, [4.0]):
+        state.write_text(json.dumps({**record, "adapters": dict.fromkeys(scales, bad)}))
+        with pytest.raises(pg.FormatError, match=r"adapters\..*_proj' must be int or float; got"):
+            adapted(16, tmp_path / "c").resume()
+    state.write_text(json.dumps({**record, "adapters": dict.fromkeys(scales, math.nan)}))
+    with pytest.raises(pg.FormatError, match="must be scaled by nan"):
+        adapted(16, tmp_path / "c").resume()
+    # Of a model whose adapters are gone it is the arrays that do not fit.
+    plain = adapted(16, tmp_path / "c")
+    nn.remove_lora(plain.model)
+    with pytest.raises(pg.FormatError, match="unexpected"):
+        plain.resume()
+
+
+def test_a_scale_that_numpy_computed_is_kept_in_a_checkpoint(file, tmp_path):
+    trainer = make(file, tmp_path / "c", steps=2)
+    for layer in nn.lora.adapters_of(trainer.model).values():
+        layer.scale = np.float32(2.5)
+    trainer.fit()
+    assert set(load_checkpoint(trainer.last_checkpoint).state.adapters.values()) == {2.5}
 
 
 def test_frozen_matrices_count_four_operations(file):
