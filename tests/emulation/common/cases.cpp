@@ -244,6 +244,13 @@ void rows(table & t) {
         ggml_tensor * r = b.whole({ 700, 3, 2, 1 }, 0, 11);
         return ggml_get_rows_back(b.ctx, g, r, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 5, 11, 3, 2));
     }).max_nmse = 0.0;
+    for (layout l : { layout::rows, layout::transposed }) { // the row numbers of a list, or of a token, are not neighbours
+        t.add("GET_ROWS_BACK", std::string("lists-") + name_of(l), [=](builder & b) {
+            ggml_tensor * g = b.real({ 5, 70, 3, 2 });
+            ggml_tensor * r = b.whole({ 70, 3, 2, 1 }, 0, 11, l);
+            return ggml_get_rows_back(b.ctx, g, r, ggml_new_tensor_4d(b.ctx, GGML_TYPE_F32, 5, 11, 3, 2));
+        }).max_nmse = 0.0;
+    }
     t.add("GET_ROWS_BACK", "lists-of-one-row", [](builder & b) { // runs of the same row that end with their list
         ggml_tensor * g = b.real({ 5, 7, 3, 2 });
         ggml_tensor * r = b.values(GGML_TYPE_I32, { 7, 3, 2, 1 }, { 2 });

@@ -43,7 +43,7 @@ public:
     // numbers from [lo, hi)
     ggml_tensor * real(shape ne, float lo = -1.0f, float hi = 1.0f, layout l = layout::contiguous, ggml_type type = GGML_TYPE_F32);
     // whole numbers from [lo, hi)
-    ggml_tensor * whole(shape ne, int lo, int hi);
+    ggml_tensor * whole(shape ne, int lo, int hi, layout l = layout::contiguous);
     // these numbers, repeated
     ggml_tensor * values(ggml_type type, shape ne, std::vector<float> v);
     // a causal mask, f16 [n_kv, n_q]

@@ -274,6 +274,28 @@ void lists_of_experts(table & t) {
     }
 }
 
+void ids_of_experts(table & t) {
+    for (layout l : { layout::rows, layout::transposed }) { // the ids of a token, or of a place, are not neighbours
+        t.add("MUL_MAT_ID_BACK", std::string("ids-") + name_of(l) + "-b", [=](builder & b) {
+            ggml_tensor * g  = b.real({ 7, 3, 50, 1 });
+            ggml_tensor * as = b.real({ 11, 7, 5, 1 });
+            return ggml_mul_mat_id_back_b(b.ctx, g, as, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 11, 1, 50), b.whole({ 3, 50, 1, 1 }, 0, 5, l));
+        });
+        t.add("MUL_MAT_ID_BACK", std::string("ids-") + name_of(l) + "-as", [=](builder & b) {
+            ggml_tensor * g = b.real({ 7, 3, 50, 1 });
+            ggml_tensor * x = b.real({ 11, 3, 50, 1 });
+            return ggml_mul_mat_id_back_as(b.ctx, g, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 11, 7, 5), x, b.whole({ 3, 50, 1, 1 }, 0, 5, l));
+        });
+    }
+    op_case & many = t.add("MUL_MAT_ID_BACK", "more-experts-than-blocks", [](builder & b) { // of a grid along z
+        ggml_tensor * g = b.real({ 2, 2, 100, 1 });
+        ggml_tensor * x = b.real({ 3, 1, 100, 1 });
+        return ggml_mul_mat_id_back_as(b.ctx, g, ggml_new_tensor_3d(b.ctx, GGML_TYPE_F32, 3, 2, 65600), x, b.whole({ 2, 100, 1, 1 }, 65400, 65600));
+    });
+    many.slow = true;
+    many.only = "CUDA";
+}
+
 // Pairs whose expert is none of the 4: to the gradients they add nothing, as if theirs were 0. The CPU ends the process.
 void no_such_experts(table & t) {
     struct missing { const char * name; int64_t n_tokens; std::vector<float> ids; };
@@ -326,6 +348,7 @@ void products(table & t) {
     tiles_of_quantized(t);
     experts(t);
     lists_of_experts(t);
+    ids_of_experts(t);
     no_such_experts(t);
 }
 

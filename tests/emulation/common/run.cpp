@@ -76,8 +76,8 @@ ggml_tensor * builder::real(shape ne, float lo, float hi, layout l, ggml_type ty
     return t;
 }
 
-ggml_tensor * builder::whole(shape ne, int lo, int hi) {
-    ggml_tensor * t = make(GGML_TYPE_I32, ne, layout::contiguous);
+ggml_tensor * builder::whole(shape ne, int lo, int hi, layout l) {
+    ggml_tensor * t = make(GGML_TYPE_I32, ne, l);
     std::mt19937 rng(2000 + (unsigned) inputs.size());
     std::uniform_int_distribution<int> d(lo, hi - 1);
     std::vector<float> v(ggml_nelements(t));

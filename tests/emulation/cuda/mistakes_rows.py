@@ -150,6 +150,13 @@ ROWS = {
         case="GET_ROWS_BACK/lists-of-one-row",
         said="normalized",
     ),
+    "row numbers that are neighbours": Mistake(
+        source="get-rows-back",
+        right="rows[get_rows_back_offset(i, shape, sr.s0, sr.s1, sr.s2)]",
+        wrong="rows[i]",
+        case="GET_ROWS_BACK/lists-transposed",
+        said="normalized",
+    ),
     "four terms where fewer are": Mistake(
         source="get-rows-back",
         right="same(k + 3)",
@@ -165,6 +172,20 @@ ROWS = {
         said="normalized",
     ),
     # experts
+    "ids that are neighbours": Mistake(
+        source="mul-mat-id-back",
+        right="ids[q.y*si.s0 + q.x*si.s1]",
+        wrong="ids[p]",
+        case="MUL_MAT_ID_BACK/ids-transposed-b",
+        said="normalized",
+    ),
+    "experts of the first blocks alone": Mistake(
+        source="mul-mat-id-back",
+        right="e += gridDim.z",
+        wrong="e = shape.n_as",
+        case="MUL_MAT_ID_BACK/more-experts-than-blocks",
+        said="is nan|is -nan",
+    ),
     "an expert that does not exist": Mistake(
         source="mul-mat-id-back",
         right="(e >= 0 && e < shape.n_as ?",
