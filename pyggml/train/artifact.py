@@ -214,7 +214,7 @@ class ArtifactDir:
             record = json.loads(self.config.read_text(encoding="utf-8"))
         except OSError as error:
             raise FormatError(f"{self.config}: cannot be read ({error.strerror})") from error
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(
                 f"{self.config}: is not a JSON file ({error}): restore it from a copy, or move "
                 "the folder away"

@@ -299,7 +299,7 @@ def read_table(name: str, given: Any) -> dict[str, Any]:
 def _read_value(text: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
 
 

@@ -53,7 +53,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
 def _from_json(text: str, path: Path) -> dict[str, Any]:
     try:
         values = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--config {path} is not a JSON file ({error})") from error
     # What a run leaves says more than its options.
     if isinstance(values, dict) and isinstance(values.get("train"), dict):
@@ -75,7 +75,7 @@ def _from_toml(text: str, path: Path) -> dict[str, Any]:
             ) from error
     try:
         values: dict[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--config {path} is not a TOML file ({error})") from error
     return values
 

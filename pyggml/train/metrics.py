@@ -257,7 +257,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             line = json.loads(text)
-        except json.JSONDecodeError:
+        except ValueError:
             continue
         if isinstance(line, dict) and isinstance(line.get("step"), int):
             found.append(line)

@@ -93,7 +93,7 @@ def read_state(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: not a JSON file ({error}); {instead(path.parent)}") from error
     check_record(record, path)
     if step_of(path.parent) not in (None, record["step"]):

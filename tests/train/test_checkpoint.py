@@ -264,7 +264,9 @@ def test_damaged_state_names_file_and_field(tmp_path, changes, word):
     assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"3"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"3", b"3" * 5000]
+)
 def test_state_that_is_no_object(tmp_path, content):
     path = save(tmp_path, 4)
     (path / "state.json").write_bytes(content)

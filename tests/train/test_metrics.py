@@ -48,6 +48,7 @@ def test_a_resumed_run_drops_later_and_half_lines(tmp_path):
     for n in range(1, 6):
         file.write(step(n))
     with path.open("a") as raw:
+        raw.write(f'{{"step": {"3" * 5000}}}\n')  # more digits than Python reads
         raw.write('{"kind": "train", "st')
     again = MetricsFile(path)
     again.truncate_after(3)

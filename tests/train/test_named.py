@@ -294,6 +294,8 @@ def test_whatever_a_file_holds_is_taken_or_refused(name):
         ("c.toml", b"lr = 1979-05-27", "--lr must be a number"),
         ("c.json", b"[1]", "must hold options by name"),
         ("c.json", b"{", "not a JSON file"),
+        ("c.json", b'{"steps": ' + b"3" * 5000 + b"}", "not a JSON file"),
+        ("c.toml", b"steps = " + b"3" * 5000, "not a TOML file"),
         ("c.json", b'{"lr": "x"}', "--lr must be a number"),
     ],
 )
