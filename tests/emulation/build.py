@@ -93,7 +93,7 @@ _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off
 _WARNINGS = ("-Wall", "-Wextra")
 # 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
 # alignment: common/alignment.cpp takes the reports
-_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_NO_VMM", "-DGGML_CUDA_USE_GRAPHS", "-fsanitize=alignment")
+_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_USE_GRAPHS", "-fsanitize=alignment")
 _ARCH = {"fattn-back-mma": 800, "fattn-f32": 800}
 _KV_TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 _DEFINED = {
@@ -109,7 +109,14 @@ def _flags(name: str) -> tuple[str, ...]:
 
 
 # what runs kernels, and the table of cases
-_RUNTIME = ("common/alignment", "common/fibers", "common/guard", "cuda/ptx", "cuda/runtime")
+_RUNTIME = (
+    "common/alignment",
+    "common/fibers",
+    "common/guard",
+    "cuda/ptx",
+    "cuda/runtime",
+    "cuda/vmm",
+)
 _CASES = tuple(
     f"common/{name}"
     for name in ("cases", "activations", "products", "pictures", "attention", "steps")

@@ -313,6 +313,24 @@ std::string compare(const results & want, const results & got, const op_case & c
     return "";
 }
 
+std::string running; // the case
+
+// what a destructor throws, such as a failed assertion, ends the process: the case has failed
+[[noreturn]] void on_terminate() {
+    std::string wrong = "an exception";
+    try {
+        if (std::current_exception()) {
+            std::rethrow_exception(std::current_exception());
+        }
+    } catch (const std::exception & e) {
+        wrong = e.what();
+    } catch (...) {
+    }
+    printf("FAIL %s: the process ends: %s\n", running.c_str(), wrong.c_str());
+    fflush(stdout);
+    _Exit(1);
+}
+
 } // namespace
 
 int run_cases(device & dev, int argc, char ** argv) {
@@ -331,6 +349,7 @@ int run_cases(device & dev, int argc, char ** argv) {
 
     // a failed assertion of the backend is the case's failure
     ggml_set_abort_callback([](const char * message) { throw kernel_error(message); });
+    std::set_terminate(on_terminate);
 
     ggml_backend_t cpu = ggml_backend_cpu_init();
     ggml_backend_cpu_set_n_threads(cpu, 1);
@@ -350,6 +369,7 @@ int run_cases(device & dev, int argc, char ** argv) {
             continue;
         }
 
+        running = id;
         std::string wrong;
         double nmse = 0.0;
         try {

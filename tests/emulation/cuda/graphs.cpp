@@ -66,11 +66,35 @@ int counted(bool launched) {
     return launched ? n_launched : n_captured;
 }
 
+// a pool of virtual memory only grows: what is captured stays where it is
+void with_virtual_memory() {
+    emu::use_virtual_memory(true);
+    ggml_backend_t backend = ggml_backend_cuda_init(0);
+    {
+        sum_of_squares few(backend, 4096);
+        sum_of_squares many(backend, 1 << 25);
+        const int n_captured = counted(false);
+        const int n_launched = counted(true);
+
+        check(few.is_right(1.0f) && few.is_right(2.0f) && few.is_right(3.0f) && counted(false) == n_captured + 1 &&
+            counted(true) == n_launched + 2, "virtual: the second run is captured, the third launched as it is");
+        emu::refuse(emu::memory::of_mallocs);
+        check(many.compute(1.0f) == GGML_STATUS_ALLOC_FAILED, "virtual: a graph for which there is no memory fails");
+        check(few.is_right(4.0f) && counted(true) == n_launched + 3, "virtual: another is launched as it was captured");
+        emu::refuse(emu::memory::all_there);
+        check(many.is_right(2.0f) && many.is_right(3.0f), "virtual: when there is memory again it is run");
+        check(few.is_right(5.0f) && counted(false) == n_captured + 2, "virtual: the other is still not captured anew");
+        check(emu::check_allocations().empty(), "virtual: nothing is written elsewhere");
+    }
+    ggml_backend_free(backend);
+}
+
 } // namespace
 
 int main() {
     setenv("PYGGML_EMULATED_CC", "80", 1); // graphs are of 7.0 and later
     ggml_set_abort_callback([](const char * message) { throw emu::kernel_error(message); });
+    emu::use_virtual_memory(false);
     ggml_backend_t backend = ggml_backend_cuda_init(0);
     try {
         sum_of_squares few(backend, 4096);
@@ -108,6 +132,8 @@ int main() {
         emu::refuse(emu::memory::all_there);
         check(last.is_right(3.0f) && last.is_right(4.0f) && counted(true) == 9, "and is made later");
         check(emu::check_allocations().empty(), "nothing is written elsewhere");
+
+        with_virtual_memory();
     } catch (const emu::kernel_error & e) {
         check(false, e.what());
         fflush(stdout);

@@ -12,6 +12,7 @@ namespace {
 
 struct cuda_device : emu::device {
     ggml_backend_t backend = ggml_backend_cuda_init(0);
+    ggml_backend_t virt    = ggml_backend_cuda_init(0); // its scratch memory is virtual
     std::vector<ggml_backend_buffer_t> buffers;
 
     const char * name() override { return "CUDA"; }
@@ -35,8 +36,11 @@ struct cuda_device : emu::device {
     }
 
     void compute(ggml_cgraph * graph, emu::schedule order) override {
+        // the one asserts that scratch memory is given back in reverse order, the other's buffers are guarded
+        const bool is_virtual = order == emu::schedule::shuffled;
+        emu::use_virtual_memory(is_virtual);
         emu::set_schedule(order);
-        if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
+        if (ggml_backend_graph_compute(is_virtual ? virt : backend, graph) != GGML_STATUS_SUCCESS) {
             throw emu::kernel_error("the backend could not compute the graph");
         }
     }

@@ -48,6 +48,19 @@ MISTAKES = {
         case="SUM_SQR",
         said="written .* past the end of result",
     ),
+    "scratch memory that is not given back in reverse order": Mistake(
+        source="out-prod",
+        right=(
+            "    ggml_cuda_pool_alloc<T> src1_alloc(ctx.pool());\n"
+            "    ggml_cuda_pool_alloc<T> src0_alloc(ctx.pool());"
+        ),
+        wrong=(
+            "    ggml_cuda_pool_alloc<T> src0_alloc(ctx.pool());\n"
+            "    ggml_cuda_pool_alloc<T> src1_alloc(ctx.pool());"
+        ),
+        case="OUT_PROD/matrix-may-round-bf16",
+        said="pool_addr",
+    ),
     "an element that is not written": Mistake(
         source="norm-back",
         right="        dst[col*sd.s0] = r*(g - d*k);",

@@ -258,9 +258,14 @@ void emu::refuse(memory what) {
     refused = what;
 }
 
+bool emu::malloc_is_refused() {
+    const bool once = malloc_fails;
+    malloc_fails = false;
+    return once || refused == memory::of_mallocs;
+}
+
 cudaError_t emu_malloc(void ** p, size_t n) {
-    if (malloc_fails || emu::refused == emu::memory::of_mallocs) {
-        malloc_fails = false;
+    if (emu::malloc_is_refused()) {
         return cudaErrorMemoryAllocation;
     }
     std::unique_ptr<emu::guarded> g(new emu::guarded("device memory", n));

@@ -26,9 +26,16 @@ void drop_async_copies();
 // cudaMalloc says once that there is no memory
 void fail_next_malloc();
 
+// whether the device has no memory for what asks now
+bool malloc_is_refused();
+
 // what says so each time, or, of the host, throws; until `refuse` is called again
 enum class memory { all_there, of_mallocs, of_cublas, of_graphs, of_the_host };
 void refuse(memory what);
+
+// what a backend that has computed nothing yet takes scratch memory from: ggml's pool of virtual memory, as on most GPUs,
+// which must be given back in reverse order, or buffers of cudaMalloc, which are guarded
+void use_virtual_memory(bool on);
 
 // what messages call it
 void name_allocation(void * p, const char * name);
