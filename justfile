@@ -11,7 +11,7 @@ vendor:
 build: vendor
     {{python}} -m pip install --no-build-isolation -Cbuild-dir=build/dev -e ".[dev]"
 
-# pyggml/_cdef.h from ggml's headers
+# src/pyggml/backend/_cdef.h from ggml's headers
 cdef: vendor
     {{python}} scripts/gen_cdef.py
 

@@ -20,7 +20,8 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.models import Llama, LlamaConfig, generate
 from pyggml.optim import LBFGS, AdamW, Optimizer
-from pyggml.train import TrainStep, plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
+from pyggml.train import TrainStep
 
 parser = argparse.ArgumentParser(description="A baby Llama learns waves.")
 options = script_options(parser, plot="the waves")

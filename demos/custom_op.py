@@ -19,7 +19,8 @@ import pyggml as pg
 from pyggml import nn, ops
 from pyggml.data import ArrayDataset, Loader
 from pyggml.optim import AdamW
-from pyggml.train import TrainStep, plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
+from pyggml.train import TrainStep
 
 parser = argparse.ArgumentParser(description="Functions with a gradient of one's own.")
 options = script_options(parser)

@@ -18,8 +18,9 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.data import ArrayDataset, Loader
 from pyggml.optim import AdamW
-from pyggml.optim.schedules import warmup_cosine
-from pyggml.train import TrainStep, accuracy, confusion_matrix, plot_curves, script_options
+from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.recipes import plot_curves, script_options
+from pyggml.train import TrainStep, accuracy, confusion_matrix
 
 # Millimetres, two digits each, four to a flower; fifty of each kind: setosa, versicolor, virginica.
 IRIS = """

@@ -18,7 +18,8 @@ import pyggml as pg
 from pyggml import nn, ops
 from pyggml.data import ArrayDataset, Loader
 from pyggml.optim import AdamW
-from pyggml.train import TrainStep, format_bytes, plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
+from pyggml.train import TrainStep, format_bytes
 
 parser = argparse.ArgumentParser(description="The same net on every device.")
 options = script_options(parser)

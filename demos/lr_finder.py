@@ -19,7 +19,8 @@ import pyggml as pg
 from pyggml.data import Loader, RandomWindows, Tokenizer, embedded_text
 from pyggml.models import GPT2, GPT2Config
 from pyggml.optim import AdamW
-from pyggml.train import NonFiniteError, TrainStep, find_lr, plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
+from pyggml.train import NonFiniteError, TrainStep, find_lr
 
 parser = argparse.ArgumentParser(description="Find the learning rate.")
 options = script_options(parser, plot="loss over rate")

@@ -16,7 +16,7 @@ import numpy as np
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.train import plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
 
 parser = argparse.ArgumentParser(description="A three-layer perceptron on the raw graph.")
 options = script_options(parser, plot="the loss")

@@ -16,7 +16,7 @@ import numpy as np
 
 import pyggml as pg
 from pyggml.optim import SGD, AdamW, Lion
-from pyggml.train import plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
 
 M, N, K = 24, 16, 4
 pg.set_threads(1)  # so small a graph that a second thread would only be waited for

@@ -22,8 +22,9 @@ import pyggml as pg
 from pyggml.data import ImageDataset, Loader, RandomCrop, digits_images, idx_images, split_images
 from pyggml.models import CNN, CNNConfig, load
 from pyggml.optim import AdamW, decay_groups
-from pyggml.optim.schedules import warmup_cosine
-from pyggml.train import TrainStep, confusion_matrix, plot_matrix, script_options
+from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.recipes import plot_matrix, script_options
+from pyggml.train import TrainStep, confusion_matrix
 
 parser = argparse.ArgumentParser(description="Handwritten digits with a CNN.")
 parser.add_argument("--mnist", metavar="FOLDER", help="train-images-idx3-ubyte.gz and so on")

@@ -21,7 +21,8 @@ import pyggml as pg
 from pyggml.data import Loader, RandomWindows, Tokenizer
 from pyggml.models import Llama, LlamaConfig, generate
 from pyggml.optim import AdamW
-from pyggml.train import Callback, Sampler, TrainConfig, Trainer, plot_curves, script_options
+from pyggml.recipes import plot_curves, script_options
+from pyggml.train import Callback, Sampler, TrainConfig, Trainer
 
 parser = argparse.ArgumentParser(description="A model that writes, watched while it learns.")
 options = script_options(parser, plot="the loss")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write pyggml/_cdef.h, the declarations that cffi binds, from the headers of vendor/ggml.
+"""Write src/pyggml/backend/_cdef.h, the declarations that cffi binds, from vendor/ggml's headers.
 
 `--check` writes nothing and exits 1 when the committed file is not what the headers say.
 Needs a C compiler for its preprocessor ($CC, else cc).
@@ -127,7 +127,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--include", type=Path, default=ROOT / "vendor" / "ggml" / "include")
-    parser.add_argument("--output", type=Path, default=ROOT / "pyggml" / "_cdef.h")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "src" / "pyggml" / "backend" / "_cdef.h"
+    )
     args = parser.parse_args()
     text = generate(args.include)
     same = args.output.is_file() and args.output.read_text(encoding="utf-8") == text

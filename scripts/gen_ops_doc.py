@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Write docs/ops.md: every op of the pinned ggml, what records it, its gradient and its backends.
 
-Functions, gradients and types come from the rows of pyggml.grad0, recorded and asked of the CPU
+Functions, gradients and types come from the rows of pyggml.testing, recorded and asked of the CPU
 backend; backends from the `supports_op` functions in vendor/ggml. `--check` compares and writes
 nothing.
 """
@@ -18,12 +18,12 @@ from typing import Any
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.differentiable import op_name, walk
 from pyggml.errors import BackendError, DTypeError
-from pyggml.grad0 import CASES, Case
-from pyggml.grad0.check import HALF_GRADIENTS
-from pyggml.grad0.reasons import NO_FUNCTION, NO_GRADIENT, NO_ROW
-from pyggml.tensor import Tensor
+from pyggml.graph.backward_checks import op_name, walk
+from pyggml.tensors.tensor import Tensor
+from pyggml.testing import CASES, Case
+from pyggml.testing.check import HALF_GRADIENTS
+from pyggml.testing.reasons import NO_FUNCTION, NO_GRADIENT, NO_ROW
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ops.md"
@@ -250,7 +250,7 @@ def problems(found: dict[str, Op]) -> list[str]:
                 " NO_GRADIENT and NO_ROW; remove it there"
                 if op.gradients
                 else f"{name}: neither differentiated by a row of the table nor in NO_GRADIENT or"
-                " NO_ROW; add a row to pyggml/grad0/cases.py, or its reason to reasons.py"
+                " NO_ROW; add a row to src/pyggml/testing/cases.py, or its reason to reasons.py"
             )
         if name in NO_GRADIENT and name in NO_ROW:
             wrong.append(f"{name}: in NO_GRADIENT and in NO_ROW; only one can be true")
@@ -272,12 +272,12 @@ _HEAD = """\
 # The ops of ggml {version}
 
 Every op of the pinned and patched ggml: {total}, activations and gated units counted one by one.
-{gradients} have a gradient that `python -m pyggml.grad0` checks against central differences;
+{gradients} have a gradient that `python -m pyggml.testing` checks against central differences;
 {ggml} more have one in ggml, but no function of `pyggml.ops` records them. A `backward()` that
 meets any other raises `pyggml.GradientError` with its name and the line that recorded it.
 
 - **forward**: the functions of `pyggml.ops` that record the op, or why there is none.
-- **backward**: yes, and the rows of the table that show it (`python -m pyggml.grad0 --op NAME`);
+- **backward**: yes, and the rows of the table that show it (`python -m pyggml.testing --op NAME`);
   or no, and why. "Of f32 only": operands of the other types have a forward and no gradient.
 - **types**: of the float operands that `pyggml.ops` takes on the CPU. Row numbers are i32 or i64.
 - **CPU, CUDA, Metal**: what each backend's `supports_op` answers in the patched source: always

@@ -225,7 +225,7 @@ def train_qlora(args: argparse.Namespace) -> None:
 
 def fill(model: Any) -> None:
     """Give each quantised matrix random blocks, without a whole one of f32 at any time."""
-    from pyggml import dtypes
+    from pyggml.backend import dtypes
 
     rng = np.random.default_rng(SEED)
     drawn = 0.02 * rng.standard_normal((BLOCKS, 256), np.float32)

@@ -6,7 +6,7 @@ thread    ThreadSanitizer, on several threads; without OpenMP, whose runtime (li
           instrumented: what it synchronises would look like a race. ggml's own thread pool runs.
 
 Each has a build folder of its own, build/sanitize-NAME; the installed package is left alone. What
-runs is the whole table of `python -m pyggml.grad0`, training steps (sanitize_steps.py) and, with
+runs is the whole table of `python -m pyggml.testing`, training steps (sanitize_steps.py) and, with
 `address`, tests/ops; or what stands behind `--`: arguments of python. Exit status 1 when a run
 fails or a sanitizer reports anything; nothing is passed over. Linux, GCC.
 """
@@ -90,7 +90,7 @@ def build(kind: str, folder: Path, jobs: int) -> Path:
     site = folder / "site"
     shutil.rmtree(site, ignore_errors=True)
     ignore = shutil.ignore_patterns("__pycache__", "lib", "_ggml*.so", "_cdef.h")
-    shutil.copytree(ROOT / "pyggml", site / "pyggml", ignore=ignore)
+    shutil.copytree(ROOT / "src" / "pyggml", site / "pyggml", ignore=ignore)
     install = ["cmake", "--install", str(folder), "--component", "pyggml", "--prefix", str(site)]
     _quietly(install)
     return site
@@ -126,7 +126,7 @@ def table(threads: int) -> list[str]:
     code = (
         "import sys, pyggml\n"
         f"pyggml.set_threads({threads})\n"
-        "from pyggml.grad0.__main__ import main\n"
+        "from pyggml.testing.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     return ["-c", code]

@@ -21,9 +21,9 @@ hypothesis.settings.load_profile("pyggml")
 
 def pytest_configure():
     """Let ggml's last words reach the terminal: what pytest captured dies with the process."""
-    import pyggml._lib
+    import pyggml.backend.library
 
-    pyggml._lib._abort_fd = os.dup(2)
+    pyggml.backend.library._abort_fd = os.dup(2)
 
 
 @pytest.hookimpl(tryfirst=True)

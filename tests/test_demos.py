@@ -15,7 +15,7 @@ import pytest
 
 from pyggml.cli.demo import demo_folder
 
-from .scripts import load
+from .scripts.loading import load
 
 ROOT = Path(__file__).parent.parent
 DEMOS = {path.stem: path for path in sorted((ROOT / "demos").glob("*.py"))}

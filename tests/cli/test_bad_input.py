@@ -126,7 +126,8 @@ def test_a_context_that_does_not_fit(cli, tmp_path, text_file):
 
 
 def test_very_many_steps_start_at_once(tmp_path, text_file):
-    from pyggml.train import LLMRun, TrainConfig
+    from pyggml.recipes import LLMRun
+    from pyggml.train import TrainConfig
 
     config = TrainConfig(
         text=str(text_file), artifact_dir=tmp_path / "run", steps=10**12, tokenizer="chars",
@@ -309,7 +310,7 @@ def test_a_page_where_there_is_no_folder(cli, tmp_path, trained):
 
 def test_a_nan_is_traced_to_the_model(cli, tmp_path, text_file, monkeypatch):
     """The command line has no line of the user's own that recorded it."""
-    from pyggml.train import LLMRun
+    from pyggml.recipes import LLMRun
 
     real = LLMRun.train
 

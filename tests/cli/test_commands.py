@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import pyggml as pg
-from pyggml.cli.report import format_seconds
+from pyggml.cli.live import format_seconds
 from pyggml.data import Tokenizer
 from pyggml.models import build
 
@@ -63,8 +63,8 @@ def test_help_tells_the_real_defaults():
     from typing import get_type_hints
 
     from pyggml.cli.train_llm import train_llm
+    from pyggml.recipes.sizes import model_config
     from pyggml.train import TrainConfig
-    from pyggml.train.sizes import model_config
     from pyggml.train.trainer import DEFAULT_STEPS
 
     config = TrainConfig()

@@ -10,7 +10,8 @@ import re
 
 import pytest
 
-from pyggml.train import LLMRun, TrainConfig, list_checkpoints, read_metrics
+from pyggml.recipes import LLMRun
+from pyggml.train import TrainConfig, list_checkpoints, read_metrics
 
 from .conftest import TEXT, options
 from .test_bad_input import check, train
@@ -126,7 +127,7 @@ def test_memory_and_disk_and_threads_give_the_same_weights(tmp_path, text_file, 
 
 
 def test_large_text_goes_into_the_users_cache(tmp_path, text_file, cli, monkeypatch):
-    from pyggml.train import corpus
+    from pyggml.recipes import corpus
 
     monkeypatch.setattr(corpus, "_IN_MEMORY_BYTES", 500)
     monkeypatch.setattr(corpus, "_VOCABULARY_BYTES", 1000)

@@ -33,7 +33,15 @@ def test_the_package_is_a_program(module):
 
 @pytest.mark.parametrize("way", ["module", "script"])
 @pytest.mark.parametrize(
-    "at", ["numpy", "pyggml._ggml", "pyggml.tensor", "typer", "pyggml.cli.app", "pyggml.train.loop"]
+    "at",
+    [
+        "numpy",
+        "pyggml._ggml",
+        "pyggml.tensors.tensor",
+        "typer",
+        "pyggml.cli.app",
+        "pyggml.train.loop",
+    ],
 )
 def test_ctrl_c_while_it_starts(tmp_path, at, way):
     (tmp_path / "sitecustomize.py").write_text(HOOK)

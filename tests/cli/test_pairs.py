@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pyggml.data import IGNORE_INDEX
-from pyggml.train import LLMRun, TrainConfig, list_checkpoints
+from pyggml.recipes import LLMRun
+from pyggml.train import TrainConfig, list_checkpoints
 
 from .conftest import options
 from .test_bad_input import check, train
@@ -143,7 +144,7 @@ def test_pairs_need_a_text(tmp_path, cli):
 
 
 def test_the_vocabulary_is_of_prompts_and_completions(file, tmp_path):
-    from pyggml.train.pairs import PairCorpus
+    from pyggml.recipes.pairs import PairCorpus
 
     corpus = PairCorpus([file], "q", "a")
     texts = [row[name] for row in [*ROWS, *LONG] for name in ("q", "a")]

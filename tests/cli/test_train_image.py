@@ -304,7 +304,7 @@ def test_digits_are_learned_to_more_than_97_percent(cli, tmp_path: Path) -> None
 
 def test_the_best_epoch_is_kept_and_exported(images: Path, tmp_path: Path, cli) -> None:
     from pyggml.models import load
-    from pyggml.train.checkpoint import load_weights
+    from pyggml.train.checkpoints.checkpoint import load_weights
 
     folder = tmp_path / "run"
     arguments = ["train-image", "--data", images, "--artifact-dir", folder, *FAST, "--epochs", "4"]

@@ -83,7 +83,7 @@ def test_the_model_file_has_the_weights_of_the_last_checkpoint(trained):
 
 def test_the_best_checkpoint_as_a_model_file(trained, tmp_path, cli, text_file):
     from pyggml.models import load
-    from pyggml.train.checkpoint import load_weights
+    from pyggml.train.checkpoints.checkpoint import load_weights
 
     folder, done = trained
     assert "model.gguf has the last weights, of step 6" in done.stdout

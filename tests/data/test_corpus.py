@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyggml.data import Corpus, Tokenizer, TokenStore, _units, corpus, embedded_text, read_text
+from pyggml.data import Corpus, Tokenizer, TokenStore, embedded_text, read_text
+from pyggml.data.text import byte_ranges as _units
+from pyggml.data.text import corpus
 from pyggml.errors import FormatError
 
 pytest.importorskip("tokenizers")

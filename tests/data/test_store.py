@@ -13,17 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyggml.data import (
-    END_OF_TEXT,
-    Documents,
-    RandomWindows,
-    Tokenizer,
-    TokenStore,
-    _units,
-    _vocab,
-    _worker,
-    embedded_text,
-)
+from pyggml.data import END_OF_TEXT, Documents, RandomWindows, Tokenizer, TokenStore, embedded_text
+from pyggml.data.text import byte_ranges as _units
+from pyggml.data.text import vocabulary as _vocab
+from pyggml.data.text import worker as _worker
 from pyggml.errors import FormatError
 
 pytest.importorskip("tokenizers")
@@ -307,7 +300,7 @@ def test_a_damaged_store_that_cannot_be_replaced_is_not_taken(
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("pyggml.data.store._write", full)
+    monkeypatch.setattr("pyggml.data.text.store._write", full)
     with pytest.raises(OSError, match="No space left"):
         TokenStore.build(paths, tokenizer, tmp_path / "c")
 

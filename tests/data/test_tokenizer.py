@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers")
-from pyggml.data import END_OF_TEXT, Tokenizer, _pieces, embedded_text
+from pyggml.data import END_OF_TEXT, Tokenizer, embedded_text
+from pyggml.data.text import chunks as _pieces
 from pyggml.errors import DTypeError, FormatError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

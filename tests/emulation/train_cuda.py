@@ -80,7 +80,8 @@ def moved(make: Any) -> dict[str, Any]:
 def left_to_the_cpu() -> dict[str, Any]:
     """A graph with an op that the device lacks, measured first, as large ones are."""
     import pyggml as pg
-    from pyggml import activations, ops
+    from pyggml import ops
+    from pyggml.graph import memory_plan as activations
 
     rng = np.random.default_rng(3)
     x = rng.standard_normal((8, 8)).astype(np.float32)
@@ -135,7 +136,7 @@ def main() -> int:
     import pyggml as pg
     from pyggml import lib
     from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
-    from pyggml.nn.blocks import blocks_of
+    from pyggml.nn.raw_bytes import blocks_of
     from pyggml.ops.attention import computes_flash_attn
     from pyggml.train import step_fallbacks
 

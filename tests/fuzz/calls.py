@@ -90,7 +90,7 @@ def main(count: int, start: int, log: Path) -> int:
 
     warnings.simplefilter("ignore")
     # A draw may ask for gigabytes: they count as too much.
-    importlib.import_module("pyggml.device").available_bytes = lambda: 2**28
+    importlib.import_module("pyggml.backend.device").available_bytes = lambda: 2**28
     pg.set_threads(2)
     try:
         run()

@@ -238,7 +238,7 @@ def one(r: random.Random, folder: Path) -> None:
 def main(count: int, seed: int, folder: Path) -> int:
     pg.seed(0)
     write_model(folder)
-    importlib.import_module("pyggml.device").available_bytes = lambda: 2**28
+    importlib.import_module("pyggml.backend.device").available_bytes = lambda: 2**28
     # What a bad size would make of the machine's memory.
     resource.setrlimit(resource.RLIMIT_AS, (2**33, resource.getrlimit(resource.RLIMIT_AS)[1]))
     failed = 0

@@ -15,7 +15,7 @@ from draw import Draw, close, rough
 import pyggml as pg
 from pyggml import nn, optim
 from pyggml.nn import functional, init, losses
-from pyggml.optim import schedules
+from pyggml.optim.schedules import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
 Check = Callable[[np.ndarray], bool | None]

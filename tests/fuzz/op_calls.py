@@ -12,7 +12,7 @@ from draw import Draw, Pair, close, numbers, rough
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.grad0 import CASES
+from pyggml.testing import CASES
 
 # ggml decides these by comparisons, which NaN fails: relu(NaN) is 0, as max(x, 0) is in C.
 COMPARING = {

@@ -16,7 +16,7 @@ import pyggml as pg
 from pyggml import models, nn, ops
 from pyggml.models import MODELS, build
 
-from ..scripts import load
+from ..scripts.loading import load
 
 ROOT = Path(__file__).parents[2]
 PAGE, SCRIPT = ROOT / "docs" / "models.md", ROOT / "benchmarks" / "models.py"

@@ -13,7 +13,7 @@ from pyggml import nn
 from pyggml.errors import DTypeError, FormatError, ShapeError
 from pyggml.io import load_safetensors, read_gguf, save_safetensors, write_gguf
 from pyggml.models import MODELS, build, load
-from pyggml.nn.blocks import blocks_of
+from pyggml.nn.raw_bytes import blocks_of
 from pyggml.optim import AdamW
 
 V = 40
@@ -157,7 +157,7 @@ def test_loading_makes_no_f32_of_what_is_kept(tmp_path, monkeypatch):
     """The largest buffer is that of a kept matrix, also before the file is read."""
     path = saved(tmp_path, vocab_size=4096)
     sizes = []
-    from pyggml import storage
+    from pyggml.tensors import storage
 
     class Buffer(storage.Buffer):
         def __init__(self, where, size_bytes):

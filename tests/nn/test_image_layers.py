@@ -221,7 +221,7 @@ def test_mistakes_are_named(make, error, message):
 
 
 def test_effects_want_what_an_op_returned():
-    from pyggml.effects import on_compute
+    from pyggml.graph.attached_updates import on_compute
 
     stored, y = pg.zeros((2,)), pg.ops.exp(pg.zeros((2,)))
     with pytest.raises(ValueError, match="t must be what an op returned; got a stored tensor"):

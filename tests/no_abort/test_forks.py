@@ -13,7 +13,7 @@ import pyggml as pg
 from .programs import script
 
 # The package's `device` is the function.
-device_module = importlib.import_module("pyggml.device")
+device_module = importlib.import_module("pyggml.backend.device")
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

@@ -18,7 +18,7 @@ from pyggml import nn, optim
 from .programs import script
 
 # The package's `device` is the function.
-device_module = importlib.import_module("pyggml.device")
+device_module = importlib.import_module("pyggml.backend.device")
 
 
 def test_destroyed_in_odd_orders() -> None:

@@ -14,7 +14,7 @@ import pyggml as pg
 from pyggml import ops
 
 # The package's `device` is the function.
-device_module = importlib.import_module("pyggml.device")
+device_module = importlib.import_module("pyggml.backend.device")
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 0, 0, 0), (-1,), (2, -2), (2**64, 0)])

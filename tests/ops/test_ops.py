@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import differentiable, ops
-from pyggml.grad0 import CASES, ELSEWHERE, TOLERANCES, Case, run_case
-from pyggml.grad0.__main__ import main
+from pyggml import ops
+from pyggml.graph import backward_checks as differentiable
+from pyggml.testing import CASES, ELSEWHERE, TOLERANCES, Case, run_case
+from pyggml.testing.__main__ import main
 
 F32 = TOLERANCES["f32"]
 

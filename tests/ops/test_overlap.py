@@ -11,8 +11,8 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
+from pyggml.graph.passes.place_updates import address, memory_of
 from pyggml.ops._check import overlap
-from pyggml.order import address, memory_of
 
 View = Callable[[Any], Any]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.grad0 import CASES, TOLERANCES, Case
-from pyggml.grad0 import references as r
-from pyggml.grad0 import references_attention as a
-from pyggml.grad0.cases_rows import BATCHED
+from pyggml.testing import CASES, TOLERANCES, Case
+from pyggml.testing import references as r
+from pyggml.testing import references_attention as a
+from pyggml.testing.cases_rows import BATCHED
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

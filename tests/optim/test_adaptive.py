@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from pyggml.optim import ReduceOnPlateau, schedules
-from pyggml.optim.adaptive import is_adaptive, update_schedule
+from pyggml.optim import ReduceOnPlateau
+from pyggml.optim.schedules import schedules
+from pyggml.optim.schedules.adaptive import is_adaptive, update_schedule
 
 
 def plateau(value=1.0, **options):

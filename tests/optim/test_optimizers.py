@@ -10,8 +10,9 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml._lib import lib
-from pyggml.optim import SGD, AdamW, clip_factor, decay_groups, schedules
+from pyggml.backend.library import lib
+from pyggml.optim import SGD, AdamW, clip_factor, decay_groups
+from pyggml.optim.schedules import schedules
 
 from .cases import CASES, COMPARED, PLAIN, both_step
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from pyggml.optim import ReduceOnPlateau, schedule_functions, schedules
+from pyggml.optim import ReduceOnPlateau, schedule_functions
+from pyggml.optim.schedules import schedules
 
 
 def nano_gpt(step, peak, warmup, total, end):

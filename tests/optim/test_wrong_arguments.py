@@ -11,7 +11,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.optim import schedules
+from pyggml.optim.schedules import schedules
 
 
 def weight():

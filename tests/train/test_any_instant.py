@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyggml.train
-from pyggml.train import (
-    Callback,
-    Sampler,
-    TrainingInterrupted,
-    latest_checkpoint,
-    load_checkpoint,
-)
+from pyggml.train import Callback, Sampler, TrainingInterrupted, latest_checkpoint, load_checkpoint
 
 from .tiny import make_trainer, same
 
@@ -123,7 +117,7 @@ def test_in_every_callback(tmp_path, event):
 
 @pytest.mark.parametrize("what", ["best", "checkpoint"])
 def test_within_a_file_that_is_written(tmp_path, monkeypatch, what):
-    real = pyggml.train.checkpoint.save_safetensors
+    real = pyggml.train.checkpoints.checkpoint.save_safetensors
 
     def save(path, *arrays):
         if f".{'best' if what == 'best' else 'step'}" in str(path.parent.name):
@@ -131,7 +125,7 @@ def test_within_a_file_that_is_written(tmp_path, monkeypatch, what):
             monkeypatch.undo()
         real(path, *arrays)
 
-    monkeypatch.setattr("pyggml.train.checkpoint.save_safetensors", save)
+    monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.save_safetensors", save)
     trainer, error = fit(tmp_path, None)
     check(tmp_path, trainer, error, 2, what)
     assert error.signum == signal.SIGTERM

@@ -14,12 +14,19 @@ from pyggml import train
 from pyggml.data import Loader, TokenDataset
 from pyggml.models import CNN, CNNConfig
 from pyggml.optim import SGD
-from pyggml.train import (
+from pyggml.recipes import (
     ArtifactDir,
+    LLMRun,
+    export_checkpoint,
+    plot_loss,
+    read_config,
+    save_config,
+    write_report,
+)
+from pyggml.train import (
     ConfigError,
     GradScaler,
     InterruptGuard,
-    LLMRun,
     MetricsFile,
     MetricsWriter,
     Sampler,
@@ -32,7 +39,6 @@ from pyggml.train import (
     confusion_matrix,
     eval_batches,
     evaluate,
-    export_checkpoint,
     f1_score,
     find_lr,
     format_bytes,
@@ -42,14 +48,10 @@ from pyggml.train import (
     make_optimizer,
     parse_bytes,
     perplexity,
-    plot_loss,
-    read_config,
     read_metrics,
     save_checkpoint,
-    save_config,
     step_fallbacks,
     top_k_accuracy,
-    write_report,
 )
 
 from .test_step import batch

@@ -11,14 +11,7 @@ from pyggml import nn, ops
 from pyggml.data import IGNORE_INDEX, Batch, Documents, Loader, PackedDataset, Prefetch
 from pyggml.errors import ShapeError
 from pyggml.optim import SGD, AdamW
-from pyggml.train import (
-    NonFiniteError,
-    TrainConfig,
-    Trainer,
-    TrainStep,
-    f1_score,
-    make_optimizer,
-)
+from pyggml.train import NonFiniteError, TrainConfig, Trainer, TrainStep, f1_score, make_optimizer
 from pyggml.train.batches import count_distributions, count_targets, spec_of
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same

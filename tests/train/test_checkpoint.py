@@ -139,7 +139,7 @@ def disk_full(path, arrays, *rest):
 
 def test_full_disk_keeps_the_earlier_one(tmp_path, monkeypatch):
     save(tmp_path, 1)
-    monkeypatch.setattr("pyggml.train.checkpoint.save_safetensors", disk_full)
+    monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.save_safetensors", disk_full)
     with pytest.raises(CheckpointError) as caught:
         save(tmp_path, 2)
     for word in ("step-000002", "No space left", "step-000001 is whole", "--resume"):
@@ -156,7 +156,7 @@ def test_full_disk_after_the_rename_says_that_the_new_one_is_whole(tmp_path, mon
     def latest_fails(path, mode):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("pyggml.train.checkpoint.atomic_write", latest_fails)
+    monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.atomic_write", latest_fails)
     with pytest.raises(CheckpointError) as caught:
         save(tmp_path, 2)
     for word in ("step-000002 is whole", "latest could not be written", "No space", "--resume"):

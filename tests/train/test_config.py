@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from pyggml.recipes.sizes import estimate_parameters, model_config
 from pyggml.train import ConfigError, TrainConfig
-from pyggml.train.sizes import estimate_parameters, model_config
 
 # What is wrong, and what the message must say: the option, the value, the cure.
 BAD = [

@@ -25,7 +25,7 @@ def test_the_page_runs(tmp_path, monkeypatch):
 
 
 def test_the_file_of_options_is_one(tmp_path):
-    from pyggml.train import read_config
+    from pyggml.recipes import read_config
 
     block = re.search(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
     (tmp_path / "run.toml").write_text(block)

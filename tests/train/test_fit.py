@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from pyggml.device import device
+from pyggml.backend.device import device
 from pyggml.models import GPT2, GPT2Config
 from pyggml.train import (
     Callback,
@@ -180,7 +180,10 @@ def test_the_best_may_be_left_out(tmp_path):
 def test_a_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
     Scripted(monkeypatch, [3.0, 2.0])
     trainer = make_trainer(tmp_path, steps=4, eval_every=2, save_every=9)
-    fill = At(3, lambda t: monkeypatch.setattr("pyggml.train.best.write_checkpoint", disk_full))
+    fill = At(
+        3,
+        lambda t: monkeypatch.setattr("pyggml.train.checkpoints.best.write_checkpoint", disk_full),
+    )
     trainer.callbacks.append(fill)
     monkeypatch.setattr("pyggml.train.trainer.Trainer.save", lambda self: None)
     with pytest.raises(CheckpointError, match="and is as it was"):

@@ -27,7 +27,7 @@ from pyggml.train import (
     load_checkpoint,
     top_k_accuracy,
 )
-from pyggml.train.folders import read_best
+from pyggml.train.checkpoints.folders import read_best
 
 from .test_trainer import At
 from .tiny import make_trainer, same, tokens

@@ -17,16 +17,9 @@ from xml.etree import ElementTree
 import pytest
 
 from pyggml.errors import FormatError
-from pyggml.train import (
-    Callback,
-    Sampler,
-    TensorBoardWriter,
-    TrainingError,
-    WandbWriter,
-    system_info,
-    write_report,
-)
-from pyggml.train.curves import _ticks, draw
+from pyggml.recipes import system_info, write_report
+from pyggml.recipes.report.curves import _ticks, draw
+from pyggml.train import Callback, Sampler, TensorBoardWriter, TrainingError, WandbWriter
 
 from .test_trainer import At
 from .tiny import make_trainer

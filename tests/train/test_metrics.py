@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from pyggml.recipes import plot_loss
 from pyggml.train import (
     EvalMetrics,
     MemoryPlan,
@@ -20,7 +21,6 @@ from pyggml.train import (
     StepMetrics,
     format_bytes,
     perplexity,
-    plot_loss,
     read_metrics,
 )
 

@@ -11,16 +11,10 @@ import numpy as np
 import pytest
 
 from pyggml import nn
-from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions, schedules
-from pyggml.train import (
-    ConfigError,
-    TrainConfig,
-    Trainer,
-    TrainStep,
-    make_optimizer,
-    read_config,
-    save_config,
-)
+from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions
+from pyggml.optim.schedules import schedules
+from pyggml.recipes import read_config, save_config
+from pyggml.train import ConfigError, TrainConfig, Trainer, TrainStep, make_optimizer
 from pyggml.train.lengths import check_rates, default_schedule
 from pyggml.train.named import make_loss
 

@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 
-from pyggml.cli.report import PlainReporter
+from pyggml.cli.live import PlainReporter
 from pyggml.data import IGNORE_INDEX, Loader
 from pyggml.optim import SGD
+from pyggml.recipes.report.report import _ends
 from pyggml.train import Callback, MetricsWriter, find_lr, read_metrics
-from pyggml.train.report import _ends
 
 from .test_step import batch
 from .tiny import make_model, make_trainer, same

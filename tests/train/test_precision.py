@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from pyggml.train import LLMRun, TrainConfig
+from pyggml.recipes import LLMRun
+from pyggml.train import TrainConfig
 
 
 @pytest.mark.slow

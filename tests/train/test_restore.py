@@ -13,7 +13,7 @@ from pyggml.data import Loader
 from pyggml.errors import FormatError
 from pyggml.io import load_safetensors, save_safetensors
 from pyggml.optim import EMA
-from pyggml.train.state import crc32
+from pyggml.train.checkpoints.state import crc32
 
 from .test_resume import make
 from .tiny import same

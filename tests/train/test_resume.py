@@ -18,14 +18,8 @@ import pyggml as pg
 from pyggml.data import Loader, TokenDataset
 from pyggml.models import build
 from pyggml.optim import optimizers
-from pyggml.train import (
-    TrainConfig,
-    Trainer,
-    list_checkpoints,
-    load_checkpoint,
-    make_optimizer,
-)
-from pyggml.train.folders import read_best, step_of
+from pyggml.train import TrainConfig, Trainer, list_checkpoints, load_checkpoint, make_optimizer
+from pyggml.train.checkpoints.folders import read_best, step_of
 
 from .tiny import SEQ_LEN, SIZES, VOCAB, same, tokens
 

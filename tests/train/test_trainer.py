@@ -210,7 +210,7 @@ def test_divergence_without_a_checkpoint(tmp_path):
 
 def test_a_full_disk_ends_the_run_with_the_earlier_checkpoint(tmp_path, monkeypatch):
     def fill(trainer):
-        monkeypatch.setattr("pyggml.train.checkpoint.save_safetensors", disk_full)
+        monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.save_safetensors", disk_full)
 
     trainer = make_trainer(tmp_path, [At(3, fill)], steps=6, save_every=2)
     with pytest.raises(CheckpointError, match="step-000002 is whole"):

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import pyggml as pg
-from pyggml._lib import ffi, lib
+from pyggml.backend.device import device
+from pyggml.backend.library import ffi, lib
 from pyggml.data import Batch
-from pyggml.device import device
-from pyggml.graph import Graph
+from pyggml.graph.graph import Graph
 from pyggml.ops.attention import computes_flash_attn
 from pyggml.optim import AdamW, optimizers
 from pyggml.train import step_fallbacks
@@ -32,8 +32,8 @@ def cases(names: list[str]) -> None:
     """Forward and gradient of the ops of these names, of f32, against float64."""
     # Masks of the table are made for the default device.
     pg.set_default_device("metal")
-    from pyggml.grad0.cases import CASES
-    from pyggml.grad0.check import run_case
+    from pyggml.testing.cases import CASES
+    from pyggml.testing.check import run_case
 
     where = device("metal")
     for case in CASES:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""Train neural networks on ggml.
+
+Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.optim`, text in
+`pyggml.data`, files in `pyggml.io`, models in `pyggml.models`, the trainer in `pyggml.train`.
+"""
+
+from . import ops
+from .backend.device import (
+    Device,
+    default_device,
+    device,
+    devices,
+    get_threads,
+    set_default_device,
+    set_threads,
+)
+from .backend.dtypes import DType, as_dtype
+from .backend.library import ffi, ggml_version, lib, patch_count
+from .debug.anomaly import detect_anomaly
+from .debug.profiler import profile
+from .debug.roofline import measure_peaks
+from .errors import (
+    AnomalyError,
+    BackendError,
+    DTypeError,
+    FormatError,
+    GradientError,
+    RecordingError,
+    ShapeError,
+)
+from .graph.compile import Compiled, compile
+from .graph.custom_function import custom_function
+from .graph.gradients import check_grads, value_and_grad
+from .graph.graph import Graph
+from .graph.passes.recompute import checkpoint, postpone, recompute
+from .ops.dropout import DropoutStream
+from .tensors.autocast import autocast, bf16_products
+from .tensors.random import random_generator, seed
+from .tensors.tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AnomalyError",
+    "BackendError",
+    "Compiled",
+    "DType",
+    "DTypeError",
+    "Device",
+    "DropoutStream",
+    "FormatError",
+    "GradientError",
+    "RecordingError",
+    "Graph",
+    "ShapeError",
+    "Tensor",
+    "as_dtype",
+    "autocast",
+    "bf16_products",
+    "check_grads",
+    "checkpoint",
+    "compile",
+    "custom_function",
+    "default_device",
+    "detect_anomaly",
+    "device",
+    "devices",
+    "empty",
+    "ffi",
+    "full",
+    "get_threads",
+    "ggml_version",
+    "lib",
+    "measure_peaks",
+    "ones",
+    "ops",
+    "patch_count",
+    "profile",
+    "random_generator",
+    "postpone",
+    "recompute",
+    "seed",
+    "set_default_device",
+    "set_threads",
+    "tensor",
+    "value_and_grad",
+    "zeros",
+    "zeros_group",
+]

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: MIT
+"""Devices, their memory, and the number of threads."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import warnings
+from typing import Any
+
+from ..errors import BackendError
+from .library import ffi, keep_interrupt, lib
+from .memory import LARGE_BYTES, available_bytes
+from .weak_set import WeakGroup
+
+__all__ = [
+    "COMPUTE_LOCK",
+    "Buffer",
+    "Device",
+    "Freer",
+    "default_device",
+    "device",
+    "devices",
+    "freer",
+    "get_threads",
+    "set_default_device",
+    "set_threads",
+]
+
+# A ggml backend keeps scratch memory between calls and is not re-entrant; graphs of one process
+# therefore run one after the other. Within a graph all threads of the backend work.
+COMPUTE_LOCK = threading.RLock()
+
+_KINDS = {
+    lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_GPU: "gpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_IGPU: "gpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_ACCEL: "accel",
+}
+
+
+class Device:
+    """A place where tensors live and graphs run.
+
+    Attributes:
+        name: "cpu", "cuda:0", "metal", …
+        description: the hardware's own name.
+        kind: "cpu", "gpu" or "accel".
+    """
+
+    def __init__(self, name: str, kind: str, handle: Any):
+        self.name = name
+        self.kind = kind
+        self._handle = handle
+        self._backend: Any = None
+        self._buffer_type: Any = None
+        self.description = ffi.string(lib.ggml_backend_dev_description(handle)).decode(
+            errors="replace"
+        )
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r}, {self.description!r})"
+
+    def _memory(self) -> tuple[int, int]:
+        free, total = ffi.new("size_t *"), ffi.new("size_t *")
+        lib.ggml_backend_dev_memory(self._handle, free, total)
+        return free[0], total[0]
+
+    @property
+    def memory_free(self) -> int:
+        """Free memory in bytes, as the backend or, for the CPU, the system reports it."""
+        if self.kind != "cpu":
+            return self._memory()[0]
+        known = available_bytes()
+        # What was promised is not taken yet.
+        return max(0, (self._memory()[0] if known is None else known) - _promised())
+
+    @property
+    def memory_total(self) -> int:
+        """Total memory in bytes."""
+        return self._memory()[1]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this is a forked process, which has no way to the parent's GPU."""
+        return _forked and self.kind == "gpu"
+
+    def check(self) -> None:
+        """Refuse a device that a forked process cannot use.
+
+        Raises:
+            BackendError: it is a GPU, and this is a forked process.
+        """
+        if self.is_lost:
+            raise BackendError(
+                f"device: a forked process cannot use {self.name}; use the spawn start method"
+                ' (multiprocessing.get_context("spawn")), or device="cpu"'
+            )
+
+    @property
+    def backend(self) -> Any:
+        """The device's `ggml_backend_t`, made on first use and kept for the process."""
+        self.check()
+        if self._backend is None:
+            with COMPUTE_LOCK:
+                if self._backend is None:
+                    backend = lib.ggml_backend_dev_init(self._handle, ffi.NULL)
+                    if backend == ffi.NULL:
+                        raise BackendError(
+                            f"device: {self.name} ({self.description}) could not be started;"
+                            ' see the log of "pyggml.ggml", or use device="cpu"'
+                        )
+                    self._backend = backend
+                    _apply_threads(self)
+        return self._backend
+
+    @property
+    def buffer_type(self) -> Any:
+        """The `ggml_backend_buffer_type_t` of tensors on this device."""
+        self.check()
+        return self._start()
+
+    def _start(self) -> Any:
+        """The buffer type, asked for by one thread: Vulkan's backend starts the device there.
+
+        A second thread that asks meanwhile would be given a device that is not made yet.
+        """
+        if self._buffer_type is None:
+            with COMPUTE_LOCK:
+                if self._buffer_type is None:
+                    self._buffer_type = lib.ggml_backend_dev_buffer_type(self._handle)
+        return self._buffer_type
+
+    def has_memory(self, size_bytes: int) -> bool:
+        """Whether so much is free. Linux grants what it has not, and kills the process later."""
+        if size_bytes < LARGE_BYTES:
+            return True
+        return self.kind != "cpu" or size_bytes <= self.memory_free
+
+    def supports(self, node: Any) -> bool:
+        """Whether the device computes this `ggml_tensor *`."""
+        if not self.is_lost:
+            self._start()
+        return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
+
+    def computes_into(self, node: Any) -> bool:
+        """Whether the device computes this `ggml_tensor *` in memory that holds the result alone.
+
+        Some ops work in memory behind their result, which a stored tensor has not.
+        """
+        alone = lib.ggml_nbytes(node)
+        fits = lib.ggml_backend_buft_get_alloc_size(self.buffer_type, node) <= alone
+        return bool(fits) and self.supports(node)
+
+
+def freer(where: Device, free: Any) -> Any:
+    """What gives memory of a device back, for `ffi.gc`.
+
+    A signal must find no Python code in there: its exception would be lost. Only memory of a GPU
+    needs some, lest a forked process touch the parent's.
+    """
+    return Freer(where, free) if where.kind == "gpu" else free
+
+
+class Freer:
+    """Gives memory of a GPU back, unless a forked process would touch the parent's."""
+
+    __slots__ = ("_free", "_where")
+
+    def __init__(self, where: Device, free: Any):
+        self._where = where
+        self._free = free
+
+    def __call__(self, ptr: Any) -> None:
+        """Free what `ptr` points to; a Ctrl-C meanwhile is raised after the next graph."""
+        try:
+            if not self._where.is_lost:
+                self._free(ptr)
+        except KeyboardInterrupt as error:
+            keep_interrupt(error)
+
+
+# Blocks of at least so much come from the system, full of zeros that take no memory yet.
+_MAPPED_BYTES = 2**22
+_untouched: WeakGroup[Buffer] = WeakGroup()
+
+
+def _promised() -> int:
+    """Bytes of zeros that nothing has written yet."""
+    return sum(buffer.size_bytes for buffer in _untouched.members())
+
+
+class Buffer:
+    """A block of a device's memory that holds tensors; freed with its last user.
+
+    Attributes:
+        is_zero: whether it was full of zeros when it was made.
+
+    Raises:
+        BackendError: the device has not that much memory.
+    """
+
+    __slots__ = ("__weakref__", "_memory", "_ptr", "device", "is_zero", "size_bytes")
+
+    def __init__(self, where: Device, size_bytes: int):
+        ptr, self._memory = ffi.NULL, None
+        if where.has_memory(size_bytes):
+            self._memory = _map(size_bytes) if where.kind == "cpu" else None
+            if self._memory is None:
+                ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
+            else:
+                ptr = lib.ggml_backend_cpu_buffer_from_ptr(self._memory, size_bytes)
+        self.is_zero = self._memory is not None
+        if ptr == ffi.NULL:
+            raise BackendError(
+                f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
+                f" ({where.memory_free:,} free); use a smaller model or batch"
+            )
+        self.device = where
+        self.size_bytes = size_bytes
+        self._ptr = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        if self.is_zero:
+            _untouched.add(self)
+
+    def touch(self) -> None:
+        """Count the memory as taken: what has it was written."""
+        _untouched.discard(self)
+
+    @property
+    def ptr(self) -> Any:
+        """The `ggml_backend_buffer_t`."""
+        self.device.check()
+        return self._ptr
+
+    def clear(self) -> None:
+        """Set every byte, and so every number of every tensor in it, to zero."""
+        with COMPUTE_LOCK:
+            lib.ggml_backend_buffer_clear(self.ptr, 0)
+
+
+def _map(size_bytes: int) -> Any:
+    """Zeros that the system makes page by page when they are written; None where it cannot.
+
+    An optimizer's state is there at once, and its pages by the threads of the first step.
+    """
+    if size_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return None
+    try:
+        return ffi.from_buffer(
+            mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        )
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
+def _scan() -> dict[str, Device]:
+    lib.ggml_backend_load_all()
+    found: dict[str, Device] = {}
+    for i in range(lib.ggml_backend_dev_count()):
+        handle = lib.ggml_backend_dev_get(i)
+        kind = _KINDS.get(lib.ggml_backend_dev_type(handle), "gpu")
+        own = ffi.string(lib.ggml_backend_dev_name(handle)).decode(errors="replace").lower()
+        family = own.rstrip("0123456789").rstrip(":") or own
+        number = own[len(own.rstrip("0123456789")) :]
+        if kind == "cpu" or family in ("metal", "mtl"):
+            name = "cpu" if kind == "cpu" else "metal"
+        else:
+            name = f"{family}:{number}" if number else family
+        found.setdefault(name, Device(name, kind, handle))
+    return found
+
+
+_found: dict[str, Device] | None = None
+_default: Device | None = None
+_threads: int | None = None
+_forked = False
+
+
+def _all() -> dict[str, Device]:
+    global _found
+    with COMPUTE_LOCK:
+        if _found is None:
+            _found = _scan()
+    return _found
+
+
+def devices() -> list[Device]:
+    """List the devices of this machine, the best one first.
+
+    Example:
+        >>> "cpu" in [d.name for d in devices()]
+        True
+    """
+    order = {"gpu": 0, "cpu": 1, "accel": 2}
+    return sorted(_all().values(), key=lambda d: order[d.kind])
+
+
+def device(name: Device | str | None = None) -> Device:
+    """Find a device by name.
+
+    Args:
+        name: "auto" for the best one, "cpu", "cuda" or "cuda:1", "metal"; None for the default.
+
+    Raises:
+        BackendError: there is no such device; the message lists those that there are.
+
+    Example:
+        >>> device("cpu").name
+        'cpu'
+    """
+    if isinstance(name, Device):
+        return name
+    if name is None:
+        return default_device()
+    if not isinstance(name, str):
+        raise BackendError(f"device: expected a name such as 'cpu'; got {name!r}")
+    wanted = name.lower()
+    if wanted == "auto":
+        return devices()[0]
+    found = _all()
+    for candidate in (wanted, f"{wanted}:0"):
+        if candidate in found:
+            return found[candidate]
+    raise BackendError(f"device: no {name!r} here; there are {', '.join(['auto', *found])}")
+
+
+def default_device() -> Device:
+    """The device of tensors that name none; the CPU until `set_default_device` is called."""
+    return _default if _default is not None else _all()["cpu"]
+
+
+def set_default_device(name: Device | str) -> None:
+    """Choose the device of tensors that name none.
+
+    Raises:
+        BackendError: there is no such device.
+    """
+    global _default
+    _default = device(name)
+
+
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def get_threads() -> int:
+    """Number of CPU threads that a graph uses; by default all cores open to the process.
+
+    In a forked process it is 1; see `set_threads`.
+    """
+    if _forked:
+        return 1
+    return _threads if _threads is not None else _available_cores()
+
+
+def set_threads(n: int) -> None:
+    """Set the number of CPU threads.
+
+    A forked process computes on one thread: those of the parent's OpenMP do not survive a fork,
+    and waiting for them would never end. Use the spawn start method where that is too slow.
+
+    Args:
+        n: from 1 to 512 (ggml's GGML_MAX_N_THREADS).
+
+    Raises:
+        ValueError: `n` is out of range.
+
+    Warns:
+        RuntimeWarning: this is a forked process, and `n` is more than one.
+    """
+    global _threads
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 512:
+        raise ValueError(f"set_threads: n must be from 1 to 512; got {n!r}")
+    if _forked and n > 1:
+        warnings.warn(
+            "set_threads: a forked process computes on one thread; use the spawn start method",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    _threads = n
+    for each in _all().values():
+        _apply_threads(each)
+
+
+def _apply_threads(where: Device) -> None:
+    if where._backend is None or where.is_lost:
+        return
+    registry = lib.ggml_backend_dev_backend_reg(where._handle)
+    setter = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
+    if setter != ffi.NULL:
+        with COMPUTE_LOCK:
+            ffi.cast("void (*)(ggml_backend_t, int)", setter)(where._backend, get_threads())
+
+
+class _ForkGuard:
+    """Forks between computations: a child would wait forever for the lock of a lost thread."""
+
+    def __init__(self) -> None:
+        self._held = 0
+
+    def before(self) -> None:
+        COMPUTE_LOCK.acquire()
+        self._held += 1
+
+    def after(self) -> None:
+        if self._held:  # not where Ctrl-C ended the wait
+            self._held -= 1
+            COMPUTE_LOCK.release()
+
+    def in_child(self) -> None:
+        global _forked
+        _forked = True
+        self.after()
+        for each in (_found or {}).values():
+            _apply_threads(each)
+
+
+_guard = _ForkGuard()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_guard.before, after_in_parent=_guard.after, after_in_child=_guard.in_child
+    )

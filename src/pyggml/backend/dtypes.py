@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: MIT
+"""ggml's element types, and the way between them and NumPy arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError, shown
+from .library import ffi, lib
+
+__all__ = ["DTYPES", "DType", "as_dtype", "bf16", "decode", "encode", "f16", "f32", "i32", "i64"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type of ggml.
+
+    Attributes:
+        name: ggml's name, such as "f32" or "q8_0".
+        ggml_type: value of `enum ggml_type`.
+        block_size: elements in a block; 1 for plain types.
+        type_size: bytes of a block.
+        numpy: NumPy's type of the same layout, or None (bf16 and the quantised types).
+        quantized: whether elements are stored in blocks with shared scales.
+    """
+
+    name: str
+    ggml_type: int
+    block_size: int
+    type_size: int
+    numpy: Any
+    quantized: bool
+
+    def __repr__(self) -> str:
+        return f"pyggml.{self.name}"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether arithmetic ops accept it as a floating-point type."""
+        return self.name in ("f32", "f16", "bf16")
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether ggml reads it back as f32; types for its own use, q8_1 and q8_K, it does not."""
+        if self.name == "f32":
+            return True
+        return bool(lib.ggml_get_type_traits(self.ggml_type).to_float != ffi.NULL)
+
+    def row_bytes(self, n: int) -> int:
+        """Bytes of `n` consecutive elements; `n` must be a multiple of the block size."""
+        return n // self.block_size * self.type_size
+
+
+_NUMPY = {"f32": "f4", "f16": "f2", "f64": "f8", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}
+
+
+def _table() -> dict[str, DType]:
+    table = {}
+    for value in range(lib.GGML_TYPE_COUNT):
+        size = lib.ggml_type_size(value)
+        if size == 0:  # a type that ggml has removed
+            continue
+        name = ffi.string(lib.ggml_type_name(value)).decode()
+        numpy = np.dtype(_NUMPY[name]) if name in _NUMPY else None
+        quantized = bool(lib.ggml_is_quantized(value))
+        table[name] = DType(name, value, lib.ggml_blck_size(value), size, numpy, quantized)
+    return table
+
+
+DTYPES = _table()
+_BY_TYPE = {d.ggml_type: d for d in DTYPES.values()}
+f32, f16, bf16, i32, i64 = (DTYPES[n] for n in ("f32", "f16", "bf16", "i32", "i64"))
+
+
+def as_dtype(dtype: DType | str | int | Any) -> DType:
+    """Find the ggml type of a name, a NumPy type or a `ggml_type` value.
+
+    Raises:
+        DTypeError: ggml has no such type.
+
+    Example:
+        >>> as_dtype("f32").type_size
+        4
+    """
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype in _BY_TYPE:
+        return _BY_TYPE[dtype]
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    if not isinstance(dtype, (int, type(None))):
+        with contextlib.suppress(TypeError, ValueError, DeprecationWarning):
+            wanted = np.dtype(dtype)
+            for known in DTYPES.values():
+                if known.numpy is not None and known.numpy == wanted:
+                    return known
+    raise DTypeError(f"dtype: no ggml type {shown(dtype)}; known are {', '.join(DTYPES)}")
+
+
+def _to_integers(array: np.ndarray, dtype: DType, who: str) -> np.ndarray:
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{who}: {dtype.name} needs integers; got {array.dtype}; round them first")
+    info = np.iinfo(dtype.numpy)
+    if array.size and (int(array.min()) < info.min or int(array.max()) > info.max):
+        raise DTypeError(
+            f"{who}: values must fit {dtype.name}; got {array.min()} to {array.max()};"
+            " use a wider dtype"
+        )
+    return np.ascontiguousarray(array, dtype=dtype.numpy)
+
+
+def encode(array: np.ndarray, dtype: DType, who: str = "encode") -> np.ndarray:
+    """Lay an array out as ggml stores it.
+
+    Args:
+        array: real numbers; integers for the integer types.
+        dtype: the type to store; quantised types use ggml's reference quantisers.
+        who: name of the caller for error messages.
+
+    Returns:
+        A contiguous array whose bytes are the tensor's data.
+
+    Raises:
+        DTypeError: the values are not of a kind that `dtype` holds.
+        ShapeError: rows are not whole blocks of a quantised type.
+
+    Source: ggml_fp32_to_bf16_row, ggml_quantize_chunk.
+    """
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiu":
+        raise DTypeError(
+            f"{who}: expected real numbers; got {array.dtype}; convert the array first"
+        )
+    if dtype.numpy is not None and dtype.numpy.kind == "i":
+        return _to_integers(array, dtype, who)
+    if dtype.numpy is not None:
+        with np.errstate(over="ignore"):  # f16: beyond its range is Inf, as in ggml
+            return np.ascontiguousarray(array, dtype=dtype.numpy)
+    source = np.ascontiguousarray(array, dtype=np.float32)
+    if dtype.name == "bf16":
+        out = np.empty(source.shape, np.uint16)
+        lib.ggml_fp32_to_bf16_row(
+            ffi.cast("float *", source.ctypes.data),
+            ffi.cast("ggml_bf16_t *", out.ctypes.data),
+            source.size,
+        )
+        return out
+    return _quantize(source, dtype, who)
+
+
+def _quantize(source: np.ndarray, dtype: DType, who: str) -> np.ndarray:
+    columns = source.shape[-1] if source.ndim else 1
+    if columns % dtype.block_size:
+        raise ShapeError(
+            f"{who}: rows of {dtype.name} must be multiples of {dtype.block_size};"
+            f" got shape {source.shape}; pad the last axis or use another dtype"
+        )
+    if lib.ggml_quantize_requires_imatrix(dtype.ggml_type):
+        raise DTypeError(f"{who}: {dtype.name} needs an importance matrix; use q8_0 or q4_K")
+    if lib.ggml_get_type_traits(dtype.ggml_type).to_float == ffi.NULL:
+        raise DTypeError(f"{who}: {dtype.name} is for ggml's own use; use q8_0")
+    if not np.isfinite(source).all():
+        raise DTypeError(f"{who}: {dtype.name} holds finite numbers only; got NaN or Inf")
+    out = np.empty(dtype.row_bytes(source.size), np.uint8)
+    rows = source.size // columns if columns else 0
+    if rows:
+        lib.ggml_quantize_chunk(
+            dtype.ggml_type,
+            ffi.cast("float *", source.ctypes.data),
+            ffi.cast("void *", out.ctypes.data),
+            0,
+            rows,
+            columns,
+            ffi.NULL,
+        )
+    return out
+
+
+def decode(raw: np.ndarray, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Read a tensor's bytes back; bf16 and quantised types come as float32.
+
+    Args:
+        raw: contiguous uint8 bytes of the whole tensor.
+        dtype: how they are stored.
+        shape: shape of the tensor in Python order.
+
+    Raises:
+        DTypeError: ggml cannot read the type back.
+
+    Source: ggml_get_type_traits(type)->to_float.
+    """
+    if dtype.numpy is not None:
+        plain: np.ndarray = raw.view(dtype.numpy).reshape(shape)
+        return plain
+    to_float = lib.ggml_get_type_traits(dtype.ggml_type).to_float
+    if to_float == ffi.NULL:
+        raise DTypeError(f"decode: ggml cannot convert {dtype.name} to f32")
+    out = np.empty(shape, np.float32)
+    if out.size:
+        to_float(
+            ffi.cast("void *", raw.ctypes.data), ffi.cast("float *", out.ctypes.data), out.size
+        )
+    return out

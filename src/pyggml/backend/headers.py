@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Headers of ggml tensors: their addresses, the operands of an op, the memory behind a view."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .library import ffi, lib
+
+__all__ = ["MOVES", "Memory", "address", "memory_of", "op_name", "operands", "sources"]
+
+# Ops that compute nothing: they name memory that another tensor has.
+MOVES = (
+    lib.GGML_OP_NONE,
+    lib.GGML_OP_RESHAPE,
+    lib.GGML_OP_VIEW,
+    lib.GGML_OP_PERMUTE,
+    lib.GGML_OP_TRANSPOSE,
+)
+# A buffer and a place in it, or 0 and a header that has no memory yet.
+Memory = tuple[int, int]
+# Asked for tens of thousands of times as a graph is made: the type is not parsed each time.
+_INTEGER = ffi.typeof("uintptr_t")
+
+
+def address(ptr: Any) -> int:
+    """A header's address, by which it is known."""
+    return int(ffi.cast(_INTEGER, ptr))
+
+
+def operands(ptr: Any) -> list[Any]:
+    """The headers that an op reads, in the order of its slots."""
+    return [source for source in ffi.unpack(ptr.src, lib.GGML_MAX_SRC) if source]
+
+
+def sources(ptr: Any) -> list[Any]:
+    """The headers that an op names: its operands, and what it is a view of."""
+    view = ptr.view_src
+    return operands(ptr) + ([view] if view else [])
+
+
+def memory_of(ptr: Any) -> Memory:
+    """What tells one tensor's memory from another's: views share their source's."""
+    root = ptr.view_src if ptr.view_src != ffi.NULL else ptr
+    # Two headers may be of one stored tensor; others have no memory before the graph is planned.
+    # Each buffer of some backends counts its addresses from the same number: Vulkan's, WebGPU's.
+    if root.buffer != ffi.NULL:
+        return address(root.buffer), address(root.data)
+    return 0, address(root)
+
+
+def op_name(ptr: Any) -> str:
+    """ggml's name of a node's op, such as MUL_MAT or GELU."""
+    return str(ffi.string(lib.ggml_op_desc(ptr)).decode())

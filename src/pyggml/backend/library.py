@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+"""ggml's C API, its log and its last words.
+
+The only module that imports the compiled one. `lib` holds ggml's functions and constants, `ffi`
+the C types; a call of a `lib` function releases the interpreter lock while it runs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+if sys.platform == "win32":
+    os.add_dll_directory(str(Path(__file__).parent / "lib"))
+
+try:
+    from .._ggml import ffi, lib
+except ImportError as error:
+    raise ImportError(
+        f"pyggml: the compiled module cannot be imported ({error}). In a source checkout run "
+        "`pip install .` and start Python in another folder, as the source folder hides what is "
+        "installed (so does `python -m pyggml.testing` started there), or `pip install -e .`"
+    ) from error
+
+__all__ = [
+    "capture_log",
+    "ffi",
+    "ggml_version",
+    "keep_interrupt",
+    "lib",
+    "pass_interrupt",
+    "patch_count",
+]
+
+_logger = logging.getLogger("pyggml.ggml")
+
+# Where an abort is told; tests whose file descriptor 2 is captured set another.
+_abort_fd = 2
+
+_LEVELS = {
+    lib.GGML_LOG_LEVEL_NONE: logging.INFO,
+    lib.GGML_LOG_LEVEL_DEBUG: logging.DEBUG,
+    lib.GGML_LOG_LEVEL_INFO: logging.INFO,
+    lib.GGML_LOG_LEVEL_WARN: logging.WARNING,
+    lib.GGML_LOG_LEVEL_ERROR: logging.ERROR,
+}
+
+
+class _ThreadLog(threading.local):
+    """One thread's unfinished line and the lists that collect its messages."""
+
+    def __init__(self) -> None:
+        self.level = logging.INFO
+        self.text = ""
+        self.captures: list[list[str]] = []
+
+    def add(self, level: int, text: str) -> None:
+        """Take a piece as ggml gives it; what ends in a line end is passed on."""
+        if level != lib.GGML_LOG_LEVEL_CONT:
+            self.flush()
+            self.level = _LEVELS.get(level, logging.INFO)
+        self.text += text
+        if self.text.endswith("\n"):
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on what is there: to the innermost capture, else to the logger."""
+        line, self.text = self.text.rstrip(), ""
+        if not line:
+            return
+        if self.captures:
+            self.captures[-1].append(line)
+        else:
+            _logger.log(self.level, "%s", line)
+
+
+_log = _ThreadLog()
+
+
+# The Ctrl-C that came while C was calling Python. Asking for it again at once would raise it in
+# `_keep_interrupt`, where it would be lost.
+_kept: list[KeyboardInterrupt] = []
+
+
+def keep_interrupt(error: KeyboardInterrupt) -> None:
+    """Keep a Ctrl-C that C could not pass on, for `pass_interrupt`."""
+    _kept.append(error)
+
+
+def _keep_interrupt(
+    kind: type[BaseException], value: BaseException | None, trace: TracebackType | None
+) -> None:
+    """C cannot pass an exception on: keep Ctrl-C for `pass_interrupt`, show anything else."""
+    if isinstance(value, KeyboardInterrupt):
+        keep_interrupt(value)
+    else:
+        traceback.print_exception(kind, value, trace)
+
+
+def pass_interrupt() -> None:
+    """Raise the Ctrl-C that came while C was calling Python; for after such a call.
+
+    Raises:
+        KeyboardInterrupt: there was one, and this is the main thread.
+    """
+    if _kept and threading.current_thread() is threading.main_thread():
+        error = _kept.pop()
+        _kept.clear()
+        raise error.with_traceback(None)
+
+
+@ffi.def_extern(onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
+def pyggml_log(level: int, text: Any, user_data: Any) -> None:
+    """ggml's log callback; any thread of ggml's may call it."""
+    del user_data
+    _log.add(level, ffi.string(text).decode("utf-8", "replace"))
+
+
+def _stack(frame: FrameType | None) -> str:
+    """A frame's stack, outermost call first."""
+    return "".join(traceback.format_stack(frame))
+
+
+@ffi.def_extern(onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
+def pyggml_abort(message: Any) -> None:
+    """ggml's abort callback: the process ends when it returns."""
+    text = ffi.string(message).decode("utf-8", "replace").rstrip()
+    here = sys._getframe()
+    stacks = ""
+    if here.f_back is not None:
+        stacks = f"Python stack, most recent call last:\n{_stack(here.f_back)}"
+    if threading.get_ident() not in {thread.ident for thread in threading.enumerate()}:
+        # A worker thread of ggml's: one of the Python threads waits for it.
+        stacks += "".join(
+            f"Python stack of thread {ident:#x}, most recent call last:\n{_stack(frame)}"
+            for ident, frame in sys._current_frames().items()
+            if frame is not here
+        )
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    # Not sys.stderr: what it buffers or captures would die with the process.
+    os.write(
+        _abort_fd, f"pyggml: ggml aborted the process: {text}\n{stacks}".encode("utf-8", "replace")
+    )
+
+
+@ffi.def_extern(error=False, onerror=_keep_interrupt)  # type: ignore[untyped-decorator]
+def pyggml_watch(tensor: Any, ask: bool, user_data: Any) -> bool:
+    """The scheduler's callback at each node: passes it to the Python callable in `user_data`.
+
+    After Ctrl-C it asks to see the next node, and there ends the graph.
+    """
+    if _kept and threading.current_thread() is threading.main_thread():
+        return ask
+    return bool(ffi.from_handle(user_data)(tensor, ask))
+
+
+@contextlib.contextmanager
+def capture_log() -> Iterator[list[str]]:
+    """Collect what ggml logs on this thread; the logger does not get these messages.
+
+    Returns:
+        A list that grows by a string for each message while the block runs.
+
+    Example:
+        >>> with capture_log() as messages:
+        ...     _ = lib.gguf_init_from_file(b"no-such-file.gguf", lib_params)  # doctest: +SKIP
+        >>> messages
+        []
+    """
+    _log.flush()
+    messages: list[str] = []
+    _log.captures.append(messages)
+    try:
+        yield messages
+    finally:
+        _log.flush()
+        _log.captures.pop()
+    pass_interrupt()
+
+
+def ggml_version() -> str:
+    """ggml's version.
+
+    Example:
+        >>> ggml_version().count(".")
+        2
+    """
+    return str(ffi.string(lib.ggml_version()).decode())
+
+
+def patch_count() -> int:
+    """The number of patches that this build's ggml carries.
+
+    Example:
+        >>> patch_count() >= 0
+        True
+    """
+    return int(lib.PYGGML_PATCH_COUNT)
+
+
+def _forget_callbacks() -> None:
+    """What ggml does after Python's end must not call into Python."""
+    lib.ggml_log_set(ffi.NULL, ffi.NULL)
+    lib.ggml_set_abort_callback(ffi.NULL)
+
+
+lib.ggml_log_set(lib.pyggml_log, ffi.NULL)
+lib.ggml_set_abort_callback(lib.pyggml_abort)
+atexit.register(_forget_callbacks)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""The commands, gathered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .demo import demo
+from .devices import devices
+from .errors import friendly_errors
+from .evaluate import evaluate
+from .export import export
+from .generate import generate
+from .infer import infer
+from .lr_find import lr_find
+from .report import report
+from .train_image import train_image
+from .train_llm import BareCheckpointing, train_llm
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="pyggml",
+    help="Train neural networks with ggml; llama.cpp runs its language models as they are.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train-llm", cls=BareCheckpointing)(train_llm)
+app.command("train-image")(train_image)
+app.command("generate")(generate)
+app.command("infer")(infer)
+app.command("eval")(evaluate)
+app.command("export")(export)
+app.command("report")(report)
+app.command("lr-find")(lr_find)
+app.command("devices")(devices)
+# What follows a demo's name is the demo's own.
+_OPEN = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+app.command("demo", context_settings=_OPEN)(demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    with friendly_errors():
+        from .. import __version__
+        from ..backend.library import ggml_version, patch_count
+
+        print(f"pyggml {__version__} (ggml {ggml_version()}, {patch_count()} patches)")
+    raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the versions of pyggml and ggml and the number of patches, and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Options that come before a command."""

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Every known failure as one message on stderr and an exit code."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import typer
+
+__all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors"]
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+# What a shell reports of a program that a closed pipe ended (128 + SIGPIPE).
+_EXIT_PIPE = 141
+_PLAIN_SIGNS = {"×": "x", "…": "...", "–": "-", "—": "-", "’": "'", "“": '"', "”": '"'}
+_EXTRAS = ("matplotlib", "rich", "safetensors", "tokenizers", "typer")
+
+
+def _debug() -> bool:
+    return os.environ.get("PYGGML_DEBUG", "") not in ("", "0")
+
+
+@contextmanager
+def friendly_errors() -> Iterator[None]:
+    """Turn exceptions into a message and an exit code; PYGGML_DEBUG=1 shows the traceback too.
+
+    Raises:
+        typer.Exit: 2 for options that cannot be used, 130 after Ctrl-C and 143 after SIGTERM, 1 for
+            other failures.
+    """
+    _mend_streams()
+    if not logging.getLogger().handlers:
+        level = logging.INFO if _debug() else logging.WARNING
+        logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        yield
+        sys.stdout.flush()
+    except typer.Exit:
+        raise
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; that must not fail again.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_EXIT_PIPE) from None
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last line of defence)
+        if _debug():
+            traceback.print_exc()
+        message, code = explain(error)
+        print(message, file=sys.stderr)
+        raise typer.Exit(code) from None
+
+
+def _mend_streams() -> None:
+    """Open streams that were closed from the start, and make the others take any character."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    codecs.register_error("pyggml-plain", _plain)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal without UTF-8 shows a similar sign or a question mark rather than an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="pyggml-plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Signs for those that a stream cannot encode."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_PLAIN_SIGNS.get(char, "?") for char in text), error.end
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The message and the exit code for an exception.
+
+    Args:
+        error: what was raised.
+
+    Example:
+        >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
+        ('error: a.txt: No such file or directory', 1)
+    """
+    if type(error) is KeyboardInterrupt:  # which may have come while the next line was at work
+        return "interrupted", 128 + signal.SIGINT
+    from ..train import ConfigError, TrainingInterrupted
+
+    if isinstance(error, TrainingInterrupted):
+        cure = "continue with --resume" if error.checkpoint else "nothing was saved"
+        return f"interrupted: {error}; {cure}", 128 + error.signum
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 128 + getattr(error, "signum", signal.SIGINT)
+    if isinstance(error, ConfigError):
+        return f"error: {error}", EXIT_USAGE
+    return f"error: {_message(error)}", EXIT_FAILED
+
+
+def _message(error: BaseException) -> str:
+    """What an exception says, with the cure where the exception itself has none."""
+    if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+        return f'{error.name} is not installed: pip install "pyggml[cli]"'
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        cure = "; make room on the disk and try again" if error.errno == errno.ENOSPC else ""
+        return f"{where}{error.strerror}{cure}"
+    if isinstance(error, MemoryError):
+        return "out of memory: use a smaller --batch-size, a shorter --seq-len or a smaller model"
+    if isinstance(error, KeyError):
+        return str(error.args[0]) if error.args else "unknown key"
+    said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError, ImportError)
+    if isinstance(error, said):
+        return str(error) or type(error).__name__
+    return f"{type(error).__name__}: {error} (PYGGML_DEBUG=1 shows where)"

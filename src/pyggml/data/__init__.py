@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Text, tokens, images and batches."""
+
+from .arrays import ArrayDataset
+from .batch import Batch
+from .dataset import IGNORE_INDEX, Dataset
+from .images.crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize, ResizedCenterCrop
+from .images.files import ImageFolder, read_image
+from .images.idx import digits_images, idx_images, read_idx
+from .images.images import ArrayImages, ImageDataset, ImageSource, class_weights
+from .images.splits import ImageSubset, cache_images, split_images
+from .images.transforms import ColorJitter, HorizontalFlip, ImageTransform, Normalize
+from .loader import Loader
+from .prefetch import Prefetch
+from .text.augment import AugmentedDataset, CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
+from .text.buckets import BucketLoader
+from .text.corpus import Corpus
+from .text.documents import Documents
+from .text.packing import PackedDataset, best_fit
+from .text.records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
+from .text.store import TokenStore
+from .text.stream import StreamDecoder
+from .text.text import TEXT_SUFFIXES, embedded_text, read_text
+from .text.tokenizer import END_OF_TEXT, Tokenizer
+from .text.tokens import RandomWindows, TokenDataset, split_tokens
+
+__all__ = [
+    "END_OF_TEXT",
+    "IGNORE_INDEX",
+    "RECORD_SUFFIXES",
+    "TEXT_SUFFIXES",
+    "ArrayDataset",
+    "ArrayImages",
+    "AugmentedDataset",
+    "Batch",
+    "BucketLoader",
+    "CenterCrop",
+    "ColorJitter",
+    "Corpus",
+    "CorruptSpans",
+    "Dataset",
+    "Documents",
+    "FillInTheMiddle",
+    "HorizontalFlip",
+    "ImageDataset",
+    "ImageFolder",
+    "ImageSource",
+    "ImageSubset",
+    "ImageTransform",
+    "Loader",
+    "MaskTokens",
+    "Normalize",
+    "PackedDataset",
+    "Prefetch",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "RandomWindows",
+    "Resize",
+    "ResizedCenterCrop",
+    "StreamDecoder",
+    "TextTransform",
+    "TokenDataset",
+    "TokenStore",
+    "Tokenizer",
+    "best_fit",
+    "cache_images",
+    "class_weights",
+    "digits_images",
+    "embedded_text",
+    "encode_pairs",
+    "idx_images",
+    "read_idx",
+    "read_image",
+    "read_pairs",
+    "read_records",
+    "read_text",
+    "read_texts",
+    "split_images",
+    "split_tokens",
+]

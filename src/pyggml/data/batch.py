@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""A batch: inputs and targets, and what else a model is to be given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .dataset import IGNORE_INDEX
+
+__all__ = ["Batch"]
+
+
+class Batch(tuple[np.ndarray, np.ndarray]):
+    """Inputs and targets that unpack as a pair, with further inputs by name.
+
+    Args:
+        x: inputs.
+        y: targets.
+        inputs: what `model.loss(x, y, ...)` takes besides, by the names of its parameters:
+            `positions` and `segments` of a packed batch, for instance. They are copied into the
+            tensors of the recorded step as x and y are.
+
+    Attributes:
+        x: inputs.
+        y: targets.
+        inputs: the others.
+
+    Example:
+        >>> batch = Batch(np.ones((1, 3)), np.ones((1, 3)), positions=np.array([[0, 1, 0]]))
+        >>> x, y = batch
+        >>> sorted(batch.inputs)
+        ['positions']
+    """
+
+    inputs: dict[str, np.ndarray]
+
+    def __new__(cls, x: np.ndarray, y: np.ndarray, **inputs: np.ndarray) -> Batch:
+        """Make a pair with further inputs."""
+        batch = super().__new__(cls, (x, y))
+        batch.inputs = inputs
+        return batch
+
+    @property
+    def x(self) -> np.ndarray:
+        """Inputs."""
+        return self[0]
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets."""
+        return self[1]
+
+    @property
+    def tokens(self) -> int:
+        """Targets that the loss counts."""
+        return int(np.count_nonzero(self.y != IGNORE_INDEX))
+
+    def __reduce__(self) -> Any:
+        return _make, (self.x, self.y, self.inputs)
+
+    def __repr__(self) -> str:
+        names = {"x": self.x, "y": self.y, **self.inputs}
+        return f"Batch({', '.join(f'{name} {array.shape}' for name, array in names.items())})"
+
+
+def _make(x: np.ndarray, y: np.ndarray, inputs: dict[str, np.ndarray]) -> Batch:
+    return Batch(x, y, **inputs)
+
+
+def as_batch(pair: Any) -> Batch:
+    """A batch of any pair (x, y)."""
+    return pair if isinstance(pair, Batch) else Batch(*pair)
+
+
+def pad_rows(batch: Batch, count: int) -> Batch:
+    """The batch filled up to `count` rows that nothing counts: inputs 0, targets ignored.
+
+    Floating targets are distributions: one of all zeros has no loss.
+    """
+    missing = count - len(batch.x)
+    if missing <= 0:
+        return batch
+
+    def pad(array: np.ndarray, value: int = 0) -> np.ndarray:
+        more = np.full((missing, *array.shape[1:]), value, array.dtype)
+        return np.concatenate([array, more])
+
+    ignored = 0 if batch.y.dtype.kind == "f" else IGNORE_INDEX
+    inputs = {name: pad(array) for name, array in batch.inputs.items()}
+    return Batch(pad(batch.x), pad(batch.y, ignored), **inputs)

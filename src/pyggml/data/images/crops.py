@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: MIT
+"""Images made larger and smaller, and cut; on arrays (H, W, C) from 0 to 1."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from .._check import check_floats, check_image, decimal, set_fields, several, whole
+
+__all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize", "ResizedCenterCrop"]
+
+
+def pillow(who: str) -> Any:
+    """The package that reads and resizes images."""
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError as error:
+        cure = 'pip install "pyggml[images]"'
+        raise ImportError(f"{who}: needs the package pillow; {cure}") from error
+    return PIL
+
+
+def _size(who: str, size: Any) -> tuple[int, int]:
+    """(rows, columns) of one number or two."""
+    both = (size, size) if isinstance(size, (int, np.integer)) else size
+    good = isinstance(both, (tuple, list)) and len(both) == 2
+    if not good or not all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1 for n in both
+    ):
+        raise ValueError(f"{who}: size must be an integer >= 1 or (rows, columns); got {size!r}")
+    return int(both[0]), int(both[1])
+
+
+def _span(who: str, name: str, value: Any, high: float) -> tuple[float, float]:
+    """Two ascending numbers above 0."""
+    good = several(value) and len(value) == 2
+    low, top = (decimal(who, name, n, 0, high) for n in value) if good else (0.0, 0.0)
+    if not 0 < low <= top:
+        bound = "" if high == math.inf else f" and <= {high:g}"
+        raise ValueError(f"{who}: {name} must ascend, two numbers > 0{bound}; got {value}")
+    return low, top
+
+
+def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.ndarray:
+    """Bilinear and antialiased, channel by channel."""
+    if box is None and image.shape[:2] == (rows, columns):
+        return image
+    library = pillow("Resize")
+    bilinear = library.Image.Resampling.BILINEAR
+    made = np.empty((rows, columns, image.shape[2]), np.float32)
+    for channel in range(image.shape[2]):
+        plane = library.Image.fromarray(np.ascontiguousarray(image[:, :, channel], np.float32))
+        made[:, :, channel] = plane.resize((columns, rows), bilinear, box)
+    return np.clip(made, 0.0, 1.0, out=made)
+
+
+@dataclass(frozen=True)
+class Resize:
+    """Make an image larger or smaller; needs Pillow.
+
+    Args:
+        size: length of the shorter side, or (rows, columns).
+
+    Shape:
+        (H, W, C) -> the same with other H and W
+
+    Raises:
+        ValueError: a size is not positive.
+        ImportError: Pillow is not there.
+
+    Example:
+        >>> Resize(4)(np.zeros((8, 12, 3)), np.random.default_rng(0)).shape
+        (4, 6, 3)
+    """
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _size("Resize", self.size)
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Resize."""
+        check_floats("Resize", image)
+        if isinstance(self.size, (tuple, list)):
+            return _resize(image, *self.size)
+        rows, columns = image.shape[:2]
+        factor = self.size / min(rows, columns)
+        return _resize(image, max(1, round(rows * factor)), max(1, round(columns * factor)))
+
+
+@dataclass(frozen=True)
+class CenterCrop:
+    """Cut out the middle.
+
+    Args:
+        size: of the crop, one number or (rows, columns).
+
+    Shape:
+        (H, W, C) -> (rows, columns, C)
+
+    Raises:
+        ValueError: a size is not positive.
+        ShapeError: the image is smaller.
+
+    Example:
+        >>> CenterCrop(2)(np.arange(16).reshape(4, 4, 1), np.random.default_rng(0)).ravel().tolist()
+        [5, 6, 9, 10]
+    """
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _size("CenterCrop", self.size)
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Crop."""
+        rows, columns = _room("CenterCrop", image, self.size)
+        top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2
+        return image[top : top + rows, left : left + columns]
+
+
+@dataclass(frozen=True)
+class ResizedCenterCrop:
+    """`Resize` to the shorter side and `CenterCrop` in one; needs Pillow.
+
+    Only what the crop keeps is computed, so that a long strip takes no more memory than a square.
+    For (rows, columns) the image is made as small as still covers both.
+
+    Args:
+        size: of the result, one number or (rows, columns).
+
+    Shape:
+        (H, W, C) -> (rows, columns, C)
+
+    Raises:
+        ValueError: the size is not positive.
+        ImportError: Pillow is not there.
+
+    Example:
+        >>> ResizedCenterCrop(4)(np.zeros((8, 12, 3)), np.random.default_rng(0)).shape
+        (4, 4, 3)
+    """
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _size("ResizedCenterCrop", self.size)
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Resize and crop."""
+        height, width = check_floats("ResizedCenterCrop", image).shape[:2]
+        rows, columns = _size("ResizedCenterCrop", self.size)
+        if height * columns == width * rows:
+            return _resize(image, rows, columns)
+        factor = max(rows / height, columns / width)
+        high, wide = max(rows, round(height * factor)), max(columns, round(width * factor))
+        # The crop's edges, which are whole pixels of the resized image, in those of the given one.
+        top, left = (high - rows) // 2, (wide - columns) // 2
+        down, across = height / high, width / wide
+        box = (
+            left * across,
+            top * down,
+            min((left + columns) * across, width),
+            min((top + rows) * down, height),
+        )
+        return _resize(image, rows, columns, box)
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """Cut out a part from anywhere.
+
+    Args:
+        size: of the crop, one number or (rows, columns).
+        padding: rows and columns of zeros that are put around the image first.
+
+    Shape:
+        (H, W, C) -> (rows, columns, C)
+
+    Raises:
+        ValueError: a size is out of range.
+        ShapeError: the image is smaller, padding included.
+
+    Example:
+        >>> RandomCrop(8, padding=2)(np.ones((8, 8, 3)), np.random.default_rng(0)).shape
+        (8, 8, 3)
+    """
+
+    size: int | tuple[int, int]
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        _size("RandomCrop", self.size)
+        set_fields(self, padding=whole("RandomCrop", "padding", self.padding, 0))
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Crop."""
+        check_image("RandomCrop", image)
+        if self.padding:
+            image = np.pad(image, ((self.padding,) * 2, (self.padding,) * 2, (0, 0)))
+        rows, columns = _room("RandomCrop", image, self.size)
+        top = int(rng.integers(0, image.shape[0] - rows + 1))
+        left = int(rng.integers(0, image.shape[1] - columns + 1))
+        return image[top : top + rows, left : left + columns]
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """Cut out a part of random area and shape, and resize it; needs Pillow.
+
+    Where ten attempts find no part that fits, it is the middle of the image, as large as the
+    ratios permit.
+
+    Args:
+        size: of the result, one number or (rows, columns).
+        scale: share of the area, from and to, > 0 and <= 1.
+        ratio: columns / rows, from and to, > 0.
+
+    Shape:
+        (H, W, C) -> (rows, columns, C)
+
+    Raises:
+        ValueError: a number is out of range.
+        ImportError: Pillow is not there.
+
+    Source: Szegedy et al. 2014, arXiv:1409.4842; as torchvision's.
+
+    Example:
+        >>> RandomResizedCrop(8)(np.ones((20, 30, 3)), np.random.default_rng(0)).shape
+        (8, 8, 3)
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        _size("RandomResizedCrop", self.size)
+        who = "RandomResizedCrop"
+        ratio = _span(who, "ratio", self.ratio, math.inf)
+        set_fields(self, scale=_span(who, "scale", self.scale, 1), ratio=ratio)
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Crop and resize."""
+        height, width = check_floats("RandomResizedCrop", image).shape[:2]
+        rows, columns = _size("RandomResizedCrop", self.size)
+        low, high = np.log(self.ratio)
+        for _ in range(10):
+            area = height * width * rng.uniform(*self.scale)
+            ratio = math.exp(rng.uniform(low, high))
+            w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
+            if w <= width and h <= height:
+                left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
+                return _resize(image, rows, columns, (left, top, left + w, top + h))
+        return _resize(_middle(image, *self.ratio), rows, columns)
+
+
+def _middle(image: np.ndarray, low: float, high: float) -> np.ndarray:
+    """The largest part around the middle whose width / height is from `low` to `high`."""
+    height, width = image.shape[:2]
+    h, w = height, width
+    if width / height < low:
+        h = max(1, round(width / low))
+    elif width / height > high:
+        w = max(1, round(height * high))
+    top, left = (height - h) // 2, (width - w) // 2
+    return image[top : top + h, left : left + w]
+
+
+def _room(who: str, image: np.ndarray, size: Any) -> tuple[int, int]:
+    """The crop's size, if the image is as large."""
+    check_image(who, image)
+    rows, columns = _size(who, size)
+    if image.shape[0] < rows or image.shape[1] < columns:
+        raise ShapeError(
+            f"{who}: the image must be at least {(rows, columns)}; got {image.shape[:2]};"
+            " put Resize before it"
+        )
+    return rows, columns

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""Batches from a dataset, in an order that a resumed run continues exactly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ._check import flag, whole
+from .batch import as_batch, pad_rows
+from .dataset import Dataset
+
+__all__ = ["Epochs", "Loader"]
+
+
+class Epochs:
+    """Batches without end, epoch after epoch, each in an order of its own.
+
+    A subclass has `__len__`, `_make_order` and `_batch`. The order follows from `seed` and the
+    epoch's number alone, so that the state is two numbers.
+
+    Args:
+        seed: start of the random orders, >= 0.
+        shuffle: whether each epoch has a random order.
+        fixed: what must be as it was when a state is loaded.
+        data: what has a `fingerprint()` of the data, which must be, too; states of earlier
+            versions have none. None looks at nothing.
+
+    Attributes:
+        epoch: number of the epoch.
+        position: batches of it already given out.
+        wait_s: seconds that were spent making batches, for which a step waited; `Prefetch` makes
+            them beforehand.
+    """
+
+    def __init__(self, seed: int, shuffle: bool, fixed: dict[str, int], data: Any = None) -> None:
+        who = type(self).__name__
+        self.shuffle = flag(who, "shuffle", shuffle)
+        self.seed = whole(who, "seed", seed, 0)
+        self._data = data if hasattr(data, "fingerprint") else None
+        self._fixed = {"seed": self.seed, **fixed}
+        self.epoch = 0
+        self.position = 0
+        self.wait_s = 0.0
+        self._order: tuple[int, Any] | None = None
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        raise NotImplementedError
+
+    def _make_order(self, rng: np.random.Generator | None) -> Any:
+        """What an epoch's batches are read from; in natural order without a generator."""
+        raise NotImplementedError
+
+    def _batch(self, order: Any, position: int) -> Any:
+        """A batch of an epoch."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        began = time.perf_counter()
+        if self._order is None or self._order[0] != self.epoch:
+            self._order = (self.epoch, self._epoch_order(self.epoch))
+        batch = self._batch(self._order[1], self.position)
+        self.wait_s += time.perf_counter() - began
+        self.position += 1
+        if self.position == len(self):
+            self.epoch += 1
+            self.position = 0
+        return batch
+
+    def once(self) -> Iterator[Any]:
+        """Go through one epoch, the first, without moving the loader; for evaluation."""
+        order = self._epoch_order(0)
+        for position in range(len(self)):
+            yield self._batch(order, position)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loader stands: what `load_state_dict` needs to go on from here."""
+        if self._data is not None:
+            # Not before it is needed: loaders for evaluation are made anew each time.
+            self._fixed["data"] = int(self._data.fingerprint())
+            self._data = None
+        return {"epoch": self.epoch, "position": self.position, **self._fixed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where `state_dict` was taken.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: the state is incomplete or out of range, or belongs to another dataset,
+                seed or batch size; the loader is then as it was.
+        """
+        own, who = self.state_dict(), f"{type(self).__name__}.load_state_dict"
+        if not isinstance(state, Mapping):
+            raise ValueError(f"{who}: state must be what state_dict returned; got {state!r}")
+        known = {k: whole(who, k, state.get(k), 0) for k in own if k in state or k != "data"}
+        if known.get("data", own.get("data")) != own.get("data"):
+            raise ValueError(
+                f"{who}: the data must be as when the state was saved; got other data of the same"
+                " size; use the same data and options"
+            )
+        for key, value in known.items():
+            if key not in ("epoch", "position") and value != own[key]:
+                raise ValueError(
+                    f"{who}: {key} must be as when the state was saved; got"
+                    f" {own[key]} here, {value} in the state; use the same data and options"
+                )
+        if known["position"] >= len(self):
+            raise ValueError(
+                f"{who}: position must be below {len(self)} batches; got {known['position']}"
+            )
+        self.epoch, self.position = known["epoch"], known["position"]
+
+    def _epoch_order(self, epoch: int) -> Any:
+        if not self.shuffle:
+            return self._make_order(None)
+        # Philox is counter-based: neighbouring seeds and epochs give unrelated streams.
+        bits = np.random.Philox(np.random.SeedSequence([self.seed, epoch]))
+        return self._make_order(np.random.Generator(bits))
+
+
+class Loader(Epochs):
+    """Batches without end, epoch after epoch, each in an order of its own.
+
+    The order follows from `seed` and the epoch's number alone, so `state_dict` is two numbers and
+    a resumed run sees the very next batch. `once` leaves nothing out, whatever `drop_last`.
+
+    Args:
+        dataset: what to read; see `Dataset`. A `fingerprint()`, which it may have, is a number
+            that other data does not have: states then belong to these data.
+        batch_size: items in a batch, B >= 1.
+        shuffle: whether each epoch has a random order.
+        seed: start of the random orders, >= 0.
+        drop_last: whether an incomplete batch at the end of an epoch is left out. Otherwise it
+            comes short, or filled up with `pad_last`.
+        pad_last: whether an incomplete last batch is filled up to B items with input 0 and
+            targets that the loss ignores, so that every batch has one shape. Implies that
+            nothing is dropped.
+
+    Attributes:
+        wait_s: seconds that were spent making batches; see `Epochs`.
+
+    Shape:
+        batch: x (B, T), y (B, T), both int32
+
+    Raises:
+        ValueError: the batch is larger than the dataset while incomplete ones are dropped, or a
+            number is out of range.
+        TypeError: the dataset is none.
+
+    Example:
+        >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
+        >>> x, y = next(loader)
+        >>> x.shape, len(loader)
+        ((4, 10), 2)
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = True,
+        pad_last: bool = False,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise TypeError(
+                "Loader: dataset must have __len__, order and batch, as TokenDataset has; got"
+                f" {type(dataset).__name__}"
+            )
+        self.batch_size = whole("Loader", "batch_size", batch_size, 1)
+        self.dataset = dataset
+        fixed = {"batch_size": self.batch_size, "items": len(dataset)}
+        super().__init__(seed, shuffle, fixed, dataset)
+        self.pad_last = flag("Loader", "pad_last", pad_last)
+        self.drop_last = flag("Loader", "drop_last", drop_last) and not self.pad_last
+        if len(self) == 0:
+            raise ValueError(
+                f"Loader: the dataset must hold at least one batch; got {len(dataset)} items,"
+                f" batch_size={batch_size}; use a smaller batch, shorter sequences or more text"
+            )
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        items = len(self.dataset)
+        return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
+
+    def once(self) -> Iterator[Any]:
+        """Go through one epoch, the first, without moving the loader; for evaluation.
+
+        Every item comes: the last batch is short, or filled up with `pad_last`.
+        """
+        order = self._epoch_order(0)
+        for position in range(-(-len(self.dataset) // self.batch_size)):
+            yield self._batch(order, position)
+
+    def _make_order(self, rng: np.random.Generator | None) -> np.ndarray:
+        return self.dataset.order(rng)
+
+    def _batch(self, order: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
+        start = position * self.batch_size
+        batch = self.dataset.batch(order[start : start + self.batch_size])
+        return pad_rows(as_batch(batch), self.batch_size) if self.pad_last else batch

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""Text: documents, tokenizers, token stores, packing."""
+
+from .augment import AugmentedDataset, CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
+from .buckets import BucketLoader
+from .corpus import Corpus
+from .documents import Documents
+from .packing import PackedDataset, best_fit
+from .records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
+from .store import TokenStore
+from .stream import StreamDecoder
+from .text import TEXT_SUFFIXES, embedded_text, read_text
+from .tokenizer import END_OF_TEXT, Tokenizer
+from .tokens import RandomWindows, TokenDataset, split_tokens
+
+__all__ = [
+    "AugmentedDataset",
+    "BucketLoader",
+    "Corpus",
+    "CorruptSpans",
+    "Documents",
+    "END_OF_TEXT",
+    "FillInTheMiddle",
+    "MaskTokens",
+    "PackedDataset",
+    "RECORD_SUFFIXES",
+    "RandomWindows",
+    "StreamDecoder",
+    "TEXT_SUFFIXES",
+    "TextTransform",
+    "TokenDataset",
+    "TokenStore",
+    "Tokenizer",
+    "best_fit",
+    "embedded_text",
+    "encode_pairs",
+    "read_pairs",
+    "read_records",
+    "read_text",
+    "read_texts",
+    "split_tokens",
+]

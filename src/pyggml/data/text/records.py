@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: MIT
+"""Rows of JSONL, CSV and Parquet files and of Hugging Face datasets: text, pairs, documents."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from .._check import several
+from .documents import Documents
+from .tokenizer import Tokenizer
+
+__all__ = ["RECORD_SUFFIXES", "encode_pairs", "read_pairs", "read_records", "read_texts"]
+
+_COMPRESSED = ".gz"
+# A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
+_FIELD_MAX = 1 << 28
+_PARQUET_ROWS = 1024
+_PAIRS = ", or read pairs with read_pairs (train-llm's --prompt-field and --completion-field)"
+
+
+class Record(dict[str, Any]):
+    """A row with the place that it comes from."""
+
+    def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.where = where
+
+
+def read_records(source: Any) -> Iterator[dict[str, Any]]:
+    """Go through the rows of files or of a dataset, one after another.
+
+    Args:
+        source: a path or several (`RECORD_SUFFIXES`), a Hugging Face `Dataset` or
+            `IterableDataset`, or anything that gives mappings from names to values.
+
+    Yields:
+        Rows. Of a file no more than a few are in memory.
+
+    Raises:
+        FormatError: a file is missing, of another kind, or has a line that is no row; the message
+            names the file, the line and the cause.
+        TypeError: the source gives no rows.
+        ImportError: a Parquet file without pyarrow.
+
+    Example:
+        >>> [row["text"] for row in read_records([{"text": "one"}, {"text": "two"}])]
+        ['one', 'two']
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = [source]
+    elif isinstance(source, Mapping):
+        # A DatasetDict is one.
+        raise TypeError(
+            "read_records: source must be rows, not a mapping; choose one of its parts:"
+            f" source[{next(iter(source), 'train')!r}]"
+        )
+    elif hasattr(source, "column_names"):
+        yield from _dataset(source)
+        return
+    if not isinstance(source, Iterable):
+        raise TypeError(
+            f"read_records: source must be a path, a dataset, or rows; got {type(source).__name__}"
+        )
+    for number, item in enumerate(source):
+        if isinstance(item, (str, os.PathLike)):
+            yield from _file(Path(item))
+        elif isinstance(item, Mapping):
+            yield Record(getattr(item, "where", f"row {number}"), item)
+        else:
+            raise TypeError(
+                f"read_records: row {number} must be a mapping from names to values; got"
+                f" {type(item).__name__}"
+            )
+
+
+def read_texts(source: Any, field: str = "text") -> Iterator[str]:
+    """Go through the texts of a field; rows whose text is blank are left out.
+
+    Args:
+        source: what `read_records` takes.
+        field: name of the column.
+
+    Raises:
+        FormatError: a row has no such field, or it is not text; the message names the row.
+
+    Example:
+        >>> list(read_texts([{"body": "one", "id": 1}], field="body"))
+        ['one']
+    """
+    for record in read_records(source):
+        text = _text(record, field, "read_texts")
+        if text.strip():
+            yield text
+
+
+def read_pairs(
+    source: Any, prompt: str = "prompt", completion: str = "completion"
+) -> Iterator[tuple[str, str]]:
+    """Go through pairs of a prompt and its completion.
+
+    Args:
+        source: what `read_records` takes.
+        prompt: name of the column of prompts.
+        completion: name of the column of completions.
+
+    Raises:
+        FormatError: a row lacks a field, it is not text, or a completion is empty; the message
+            names the row.
+
+    Example:
+        >>> list(read_pairs([{"q": "2 + 2 =", "a": " 4"}], "q", "a"))
+        [('2 + 2 =', ' 4')]
+    """
+    for record in read_records(source):
+        first, second = (_text(record, name, "read_pairs") for name in (prompt, completion))
+        if not second:
+            raise FormatError(f"read_pairs: {_where(record)}: {completion} must not be empty")
+        yield first, second
+
+
+def encode_pairs(
+    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, train_on_prompt: bool = False
+) -> Documents:
+    """Turn prompts and completions into documents whose loss counts completions only.
+
+    Prompt and completion are tokenized apart, so that the prompt's tokens are those that it has
+    when a completion is asked for. The end of text follows, and is a target.
+
+    Args:
+        pairs: what `read_pairs` gives.
+        tokenizer: text to ids.
+        train_on_prompt: whether the prompts count, too.
+
+    Raises:
+        ValueError: there is no pair, or the vocabulary has no tokens for a character.
+
+    Example:
+        >>> tokenizer = Tokenizer.chars(["2+=4"])
+        >>> encode_pairs([("2+2=", "4")], tokenizer).targets(0).tolist()
+        [False, False, False, False, True, True]
+    """
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(
+            f"encode_pairs: tokenizer must be a Tokenizer; got {type(tokenizer).__name__}"
+        )
+    sequences: list[np.ndarray] = []
+    counted: list[np.ndarray] = []
+    head = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    tail = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    if not several(pairs):
+        raise TypeError(f"encode_pairs: pairs must be (prompt, completion); got {pairs!r}")
+    for pair in pairs:
+        good = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if not good or not all(isinstance(part, str) for part in pair):
+            raise TypeError(f"encode_pairs: a pair must be (prompt, completion); got {pair!r}")
+        prompt, completion = pair
+        first = np.array([*head, *tokenizer.encode(prompt)], np.int32)
+        second = np.array([*tokenizer.encode(completion), *tail], np.int32)
+        sequences.append(np.concatenate([first, second]))
+        counted.append(np.arange(sequences[-1].size) >= (0 if train_on_prompt else first.size))
+    if not sequences:
+        raise ValueError("encode_pairs: needs at least one pair; got none")
+    return Documents.of(sequences, counted)
+
+
+def _where(record: Any) -> str:
+    return str(getattr(record, "where", "a row"))
+
+
+def _text(record: dict[str, Any], field: str, who: str) -> str:
+    """A field that is text."""
+    if field not in record:
+        raise FormatError(
+            f"{who}: {_where(record)}: must have the field {field!r}; got"
+            f" {', '.join(map(repr, record)) or 'none'}; name another"
+            + (" with field= (--field)" if who == "read_texts" else " field")
+            + (_PAIRS if who == "read_texts" and {"prompt", "completion"} <= set(record) else "")
+            + ("; if ; stands between columns, write commas" if _semicolons(record) else "")
+        )
+    value = record[field]
+    if not isinstance(value, str):
+        raise FormatError(
+            f"{who}: {_where(record)}: {field} must be text; got {type(value).__name__};"
+            " leave such rows out, or make them text"
+        )
+    return value
+
+
+def _semicolons(record: dict[str, Any]) -> bool:
+    """Whether a row looks like one whose columns a comma did not part."""
+    return len(record) == 1 and ";" in next(iter(record))
+
+
+def _dataset(source: Any) -> Iterator[Record]:
+    """Rows of what behaves as a dataset of the `datasets` library."""
+    for number, row in enumerate(source):
+        if not isinstance(row, Mapping):
+            raise TypeError(
+                f"read_records: a dataset must give rows that are mappings; row {number} is a"
+                f" {type(row).__name__}: was its format changed? Use dataset.with_format(None)"
+            )
+        yield Record(f"row {number}", row)
+
+
+def _jsonl(path: Path) -> Iterator[Record]:
+    with _open(path) as file:
+        for number, line in enumerate(_lines(path, file), 1):
+            if not line.strip():
+                continue
+            where = f"{path}:{number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise FormatError(f"read_records: {where}: not JSON: {error}") from error
+            if not isinstance(value, dict):
+                raise FormatError(
+                    f"read_records: {where}: must be a JSON object; got {type(value).__name__};"
+                    " JSONL has one object on each line"
+                )
+            yield Record(where, value)
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    delimiter = "\t" if ".tsv" in path.suffixes else ","
+    before = csv.field_size_limit(_FIELD_MAX)
+    try:
+        with _open(path) as file:
+            # What stands between a field's quotes may hold line ends: `line_num` counts those.
+            rows = csv.reader(_lines(path, file), delimiter=delimiter, strict=True)
+            yield from _csv_rows(path, rows)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _csv_rows(path: Path, rows: Any) -> Iterator[Record]:
+    header: list[str] | None = None
+    while True:
+        line = rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise FormatError(f"read_records: {path}:{line}: not CSV: {error}") from error
+        if row is None:
+            return
+        if not row:
+            continue
+        if header is None:
+            header = row
+            twice = {name for name in row if row.count(name) > 1}
+            if twice:
+                raise FormatError(
+                    f"read_records: {path}:{line}: names of columns must differ; got"
+                    f" {', '.join(sorted(twice))} twice"
+                )
+        elif len(row) != len(header):
+            raise FormatError(
+                f"read_records: {path}:{line}: must have {len(header)} fields as the first line"
+                f" has; got {len(row)}"
+            )
+        else:
+            yield Record(f"{path}:{line}", dict(zip(header, row, strict=True)))
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        cure = 'pip install "pyggml[data]"'
+        raise ImportError(
+            f"read_records: {path}: Parquet needs the package pyarrow; {cure}"
+        ) from error
+    number = 0
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
+                for row in batch.to_pylist():
+                    yield Record(f"{path}: row {number}", row)
+                    number += 1
+    except (ArrowException, OSError) as error:
+        raise FormatError(
+            f"read_records: {path}: row {number}: not a Parquet file, or damaged: {error}"
+        ) from error
+
+
+_READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".parquet": _parquet,
+}
+RECORD_SUFFIXES = tuple(_READERS)
+
+
+def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
+    """What reads such a file, by its name."""
+    suffixes = [s.lower() for s in path.suffixes]
+    packed = suffixes[-1:] == [_COMPRESSED]
+    reader = _READERS.get("".join(suffixes[-2:-1] if packed else suffixes[-1:]))
+    return None if packed and reader is _parquet else reader
+
+
+def is_records(path: Path) -> bool:
+    """Whether a file's name says that it holds records."""
+    return _reader(path) is not None
+
+
+def _file(path: Path) -> Iterator[Record]:
+    reader = _reader(path)
+    if reader is None:
+        raise FormatError(
+            f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)} (all but"
+            f" Parquet also with {_COMPRESSED}); rename it, or give its rows"
+        )
+    if not path.is_file():
+        what = "is a folder; name its files" if path.is_dir() else "no such file"
+        raise FormatError(f"read_records: {path}: {what}")
+    return reader(path)
+
+
+def _open(path: Path) -> Any:
+    import gzip
+
+    opener: Any = gzip.open if path.suffix.lower() == _COMPRESSED else open
+    try:
+        # Line ends inside of a CSV field stay as they are.
+        return opener(path, "rt", encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise FormatError(f"read_records: {path}: cannot be read: {error.strerror}") from error
+
+
+def _lines(path: Path, file: Any) -> Iterator[str]:
+    """Lines of a text file; what is no text is refused with its line."""
+    number = 0
+    try:
+        for line in file:
+            number += 1
+            if "\0" in line:
+                raise FormatError(
+                    f"read_records: {path}:{number}: must be text; got a NUL byte; the file is"
+                    " binary"
+                )
+            yield line
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"read_records: {path}:{number + 1}: text must be UTF-8; got byte"
+            f" 0x{error.object[error.start]:02x} ({error.reason}) in or after this line; convert"
+            " the file to UTF-8 first"
+        ) from error
+    except (OSError, EOFError) as error:
+        raise FormatError(f"read_records: {path}:{number + 1}: cannot be read: {error}") from error

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: MIT
+"""Tokens on disk: written once, read through memory maps, found again by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ...io.atomic import atomic_dir
+from .._check import flag, path_like, whole
+from .corpus import Corpus, Progress, check_encoding, encode_texts, silent
+from .documents import Documents
+from .records import is_records
+from .tokenizer import Tokenizer
+from .worker import Encoded
+
+__all__ = ["TokenStore"]
+
+_FORMAT = "pyggml tokens"
+_VERSION = 1
+_DTYPES = ("<u2", "<u4")
+_READ_BYTES = 1 << 20
+# The hash of each file, by its field of store.json; earlier versions had only the first.
+_HASHES = {"tokens.bin": "blake2b", "documents.bin": "documents_blake2b"}
+_log = logging.getLogger("pyggml.data")
+
+
+class TokenStore:
+    """A folder of tokens, larger than memory if need be.
+
+    `tokens.bin` holds the ids, two bytes each where the vocabulary allows, `documents.bin` where
+    documents begin, and `store.json` what they were made of. A folder appears when it is whole.
+
+    Args:
+        path: the folder.
+        check: whether to `verify` it: all of it is read, about a second for each GB; False opens it
+            at once.
+
+    Attributes:
+        ids: all tokens, memory-mapped; give them to `TokenDataset` or `RandomWindows`.
+        documents: the same as documents.
+        vocab_size: of the tokenizer.
+        info: the content of `store.json`.
+
+    Shape:
+        ids (N,)
+
+    Raises:
+        FormatError: the folder is no token store, or is damaged; names the file and the field.
+
+    Example:
+        >>> store = TokenStore.build("corpus/", tokenizer, "cache/")  # doctest: +SKIP
+        >>> loader = Loader(RandomWindows(store.ids, 256), batch_size=8)  # doctest: +SKIP
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, check: bool = True) -> None:
+        self.path = path_like("TokenStore", "path", path)
+        check = flag("TokenStore", "check", check)
+        self.info = _read_info(self.path / "store.json")
+        self.vocab_size = int(self.info["vocab_size"])
+        self.ids = self._map("tokens.bin", self.info["dtype"], self.info["tokens"])
+        offsets = self._map("documents.bin", "<i8", self.info["documents"] + 1)
+        try:
+            self.documents = Documents(self.ids, offsets)
+        except ValueError as error:
+            raise FormatError(f"{self.path / 'documents.bin'}: {error}") from error
+        if check:
+            self.verify()
+
+    def _map(self, name: str, dtype: str, count: int) -> np.ndarray:
+        file = self.path / name
+        wanted = count * np.dtype(dtype).itemsize
+        try:
+            size = file.stat().st_size
+            if size != wanted:
+                raise FormatError(
+                    f"{file}: must have the {wanted:,} bytes that store.json says; got {size:,};"
+                    " build the store again"
+                )
+            return np.memmap(file, dtype, "r", shape=(count,))
+        except OSError as error:
+            raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+
+    @classmethod
+    def build(
+        cls,
+        paths: Corpus | str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        tokenizer: Tokenizer,
+        cache: str | os.PathLike[str],
+        *,
+        separator: str | None = None,
+        field: str = "text",
+        eos: bool = True,
+        workers: int | None = None,
+        progress: Progress = silent,
+    ) -> TokenStore:
+        """Tokenize text, unless the same was done before.
+
+        The store's name in `cache` is a hash of the text, the tokenizer and the settings: the same
+        text is found wherever its files lie, and changed text is not. What is found is verified,
+        which takes less time than hashing the text did; where it is damaged, it is made anew, with
+        a warning. Of the text no more than a few megabytes per worker are in memory.
+
+        Args:
+            paths: a `Corpus`; or files and folders, text or records, as it takes them.
+            tokenizer: text to ids.
+            cache: folder of stores; made if missing.
+            separator: what stands between two documents of a text file; see `Corpus`, which
+                brings its own.
+            field: the field of records that holds the text; see `Corpus`, which brings its own.
+            eos: whether the end-of-text token follows each document.
+            workers: processes to tokenize text files in; None is one for each core. Records are
+                tokenized in this one, by threads.
+            progress: told (bytes done, bytes in all), twice for each byte: hashed and tokenized.
+
+        Returns:
+            The store; its ids are those of `Tokenizer.encode_documents`, whatever `workers`.
+
+        Raises:
+            FormatError: a file is missing, is not what it says, or has a character that the
+                vocabulary has not; names it and the byte or the line.
+            ValueError: the tokenizer has no end-of-text token, or a setting is out of range.
+            OSError: the cache cannot be written.
+        """
+        check_encoding(tokenizer, eos)
+        _check_workers(workers)
+        corpus = paths if isinstance(paths, Corpus) else Corpus(paths, field, separator)
+        report = _Report(progress, 2 * _bytes_in(corpus))
+        sources = [_source(file, report, corpus.field) for file in corpus.files]
+        sources += [_hashed(text, report) for text in corpus.texts]
+        dtype = _DTYPES[tokenizer.vocab_size > 2**16]
+        hashes = [source["blake2b"] + source.get("field", "") for source in sources]
+        key = _key(tokenizer, corpus.separator, eos, hashes)
+        target = path_like("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
+        if target.is_dir():
+            try:
+                store = cls(target)
+            except FormatError as error:  # it is only a cache
+                _log.warning("TokenStore.build: %s. The text is tokenized again", error)
+            else:
+                report.finish()
+                return store
+        target.parent.mkdir(parents=True, exist_ok=True)
+        info = {
+            "key": key,
+            "vocab_size": tokenizer.vocab_size,
+            "separator": corpus.separator,
+            "eos": eos,
+            "files": sources if corpus.files else [],
+        }
+        try:
+            with (
+                atomic_dir(target, replace=True) as folder,
+                closing(corpus.encode(tokenizer, eos, dtype, workers)) as encoded,
+            ):
+                _write(folder, encoded, dtype, info, report)
+        except OSError as error:
+            try:
+                store = cls(target)  # another process may have been faster, with the same
+            except FormatError:
+                raise error from None
+        else:
+            store = cls(target, check=False)
+        report.finish()
+        return store
+
+    @classmethod
+    def write(
+        cls,
+        path: str | os.PathLike[str],
+        documents: Iterable[str],
+        tokenizer: Tokenizer,
+        *,
+        eos: bool = True,
+    ) -> TokenStore:
+        """Tokenize documents as they come, from a database or a stream for instance.
+
+        Args:
+            path: the folder to make; it must not exist.
+            documents: texts; a few megabytes of them are in memory at a time.
+            tokenizer: text to ids.
+            eos: whether the end-of-text token follows each document.
+
+        Raises:
+            FileExistsError: the folder exists.
+            ValueError: a document is no text, has a character that the vocabulary has not, or the
+                tokenizer has no end-of-text token.
+            OSError: the folder cannot be written.
+        """
+        check_encoding(tokenizer, eos)
+        if isinstance(documents, str):
+            documents = [documents]
+        target = path_like("TokenStore.write", "path", path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        dtype = _DTYPES[tokenizer.vocab_size > 2**16]
+        info = {"key": None, "vocab_size": tokenizer.vocab_size, "separator": None, "eos": eos}
+        with atomic_dir(target) as folder:
+            encoded = encode_texts(_texts(documents), tokenizer, eos, dtype)
+            _write(folder, encoded, dtype, {**info, "files": []}, _Report(silent, 0))
+        return cls(target, check=False)
+
+    @property
+    def crc32(self) -> int:
+        """CRC-32 of the ids as 32-bit integers: the same for the same ids, stored or not."""
+        if isinstance(self.info.get("crc32"), int):
+            return int(self.info["crc32"])
+        crc = 0
+        count = _READ_BYTES // 4
+        with open(self.path / "tokens.bin", "rb") as file:
+            while (block := np.fromfile(file, self.info["dtype"], count)).size:
+                crc = zlib.crc32(block.astype("<i4").tobytes(), crc)
+        return crc
+
+    def verify(self) -> None:
+        """Read all of it and compare with the hashes that were taken when it was written.
+
+        Raises:
+            FormatError: one is another, or a file cannot be read; names the file and the field.
+        """
+        for name, field in _HASHES.items():
+            wanted = self.info.get(field)
+            if wanted is None:
+                continue
+            got = _hash_of(self.path / name)
+            if got != wanted:
+                raise FormatError(
+                    f"{self.path / name}: must have the hash that {field} of store.json says,"
+                    f" {wanted:.16}…; got {got:.16}…: the file was changed after it was written;"
+                    " build the store again"
+                )
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        return int(self.ids.size)
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenStore({str(self.path)!r}, {len(self):,} tokens,"
+            f" {len(self.documents):,} documents)"
+        )
+
+
+def _hash_of(file: Path) -> str:
+    """The hash of a file's content."""
+    digest = hashlib.blake2b(digest_size=32)
+    try:
+        with open(file, "rb") as handle:
+            while block := handle.read(_READ_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()
+
+
+class _Report:
+    """Counts bytes for whoever wants to know."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def add(self, size_bytes: int) -> None:
+        """Tell that so many more bytes are done."""
+        self._done += size_bytes
+        self._progress(min(self._done, self._total), self._total)
+
+    def finish(self) -> None:
+        """Tell that all is done."""
+        self.add(max(0, self._total - self._done))
+
+
+def _check_workers(workers: Any) -> None:
+    if workers is not None:
+        whole("TokenStore", "workers", workers, 1, " or None")
+
+
+def _texts(documents: Iterable[Any]) -> Iterator[str]:
+    for number, text in enumerate(documents):
+        if not isinstance(text, str):
+            raise ValueError(
+                f"TokenStore.write: documents must be texts; document {number} is a"
+                f" {type(text).__name__}"
+                + (": for rows give read_texts(rows, field)" if isinstance(text, Mapping) else "")
+            )
+        yield text
+
+
+def _bytes_in(corpus: Corpus) -> int:
+    """What is read to hash it."""
+    return sum(file.stat().st_size for file in corpus.files) or corpus.size_bytes
+
+
+def _hashed(text: str, report: _Report) -> dict[str, Any]:
+    """The size and the hash of a text in memory."""
+    data = text.encode()
+    report.add(len(data))
+    digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+    return {"bytes": len(data), "blake2b": digest}
+
+
+def _source(file: Path, report: _Report, field: str) -> dict[str, Any]:
+    """A file's name, size and hash, and how it is read where that is not as text."""
+    digest = hashlib.blake2b(digest_size=32)
+    size = 0
+    try:
+        with open(file, "rb") as handle:
+            while block := handle.read(_READ_BYTES):
+                digest.update(block)
+                size += len(block)
+                report.add(len(block))
+    except OSError as error:
+        raise FormatError(f"TokenStore: {file}: cannot be read: {error.strerror}") from error
+    found = {"name": file.name, "bytes": size, "blake2b": digest.hexdigest()}
+    if is_records(file):
+        found["field"] = f"{''.join(file.suffixes[-2:])}:{field}"
+    return found
+
+
+def _key(tokenizer: Tokenizer, separator: str | None, eos: bool, hashes: list[str]) -> str:
+    """What the ids depend on, hashed."""
+    ids = [tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos]
+    parts = [_FORMAT, _VERSION, tokenizer._backend.to_str(), ids, separator, eos, hashes]
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=32).hexdigest()
+
+
+def _write(
+    folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str, Any], report: _Report
+) -> None:
+    """Write the files of a store."""
+    digest, places = (hashlib.blake2b(digest_size=32) for _ in range(2))
+    tokens = documents = crc = 0
+    with open(folder / "tokens.bin", "wb") as ids, open(folder / "documents.bin", "wb") as offsets:
+        first = np.zeros(1, "<i8").tobytes()
+        places.update(first)
+        offsets.write(first)
+        for part in encoded:
+            data = part.ids.tobytes()
+            digest.update(data)
+            crc = zlib.crc32(part.ids.astype("<i4").tobytes(), crc)
+            ids.write(data)
+            ends = (np.array(part.ends, "<i8") + tokens).tobytes()
+            places.update(ends)
+            offsets.write(ends)
+            tokens += part.ids.size
+            documents += len(part.ends)
+            report.add(part.size_bytes)
+    if not tokens:
+        raise FormatError("TokenStore: needs text to start from; all documents are empty")
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "dtype": dtype,
+        "tokens": tokens,
+        "documents": documents,
+        "blake2b": digest.hexdigest(),
+        "documents_blake2b": places.hexdigest(),
+        "crc32": crc,
+        **info,
+    }
+    (folder / "store.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_info(file: Path) -> dict[str, Any]:
+    """`store.json`, checked."""
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FormatError(
+            f"{file}: cannot be read: {error.strerror}; TokenStore.build makes a store"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{file}: not a JSON file: {error}") from error
+    if not isinstance(info, dict) or info.get("format") != _FORMAT:
+        raise FormatError(f"{file}: format must be {_FORMAT!r}; this is no token store")
+    if info.get("version") != _VERSION:
+        raise FormatError(
+            f"{file}: version must be {_VERSION}; got {info.get('version')!r}; build it again"
+        )
+    if info.get("dtype") not in _DTYPES:
+        raise FormatError(f"{file}: dtype must be one of {_DTYPES}; got {info.get('dtype')!r}")
+    for field, least in (("tokens", 1), ("documents", 1), ("vocab_size", 1)):
+        value = info.get(field)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**48:
+            raise FormatError(f"{file}: {field} must be an integer >= {least}; got {value!r}")
+    for field in _HASHES.values():
+        value = info.get(field, "" if field != "blake2b" else None)
+        if not isinstance(value, str):
+            raise FormatError(f"{file}: {field} must be text; got {value!r}")
+    return info

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: MIT
+"""What ggml can differentiate, and the checks that keep its backward from aborting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from ..backend.headers import memory_of, op_name
+from ..backend.library import ffi, lib
+from ..errors import DTypeError, GradientError, ShapeError
+from ..tensors.node import Node
+from ..tensors.tensor import Tensor
+
+__all__ = [
+    "backward_headers",
+    "check_path",
+    "check_request",
+    "divide",
+    "end_gradients",
+    "is_passing",
+    "leaves",
+    "walk",
+]
+
+# Ops whose gradient ggml_compute_backward builds; the rest would abort there.
+_OPS = """
+    DUP ADD ADD_ID ADD1 ACC SUB MUL DIV SQR SQRT LOG SIN COS SUM SUM_SQR SUM_ROWS CUMSUM MEAN REPEAT
+    REPEAT_BACK CONCAT NORM RMS_NORM GROUP_NORM L2_NORM MUL_MAT MUL_MAT_ID OUT_PROD SCALE SET CPY
+    CONT RESHAPE VIEW PERMUTE TRANSPOSE GET_ROWS SET_ROWS DIAG DIAG_MASK_INF DIAG_MASK_ZERO
+    SOFT_MAX ROPE CLAMP CONV_TRANSPOSE_1D IM2COL IM2COL_3D CONV_2D CONV_2D_DW CONV_TRANSPOSE_2D
+    POOL_1D POOL_2D UPSCALE PAD ROLL LEAKY_RELU TRI FILL FLASH_ATTN_EXT WIN_PART WIN_UNPART GLU
+    SOLVE_TRI DROPOUT CROSS_ENTROPY_LOSS CROSS_ENTROPY_ROWS
+""".split()
+_UNARY = """
+    ABS SGN NEG STEP TANH ELU RELU SIGMOID GELU GELU_QUICK SILU HARDSWISH HARDSIGMOID EXP EXPM1
+    SOFTPLUS GELU_ERF XIELU FLOOR CEIL ROUND TRUNC
+""".split()
+# Piecewise constant: ggml does not look for parameters behind them.
+_FLAT = "SGN STEP FLOOR CEIL ROUND TRUNC".split()
+# Sources that an op reads for their shape or as row numbers: ggml looks for no parameter there.
+_IGNORED = {
+    "IM2COL": 0,
+    "IM2COL_3D": 0,
+    "FILL": 0,
+    "CPY": 1,
+    "GET_ROWS": 1,
+    "ROPE": 1,
+    "CROSS_ENTROPY_ROWS": 1,
+}
+# Sources that would need a gradient which ggml asserts it does not have.
+_CONSTANT = {
+    "SOFT_MAX": (1, "mask"),
+    "FLASH_ATTN_EXT": (3, "mask"),
+    "ROPE": (2, "freq_factors"),
+    "CROSS_ENTROPY_LOSS": (1, "labels"),
+}
+# Ops whose result may be f16 or bf16 on the way to the loss: their gradient is f32 all the same.
+_HALF = "DUP CPY CONT RESHAPE VIEW PERMUTE TRANSPOSE CONCAT REPEAT ADD SUB".split()
+# Headers that the gradient of one op may make; ggml runs over a context that is too small.
+_HEADERS = {"CONV_2D": 32, "CONV_TRANSPOSE_1D": 32, "PAD": 48}
+_HEADERS_OTHERS = 16
+_FLOATS = (lib.GGML_TYPE_F32, lib.GGML_TYPE_F16, lib.GGML_TYPE_BF16)
+# ggml keeps the offset and the strides of a view's gradient in 32-bit integers.
+_VIEW_OFFSET_END = 2**30
+_VIEW_STRIDE_END = 2**31
+# Where an op keeps that its padding is circular.
+_PAD_CIRCULAR = 8
+
+
+def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
+    """Nodes below `roots` that are not in `done`, sources first; without recursion."""
+    order: list[Node] = []
+    for root in roots:
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+            elif id(node) not in done:
+                done.add(id(node))
+                stack.append((node, True))
+                stack.extend((s, False) for s in reversed(node.srcs) if id(s) not in done)
+    return order
+
+
+def is_passing(node: Node) -> bool:
+    """Whether it stands for a gradient that exists only while a graph runs; see `grad_of`."""
+    return node.buffer is None and node.ptr.op == lib.GGML_OP_NONE
+
+
+def divide(nodes: Iterable[Node], passing: Collection[int]) -> tuple[list[Node], list[Node]]:
+    """Part nodes, sources first, into those that need none of the passing gradients, and the rest.
+
+    Args:
+        nodes: in the order of computing.
+        passing: ids of the nodes that stand for the gradients; they are left out.
+
+    Raises:
+        GradientError: a gradient is used that the graph does not compute.
+    """
+    free: list[Node] = []
+    bound: list[Node] = []
+    late = set(passing)
+    for node in nodes:
+        if id(node) in passing:
+            continue
+        if is_passing(node):
+            raise GradientError(
+                f"graph: the gradient of shape {node.shape}, made at {node.where}, exists only in"
+                " a graph with its parameter; pass grads={parameter: gradient} and a loss"
+            )
+        if any(id(s) in late for s in node.srcs):
+            late.add(id(node))
+            bound.append(node)
+        else:
+            free.append(node)
+    return free, bound
+
+
+def check_request(
+    loss: Tensor | None, grads: Mapping[Tensor, Tensor], seed: Tensor | None
+) -> dict[int, tuple[Node, Tensor]]:
+    """Check what a backward is asked for; returns parameter and gradient by the node's id."""
+    if loss is None:
+        if grads:
+            raise ValueError("graph: grads need a loss; pass loss=")
+        return {}
+    if loss.size != 1 or loss.dtype.name != "f32" or loss.is_stored:
+        raise ShapeError(
+            "backward: the loss must be a recorded f32 tensor of one element;"
+            f" got {loss!r}; reduce it with .sum() or .mean()"
+        )
+    if loss.node.barrier is not None:
+        raise GradientError(
+            f"backward: no gradient comes back through what {loss.node.barrier} returned, and"
+            " parameters lead to it; call the function itself, .detach() what it returned, or put"
+            " all of the loss into the function"
+        )
+    if not grads:
+        raise GradientError("backward: no parameter given; set requires_grad=True on one")
+    if seed is not None and (seed.size != 1 or not seed.is_stored or seed.dtype.name != "f32"):
+        raise ShapeError(f"backward: loss_grad must be a stored f32 scalar; got {seed!r}")
+    for param, grad in grads.items():
+        if not (isinstance(param, Tensor) and isinstance(grad, Tensor)):
+            raise TypeError(
+                "backward: grads must map Tensors to Tensors;"
+                f" got {type(param).__name__} and {type(grad).__name__}"
+            )
+        if not param.is_stored or param.dtype.name != "f32":
+            raise DTypeError(f"backward: parameters must be stored f32 tensors; got {param!r}")
+        if grad.node is param.node:
+            raise ValueError("backward: a parameter cannot be its own gradient")
+        made = grad.is_stored or is_passing(grad.node)
+        if not made or grad.dtype.name != "f32" or grad.shape != param.shape:
+            raise ShapeError(
+                f"backward: the gradient of {param!r} must be stored, f32 and of its shape;"
+                f" got {grad!r}"
+            )
+    passing = [id(g.node) for g in grads.values() if is_passing(g.node)]
+    if len(set(passing)) < len(passing):
+        raise ValueError("backward: each parameter needs a grad_of its own; one is given twice")
+    return {id(p.node): (p.node, g) for p, g in grads.items()}
+
+
+@cache
+def _name_of(op: int) -> str:
+    return str(ffi.string(lib.ggml_op_name(op)).decode())
+
+
+def _name(ptr: Any) -> str:
+    return _name_of(ptr.op)
+
+
+def check_unread(
+    accumulate: Mapping[int, tuple[Node, Tensor]], nodes: Iterable[Node], seed: Tensor | None
+) -> None:
+    """Refuse gradients that would be written over what the same graph reads.
+
+    Args:
+        accumulate: as `check_request` returns it.
+        nodes: what the graph computes from.
+        seed: what the backward starts from.
+    """
+    read = {memory_of(node.ptr) for node in nodes if node.buffer is not None}
+    if seed is not None:
+        read.add(memory_of(seed.node.ptr))
+    for node, grad in accumulate.values():
+        if grad.is_stored and memory_of(grad.node.ptr) in read:
+            raise ValueError(
+                f"graph: with overwrite=True the gradient of the parameter of shape {node.shape} is"
+                " written over a tensor that the graph reads; give it a tensor of its own, or leave"
+                " overwrite out"
+            )
+
+
+def backward_headers(forward: Iterable[Node]) -> int:
+    """How many tensors the backward of these nodes may make."""
+    return sum(_HEADERS.get(_name(node.ptr), _HEADERS_OTHERS) for node in forward)
+
+
+def _unary_name(ptr: Any) -> str:
+    return str(ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode())
+
+
+def _differentiable(ptr: Any) -> bool:
+    return _unary_name(ptr) in _UNARY if ptr.op == lib.GGML_OP_UNARY else _name(ptr) in _OPS
+
+
+def _source(node: Node, i: int) -> Node | None:
+    """The recorded node behind src[i] of a header."""
+    src = node.ptr.src[i]
+    return next((s for s in node.srcs if s.ptr == src), None) if src != ffi.NULL else None
+
+
+def _ignored(node: Node) -> Node | None:
+    """The source whose parameters ggml does not look for."""
+    if _is_cut(node):
+        return node.srcs[0]
+    if node.ptr.op == lib.GGML_OP_UNARY:
+        return node.srcs[0] if _unary_name(node.ptr) in _FLAT else None
+    which = _IGNORED.get(_name(node.ptr))
+    return None if which is None else _source(node, which)
+
+
+def _refuse(node: Node, why: str, cure: str) -> GradientError:
+    return GradientError(
+        f"backward: {op_name(node.ptr)} of shape {node.shape}, recorded at {node.where}, {why};"
+        f" {cure}"
+    )
+
+
+def leaves(roots: Iterable[Node]) -> list[Node]:
+    """Stored nodes below `roots`, but for those that are only behind a detach."""
+    found: dict[int, Node] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            todo += node.srcs[1:] if _is_cut(node) else node.srcs
+    return [node for node in found.values() if node.buffer is not None]
+
+
+def end_gradients(who: str, results: Iterable[Tensor], below: Iterable[Node]) -> None:
+    """Mark copied results, so that a backward which would drop their gradients is refused."""
+    if any(node.requires_grad or node.barrier for node in below):
+        for result in results:
+            if result.dtype.is_float:
+                result.node.barrier = who
+
+
+def _is_cut(node: Node) -> bool:
+    """Whether it is what `without_gradient` records, a view that names no operand.
+
+    Its first source is what it is a view of; the others are the gates of a custom function.
+    """
+    return bool(node.ptr.op == lib.GGML_OP_VIEW and node.ptr.src[0] == ffi.NULL)
+
+
+def check_path(forward: list[Node], loss: Node, params: set[int]) -> set[int]:
+    """Refuse what ggml_build_backward_expand would abort on.
+
+    Returns:
+        The ids of the nodes that ggml will want a gradient of.
+    """
+    leads: set[int] = set()  # a parameter is below it
+    needed: set[int] = set()  # and ggml will want its gradient
+    for node in forward:
+        own = id(node) in params
+        if own or any(id(s) in leads for s in node.srcs):
+            leads.add(id(node))
+        if node.ptr.type == lib.GGML_TYPE_I32:
+            continue
+        ignored = _ignored(node) if node.buffer is None else None
+        if own or any(id(s) in needed for s in node.srcs if s is not ignored):
+            needed.add(id(node))
+    if id(loss) not in leads:
+        raise GradientError("backward: no parameter leads to the loss")
+    for node in walk([loss], set()):
+        if id(node) in needed and node.buffer is None:
+            _check_node(node, needed)
+    return needed
+
+
+def _check_node(node: Node, needed: set[int]) -> None:
+    """Refuse a node whose own case in ggml_compute_backward would abort."""
+    if node.pullback is not None and id(node.srcs[0]) in needed:
+        cure = "pass them as arguments, or .detach() them in it"
+        raise _refuse(node, "is computed from parameters besides its arguments", cure)
+    name = _name(node.ptr)
+    if not _differentiable(node.ptr):
+        cure = "detach its input, or compute the loss another way"
+        raise _refuse(node, "has no gradient", cure)
+    if node.ptr.type != lib.GGML_TYPE_F32 and not (name in _HALF and node.ptr.type in _FLOATS):
+        made = ffi.string(lib.ggml_type_name(node.ptr.type)).decode()
+        raise _refuse(node, f"makes {made}, for which it has no gradient", "cast to f32 before it")
+    if name in _CONSTANT:
+        which, what = _CONSTANT[name]
+        source = _source(node, which)
+        if source is not None and id(source) in needed:
+            raise _refuse(node, f"has no gradient for its {what}", f"detach the {what}")
+    if name == "VIEW" and id(node.srcs[0]) in needed:
+        _check_view(node)
+    # ggml adds the margins up with 32-bit offsets into a tensor that is not yet as small as x.
+    circular = name == "PAD" and node.ptr.op_params[_PAD_CIRCULAR]
+    if circular and lib.ggml_nbytes(node.ptr) >= _VIEW_OFFSET_END:
+        raise _refuse(node, "pads circularly to 1 GiB or more", "pad smaller tensors")
+
+
+def _check_view(node: Node) -> None:
+    src, view = node.srcs[0].ptr, node.ptr
+    if not lib.ggml_is_contiguous(src):
+        raise _refuse(node, "views a tensor out of order", "make it contiguous() first")
+    size = lib.ggml_type_size(src.type)
+    offset = int(ffi.cast("size_t *", ffi.addressof(view, "op_params"))[0])
+    widest = max(int(view.nb[i]) for i in (1, 2, 3)) // size * 4
+    if offset // size * 4 >= _VIEW_OFFSET_END or widest >= _VIEW_STRIDE_END:
+        raise _refuse(
+            node,
+            "begins 1 GiB or more into its source, or steps 2 GiB or more in it",
+            "split the tensor before it grows so large",
+        )

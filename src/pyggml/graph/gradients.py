@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""Gradients of functions: computed together with the value, and checked against differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend.device import COMPUTE_LOCK
+from ..errors import DTypeError, GradientError, ShapeError
+from ..ops.dropout import DropoutStream
+from ..tensors.autocast import rounding
+from ..tensors.tensor import Tensor, tensor
+from ..tensors.tracing import Recording, outer
+from .backward_checks import end_gradients, leaves
+from .graph import Graph, tensor_like
+
+__all__ = ["check_grads", "value_and_grad"]
+
+
+def _as_inputs(who: str, args: Sequence[Any]) -> list[Tensor]:
+    return [a if isinstance(a, Tensor) else tensor(a) for a in args]
+
+
+def _scalar(who: str, result: Any) -> Tensor:
+    if not isinstance(result, Tensor) or result.size != 1:
+        got = result.shape if isinstance(result, Tensor) else type(result).__name__
+        raise ShapeError(f"{who}: the function must return a tensor of one element; got {got}")
+    return result
+
+
+def _need_function(who: str, fn: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"{who}: expected a function of tensors; got {type(fn).__name__}")
+
+
+def _argument_numbers(argnums: Any) -> list[int]:
+    given = list(argnums) if isinstance(argnums, (list, tuple)) else [argnums]
+    whole = all(isinstance(i, int) and not isinstance(i, bool) for i in given)
+    if not given or not whole or len(set(given)) != len(given):
+        raise TypeError(
+            f"value_and_grad: argnums must be one integer, or several that differ; got {argnums!r}"
+        )
+    return given
+
+
+class _Plan:
+    """One recording of a function: its inputs, its graph, and its gradients."""
+
+    def __init__(self, fn: Callable[..., Tensor], given: Sequence[Tensor], argnums: Sequence[int]):
+        self.inputs = [tensor(t) for t in given]
+        self.dropout = DropoutStream()
+        self.runs = 0
+        with self.dropout, Recording("value_and_grad", [t.node for t in self.inputs]):
+            self.loss = _scalar("value_and_grad", fn(*self.inputs))
+        wanted = [self.inputs[i] for i in argnums]
+        if len({id(t) for t in wanted}) < len(wanted):
+            raise TypeError(f"value_and_grad: argnums name an argument twice; got {argnums!r}")
+        self.grads = [tensor_like(t) for t in wanted]
+        pairs = dict(zip(wanted, self.grads, strict=True))
+        self.graph = Graph([self.loss], loss=self.loss, grads=pairs)
+        self.below = leaves([self.loss.node])
+
+    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        arrays = [t.numpy() for t in given]
+        with COMPUTE_LOCK:  # another thread's call must not write between
+            for own, array in zip(self.inputs, arrays, strict=True):
+                own.copy_(array)
+            for grad in self.grads:
+                grad.zero_()
+            self.dropout.seek(self.runs)
+            self.runs += 1
+            self.graph.run()
+            value, grads = self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
+        below = [*self.below, *(t.node for t in given)]
+        end_gradients("value_and_grad", [value, *grads], below)
+        return value, grads
+
+
+def value_and_grad(
+    fn: Callable[..., Tensor], argnums: int | Sequence[int] = 0
+) -> Callable[..., tuple[Tensor, Any]]:
+    """Make a function that returns what `fn` returns, and its gradient.
+
+    Args:
+        fn: takes tensors, returns a tensor of one element. It is recorded once per shape.
+        argnums: the argument, or arguments, to differentiate by; f32.
+
+    Returns:
+        A function of the same arguments (tensors or arrays) that returns (value, gradient), or
+        (value, list of gradients) for several argnums.
+
+    Raises:
+        IndexError: there is no such argument.
+        TypeError: `fn` is no function, or argnums are not integers that differ.
+        DTypeError: an argument to differentiate by is not f32.
+        ShapeError: `fn` returns more than one element.
+        GradientError: an op in between has no gradient; or the function returned is called while
+            another one is recorded, for a gradient's gradient.
+        RecordingError: `fn` reads what depends on its arguments.
+
+    Source: the function of this name in JAX and MLX.
+
+    Example:
+        >>> value, grad = value_and_grad(lambda x: (x * x).sum())([1.0, 2.0])
+        >>> value.item(), grad.tolist()
+        (5.0, [2.0, 4.0])
+    """
+    _need_function("value_and_grad", fn)
+    which = _argument_numbers(argnums)
+    plans: dict[Any, _Plan] = {}
+
+    def both(*args: Any) -> tuple[Tensor, Any]:
+        if outer() is not None:
+            raise GradientError(
+                f"value_and_grad: a function that {outer()} records must not call it, as a gradient"
+                " has no gradient and no place in another graph; call it outside"
+            )
+        given = _as_inputs("value_and_grad", args)
+        for i in which:
+            if not -len(given) <= i < len(given):
+                raise IndexError(f"value_and_grad: there is no argument {i} of {len(given)}")
+            if given[i].dtype.name != "f32":
+                raise DTypeError(
+                    f"value_and_grad: argument {i} must be f32; got {given[i].dtype.name}"
+                )
+        key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
+        if key not in plans or not plans[key].graph.is_current:
+            plans[key] = _Plan(fn, given, which)
+        value, grads = plans[key](given)
+        return value, grads[0] if isinstance(argnums, int) else grads
+
+    return both
+
+
+def check_grads(
+    fn: Callable[..., Tensor], *inputs: Any, eps: float = 1e-2, tolerance: float = 1e-2
+) -> float:
+    """Compare a function's gradients with central differences.
+
+    Every element of every f32 input is moved by ±eps and ±2 eps; the five-point formula keeps the
+    step long enough for f32 without its own error. Keep inputs away from kinks. What is detached
+    has no gradient, but its differences: a function that detaches is refused as wrong.
+
+    Args:
+        fn: takes tensors, returns a tensor; of a larger one, a fixed weighted sum is checked.
+        inputs: tensors or arrays.
+        eps: step.
+        tolerance: largest norm of the difference over the norm of the gradient.
+
+    Returns:
+        The largest relative difference found.
+
+    Raises:
+        GradientError: it exceeds the tolerance; the message names input and element.
+        DTypeError: no input is f32.
+        ValueError: eps is too small for an element, or the element is not finite.
+        TypeError: eps or the tolerance is not a number, or `fn` is no function of tensors.
+
+    Example:
+        >>> check_grads(lambda x: x * x, [1.0, -2.0]) < 1e-2
+        True
+    """
+    _need_function("check_grads", fn)
+    for name, number in (("eps", eps), ("tolerance", tolerance)):
+        if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
+            raise TypeError(f"check_grads: {name} must be a number; got {type(number).__name__}")
+    given = [t.numpy() for t in _as_inputs("check_grads", inputs)]
+    checked = [i for i, x in enumerate(given) if x.dtype == np.float32]
+    if not checked:
+        raise DTypeError("check_grads: at least one input must be f32")
+    first = fn(*map(tensor, given))
+    if not isinstance(first, Tensor):
+        raise TypeError(
+            f"check_grads: the function must return a tensor; got {type(first).__name__}"
+        )
+    weight = tensor(np.random.default_rng(0).uniform(0.5, 1.5, first.shape).astype(np.float32))
+
+    def summed(*args: Tensor) -> Tensor:
+        return (fn(*args) * weight).sum()
+
+    _, grads = value_and_grad(summed, checked)(*given)
+    products = _Products(fn, given, weight)
+    worst = 0.0
+    for i, grad in zip(checked, grads, strict=True):
+        want = np.zeros(given[i].shape)
+        for at in np.ndindex(want.shape):
+            near, far = (products.slope(i, at, step) for step in (eps, 2 * eps))
+            want[at] = (4 * near - far) / 3
+        got = grad.numpy()
+        error = float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-3))
+        if not error <= tolerance:
+            at = np.unravel_index(int(np.nanargmax(np.abs(got - want))), want.shape)
+            raise GradientError(
+                f"check_grads: input {i}: relative difference {error:.2e} exceeds {tolerance:g};"
+                f" at {tuple(map(int, at))} the gradient is {got[at]:.6g}, differences give"
+                f" {want[at]:.6g}"
+            )
+        worst = max(worst, error)
+    return worst
+
+
+class _Products:
+    """Differences of a function's weighted sum, added up in float64."""
+
+    def __init__(self, fn: Callable[..., Tensor], given: Sequence[np.ndarray], weight: Tensor):
+        self._given = given
+        self._inputs = [tensor(x) for x in given]
+        with Recording("check_grads", [t.node for t in self._inputs]):
+            self._out = fn(*self._inputs)
+        self._graph = Graph([self._out])
+        self._weight = weight.numpy().astype(np.float64)
+
+    def slope(self, which: int, at: tuple[int, ...], step: float) -> float:
+        """(f(x + step) - f(x - step)) over the distance that f32 really makes of it."""
+        values, places = [], []
+        for sign in (1, -1):
+            moved = self._given[which].copy()
+            moved[at] += np.float32(sign * step)
+            places.append(float(moved[at]))
+            self._inputs[which].copy_(moved)
+            self._graph.run()
+            values.append(float((self._graph.read(self._out) * self._weight).sum()))
+        self._inputs[which].copy_(self._given[which])
+        if not places[0] > places[1]:
+            raise ValueError(
+                f"check_grads: eps must move every element; {self._given[which][at]:g} of input"
+                f" {which} stays where it is; use smaller inputs or a larger eps"
+            )
+        return (values[0] - values[1]) / (places[0] - places[1])

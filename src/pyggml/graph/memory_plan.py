@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""Memory for what graphs compute: planned by ggml, for one graph or for several that take turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..backend.device import Device, freer
+from ..backend.device import device as find_device
+from ..backend.library import ffi, lib
+from ..backend.memory import LARGE_BYTES, has_room
+from ..errors import BackendError
+
+__all__ = ["Activations", "Computation"]
+
+# ggml_backend_sched_new: 2 · GGML_SCHED_MAX_SPLIT_INPUTS headers for each tensor of the graph.
+_SCHED_HEADERS = 60
+_SCHED_SPARE_BYTES = 2**20
+
+
+@dataclass(eq=False)
+class Computation:
+    """A graph of ggml and what planning it takes.
+
+    Args:
+        cgraph: the graph.
+        ctx: context of its headers, but for those of stored tensors.
+        n_nodes: ops.
+        n_tensors: headers in all.
+        most_bytes: results without reuse, at most.
+        operands: of each op, as they were recorded; filled where a plan may replace them.
+    """
+
+    cgraph: Any
+    ctx: Any
+    n_nodes: int
+    n_tensors: int
+    most_bytes: int
+    operands: list[tuple[Any, list[Any]]] = field(default_factory=list)
+
+    def unplan(self, several: bool) -> None:
+        """Undo what an earlier plan did to the headers.
+
+        Args:
+            several: whether it was for several devices. ggml's scheduler then puts copies of its
+                own in the place of operands from another one, and frees them with itself.
+        """
+        for ptr, sources in self.operands:
+            ptr.src = sources
+        keeps = several and not self.operands
+        ptr = lib.ggml_get_first_tensor(self.ctx)
+        while ptr != ffi.NULL:
+            ptr.data = ffi.NULL
+            ptr.buffer = ffi.NULL
+            if keeps and ptr.src[0] != ffi.NULL:
+                self.operands.append((ptr, ffi.unpack(ptr.src, lib.GGML_MAX_SRC)))
+            ptr = lib.ggml_get_next_tensor(self.ctx, ptr)
+
+
+class Activations:
+    """Memory of a device for the results of graphs.
+
+    Graphs that share it are planned into the same memory, which is as large as the largest needs.
+    Each finds its results there until another of them runs.
+
+    Args:
+        where: the device; only the CPU's can be shared, as ggml plans a graph of several devices
+            once only.
+
+    Example:
+        >>> shared = Activations(pg.device("cpu"))
+        >>> a, b = (Graph([pg.ones((n,)) * 2.0], activations=shared) for n in (3, 4))
+        >>> b.run(), a.run()  # doctest: +SKIP
+    """
+
+    def __init__(self, where: Device):
+        self.device = where
+        self._sched: Any = None
+        self._capacity = 0
+        self._holder: Computation | None = None
+
+    @property
+    def _several(self) -> bool:
+        """Whether the CPU helps out."""
+        return self.device.kind != "cpu"
+
+    def _devices(self) -> list[Device]:
+        """The graphs' own, and the CPU for the ops that it lacks."""
+        return [self.device, *([find_device("cpu")] if self._several else [])]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that are allocated."""
+        if self._sched is None:
+            return 0
+        return sum(
+            int(lib.ggml_backend_sched_get_buffer_size(self._sched, where.backend))
+            for where in self._devices()
+        )
+
+    def is_held_by(self, graph: Computation) -> bool:
+        """Whether the memory has the results of this graph."""
+        return self._holder is graph
+
+    def take(self, graph: Computation) -> Any:
+        """Plan a graph into this memory, unless it was the last one that was.
+
+        Args:
+            graph: what will be computed.
+
+        Returns:
+            The scheduler that computes it.
+
+        Raises:
+            BackendError: the device has not that much memory.
+        """
+        if self._holder is graph:
+            return self._sched
+        self._holder = None
+        # ggml cannot allocate with a scheduler that has only measured: each gets its own.
+        if graph.most_bytes >= LARGE_BYTES:
+            self.measure(graph)
+        graph.unplan(self._several)
+        if self._sched is None or graph.n_tensors > self._capacity:
+            self._sched = None  # before the next one is made
+            self._sched = self._scheduler(graph)
+            self._capacity = graph.n_tensors
+        else:
+            lib.ggml_backend_sched_reset(self._sched)
+        if not lib.ggml_backend_sched_alloc_graph(self._sched, graph.cgraph):
+            self._sched = None  # its memory is wanted for measuring
+            graph.unplan(self._several)
+            self.measure(graph)
+            raise BackendError(f"graph: {self.device.name} could not allocate the activations")
+        self._holder = graph
+        return self._sched
+
+    def measure(self, graph: Computation) -> int:
+        """The bytes that a graph needs.
+
+        Raises:
+            BackendError: they are more than the device has free.
+        """
+        places = self._devices()
+        sizes = ffi.new("size_t[]", len(places))
+        graph.unplan(self._several)
+        lib.ggml_backend_sched_reserve_size(self._scheduler(graph), graph.cgraph, sizes)
+        own = self.memory_bytes  # given back before more is taken
+        for place, size in zip(places, sizes, strict=True):
+            if size <= own:
+                continue
+            if not place.has_memory(size - own) or size - own > place.memory_free:
+                raise BackendError(
+                    f"graph: {place.name} cannot allocate {size:,} bytes for activations"
+                    f" ({place.memory_free + own:,} free); use a smaller batch or sequence"
+                )
+        return sum(sizes)
+
+    def _scheduler(self, graph: Computation) -> Any:
+        backends = [where.backend for where in self._devices()]
+        size = graph.n_tensors
+        bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
+        # ggml looks at none of these allocations; its tables take less than a quarter more.
+        if not has_room(bookkeeping + bookkeeping // 4 + _SCHED_SPARE_BYTES):
+            raise BackendError(
+                f"graph: {graph.n_nodes:,} ops are too many to plan at once: {bookkeeping:,} bytes"
+                " of bookkeeping are more than is free; compute in parts, with .detach() between"
+                " them, or free memory"
+            )
+        handles = ffi.new("ggml_backend_t[]", backends)
+        sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
+        return ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free))

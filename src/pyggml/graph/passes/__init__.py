@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: MIT
+"""What rewrites a graph before its memory is planned."""
+
+__all__ = []

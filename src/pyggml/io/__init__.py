@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+"""Files: GGUF, safetensors, and writing that is all or nothing."""
+
+from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree
+from .gguf import GGUFFile, TensorInfo, read_gguf
+from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
+from .safetensors import load_safetensors, safetensors_metadata, save_safetensors
+
+__all__ = [
+    "Encoded",
+    "GGUFFile",
+    "TensorInfo",
+    "atomic_dir",
+    "atomic_path",
+    "atomic_write",
+    "clean_stale",
+    "f32",
+    "f64",
+    "fsync_tree",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "load_safetensors",
+    "read_gguf",
+    "safetensors_metadata",
+    "save_safetensors",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "write_gguf",
+]

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+"""GGUF files, read through ggml's own parser and distrusted all the same."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backend.dtypes import DType, as_dtype, decode
+from ..backend.library import capture_log, ffi, lib
+from ..errors import DTypeError, FormatError
+from .gguf_write import write_gguf
+
+__all__ = ["GGUFFile", "TensorInfo", "read_gguf", "write_gguf"]
+
+# NumPy's type and the getter of each scalar type of GGUF.
+_SCALARS: dict[int, tuple[Any, Any]] = {
+    lib.GGUF_TYPE_UINT8: (np.uint8, lib.gguf_get_val_u8),
+    lib.GGUF_TYPE_INT8: (np.int8, lib.gguf_get_val_i8),
+    lib.GGUF_TYPE_UINT16: (np.uint16, lib.gguf_get_val_u16),
+    lib.GGUF_TYPE_INT16: (np.int16, lib.gguf_get_val_i16),
+    lib.GGUF_TYPE_UINT32: (np.uint32, lib.gguf_get_val_u32),
+    lib.GGUF_TYPE_INT32: (np.int32, lib.gguf_get_val_i32),
+    lib.GGUF_TYPE_UINT64: (np.uint64, lib.gguf_get_val_u64),
+    lib.GGUF_TYPE_INT64: (np.int64, lib.gguf_get_val_i64),
+    lib.GGUF_TYPE_FLOAT32: (np.float32, lib.gguf_get_val_f32),
+    lib.GGUF_TYPE_FLOAT64: (np.float64, lib.gguf_get_val_f64),
+    lib.GGUF_TYPE_BOOL: (np.bool_, lib.gguf_get_val_bool),
+}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where and how a GGUF file holds a tensor.
+
+    Attributes:
+        name: the tensor's name.
+        dtype: ggml's name of the element type, such as "f32" or "q8_0".
+        shape: in Python order. ggml keeps no leading extents of 1, and no scalars: both come
+            back with the fewest axes that are possible, at least one.
+        offset: first byte of the data, from the start of the file.
+        size_bytes: bytes of the data.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size_bytes: int
+
+
+class GGUFFile:
+    """A GGUF file, mapped into memory: metadata at once, tensors when asked for.
+
+    Arrays keep the file mapped for as long as they live, also after `close`. The file must not
+    be cut short meanwhile; files written by `write_gguf` are replaced, never changed in place.
+
+    Attributes:
+        path: the file.
+        metadata: values by key: int, float, bool, str, a list of str, or a NumPy array.
+        tensors: `TensorInfo` by name, in the order of the file.
+
+    Example:
+        >>> with GGUFFile.open("model.gguf") as file:
+        ...     width = file.metadata["llama.embedding_length"]
+        ...     table = file.array("token_embd.weight", dequantise=True)
+    """
+
+    def __init__(self, data: Any, path: str | os.PathLike[str] = "<memory>") -> None:
+        """Parse bytes that are a whole GGUF file; `path` names them in errors."""
+        self.path = Path(path)
+        self._data: np.ndarray | None = np.frombuffer(data, np.uint8)
+        self._types: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        params = ffi.new("struct gguf_init_params *", {"no_alloc": True})[0]
+        with capture_log() as messages:
+            # from_buffer keeps the memory; the parser copies what it needs.
+            context = lib.gguf_init_from_buffer(
+                ffi.from_buffer("char[]", self._data), self._data.size, params
+            )
+        if context == ffi.NULL:
+            reasons = [text.split(": ", 1)[-1] for text in messages]
+            raise self._error("; ".join(reasons) or "the file ends too early")
+        try:
+            self._read_metadata(context)
+            self._read_tensors(context)
+        finally:
+            lib.gguf_free(context)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> GGUFFile:
+        """Open a file; see `read_gguf`."""
+        file = Path(path)
+        try:
+            with open(file, "rb", opener=_open_regular) as handle:
+                if os.fstat(handle.fileno()).st_size == 0:
+                    raise FormatError(
+                        f"read_gguf: {file}: the file is empty; write or fetch it again"
+                    )
+                mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise FormatError(f"read_gguf: {file}: cannot be read: {reason}") from error
+        return cls(mapped, file)
+
+    def close(self) -> None:
+        """Let go of the file; arrays already taken stay valid."""
+        self._data = None
+
+    def __enter__(self) -> GGUFFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"GGUFFile({str(self.path)!r}, {len(self.metadata)} keys, {len(self.tensors)} tensors)"
+        )
+
+    @property
+    def typed_metadata(self) -> dict[str, Any]:
+        """The metadata with scalars of NumPy types, as `write_gguf` takes it.
+
+        `general.alignment` is left out: it tells of this file's layout, not of the next one's.
+        """
+        return {
+            key: self._types[key](value) if key in self._types else value
+            for key, value in self.metadata.items()
+            if key != "general.alignment"
+        }
+
+    def info(self, name: str) -> TensorInfo:
+        """Look up a tensor.
+
+        Raises:
+            FormatError: the file has no such tensor.
+        """
+        if name not in self.tensors:
+            raise self._error(f"tensor {name!r}: the file has none of this name")
+        return self.tensors[name]
+
+    def array(self, name: str, dequantise: bool = False) -> np.ndarray:
+        """Get a tensor's data, read-only and straight from the file where possible.
+
+        Args:
+            name: the tensor.
+            dequantise: whether f16, bf16, f64 and quantised types become float32. Otherwise
+                bf16 comes as its bits (uint16), and quantised types as their bytes.
+
+        Shape:
+            the tensor's; quantised bytes: (..., bytes of a row) uint8
+
+        Raises:
+            FormatError: the file has no such tensor, or ggml cannot read its type.
+            ValueError: the file is closed.
+        """
+        info = self.info(name)
+        if self._data is None:
+            raise ValueError(f"GGUFFile.array: {self.path} is closed; open it again")
+        raw = self._data[info.offset : info.offset + info.size_bytes]
+        dtype = as_dtype(info.dtype)
+        if dtype.numpy is not None:
+            array: np.ndarray = raw.view(dtype.numpy).reshape(info.shape)
+            if dequantise and dtype.numpy.kind == "f":
+                return array.astype(np.float32, copy=False)
+            return array
+        if not dequantise:
+            if dtype.name == "bf16":
+                return raw.view(np.uint16).reshape(info.shape)
+            return raw.reshape((*info.shape[:-1], dtype.row_bytes(info.shape[-1])))
+        # An alignment below the block's own is legal in GGUF, but not in C.
+        aligned = raw if raw.ctypes.data % 16 == 0 else raw.copy()
+        try:
+            return decode(aligned, dtype, info.shape)
+        except DTypeError as error:
+            raise self._error(f"tensor {name!r}: {error}") from error
+
+    def _error(self, reason: str) -> FormatError:
+        return FormatError(f"read_gguf: {self.path}: {reason}")
+
+    def _text(self, pointer: Any, what: str) -> str:
+        raw = ffi.string(pointer)
+        try:
+            return str(raw.decode())
+        except UnicodeDecodeError as error:
+            raise self._error(
+                f"{what}: must be UTF-8; got byte 0x{raw[error.start]:02x} at {error.start}"
+            ) from error
+
+    def _read_metadata(self, context: Any) -> None:
+        for number in range(lib.gguf_get_n_kv(context)):
+            key = self._text(lib.gguf_get_key(context, number), f"key {number}")
+            if key in self.metadata:
+                raise self._error(f"key {key!r}: occurs twice")
+            kind = lib.gguf_get_kv_type(context, number)
+            if kind == lib.GGUF_TYPE_STRING:
+                value = self._text(lib.gguf_get_val_str(context, number), f"value of {key!r}")
+                self.metadata[key] = value
+            elif kind == lib.GGUF_TYPE_ARRAY:
+                self.metadata[key] = self._read_array(context, number, key)
+            elif kind in _SCALARS:
+                self._types[key], getter = _SCALARS[kind]
+                self.metadata[key] = getter(context, number)
+            else:
+                raise self._error(f"value of {key!r}: unknown type {kind}")
+
+    def _read_array(self, context: Any, number: int, key: str) -> Any:
+        count = lib.gguf_get_arr_n(context, number)
+        kind = lib.gguf_get_arr_type(context, number)
+        if kind == lib.GGUF_TYPE_STRING:
+            get = lib.gguf_get_arr_str
+            what = f"array {key!r}"
+            return [self._text(get(context, number, item), what) for item in range(count)]
+        if kind not in _SCALARS:
+            raise self._error(f"array {key!r}: unknown type {kind}")
+        dtype = np.dtype(_SCALARS[kind][0])
+        if count == 0:
+            return np.empty(0, dtype)
+        data = ffi.buffer(lib.gguf_get_arr_data(context, number), count * dtype.itemsize)
+        return np.frombuffer(data, dtype).copy()
+
+    def _read_tensors(self, context: Any) -> None:
+        assert self._data is not None
+        start = lib.gguf_get_data_offset(context)
+        alignment = lib.gguf_get_alignment(context)
+        expected = 0
+        for number in range(lib.gguf_get_n_tensors(context)):
+            name = self._text(lib.gguf_get_tensor_name(context, number), f"tensor {number}")
+            if name in self.tensors:
+                raise self._error(f"tensor {name!r}: occurs twice")
+            dtype = as_dtype(int(lib.gguf_get_tensor_type(context, number)))
+            extents = [
+                int(n) for n in lib.gguf_get_tensor_ne(context, number)[0 : lib.GGML_MAX_DIMS]
+            ]
+            # In Python's integers: ggml's own size of a quantised tensor can wrap around.
+            size = _size_bytes(extents, dtype)
+            offset = int(lib.gguf_get_tensor_offset(context, number))
+            if offset != expected:
+                raise self._error(f"tensor {name!r}: offset must be {expected}; got {offset}")
+            if start + offset + size > self._data.size:
+                raise self._error(
+                    f"tensor {name!r}: data must end within the file; got end at byte"
+                    f" {start + offset + size}, file size {self._data.size}; the file is truncated"
+                )
+            expected += -(-size // alignment) * alignment
+            shape = _shape(extents)
+            self.tensors[name] = TensorInfo(name, dtype.name, shape, start + offset, size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file that is one: a pipe would block, a folder has no bytes."""
+    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(0, "it is not a regular file")
+    return fd
+
+
+def _size_bytes(extents: list[int], dtype: DType) -> int:
+    return math.prod(extents) // dtype.block_size * dtype.type_size
+
+
+def _shape(extents: list[int]) -> tuple[int, ...]:
+    """ggml's extents in Python order, without the ones that only fill up."""
+    while len(extents) > 1 and extents[-1] == 1:
+        extents = extents[:-1]
+    return tuple(reversed(extents))
+
+
+def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+    """Open a GGUF file and check everything that its header says.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The file with its metadata; tensors are read when asked for.
+
+    Raises:
+        FormatError: the file is missing, empty, truncated, foreign or inconsistent; the message
+            names file, field and cause.
+
+    Source: gguf.h of ggml; versions 2 and 3 of the format.
+
+    Example:
+        >>> read_gguf("model.gguf").metadata["general.architecture"]
+        'llama'
+    """
+    return GGUFFile.open(path)

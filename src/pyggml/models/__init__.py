@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""Models: configuration, module, names in files, generation."""
+
+from .adapter import load_lora, save_lora
+from .base import Model
+from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
+from .bert.model import BERT, BERTConfig
+from .config import ModelConfig
+from .generate import Generator, generate, sample
+from .gpt2 import GPT2, GPT2Config
+from .language import LanguageModel
+from .llama.model import Llama, LlamaConfig
+from .llm import LLM, LLMConfig
+from .registry import LANGUAGE_MODELS, MODELS, build, load
+from .t5.generate import generate_from
+from .t5.model import T5, T5Config
+from .vision.cnn import CNN, CNNConfig
+from .vision.image import ClassifierConfig, ImageModel
+from .vision.mlp import MLP, MLPConfig
+from .vision.resnet import ResNet, ResNetConfig
+
+__all__ = [
+    "BERT",
+    "BERTConfig",
+    "BERTForMaskedLM",
+    "BERTForSequenceClassification",
+    "CNN",
+    "CNNConfig",
+    "ClassifierConfig",
+    "GPT2",
+    "GPT2Config",
+    "Generator",
+    "ImageModel",
+    "LANGUAGE_MODELS",
+    "LLM",
+    "LLMConfig",
+    "LanguageModel",
+    "Llama",
+    "LlamaConfig",
+    "MLP",
+    "MLPConfig",
+    "MODELS",
+    "Model",
+    "ModelConfig",
+    "ResNet",
+    "ResNetConfig",
+    "T5",
+    "T5Config",
+    "build",
+    "generate",
+    "generate_from",
+    "load",
+    "load_lora",
+    "sample",
+    "save_lora",
+]

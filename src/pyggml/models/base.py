@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: MIT
+"""Model: what every model shares: a configuration, its GGUF file, blocks to compute twice."""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from .. import nn
+from ..backend.device import Device
+from ..backend.dtypes import as_dtype
+from ..errors import FormatError
+from ..graph.passes.recompute import checkpoint
+from ..io import Encoded, GGUFFile, u32, write_gguf
+from ..nn.raw_bytes import blocks_of, from_blocks
+from ..tensors.tensor import Tensor
+from .config import ModelConfig
+from .files import (
+    check_tensor,
+    config_metadata,
+    keeps_type,
+    matrix_type,
+    own_metadata,
+    read_config,
+    read_own,
+)
+
+__all__ = ["Model"]
+
+M = TypeVar("M", bound="Model")
+
+# llama.cpp's enum llama_ftype (include/llama.h), by the type of the matrices.
+_FILE_TYPES = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "bf16": 32,
+    "q2_K": 10, "q3_K": 12, "q4_K": 15, "q5_K": 17, "q6_K": 18,
+}  # fmt: skip
+
+
+class Model(nn.Module, ABC):
+    """A module with a configuration that a GGUF file holds, the whole of it.
+
+    A subclass defines `forward`. Where llama.cpp has the architecture it also says how
+    parameters and configuration are named there; otherwise both keep their own names.
+
+    Args:
+        config: sizes, of the type `config_class`.
+
+    Attributes:
+        config: sizes.
+        checkpointing: training keeps only the inputs of blocks and computes the rest again: True
+            for every block, n for every n-th, beginning with the first; False or 0 for none.
+        arch: name of the architecture, the key in `pyggml.models.MODELS`.
+        gguf_archs: what files that this class reads call it; None is `arch` alone.
+        config_class: type of `config`.
+        GGUF_NAMES: own module path, {i} for the block's number, to that in the file; empty where
+            the file has the own names.
+        OWN_FIELDS: fields of the configuration that no key of llama.cpp holds; the file has those
+            that are not at their default as `pyggml.field`.
+
+    Raises:
+        TypeError: the configuration is another model's.
+    """
+
+    arch: ClassVar[str]
+    gguf_archs: ClassVar[tuple[str, ...] | None] = None
+    config_class: ClassVar[type[ModelConfig]]
+    GGUF_NAMES: ClassVar[dict[str, str]] = {}
+    OWN_FIELDS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: Any) -> None:
+        who = type(self).__name__
+        if not isinstance(config, self.config_class):
+            wanted = self.config_class.__name__
+            raise TypeError(f"{who}: config must be a {wanted}; got {type(config).__name__}")
+        # The fields are those of the subclass's configuration.
+        self.config: Any = config
+        self.checkpointing = False
+        self._block_numbers: dict[int, int] = {}
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model says of its inputs."""
+
+    @property
+    def target_classes(self) -> int | None:
+        """How many classes the whole numbers that `loss` takes may be; None where it has none."""
+        return None
+
+    @property
+    def device(self) -> Device:
+        """Where the parameters live."""
+        return self.parameters()[0].device
+
+    @property
+    def checkpointing(self) -> bool | int:
+        """Which blocks training computes twice."""
+        return self._checkpointing
+
+    @checkpointing.setter
+    def checkpointing(self, every: bool | int) -> None:
+        if not isinstance(every, int) or every < 0:
+            raise ValueError(
+                f"{type(self).__name__}: checkpointing must be True, False or n for every n-th "
+                f"block; got {every!r}"
+            )
+        self._checkpointing = every
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks that checkpointing can choose from."""
+        return int(getattr(self.config, "n_layer", 0))
+
+    def _number(self, block: nn.Module) -> int:
+        """A block's place among its like: the number in its path."""
+        if id(block) not in self._block_numbers:
+            ends = ((path.rpartition(".")[2], module) for path, module in self.named_modules())
+            self._block_numbers = {id(m): int(end) for end, m in ends if end.isdigit()}
+        return self._block_numbers[id(block)]
+
+    def _run_block(self, block: Any, x: Tensor, *args: Any) -> Tensor:
+        """The stream after a block."""
+        every = int(self.checkpointing)
+        if every and self.training and self._number(block) % every == 0:
+            return checkpoint(block, x, *args)  # type: ignore[no-any-return]
+        return block(x, *args)  # type: ignore[no-any-return]
+
+    @property
+    def gguf_arch(self) -> str:
+        """What the model's own file calls its architecture."""
+        return self.arch
+
+    @classmethod
+    def reads(cls, file: GGUFFile) -> bool:
+        """Whether a file of one of `gguf_archs` is this model's; asked where several share one."""
+        return True
+
+    def gguf_config(self) -> dict[str, Any]:
+        """Return the configuration as metadata of a GGUF file."""
+        return config_metadata(self.gguf_arch, self.config)
+
+    @classmethod
+    def config_from_gguf(cls, file: GGUFFile) -> ModelConfig:
+        """Read the configuration from a GGUF file's metadata.
+
+        Raises:
+            FormatError: a field is missing, or asks for what this model does not do.
+        """
+        return read_config(file, cls.arch, cls.config_class)
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors, before memory is taken by the metadata's word.
+
+        Raises:
+            FormatError: they do not agree.
+        """
+
+    def gguf_name(self, name: str) -> str:
+        """Return the name in the file of an own parameter or buffer."""
+        if not self.GGUF_NAMES:
+            return name
+        path, _, suffix = name.rpartition(".")
+        found = re.search(r"\.(\d+)\.", path)
+        number = found.group(1) if found else ""
+        template = path.replace(f".{number}.", ".{i}.", 1) if found else path
+        return f"{self.GGUF_NAMES[template].format(i=number)}.{suffix}"
+
+    def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
+        """Turn a parameter's layout into the file's, or back when `reading`.
+
+        A matrix may be given as the bytes of its quantised rows: rows may be moved, and no more.
+        """
+        return array
+
+    def gguf_extra(self) -> dict[str, np.ndarray]:
+        """Return what a file holds besides the parameters, made of the configuration."""
+        return {}
+
+    def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of the tensors that llama.cpp asks for and this model does not have.
+
+        The file holds zeros for them.
+        """
+        return {}
+
+    def to_gguf_metadata(
+        self,
+        tokenizer_metadata: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        dtype: str = "f32",
+    ) -> dict[str, Any]:
+        """Return a GGUF file's metadata: architecture, hyper-parameters, tokenizer.
+
+        Args:
+            tokenizer_metadata: what `Tokenizer.to_gguf_metadata` gives.
+            name: the model's name, for people.
+            dtype: type of the matrices.
+
+        Raises:
+            ValueError: llama.cpp has no file type for dtype.
+        """
+        if dtype not in _FILE_TYPES:
+            raise ValueError(
+                f"to_gguf_metadata: dtype must be one of {', '.join(_FILE_TYPES)}; got {dtype!r}"
+            )
+        general: dict[str, Any] = {
+            "general.architecture": self.gguf_arch,
+            "general.name": name or f"pyggml {self.arch}",
+        }
+        kept = matrix_type([(p.dtype.name, p.shape) for p in self.parameters()])
+        if (kept or dtype) in _FILE_TYPES:
+            general["general.file_type"] = u32(_FILE_TYPES[kept or dtype])
+        if as_dtype(kept or dtype).quantized:
+            general["general.quantization_version"] = u32(2)
+        own = own_metadata(self.config, self.OWN_FIELDS)
+        return {**general, **self.gguf_config(), **own, **(tokenizer_metadata or {})}
+
+    def to_gguf_tensors(self, dtype: str = "f32") -> dict[str, Any]:
+        """Return the tensors of a GGUF file, under its names and in its layouts.
+
+        Args:
+            dtype: type of the matrices; vectors, positions and their distances, routers and
+                kernels stay f32, as llama.cpp leaves them. Those that `from_gguf` kept in a type
+                of a file go back as they are.
+
+        Raises:
+            ValueError: the model has LoRA adapters, which a model's file has no place for.
+        """
+        nn.lora.refuse_adapters("to_gguf_tensors", self)
+        tensors: dict[str, Any] = {}
+        for own, value in self._named_state():
+            name = self.gguf_name(own)
+            if value.dtype.quantized:
+                data = self.gguf_layout(own, blocks_of(value), reading=False)
+                tensors[name] = Encoded(value.dtype.name, data)
+                continue
+            array = self.gguf_layout(own, value.numpy(), reading=False)
+            if value.dtype.name in ("f16", "bf16"):
+                tensors[name] = (value.dtype.name, array)
+                continue
+            matrix = array.ndim in (2, 3) and _KEPT_F32.isdisjoint(name.split("."))
+            tensors[name] = (dtype, array) if matrix and dtype != "f32" else array
+        zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
+        return {**tensors, **self.gguf_extra(), **zeros}
+
+    def save_gguf(
+        self,
+        path: str | os.PathLike[str],
+        tokenizer: Any = None,
+        name: str | None = None,
+        dtype: str = "f32",
+    ) -> None:
+        """Write the model into a GGUF file, which llama.cpp runs where it has the architecture.
+
+        Args:
+            path: where; written beside, then renamed.
+            tokenizer: a `pyggml.data.Tokenizer`; None writes no vocabulary, and llama.cpp
+                then refuses the file.
+            name: the model's name, for people.
+            dtype: type of the matrices; those that were kept in a type of a file have it still.
+
+        Raises:
+            ValueError: the tokenizer has more tokens than the model, dtype is unknown, or the
+                model has LoRA adapters: merge them, or `save_lora` writes them alone.
+            ShapeError: rows are no whole blocks of dtype.
+            OSError: the file cannot be written.
+        """
+        vocabulary = None
+        if tokenizer is not None:
+            vocab_size = getattr(self.config, "vocab_size", None)
+            if vocab_size is None:
+                raise ValueError(
+                    f"save_gguf: a {type(self).__name__} reads no tokens; leave the tokenizer out"
+                )
+            if tokenizer.vocab_size > vocab_size:
+                raise ValueError(
+                    "save_gguf: the tokenizer's tokens must be at most the model's vocab_size; "
+                    f"got {tokenizer.vocab_size} and {vocab_size}"
+                )
+            vocabulary = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
+        metadata = self.to_gguf_metadata(vocabulary, name, dtype)
+        write_gguf(path, metadata, self.to_gguf_tensors(dtype))
+
+    def save(self, path: str | os.PathLike[str], tokenizer: Any = None, dtype: str = "f32") -> None:
+        """Write the model with its configuration, for `pyggml.models.load`; see `save_gguf`.
+
+        Example:
+            >>> model.save("model.gguf")  # doctest: +SKIP
+            >>> model, tokenizer = pyggml.models.load("model.gguf")  # doctest: +SKIP
+        """
+        self.save_gguf(path, tokenizer, dtype=dtype)
+
+    @classmethod
+    def from_gguf(cls: type[M], file: GGUFFile, keep_types: bool = False) -> M:
+        """Build the model that a GGUF file holds; quantised weights become f32.
+
+        Args:
+            file: the file.
+            keep_types: leave f16, bf16 and quantised matrices as they are, which takes their
+                memory and no more; they are frozen. Vectors and tables of positions become f32.
+
+        Raises:
+            FormatError: the file is of another architecture, or a field or tensor is missing,
+                unexpected or of the wrong shape.
+        """
+        archs = cls.gguf_archs or (cls.arch,)
+        arch = file.metadata.get("general.architecture")
+        if arch not in archs:
+            wanted = " or ".join(map(repr, archs))
+            raise FormatError(f"{file.path}: general.architecture must be {wanted}; got {arch!r}")
+        try:
+            config = read_own(file, cls.config_from_gguf(file), cls.OWN_FIELDS)
+            cls.check_gguf(file, config)
+            shapes = [(info.dtype, info.shape) for info in file.tensors.values()]
+            with nn.init.empty_weights(matrix_type(shapes) if keep_types else None):
+                model = cls(config)
+        except ValueError as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{file.path}: {error}") from error
+        model._read_tensors(file, keep_types)
+        return model
+
+    def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
+        """Take over the file's tensors, all of them or none."""
+        wanted = {self.gguf_name(own): (own, value) for own, value in self._named_state()}
+        known, zeros = {*wanted, *self.gguf_extra()}, self.gguf_zeros()
+        missing = [name for name in known if name not in file.tensors]
+        unexpected = [name for name in file.tensors if name not in known and name not in zeros]
+        if getattr(self.config, "tie", False) and "output.weight" in unexpected:
+            # Older converters write the tied head a second time; read_tie has compared the two.
+            unexpected.remove("output.weight")
+        if missing or unexpected:
+            raise FormatError(
+                f"{file.path}: the tensors must be those of {self.gguf_arch}; "
+                f"missing {sorted(missing)[:8]}, unexpected {unexpected[:8]}"
+            )
+        for name, array in self.gguf_extra().items():
+            check_tensor(file, name, array.shape)
+        for name in zeros:
+            if name in file.tensors and np.any(file.array(name, dequantise=True)):
+                raise FormatError(
+                    f"{file.path}: tensor {name} must be zeros, as by the metadata the model has "
+                    "no such; got other numbers"
+                )
+        for name, (own, value) in wanted.items():
+            probe = np.broadcast_to(np.float32(0.0), value.shape)  # takes no memory
+            there = self.gguf_layout(own, probe, reading=False).shape
+            check_tensor(file, name, there)
+            if (
+                keep_types
+                and keeps_type(file, name, there)
+                and _KEPT_F32.isdisjoint(name.split("."))
+            ):
+                kept = as_dtype(file.tensors[name].dtype)
+                data = file.array(name).reshape(*there[:-1], -1)
+                data = self.gguf_layout(own, data, reading=True)
+                self.replace_tensor(value, from_blocks(data, kept, value.shape, value.device))
+                continue
+            array = np.asarray(file.array(name, dequantise=True), np.float32).reshape(there)
+            array = self.gguf_layout(own, array, reading=True).reshape(value.shape)
+            if value.dtype.name == "f32":
+                value.copy_(array)
+            else:
+                self.replace_tensor(value, nn.Parameter(array, "f32", value.device))
+
+
+# What llama.cpp reads as f32, or its quantizer leaves alone (src/llama-quant.cpp): tables of
+# positions and of their distances, and what sends tokens to experts.
+_KEPT_F32 = frozenset(("position_embd", "token_types", "rope_freqs", "attn_rel_b", "ffn_gate_inp"))

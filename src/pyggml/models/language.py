@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""LanguageModel: what every causal language model shares."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from .. import nn
+from ..backend.device import Device
+from ..backend.device import device as find_device
+from ..errors import BackendError, ShapeError
+from ..io import GGUFFile
+from ..ops._check import need_tensor
+from ..ops.attention import computes_flash_attn
+from ..tensors.tensor import Tensor
+from .base import Model
+from .files import check_block_count, check_tensor
+from .targets import check_targets
+
+__all__ = ["LanguageModel", "check_ids", "check_room"]
+
+
+class LanguageModel(Model):
+    """A model from token ids to the logits of the token after each.
+
+    A subclass defines `hidden`, `head_weight`, `GGUF_NAMES` and the metadata both ways; parameters
+    carry Hugging Face's names.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        check_room(type(self).__name__, self.config)
+
+    @abstractmethod
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: nn.KVCache | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the stream after the last norm, which the head reads.
+
+        Arguments and exceptions are those of `forward`.
+
+        Shape:
+            ids (B, T) i32 -> (B, T, C), or (R, C) with rows
+        """
+
+    @property
+    @abstractmethod
+    def head_weight(self) -> Tensor:
+        """What makes logits of the stream.
+
+        Shape:
+            (V, C)
+        """
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: nn.KVCache | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return the logits of the next token.
+
+        Args:
+            ids: tokens.
+            positions: of the tokens; None is 0 to T - 1.
+            mask: added to the attention scores; None is causal.
+            segments: the number of each token's document: attention stays inside of it, and is
+                causal. Positions that start anew with each document make a packed row the same as
+                its documents apart; see `nn.segment_mask`.
+            cache: keys and values of earlier tokens; needs positions and mask.
+            rows: which of the B * T tokens to give logits for; None is all.
+
+        Shape:
+            ids (B, T) i32, positions (T,) or (B, T) i32, mask (T, S) or (B, 1, T, S) f32,
+            segments (B, T) i32, rows (R,) i32 -> (B, T, V), or (R, V) with rows
+
+        Raises:
+            ShapeError: ids is not (B, T), T exceeds the context, or segments are not as ids.
+            ValueError: segments with a mask.
+        """
+        x = self.hidden(
+            ids, positions=positions, mask=mask, segments=segments, cache=cache, rows=rows
+        )
+        return nn.functional.linear(x, self.head_weight)
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        check_block_count(file, config.n_layer)
+        check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
+        check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
+        if "position_embd.weight" in file.tensors:
+            check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
+
+    @property
+    def target_classes(self) -> int:
+        """The vocabulary's tokens."""
+        return int(self.config.vocab_size)
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return int(self.config.head_dim)
+
+    def _mask(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
+        """The mask of segments, recorded once for all blocks, or the given one."""
+        if segments is None:
+            return mask
+        who = type(self).__name__
+        if mask is not None:
+            raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
+        if need_tensor(who, "segments", segments).shape != ids.shape:
+            raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
+        attention = getattr(self.config, "attention", "plain")
+        flash = attention == "flash" or (
+            attention == "auto" and computes_flash_attn(ids.device, self.head_dim)
+        )
+        window = getattr(self.config, "window", None)
+        return nn.segment_mask(segments, "f16" if flash else "f32", window)
+
+    def loss(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        reduction: str = "mean",
+        *,
+        positions: Tensor | None = None,
+        segments: Tensor | None = None,
+    ) -> Tensor:
+        """Return the cross-entropy of the tokens that follow.
+
+        Args:
+            ids: tokens.
+            targets: the token after each; -100 is not counted.
+            reduction: "mean", "sum" or "none".
+            positions: of the tokens; see `forward`.
+            segments: documents of a packed row; see `forward`.
+
+        Shape:
+            ids (B, T) i32, targets (B, T) i32, positions (T,) or (B, T) i32, segments (B, T) i32
+            -> () or, with "none", (B, T)
+
+        Raises:
+            ShapeError: ids and targets differ in shape, or a target is not in the vocabulary.
+        """
+        who = f"{type(self).__name__}.loss"
+        check_targets(who, targets, self.target_classes)
+        if need_tensor(who, "ids", ids).shape != targets.shape:
+            raise ShapeError(
+                f"{who}: ids and targets must have one shape; got {ids.shape} and {targets.shape}"
+            )
+        x = self.hidden(ids, positions=positions, segments=segments)
+        return nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
+
+    def new_cache(
+        self, capacity: int | None = None, device: Device | str | None = None
+    ) -> nn.KVCache:
+        """Make an empty key-value cache; capacity None is the context."""
+        groups = getattr(self.config, "n_kv_head", self.config.n_head)
+        device = self.device if device is None else device
+        return nn.KVCache(
+            self.config.n_layer, capacity or self.config.context, groups, self.head_dim, device
+        )
+
+
+def check_room(who: str, sizes: Any) -> None:
+    """Refuse what takes more than the free memory at once, be it a million small blocks.
+
+    Raises:
+        BackendError: the matrices of the blocks do not fit.
+    """
+    kept = nn.init.empty_dtype()
+    size = 2 * sizes.n_layer * sizes.n_embd * (sizes.n_embd + sizes.ffn)
+    size = 4 * size if kept is None else kept.row_bytes(size)
+    if not find_device("cpu").has_memory(size):
+        raise BackendError(
+            f"{who}: {sizes.n_layer} blocks take {size:,} bytes, more than is free;"
+            " use a smaller n_layer or n_embd"
+        )
+
+
+def check_ids(where: str, ids: Tensor, context: int) -> tuple[int, int]:
+    """Return (B, T) of token ids that fit the context."""
+    need_tensor(where, "ids", ids)
+    if ids.ndim != 2:
+        raise ShapeError(f"{where}: ids must be (B, T); got {ids.shape}; add the batch axis")
+    if ids.shape[1] > context:
+        raise ShapeError(
+            f"{where}: ids must be at most the context long; got T={ids.shape[1]}, "
+            f"context={context}; shorten the sequences or build with a longer context"
+        )
+    return ids.shape[0], ids.shape[1]

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: MIT
+"""The Llama family in files: Hugging Face's names of experts, llama.cpp's keys and names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...errors import FormatError
+from ...io import GGUFFile, f32, u32
+from ...nn import RopeScaling
+from ..files import (
+    check_block_count,
+    check_tensor,
+    read_number,
+    read_sizes,
+    read_tie,
+    read_vocab_size,
+)
+from .config import FAMILIES, LlamaConfig
+
+__all__ = [
+    "GGUF_NAMES",
+    "check_gguf",
+    "gguf_config",
+    "gguf_extra",
+    "gguf_layout",
+    "merge_experts",
+    "read_gguf_config",
+    "split_experts",
+]
+
+_LAYER = "model.layers.{i}"
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    f"{_LAYER}.input_layernorm": "blk.{i}.attn_norm",
+    f"{_LAYER}.self_attn.q_proj": "blk.{i}.attn_q",
+    f"{_LAYER}.self_attn.k_proj": "blk.{i}.attn_k",
+    f"{_LAYER}.self_attn.v_proj": "blk.{i}.attn_v",
+    f"{_LAYER}.self_attn.o_proj": "blk.{i}.attn_output",
+    f"{_LAYER}.self_attn.q_norm": "blk.{i}.attn_q_norm",
+    f"{_LAYER}.self_attn.k_norm": "blk.{i}.attn_k_norm",
+    f"{_LAYER}.post_attention_layernorm": "blk.{i}.ffn_norm",
+    f"{_LAYER}.mlp.gate_proj": "blk.{i}.ffn_gate",
+    f"{_LAYER}.mlp.up_proj": "blk.{i}.ffn_up",
+    f"{_LAYER}.mlp.down_proj": "blk.{i}.ffn_down",
+    **{
+        f"{_LAYER}.{part}.{own}": f"blk.{{i}}.{name}"
+        for part in ("block_sparse_moe", "mlp")
+        for own, name in {
+            "gate": "ffn_gate_inp",
+            "experts.gate_proj": "ffn_gate_exps",
+            "experts.up_proj": "ffn_up_exps",
+            "experts.down_proj": "ffn_down_exps",
+            "shared_expert.gate_proj": "ffn_gate_shexp",
+            "shared_expert.up_proj": "ffn_up_shexp",
+            "shared_expert.down_proj": "ffn_down_shexp",
+            "shared_expert_gate": "ffn_gate_inp_shexp",
+        }.items()
+    },
+    "model.norm": "output_norm",
+    "lm_head": "output",
+}
+# Mixtral's names of an expert's matrices.
+_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
+_STACKED = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\w+_proj)\.weight")
+_SINGLE = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weight")
+# A scaling that llama.cpp has no key for, or not all of it, as JSON.
+_SCALING_KEY = "pyggml.rope_scaling"
+_DIVISORS = "rope_freqs.weight"
+
+
+def split_experts(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Name the matrices of experts one by one, as Hugging Face's files do."""
+    split: dict[str, np.ndarray] = {}
+    for name, array in state.items():
+        found = _STACKED.fullmatch(name)
+        if found is None:
+            split[name] = array
+            continue
+        layer, part, own = found.groups()
+        own = _MIXTRAL[own] if part == "block_sparse_moe" else own
+        for j, matrix in enumerate(array):
+            split[f"{layer}{part}.experts.{j}.{own}.weight"] = np.ascontiguousarray(matrix)
+    return split
+
+
+def merge_experts(state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+    """Stack the matrices of experts; the inverse of `split_experts`.
+
+    Raises:
+        KeyError: an expert between two others is missing.
+    """
+    own_names = {theirs: own for own, theirs in _MIXTRAL.items()}
+    merged: dict[str, ArrayLike] = {}
+    stacks: dict[str, dict[int, ArrayLike]] = {}
+    for name, array in state.items():
+        found = _SINGLE.fullmatch(name)
+        if found is None:
+            merged[name] = array
+            continue
+        layer, part, number, own = found.groups()
+        stack = f"{layer}{part}.experts.{own_names.get(own, own)}.weight"
+        stacks.setdefault(stack, {})[int(number)] = array
+    for name, matrices in stacks.items():
+        missing = [j for j in range(max(matrices) + 1) if j not in matrices]
+        if missing:
+            raise KeyError(f"load_state_dict: {name}: the experts {missing} are missing")
+        merged[name] = np.stack([np.asarray(matrices[j]) for j in sorted(matrices)])
+    return merged
+
+
+def gguf_layout(config: LlamaConfig, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
+    """Turn a parameter's layout into llama.cpp's, or back when `reading`."""
+    *_, module, _kind = name.split(".")
+    if module == "shared_expert_gate":
+        return array.reshape(-1)  # its one row
+    if config.traits.offset and (module.endswith("layernorm") or module == "norm"):
+        return np.asarray(array - 1 if reading else array + 1, np.float32)
+    heads = {"q_proj": config.n_head, "k_proj": config.kv_head}.get(module)
+    if heads is None or not config.traits.neighbours:
+        return array
+    # llama.cpp rotates neighbours, Hugging Face halves.
+    half = array.shape[0] // heads // 2
+    split = (heads, half, 2) if reading else (heads, 2, half)
+    turned = array.reshape(*split, -1).swapaxes(1, 2)
+    return np.ascontiguousarray(turned.reshape(array.shape))
+
+
+def gguf_extra(config: LlamaConfig) -> dict[str, np.ndarray]:
+    """Return the divisors of the angles where llama.cpp reads them from a tensor."""
+    scaling = RopeScaling.of(config.rope_scaling)
+    if scaling is None or scaling.kind not in ("llama3", "table"):
+        return {}
+    divisors = scaling.divisors(config.head_dim, config.rope_theta, config.context)
+    return {_DIVISORS: divisors.astype(np.float32)}
+
+
+def gguf_config(config: LlamaConfig) -> dict[str, Any]:
+    """Return the hyper-parameters under llama.cpp's keys."""
+    keys: dict[str, Any] = {
+        "block_count": u32(config.n_layer),
+        "context_length": u32(config.context),
+        "embedding_length": u32(config.n_embd),
+        "feed_forward_length": u32(config.ffn),
+        "attention.head_count": u32(config.n_head),
+        "attention.head_count_kv": u32(config.kv_head),
+        "attention.layer_norm_rms_epsilon": f32(config.eps),
+        "rope.freq_base": f32(config.rope_theta),
+        "rope.dimension_count": u32(config.head_dim),
+        "vocab_size": u32(config.vocab_size),
+    }
+    if config.n_head_dim is not None:
+        keys["attention.key_length"] = u32(config.head_dim)
+        keys["attention.value_length"] = u32(config.head_dim)
+    if config.window is not None:
+        keys["attention.sliding_window"] = u32(config.window)
+    if config.n_expert:
+        keys["expert_count"] = u32(config.n_expert)
+        keys["expert_used_count"] = u32(config.n_expert_used)
+        if config.n_expert_ffn is not None:
+            keys["expert_feed_forward_length"] = u32(config.expert_ffn)
+        if config.shared_ffn:
+            keys["expert_shared_feed_forward_length"] = u32(config.shared_ffn)
+    named = {f"{config.family}.{key}": value for key, value in keys.items()}
+    return {**named, **_scaling_keys(config)}
+
+
+def _scaling_keys(config: LlamaConfig) -> dict[str, Any]:
+    """The scaling of positions, for llama.cpp and whole for ourselves."""
+    scaling = RopeScaling.of(config.rope_scaling)
+    if scaling is None:
+        return {}
+    fields = {key: value for key, value in vars(scaling).items() if value is not None}
+    keys: dict[str, Any] = {_SCALING_KEY: json.dumps(fields)}
+    if scaling.kind in ("linear", "yarn"):
+        prefix = f"{config.family}.rope.scaling"
+        keys[f"{prefix}.type"] = scaling.kind
+        keys[f"{prefix}.factor"] = f32(scaling.factor)
+        if scaling.original is not None:
+            keys[f"{prefix}.original_context_length"] = u32(int(scaling.original))
+    if scaling.kind == "yarn":
+        keys[f"{prefix}.yarn_beta_fast"] = f32(scaling.beta_fast)
+        keys[f"{prefix}.yarn_beta_slow"] = f32(scaling.beta_slow)
+        # llama.cpp multiplies its own 0.1 ln(factor) + 1 by this.
+        usual = RopeScaling("yarn", scaling.factor, scaling.original).score_factor
+        keys[f"{prefix}.attn_factor"] = f32((scaling.score_factor / usual) ** 0.5)
+    return keys
+
+
+def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
+    """Read the fields of a configuration from a GGUF file's metadata.
+
+    Raises:
+        FormatError: a field is missing, or asks for what the model does not do.
+    """
+    arch = file.metadata["general.architecture"]
+    fields: dict[str, Any] = read_sizes(
+        file,
+        arch,
+        {
+            "n_layer": "block_count",
+            "context": "context_length",
+            "n_embd": "embedding_length",
+            "n_ffn": "feed_forward_length",
+            "n_head": "attention.head_count",
+        },
+    )
+    fields["n_kv_head"] = fields["n_head"]
+    optional = {
+        "n_kv_head": "attention.head_count_kv",
+        "n_head_dim": "attention.key_length",
+        "window": "attention.sliding_window",
+        "n_expert_ffn": "expert_feed_forward_length",
+        "n_shared_ffn": "expert_shared_feed_forward_length",
+    }
+    if file.metadata.get(f"{arch}.expert_count"):
+        needed = {"n_expert": "expert_count", "n_expert_used": "expert_used_count"}
+        fields |= read_sizes(file, arch, needed)
+    for field, key in optional.items():
+        if f"{arch}.{key}" in file.metadata:
+            fields |= read_sizes(file, arch, {field: key})
+    head_dim = fields.get("n_head_dim", fields["n_embd"] // fields["n_head"])
+    _refuse_variants(file, arch, head_dim)
+    return {
+        **fields,
+        "family": arch,
+        "vocab_size": read_vocab_size(file),
+        "eps": read_number(file, f"{arch}.attention.layer_norm_rms_epsilon"),
+        "rope_theta": read_number(file, f"{arch}.rope.freq_base", default=10000.0),
+        "rope_scaling": _read_scaling(file, arch, head_dim),
+        "tie": read_tie(file),
+    }
+
+
+def _read_scaling(file: GGUFFile, arch: str, head_dim: int) -> RopeScaling | None:
+    """Read how positions are stretched."""
+    text = file.metadata.get(_SCALING_KEY)
+    try:
+        if text is not None:
+            return RopeScaling.of(json.loads(text))
+        if _DIVISORS in file.tensors:
+            check_tensor(file, _DIVISORS, (head_dim // 2,))
+            table = np.asarray(file.array(_DIVISORS, dequantise=True), np.float32)
+            return RopeScaling("table", 1.0, table=tuple(map(float, table)))
+        kind = file.metadata.get(f"{arch}.rope.scaling.type", "none")
+        if kind == "none":
+            return None
+        prefix = f"{arch}.rope.scaling"
+        original = file.metadata.get(f"{prefix}.original_context_length")
+        given: dict[str, Any] = {"original": original}
+        if kind == "yarn":
+            usual = (
+                RopeScaling("yarn", read_number(file, f"{prefix}.factor"), 1).score_factor ** 0.5
+            )
+            given["attention"] = usual * read_number(file, f"{prefix}.attn_factor", 1.0)
+            given["beta_fast"] = read_number(file, f"{prefix}.yarn_beta_fast", 32.0)
+            given["beta_slow"] = read_number(file, f"{prefix}.yarn_beta_slow", 1.0)
+        return RopeScaling(kind, read_number(file, f"{prefix}.factor"), **given)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{file.path}: {arch}.rope.scaling: {error}") from error
+
+
+def check_gguf(file: GGUFFile, config: LlamaConfig) -> None:
+    """Hold the metadata against the tensors, before memory is taken by the metadata's word."""
+    check_block_count(file, config.n_layer)
+    check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
+    inner = config.n_head * config.head_dim
+    check_tensor(file, "blk.0.attn_q.weight", (inner, config.n_embd))
+    if config.n_expert:
+        shape = (config.n_expert, config.expert_ffn, config.n_embd)
+        check_tensor(file, "blk.0.ffn_up_exps.weight", shape)
+    else:
+        check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
+
+
+def _refuse_variants(file: GGUFFile, arch: str, head_dim: int) -> None:
+    """Raise a FormatError for what llama.cpp's architecture also covers and this model does not."""
+    plain: dict[str, Any] = {
+        f"{arch}.rope.dimension_count": head_dim,
+        f"{arch}.attention.value_length": head_dim,
+        f"{arch}.expert_weights_norm": FAMILIES[arch].normalize,
+        f"{arch}.expert_gating_func": 1,  # softmax
+    }
+    for key, value in plain.items():
+        got = file.metadata.get(key, value)
+        if got != value:
+            raise FormatError(
+                f"{file.path}: {key} must be {value!r} or absent, other {arch} variants are not "
+                f"supported; got {got!r}"
+            )

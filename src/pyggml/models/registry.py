@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Models by name and from files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FormatError
+from ..io import read_gguf
+from .base import Model
+from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
+from .bert.model import BERT
+from .config import ModelConfig
+from .gpt2 import GPT2
+from .language import LanguageModel
+from .llama.model import Llama
+from .llm import LLM
+from .t5.model import T5
+from .vision.cnn import CNN
+from .vision.mlp import MLP
+from .vision.resnet import ResNet
+
+if TYPE_CHECKING:
+    from ..data import Tokenizer
+
+__all__ = ["LANGUAGE_MODELS", "MODELS", "build", "load"]
+
+MODELS: dict[str, type[Model]] = {
+    model.arch: model
+    for model in (
+        *(GPT2, Llama, LLM, BERT, BERTForMaskedLM, BERTForSequenceClassification),
+        *(T5, MLP, CNN, ResNet),
+    )
+}
+# Those that continue text, and that `pyggml train-llm` trains.
+LANGUAGE_MODELS: dict[str, type[LanguageModel]] = {
+    arch: model for arch, model in MODELS.items() if issubclass(model, LanguageModel)
+}
+
+
+def _readers() -> dict[str, list[type[Model]]]:
+    """Who reads a file, by what it calls its architecture; the bare model comes last."""
+    found: dict[str, list[type[Model]]] = {}
+    for model in MODELS.values():
+        for arch in model.gguf_archs or (model.arch,):
+            found.setdefault(arch, []).insert(0, model)
+    return found
+
+
+def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides: Any) -> Any:
+    """Build a model with fresh weights.
+
+    Args:
+        arch: a key of `MODELS`.
+        config: a configuration, a dict of its fields, or the name of a preset.
+        overrides: fields that replace the preset's or dict's; None leaves them.
+
+    Raises:
+        ValueError: arch or preset is unknown, or a size is out of range.
+        TypeError: the configuration is another architecture's.
+
+    Example:
+        >>> build("llama", "tiny", vocab_size=65).config.n_layer
+        4
+    """
+    if arch not in MODELS:
+        raise ValueError(f"build: arch must be one of {', '.join(MODELS)}; got {arch!r}")
+    model = MODELS[arch]
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if isinstance(config, str):
+        config = model.config_class.preset(config, **given)
+    elif isinstance(config, Mapping):
+        config = model.config_class.from_dict({**config, **given})
+    elif given:
+        config = model.config_class.from_dict({**config.to_dict(), **given})
+    if not isinstance(config, model.config_class):
+        raise TypeError(
+            f"build: config must be a {model.config_class.__name__}; got {type(config).__name__}"
+        )
+    return model(config)
+
+
+def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, Tokenizer | None]:
+    """Read a model, and its tokenizer if it has one.
+
+    Args:
+        path: a GGUF file, or a folder that holds `model.gguf`.
+        keep_types: leave f16, bf16 and quantised matrices as they are instead of making them f32:
+            they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
+
+    Raises:
+        FileNotFoundError: there is no such file, or the folder holds no model.gguf.
+        FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
+
+    Returns:
+        A model of `MODELS`, in training mode, and the tokenizer or None.
+    """
+    if not os.fspath(path):
+        raise FileNotFoundError(
+            "load: path must be a GGUF file or a folder with model.gguf; got an empty path"
+        )
+    path = Path(path)
+    file_path = path / "model.gguf" if path.is_dir() else path
+    if not file_path.exists():
+        where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
+        if (path / "state.json").is_file():
+            where += ", but a checkpoint: `pyggml export --checkpoint` makes a GGUF file of it"
+        raise FileNotFoundError(
+            f"load: path must be a GGUF file or a folder with model.gguf; {where}"
+        )
+    with read_gguf(file_path) as file:
+        arch = file.metadata.get("general.architecture")
+        readers = _readers()
+        if arch not in readers:
+            raise FormatError(
+                f"{file_path}: general.architecture must be one of {', '.join(readers)}; "
+                f"got {arch!r}"
+            )
+        if file.metadata.get("general.type") == "adapter":
+            raise FormatError(
+                f"{file_path}: general.type must not be 'adapter': load its base model, then "
+                "load_lora(model, path)"
+            )
+        model = next(kind for kind in readers[arch] if kind.reads(file)).from_gguf(file, keep_types)
+        tokenizer = None
+        if "tokenizer.ggml.model" in file.metadata:
+            from ..data import Tokenizer
+
+            try:
+                tokenizer = Tokenizer.from_gguf_metadata(file.metadata)
+            except FormatError as error:
+                raise FormatError(f"{file_path}: {error}") from error
+    return model, tokenizer

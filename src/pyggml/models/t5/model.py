@@ -1,0 +1,439 @@
+# SPDX-License-Identifier: MIT
+"""T5: an encoder reads, a decoder writes; relative positions, no scaling of the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ... import nn, ops
+from ...backend.device import Device
+from ...errors import ShapeError
+from ...graph.passes.recompute import recompute
+from ...io import GGUFFile
+from ...nn import functional, init
+from ...ops._check import need_dtype, need_tensor
+from ...tensors.tensor import Tensor, tensor
+from ..base import Model
+from ..language import check_ids, check_room
+from ..targets import check_targets
+from . import files as t5_files
+from .config import T5Config
+
+__all__ = ["T5", "T5Cache", "T5Config"]
+
+
+def _linear(a: int, b: int, std: float) -> nn.Linear:
+    return nn.Linear(a, b, False, init.normal(std))
+
+
+class _Attention(nn.Module):
+    """Queries of one stream, keys and values of the same or another; scores are not scaled."""
+
+    def __init__(self, config: T5Config, bias: bool | None) -> None:
+        """`bias`: whether relative positions see both sides; None has none."""
+        inner, width = config.n_head * config.n_head_dim, config.n_embd
+        # The published initialisation, which makes up for the scores' missing scale.
+        self.q = _linear(width, inner, (width * config.n_head_dim) ** -0.5)
+        self.k = _linear(width, inner, width**-0.5)
+        self.v = _linear(width, inner, width**-0.5)
+        self.o = _linear(inner, width, inner**-0.5)
+        if bias is not None:
+            self.relative_attention_bias = nn.RelativePositionBias(
+                config.buckets, config.n_head, config.max_distance, bias, init.normal(width**-0.5)
+            )
+        self._n_head = config.n_head
+
+    def keys(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values of a stream, (B, S, H, D) each."""
+        batch, length, _ = x.shape
+        shape = (batch, length, self._n_head, -1)
+        return self.k(x).reshape(*shape), self.v(x).reshape(*shape)
+
+    def attend(
+        self, x: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        """Return what the queries of x gather."""
+        batch, length, _ = x.shape
+        q = self.q(x).reshape(batch, length, self._n_head, -1)
+        y: Tensor = self.o(functional.attention(q, k, v, mask, 1.0, bias))
+        return y
+
+
+class _FeedForward(nn.Module):
+    """Widen, activate, narrow, under Hugging Face's names."""
+
+    def __init__(self, config: T5Config) -> None:
+        width, inner = config.n_embd, config.n_ffn
+        if config.gated:
+            self.wi_0 = _linear(width, inner, width**-0.5)
+            self.wi_1 = _linear(width, inner, width**-0.5)
+        else:
+            self.wi = _linear(width, inner, width**-0.5)
+        self.wo = _linear(inner, width, inner**-0.5)
+        self.drop = nn.Dropout(config.dropout)
+        self._gated = config.gated
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the narrowed stream."""
+        if self._gated:
+            inner = recompute(ops.geglu(self.wi_0(x), self.wi_1(x)))
+        else:
+            inner = recompute(ops.relu(self.wi(x)))
+        y: Tensor = self.wo(self.drop(inner))
+        return y
+
+
+class _Part(nn.Module):
+    """A norm and what follows it; its output joins the stream."""
+
+    def __init__(self, config: T5Config, name: str, part: nn.Module) -> None:
+        setattr(self, name, part)
+        self.layer_norm = nn.RMSNorm(config.n_embd, config.eps)
+        self.drop = nn.Dropout(config.dropout)
+
+
+class _Block(nn.Module):
+    """Self-attention, in the decoder attention to the encoder, and the feed-forward part."""
+
+    def __init__(self, config: T5Config, decoder: bool, first: bool) -> None:
+        own = _Attention(config, (not decoder) if first else None)
+        self.layer = [_Part(config, "SelfAttention", own)]
+        if decoder:
+            self.layer.append(_Part(config, "EncDecAttention", _Attention(config, None)))
+        self.layer.append(_Part(config, "DenseReluDense", _FeedForward(config)))
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        mask: Tensor | None,
+        encoded: Any = None,
+        encoded_mask: Tensor | None = None,
+        cache: nn.LayerCache | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """Return the stream after the block.
+
+        `encoded` is the encoder's output, or keys and values of it.
+        """
+        own: Any = self.layer[0]
+        seen = own.layer_norm(x)
+        k, v = own.SelfAttention.keys(seen)
+        if cache is not None and positions is not None:
+            k, v = cache.update(k, v, positions, bias.shape[-1])
+        x = x + own.drop(own.SelfAttention.attend(seen, k, v, mask, bias))
+        if len(self.layer) == 3:
+            cross: Any = self.layer[1]
+            attention = cross.EncDecAttention
+            k, v = encoded if isinstance(encoded, tuple) else attention.keys(encoded)
+            x = x + cross.drop(attention.attend(cross.layer_norm(x), k, v, encoded_mask, None))
+        last: Any = self.layer[-1]
+        y: Tensor = x + last.drop(last.DenseReluDense(last.layer_norm(x)))
+        return y
+
+
+class _Stack(nn.Module):
+    """Blocks and their last norm: the encoder, or the decoder."""
+
+    def __init__(self, config: T5Config, decoder: bool) -> None:
+        count = config.decoder_layers if decoder else config.n_layer
+        self.block = [_Block(config, decoder, i == 0) for i in range(count)]
+        self.final_layer_norm = nn.RMSNorm(config.n_embd, config.eps)
+        self.drop = nn.Dropout(config.dropout)
+
+    def bias(self, positions: Tensor | int) -> Tensor:
+        """Return what relative positions add to the scores of every block."""
+        first: Any = self.block[0].layer[0]
+        y: Tensor = first.SelfAttention.relative_attention_bias(positions)
+        return y
+
+
+class T5Cache:
+    """What a decoder remembers: its own keys and values, and those of the encoder's output.
+
+    Made by `T5.new_cache`.
+    """
+
+    def __init__(self, own: nn.KVCache, cross: list[tuple[Tensor, Tensor]]) -> None:
+        self.own = own
+        self.cross = cross
+
+
+class T5(Model):
+    """The T5 encoder–decoder.
+
+    `loss` takes the batches of `data.AugmentedDataset` with `data.CorruptSpans`.
+
+    Args:
+        config: sizes.
+
+    Shape:
+        ids (B, T) i32, decoder_ids (B, U) i32 -> (B, U, V)
+
+    Source: Raffel et al. 2019, arXiv:1910.10683.
+
+    Example:
+        >>> model = T5(T5Config.preset("tiny", vocab_size=65))
+        >>> model(tensor([[5, 6, 7]]), decoder_ids=tensor([[0, 8]])).shape
+        (1, 2, 65)
+    """
+
+    arch = "t5"
+    config_class = T5Config
+    OWN_FIELDS = ("dropout", "max_distance", "eos_id")
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config)
+        check_room("T5", self.config)
+        self.shared = nn.Embedding(config.vocab_size, config.n_embd, init.normal(1.0))
+        self.encoder = _Stack(config, decoder=False)
+        self.decoder = _Stack(config, decoder=True)
+        if not config.tie:
+            self.lm_head = _linear(config.n_embd, config.vocab_size, config.n_embd**-0.5)
+
+    def encode(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Return the encoder's output.
+
+        Args:
+            ids: tokens.
+            attention_mask: 1 where a token counts, 0 where it fills up; None counts all.
+
+        Shape:
+            ids, attention_mask (B, T) i32 -> (B, T, C)
+
+        Raises:
+            ShapeError: a shape does not fit, or T exceeds the context.
+        """
+        _, length = check_ids("T5", ids, self.config.context)
+        _check_mask(attention_mask, ids)
+        mask = None if attention_mask is None else nn.padding_mask(attention_mask, length)
+        stack = self.encoder
+        x = stack.drop(self.shared(ids))
+        bias = stack.bias(length)
+        for block in stack.block:
+            x = self._run_block(block, x, bias, mask)
+        y: Tensor = stack.drop(stack.final_layer_norm(x))
+        return y
+
+    def decode(
+        self,
+        encoded: Tensor,
+        decoder_ids: Tensor,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the logits of the tokens that follow.
+
+        Args:
+            encoded: the encoder's output.
+            decoder_ids: what was written so far, the start token first.
+            attention_mask: of the encoder's tokens.
+
+        Shape:
+            encoded (B, T, C), decoder_ids (B, U) i32, attention_mask (B, T) i32 -> (B, U, V)
+
+        Raises:
+            ShapeError: a shape does not fit, or U exceeds the context.
+        """
+        x = self._written(encoded, decoder_ids, attention_mask)
+        return functional.linear(x, self.head_weight)
+
+    def _written(
+        self, encoded: Tensor, decoder_ids: Tensor, attention_mask: Tensor | None
+    ) -> Tensor:
+        """What the head reads."""
+        batch, length = check_ids("T5", decoder_ids, self.config.context)
+        if encoded.ndim != 3 or encoded.shape[0] != batch:
+            raise ShapeError(
+                f"T5: decoder_ids must be as many rows as ids; got {decoder_ids.shape} and an "
+                f"encoder's output of {encoded.shape}"
+            )
+        seen = None if attention_mask is None else nn.padding_mask(attention_mask, length)
+        mask = nn.causal_mask(length, decoder_ids.device)
+        stack = self.decoder
+        x = stack.drop(self.shared(decoder_ids))
+        bias = stack.bias(length)
+        for block in stack.block:
+            x = self._run_block(block, x, bias, mask, encoded, seen)
+        return self._scaled(stack.drop(stack.final_layer_norm(x)))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return ops.scale(x, self.config.n_embd**-0.5) if self.config.tie else x
+
+    @property
+    def target_classes(self) -> int:
+        """The vocabulary's tokens."""
+        return int(self.config.vocab_size)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The head's weight; a tied one is the embedding table."""
+        head: Any = self.shared if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
+
+    def forward(
+        self, ids: Tensor, *, decoder_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits of the tokens that follow; see `encode` and `decode`."""
+        return self.decode(self.encode(ids, attention_mask), decoder_ids, attention_mask)
+
+    def loss(
+        self,
+        ids: Tensor,
+        targets: Tensor,
+        reduction: str = "mean",
+        *,
+        decoder_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the cross-entropy of what the decoder is to write.
+
+        Args:
+            ids: tokens to read.
+            targets: tokens to write; -100 is not counted.
+            reduction: "mean", "sum" or "none".
+            decoder_ids: what the decoder is given; None is the start token and then the targets.
+            attention_mask: of the tokens to read.
+
+        Shape:
+            ids, attention_mask (B, T) i32, targets, decoder_ids (B, U) i32
+            -> () or, with "none", (B, U)
+
+        Raises:
+            ShapeError: a shape does not fit, or a target is not in the vocabulary.
+        """
+        check_targets("T5.loss", targets, self.target_classes)
+        if decoder_ids is None:
+            decoder_ids = self._shifted(targets)
+        if decoder_ids.shape != targets.shape:
+            raise ShapeError(
+                f"T5.loss: decoder_ids must be as targets, {targets.shape}; got {decoder_ids.shape}"
+            )
+        x = self._written(self.encode(ids, attention_mask), decoder_ids, attention_mask)
+        return functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
+
+    def _shifted(self, targets: Tensor) -> Tensor:
+        """The start token, then all targets but the last; what is not counted becomes 0."""
+        need_dtype("T5.loss", "targets", need_tensor("T5.loss", "targets", targets), "i32")
+        if targets.ndim != 2:
+            raise ShapeError(f"T5.loss: targets must be (B, U); got {targets.shape}")
+        batch, length = targets.shape
+        start = tensor(np.full((batch, 1), self.config.start_id, np.float32), device=targets.device)
+        # Whole numbers below 2^24 are exact in f32, which alone can be clamped and joined.
+        known = ops.clamp(ops.cast(targets, "f32"), 0.0, float(self.config.vocab_size - 1))
+        rows = start if length == 1 else ops.concat([start, known[:, :-1]], axis=1)
+        shifted = ops.cast(rows, "i32")
+        shifted.node.limit = self.config.vocab_size  # as it was clamped
+        return shifted
+
+    def new_cache(self, encoded: Tensor, capacity: int) -> T5Cache:
+        """Make what `generate` remembers of one encoded sequence.
+
+        Args:
+            encoded: the encoder's output, recorded or stored.
+            capacity: most tokens to write.
+
+        Shape:
+            encoded (1, T, C)
+        """
+        config = self.config
+        device: Device = self.device
+        own = nn.KVCache(config.decoder_layers, capacity, config.n_head, config.n_head_dim, device)
+        cross = []
+        for block in self.decoder.block:
+            part: Any = block.layer[1]
+            k, v = part.EncDecAttention.keys(encoded)
+            cross.append((k.detach(), v.detach()))
+        return T5Cache(own, cross)
+
+    def decode_next(
+        self, cache: T5Cache, ids: Tensor, positions: Tensor, mask: Tensor, buckets: Tensor
+    ) -> Tensor:
+        """Return the logits after tokens that follow those in the cache.
+
+        Args:
+            cache: of `new_cache`.
+            ids: tokens.
+            positions: where they are written in the cache.
+            mask: which cached tokens each sees.
+            buckets: their distances; see `nn.RelativePositionBias.between`.
+
+        Shape:
+            ids (1, U) i32, positions (U,) i32, mask (U, S) f32, buckets (U, S) i32 -> (1, U, V)
+        """
+        stack = self.decoder
+        x, bias = self.shared(ids), stack.bias(buckets)
+        for i, block in enumerate(stack.block):
+            x = block(x, bias, mask, cache.cross[i], None, cache.own.layers[i], positions)
+        return functional.linear(self._scaled(stack.final_layer_norm(x)), self.head_weight)
+
+    def generate(self, ids: Any, max_tokens: int | None = None, **settings: Any) -> list[int]:
+        """Write what follows from the tokens read; see `models.generate_from`."""
+        from .generate import generate_from
+
+        return generate_from(self, ids, max_tokens, **settings)
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
+        """Overwrite the parameters; see `Module.load_state_dict`.
+
+        The copies of the embedding table that Hugging Face's files hold are accepted, and the
+        table of distances that the first of them gave the attention to the encoder.
+        """
+        clean = dict(state)
+        copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+        if self.config.tie:
+            copies.append("lm_head.weight")
+        for name in copies:
+            if name in clean:
+                clean.setdefault("shared.weight", clean[name])
+                del clean[name]
+        for name in list(clean):
+            if name.endswith("EncDecAttention.relative_attention_bias.weight"):
+                del clean[name]
+        super().load_state_dict(clean, strict)
+
+    def gguf_name(self, name: str) -> str:
+        """Return llama.cpp's name of an own parameter."""
+        return t5_files.gguf_name(name)
+
+    def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
+        """Put the scale of a tied head into the norm before it, or take it out when `reading`."""
+        if not self.config.tie or name != "decoder.final_layer_norm.weight":
+            return array
+        scale = self.config.n_embd ** (0.5 if reading else -0.5)
+        return np.asarray(array * np.float32(scale), np.float32)
+
+    def gguf_config(self) -> dict[str, Any]:
+        """Return the hyper-parameters under llama.cpp's keys."""
+        return t5_files.gguf_config(self.config)
+
+    @classmethod
+    def config_from_gguf(cls, file: GGUFFile) -> T5Config:
+        """Read the configuration from a GGUF file's metadata."""
+        return t5_files.read_gguf_config(file)
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        t5_files.check_gguf(file, config)
+
+    def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
+        super()._read_tensors(file, keep_types)
+        if self.config.tie and t5_files.SCALED not in file.metadata:
+            # Another's file has the norm as it is, and the head unscaled.
+            gain = self.decoder.final_layer_norm.weight
+            gain.copy_(self.gguf_layout("decoder.final_layer_norm.weight", gain.numpy(), False))
+
+
+def _check_mask(attention_mask: Tensor | None, ids: Tensor) -> None:
+    """Refuse a mask that is not as the tokens are."""
+    if attention_mask is None:
+        return
+    if need_tensor("T5", "attention_mask", attention_mask).shape != ids.shape:
+        raise ShapeError(
+            f"T5: attention_mask must be as ids, {ids.shape}; got {attention_mask.shape}"
+        )

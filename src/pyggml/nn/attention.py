@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT
+"""Causal self-attention: rotary positions, grouped heads, key-value cache."""
+
+from __future__ import annotations
+
+from ..errors import ShapeError
+from ..ops._check import need_tensor
+from ..ops.attention import computes_flash_attn
+from ..tensors.tensor import Tensor
+from . import functional, init
+from .cache import LayerCache
+from .layers import Linear, RMSNorm, check_sizes
+from .masks import causal_mask, position_ids
+from .module import Module
+from .rope import Rope
+
+__all__ = ["CausalSelfAttention"]
+
+ATTENTIONS = ("auto", "plain", "flash")
+
+
+class CausalSelfAttention(Module):
+    """Attention of every token to itself and those before it.
+
+    The projections carry Hugging Face's names: `q_proj`, `k_proj`, `v_proj`, `o_proj` apart
+    as in Llama, or `c_attn`, `c_proj` with q, k and v fused as in GPT-2.
+
+    Args:
+        dim: width of the stream.
+        n_head: query heads; must divide dim.
+        n_kv_head: key-value heads; must divide n_head; None is n_head.
+        bias: learn shifts, or, as "qkv", those of q, k and v alone.
+        fused: one matrix for q, k and v.
+        rope: rotary positions; None when the model learns its positions.
+        head_dim: width of a head; None is dim / n_head.
+        qk_norm: eps of RMS norms over each head of q and k; None has none.
+        window: how many tokens a token sees, itself among them; None is all before it.
+        attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
+            "auto" is "flash" without a cache, with no mask or one of f16, and on a device that
+            computes the op and its gradient for heads of this width.
+        init_weight: initialiser of the q, k and v projections; None is Linear's.
+        init_out: initialiser of the output projection; None is init_weight.
+
+    Shape:
+        x (B, T, dim) -> (B, T, dim)
+
+    Raises:
+        ValueError: heads do not divide the width or each other; rope with an odd head size; an
+            unknown attention.
+
+    Example:
+        >>> CausalSelfAttention(8, 2)(ones((1, 3, 8))).shape
+        (1, 3, 8)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        n_head: int,
+        n_kv_head: int | None = None,
+        *,
+        bias: bool | str = True,
+        fused: bool = False,
+        rope: Rope | None = None,
+        head_dim: int | None = None,
+        qk_norm: float | None = None,
+        window: int | None = None,
+        attention: str = "auto",
+        init_weight: init.Initializer | None = None,
+        init_out: init.Initializer | None = None,
+    ) -> None:
+        n_kv_head = n_head if n_kv_head is None else n_kv_head
+        check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None, head_dim)
+        if window is not None:
+            check_sizes("CausalSelfAttention", window=window)
+        if bias not in (True, False, "qkv"):
+            raise ValueError(
+                f'CausalSelfAttention: bias must be True, False or "qkv"; got {bias!r}'
+            )
+        check_attention("CausalSelfAttention", attention)
+        if not isinstance(rope, (Rope, type(None))):
+            raise TypeError(f"CausalSelfAttention: rope must be a Rope; got {type(rope).__name__}")
+        self.n_head = n_head
+        self.n_kv_head = n_kv_head
+        self.head_dim = dim // n_head if head_dim is None else head_dim
+        self.rope = rope
+        self.window = window
+        self.fused = fused
+        self.attention = attention
+        inner, kv_dim = n_head * self.head_dim, n_kv_head * self.head_dim
+        shifts, last = bool(bias), bias is True
+        if fused:
+            self.c_attn = Linear(dim, inner + 2 * kv_dim, shifts, init_weight)
+            self.c_proj = Linear(inner, dim, last, init_out or init_weight)
+        else:
+            self.q_proj = Linear(dim, inner, shifts, init_weight)
+            self.k_proj = Linear(dim, kv_dim, shifts, init_weight)
+            self.v_proj = Linear(dim, kv_dim, shifts, init_weight)
+            self.o_proj = Linear(inner, dim, last, init_out or init_weight)
+        self.q_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
+        self.k_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """Attend; with a cache, also to what it holds.
+
+        Args:
+            x: the stream.
+            positions: of the tokens, one for all sequences or each its own; None is 0 to T - 1.
+            mask: scores' addend; None is causal, within the window.
+            cache: keys and values of this layer; needs positions and mask, whose S columns
+                say how many cached rows are read.
+
+        Shape:
+            x (B, T, dim), positions (T,) or (B, T) i32, mask (T, S) or (B, 1, T, S) f32
+            -> (B, T, dim)
+
+        Raises:
+            ShapeError: x is not (B, T, dim), or a shape does not fit it.
+            ValueError: a cache without positions or mask.
+        """
+        if need_tensor("CausalSelfAttention", "x", x).ndim != 3:
+            raise ShapeError(f"CausalSelfAttention: x must be (B, T, dim); got {x.shape}")
+        batch, length, _ = x.shape
+        q, k, v = self._project(x, batch, length)
+        if cache is not None and (positions is None or mask is None):
+            raise ValueError(
+                "CausalSelfAttention: a cache needs positions and mask; got "
+                f"positions={'given' if positions is not None else None}, "
+                f"mask={'given' if mask is not None else None}"
+            )
+        if positions is None:
+            positions = position_ids(length, x.device)
+        if mask is not None:
+            need_tensor("CausalSelfAttention", "mask", mask)
+        flash = self._takes_flash(x, mask, cache)
+        if mask is None:
+            mask = causal_mask(length, x.device, "f16" if flash else "f32", self.window)
+        q = q if self.q_norm is None else self.q_norm(q)
+        k = k if self.k_norm is None else self.k_norm(k)
+        scale = None
+        if self.rope is not None:
+            whole = length if cache is None else cache.keys.shape[0]
+            q = self.rope.rotate(q, positions, whole)
+            k = self.rope.rotate(k, positions, whole)
+            if self.rope.score_factor != 1.0:
+                scale = self.rope.score_factor * self.head_dim**-0.5
+        if cache is not None:
+            k, v = cache.update(k, v, positions, mask.shape[-1])
+        project = self.c_proj if self.fused else self.o_proj
+        attend = functional.flash_attention if flash else functional.attention
+        y: Tensor = project(attend(q, k, v, mask, scale))
+        return y
+
+    def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
+        if self.attention != "auto":
+            return self.attention == "flash"
+        # A mask of f32 is not rounded for the sake of speed.
+        fits = mask is None or mask.dtype.name == "f16"
+        return fits and cache is None and computes_flash_attn(x.device, self.head_dim)
+
+    def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q (B, T, H, D), k and v (B, T, G, D)."""
+        heads, groups, width = self.n_head, self.n_kv_head, self.head_dim
+        if self.fused:
+            qkv = self.c_attn(x).reshape(batch, length, heads + 2 * groups, width)
+            return (
+                qkv[:, :, :heads],
+                qkv[:, :, heads : heads + groups],
+                qkv[:, :, heads + groups :],
+            )
+        return (
+            self.q_proj(x).reshape(batch, length, heads, width),
+            self.k_proj(x).reshape(batch, length, groups, width),
+            self.v_proj(x).reshape(batch, length, groups, width),
+        )
+
+
+def check_attention(where: str, attention: str) -> None:
+    """Raise a ValueError unless there is such an attention."""
+    if attention not in ATTENTIONS:
+        raise ValueError(
+            f"{where}: attention must be one of {', '.join(ATTENTIONS)}; got {attention!r}"
+        )
+
+
+def check_heads(
+    where: str, dim: int, n_head: int, n_kv_head: int, rope: bool, head_dim: int | None = None
+) -> None:
+    """Raise a ValueError unless the heads divide the width and each other."""
+    check_sizes(where, n_embd=dim, n_head=n_head, n_kv_head=n_kv_head)
+    if head_dim is not None:
+        check_sizes(where, head_dim=head_dim)
+    elif dim % n_head:
+        raise ValueError(f"{where}: n_head must divide n_embd; got n_embd={dim}, n_head={n_head}")
+    if n_head % n_kv_head:
+        raise ValueError(
+            f"{where}: n_kv_head must divide n_head; got n_head={n_head}, n_kv_head={n_kv_head}"
+        )
+    width = dim // n_head if head_dim is None else head_dim
+    if rope and width % 2:
+        sizes = f"{dim} / {n_head} = {width}" if head_dim is None else f"head_dim={width}"
+        raise ValueError(
+            f"{where}: rotary positions need an even head size n_embd / n_head; got {sizes}"
+        )

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""KVCache: keys and values of the tokens already read."""
+
+from __future__ import annotations
+
+from .. import ops
+from ..backend.device import Device
+from ..errors import ShapeError
+from ..ops._check import need_tensor
+from ..tensors.tensor import Tensor, zeros_group
+from .layers import check_sizes
+
+__all__ = ["KVCache", "LayerCache"]
+
+
+class LayerCache:
+    """One layer's keys and values, (capacity, G * D) each; part of a `KVCache`."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys = keys
+        self.values = values
+
+    def update(self, k: Tensor, v: Tensor, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Write new keys and values at `positions`; return the first `length` of all.
+
+        Args:
+            k: new keys.
+            v: new values.
+            positions: the rows to write, i32.
+            length: how many rows to return, at most the capacity.
+
+        Shape:
+            k (1, T, G, D), v (1, T, G, D), positions (T,) -> two of (1, length, G, D)
+
+        Raises:
+            ShapeError: the batch is not 1, or a size does not fit the cache.
+        """
+        capacity, width = self.keys.shape
+        if need_tensor("LayerCache.update", "k", k).ndim != 4:
+            raise ShapeError(f"LayerCache.update: k must be (1, T, G, D); got {k.shape}")
+        need_tensor("LayerCache.update", "v", v)
+        batch, count, groups, head = k.shape
+        if batch != 1 or groups * head != width or length > capacity:
+            raise ShapeError(
+                f"LayerCache.update: k must be (1, T, G, D) with G * D = {width}, and length "
+                f"at most the capacity {capacity}; got k {k.shape}, length {length}"
+            )
+        keys = ops.set_rows(self.keys, k.reshape(count, width), positions)
+        values = ops.set_rows(self.values, v.reshape(count, width), positions)
+        return (
+            keys[:length].reshape(1, length, groups, head),
+            values[:length].reshape(1, length, groups, head),
+        )
+
+
+class KVCache:
+    """Preallocated keys and values of one sequence, for every layer of a model.
+
+    Args:
+        n_layer: attention layers.
+        capacity: most tokens held.
+        n_kv_head: key-value heads.
+        head_dim: width of a head.
+        device: where it lives; None is the default device.
+
+    Raises:
+        ValueError: a size is not a positive integer.
+
+    Example:
+        >>> KVCache(2, 16, 2, 8).layers[0].keys.shape
+        (16, 16)
+    """
+
+    def __init__(
+        self,
+        n_layer: int,
+        capacity: int,
+        n_kv_head: int,
+        head_dim: int,
+        device: Device | str | None = None,
+    ) -> None:
+        check_sizes(
+            "KVCache", n_layer=n_layer, capacity=capacity, n_kv_head=n_kv_head, head_dim=head_dim
+        )
+        self.capacity = capacity
+        # Zeros, not garbage: hidden rows are multiplied by a weight of 0, and 0 * NaN is NaN.
+        rows = zeros_group([((capacity, n_kv_head * head_dim), "f32")] * (2 * n_layer), device)
+        self.layers = [LayerCache(rows[2 * i], rows[2 * i + 1]) for i in range(n_layer)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all keys and values."""
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers)

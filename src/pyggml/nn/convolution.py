@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""Layers of image models: convolution and pooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import ops
+from ..errors import ShapeError
+from ..ops._check import need_tensor
+from ..ops.convolution import check_pair
+from ..tensors.tensor import Tensor
+from . import init
+from .layers import check_sizes
+from .module import Module, Parameter
+
+__all__ = ["AvgPool2d", "Conv2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
+
+
+class Conv2d(Module):
+    """Convolve images with trained kernels (without flipping them, as networks do).
+
+    Args:
+        in_channels: C.
+        out_channels: O.
+        kernel: one number, or one for rows and one for columns.
+        stride: likewise.
+        padding: zeros around the image, likewise.
+        dilation: distance of the kernel's elements, likewise.
+        groups: 1, or C with O = C: each channel has a kernel of its own (depthwise).
+        bias: learn a shift of each channel.
+        init_weight: initialiser of the (O, C * KH * KW) weight; None is uniform within
+            1 / sqrt(C * KH * KW), as is the bias.
+
+    Shape:
+        x (B, C, H, W) -> (B, O, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1
+
+    Raises:
+        ValueError: a size is out of range, or groups is neither 1 nor C = O.
+
+    Source: ggml_im2col, ggml_mul_mat; depthwise ggml_conv_2d_dw_direct.
+
+    Example:
+        >>> Conv2d(3, 8, 3, padding=1)(ones((2, 3, 5, 5))).shape
+        (2, 8, 5, 5)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        init_weight: init.Initializer | None = None,
+    ) -> None:
+        check_sizes("Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if groups != 1 and not groups == in_channels == out_channels:
+            raise ValueError(
+                "Conv2d: groups must be 1, or in_channels = out_channels for a depthwise "
+                f"convolution; got {groups} with {in_channels} and {out_channels} channels"
+            )
+        self.stride = check_pair("Conv2d", "stride", stride, 1)
+        self.padding = check_pair("Conv2d", "padding", padding, 0)
+        self.dilation = check_pair("Conv2d", "dilation", dilation, 1)
+        self.depthwise = groups != 1
+        size = check_pair("Conv2d", "kernel", kernel, 1)
+        fan_in = (1 if self.depthwise else in_channels) * math.prod(size)
+        bound = 1.0 / math.sqrt(fan_in)
+        drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
+        shift = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
+        self.weight = Parameter(drawn.reshape(out_channels, -1, *size))
+        self.bias = Parameter(shift((out_channels,))) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolved images."""
+        convolve = ops.conv_2d_dw if self.depthwise else ops.conv_2d
+        y = convolve(x, self.weight, self.stride, self.padding, self.dilation)
+        return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
+
+
+class MaxPool2d(Module):
+    """The largest of each window.
+
+    Args:
+        kernel: window, one number or rows and columns.
+        stride: None is the kernel.
+        padding: around the image, below the kernel; it is never the largest.
+
+    Shape:
+        x (B, C, H, W) -> (B, C, OH, OW)
+
+    Raises:
+        ValueError: a size is out of range.
+        ShapeError: the padding reaches the kernel.
+
+    Source: ggml_pool_2d.
+
+    Example:
+        >>> MaxPool2d(2)(ones((1, 3, 4, 6))).shape
+        (1, 3, 2, 3)
+    """
+
+    _kind = "max"
+
+    def __init__(self, kernel: Any, stride: Any = None, padding: Any = 0) -> None:
+        who = type(self).__name__
+        self.kernel = check_pair(who, "kernel", kernel, 1)
+        self.stride = self.kernel if stride is None else check_pair(who, "stride", stride, 1)
+        self.padding = check_pair(who, "padding", padding, 0)
+        if any(p >= k for p, k in zip(self.padding, self.kernel, strict=True)):
+            raise ShapeError(f"{who}: padding must be below the kernel; got {padding}, {kernel}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the pooled images."""
+        return ops.pool_2d(x, self.kernel, self.stride, self.padding, self._kind)
+
+
+class AvgPool2d(MaxPool2d):
+    """The mean of each window; padding counts as zeros.
+
+    Args:
+        kernel: window, one number or rows and columns.
+        stride: None is the kernel.
+        padding: around the image, below the kernel.
+
+    Shape:
+        x (B, C, H, W) -> (B, C, OH, OW)
+
+    Raises:
+        ValueError: a size is out of range.
+        ShapeError: the padding reaches the kernel.
+
+    Source: ggml_pool_2d.
+
+    Example:
+        >>> AvgPool2d(2)(ones((1, 3, 4, 6))).shape
+        (1, 3, 2, 3)
+    """
+
+    _kind = "avg"
+
+
+class GlobalAvgPool2d(Module):
+    """The mean of each channel over the whole image.
+
+    Shape:
+        x (B, C, H, W) -> (B, C)
+
+    Raises:
+        ShapeError: x is not (B, C, H, W).
+
+    Source: Lin et al. 2013, arXiv:1312.4400.
+
+    Example:
+        >>> GlobalAvgPool2d()(ones((2, 3, 4, 4))).shape
+        (2, 3)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the means."""
+        if need_tensor("GlobalAvgPool2d", "x", x).ndim != 4:
+            raise ShapeError(f"GlobalAvgPool2d: x must be (B, C, H, W); got {x.shape}")
+        return ops.mean_rows(x.reshape(*x.shape[:2], -1)).reshape(x.shape[:2])
+
+
+class Flatten(Module):
+    """Put all axes but the first into one.
+
+    Shape:
+        x (B, ...) -> (B, N)
+
+    Raises:
+        ShapeError: x has no axis.
+
+    Example:
+        >>> Flatten()(ones((2, 3, 4, 4))).shape
+        (2, 48)
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the rows."""
+        if need_tensor("Flatten", "x", x).ndim < 1:
+            raise ShapeError("Flatten: x must have an axis; got a scalar")
+        return x.reshape(x.shape[0], -1)

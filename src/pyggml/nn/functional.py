@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: MIT
+"""The layers' arithmetic as functions of tensors."""
+
+from __future__ import annotations
+
+import math
+
+from .. import ops
+from ..errors import ShapeError
+from ..graph.passes.recompute import recompute
+from ..ops import linear
+from ..ops._check import need_tensor
+from ..tensors.tensor import Tensor
+from .losses import (
+    binary_cross_entropy_with_logits,
+    cosine_embedding_loss,
+    cross_entropy,
+    huber_loss,
+    info_nce,
+    kl_div,
+    l1_loss,
+    linear_cross_entropy,
+    mse_loss,
+    smooth_l1_loss,
+    square_error,
+    z_loss,
+)
+
+__all__ = [
+    "attention",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "flash_attention",
+    "huber_loss",
+    "info_nce",
+    "kl_div",
+    "l1_loss",
+    "layer_norm",
+    "linear",
+    "linear_cross_entropy",
+    "mse_loss",
+    "rms_norm",
+    "smooth_l1_loss",
+    "square_error",
+    "z_loss",
+]
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise `x` over its last axis, then scale and shift.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias
+
+    Args:
+        x: activations.
+        weight: gain; None skips it.
+        bias: shift; None skips it.
+        eps: added to the variance, > 0.
+
+    Shape:
+        x (..., C), weight (C,), bias (C,) -> (..., C)
+
+    Raises:
+        ShapeError: weight or bias is not (C,).
+
+    Source: ggml_norm; Ba et al. 2016, arXiv:1607.06450.
+
+    Example:
+        >>> layer_norm(ones((2, 4)), ones((4,))).shape
+        (2, 4)
+    """
+    y = ops.norm(x, eps)
+    if weight is not None or bias is not None:
+        recompute(y)
+    if weight is not None:
+        y = recompute(ops.mul(y, _vector("layer_norm", "weight", weight, x)))
+    if bias is not None:
+        y = recompute(ops.add(y, _vector("layer_norm", "bias", bias, x)))
+    return y
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tensor:
+    """Divide `x` by the root of its mean square over the last axis, then scale.
+
+    y = x / sqrt(mean(x^2) + eps) * weight
+
+    Args:
+        x: activations.
+        weight: gain; None skips it.
+        eps: added to the mean square, > 0.
+
+    Shape:
+        x (..., C), weight (C,) -> (..., C)
+
+    Raises:
+        ShapeError: weight is not (C,).
+
+    Source: ggml_rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467.
+
+    Example:
+        >>> rms_norm(ones((2, 4)), ones((4,))).shape
+        (2, 4)
+    """
+    y = ops.rms_norm(x, eps)
+    if weight is not None:
+        y = recompute(ops.mul(recompute(y), _vector("rms_norm", "weight", weight, x)))
+    return y
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Let every query gather the values whose keys it resembles.
+
+    y = softmax(q @ k.T * scale + bias + mask) @ v, for each head
+
+    Args:
+        q: queries.
+        k: keys; a key-value head serves the H / G query heads beside each other.
+        v: values.
+        mask: added to the scores, f32: 0 where seen, -inf where hidden.
+        scale: None is 1 / sqrt(D).
+        bias: added to the scores as well, and trained if it requires a gradient.
+
+    Shape:
+        q (B, T, H, D), k (B, S, G, D), v (B, S, G, D), mask (T, S) or (B, 1, T, S),
+        bias (H, T, S), H a multiple of G -> (B, T, H * D)
+
+    Raises:
+        ShapeError: the shapes do not belong together.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762; grouped heads: arXiv:2305.13245.
+
+    Example:
+        >>> attention(ones((1, 3, 4, 8)), ones((1, 3, 2, 8)), ones((1, 3, 2, 8))).shape
+        (1, 3, 32)
+    """
+    _check_heads("attention", q, k, v, mask)
+    if bias is not None and need_tensor("attention", "bias", bias).shape != (
+        q.shape[2],
+        q.shape[1],
+        k.shape[1],
+    ):
+        raise ShapeError(
+            "attention: bias must be (H, T, S) = "
+            f"({q.shape[2]}, {q.shape[1]}, {k.shape[1]}); got {bias.shape}"
+        )
+    batch, length, heads, width = q.shape
+    # mul_mat reads q and k through their strides; only v, whose time must come last, is copied.
+    # What grows with T x S is computed again in the backward: a hundredth of the time, and without
+    # it long sequences would need more memory for this than for all the rest.
+    scores = recompute(ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3)))  # (B, H, T, S)
+    scale = 1.0 / math.sqrt(width) if scale is None else scale
+    if bias is not None:
+        scores = recompute(ops.add(recompute(ops.scale(scores, scale)), bias))
+        scale = 1.0
+    weights = recompute(ops.soft_max(scores, mask, scale))
+    gathered = ops.mul_mat(recompute(v.permute(0, 2, 3, 1).contiguous()), weights)  # (B, H, T, D)
+    return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+def flash_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """`attention` by one fused op, which stores no T × S scores.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        mask: added to the scores; f32 is rounded to f16, see `ops.flash_attn_ext`.
+        scale: None is 1 / sqrt(D).
+
+    Shape:
+        as `attention`
+
+    Raises:
+        ShapeError: the shapes do not belong together.
+        ValueError: a stored mask has finite numbers beyond f16's; hide elements with -inf.
+
+    Source: ggml_flash_attn_ext; Dao 2023, arXiv:2307.08691.
+
+    Example:
+        >>> flash_attention(ones((1, 3, 4, 8)), ones((1, 3, 2, 8)), ones((1, 3, 2, 8))).shape
+        (1, 3, 32)
+    """
+    _check_heads("flash_attention", q, k, v, mask)
+    batch, length, heads, width = q.shape
+    q, k, v = (t.permute(0, 2, 1, 3) for t in (q, k, v))
+    y = ops.flash_attn_ext(q, k, v, mask, scale)
+    return y.reshape(batch, length, heads * width)
+
+
+def _check_heads(who: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> None:
+    """Refuse queries, keys, values and a mask that do not belong together."""
+    for name, x in (("q", q), ("k", k), ("v", v), ("mask", mask)):
+        if name != "mask" or mask is not None:
+            need_tensor(who, name, x)
+    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
+        raise ShapeError(
+            f"{who}: q must be (B, T, H, D), k and v one shape (B, S, G, D); "
+            f"got q {q.shape}, k {k.shape}, v {v.shape}"
+        )
+    batch, length, heads, width = q.shape
+    if k.shape[0] != batch or k.shape[3] != width or heads % k.shape[2]:
+        raise ShapeError(
+            f"{who}: q and k must share B and D, and q's heads be a multiple of k's; "
+            f"got q {q.shape}, k {k.shape}"
+        )
+    if mask is not None and mask.shape[-2:] != (length, k.shape[1]):
+        raise ShapeError(
+            f"{who}: mask must end in (T, S) = ({length}, {k.shape[1]}); got {mask.shape}"
+        )
+
+
+def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
+    """Check that an affine parameter is as long as the last axis of `x`."""
+    need_tensor(where, name, value)
+    if x.ndim < 1 or value.shape != (x.shape[-1],):
+        raise ShapeError(
+            f"{where}: {name}.shape must be (x.shape[-1],); "
+            f"got {name}.shape={value.shape}, x.shape={x.shape}"
+        )
+    return value

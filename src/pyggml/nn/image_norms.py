@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""Normalising channels: over the batch, with running statistics, or in groups."""
+
+from __future__ import annotations
+
+import math
+
+from .. import ops
+from ..errors import ShapeError
+from ..graph.attached_updates import on_compute
+from ..ops._check import need_tensor
+from ..tensors.tensor import Tensor, without_gradient, zeros
+from . import init
+from .layers import check_eps, check_sizes
+from .module import Module, Parameter
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "GroupNorm"]
+
+
+class BatchNorm2d(Module):
+    """Normalise each channel over the batch and its pixels; later by what training has seen.
+
+    y = (x - mean) / sqrt(var + eps) * weight + bias
+
+    While training, mean and variance are the batch's, and each run of a graph that computes the
+    layer moves the running ones towards them: new = (1 - momentum) old + momentum batch's, with
+    the variance of a sample (divided by n - 1). In `eval` mode the running ones are used. They
+    are buffers, saved with the parameters under PyTorch's names.
+
+    Args:
+        channels: C.
+        eps: added to the variance, > 0.
+        momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
+        affine: learn gain and shift.
+
+    Shape:
+        x (B, C, H, W) -> as x
+
+    Raises:
+        ValueError: a number is out of range.
+        ShapeError: x is of another shape; or, training, a channel has a single element.
+
+    Source: Ioffe and Szegedy 2015, arXiv:1502.03167; torch.nn.BatchNorm2d.
+
+    Example:
+        >>> layer = BatchNorm2d(3)
+        >>> layer(ones((2, 3, 4, 4))).shape
+        (2, 3, 4, 4)
+    """
+
+    _ndim = 4
+
+    def __init__(
+        self,
+        channels: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+    ) -> None:
+        who = type(self).__name__
+        check_sizes(who, channels=channels)
+        if momentum is not None and not (isinstance(momentum, (int, float)) and 0 <= momentum <= 1):
+            raise ValueError(f"{who}: momentum must be from 0 to 1, or None; got {momentum!r}")
+        self.eps = check_eps(who, eps)
+        self.momentum = momentum
+        self.weight = Parameter(init.constant(1.0)((channels,))) if affine else None
+        self.bias = Parameter(init.constant(0.0)((channels,))) if affine else None
+        self.running_mean = zeros((channels,))
+        self.running_var = zeros((channels,))
+        self.running_var.copy_(init.constant(1.0)((channels,)))
+        # f32 counts batches exactly up to 2^24, and PyTorch takes it for its whole number.
+        self.num_batches_tracked = zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised, scaled and shifted `x`."""
+        who, channels = type(self).__name__, self.running_mean.shape[0]
+        need_tensor(who, "x", x)
+        if x.ndim != self._ndim or x.shape[1] != channels:
+            axes = "(B, C, H, W)" if self._ndim == 4 else "(B, C)"
+            raise ShapeError(f"{who}: x must be {axes} with C={channels}; got {x.shape}")
+        if not self.training:
+            return self._by_running(x)
+        count = x.size // channels
+        if count < 2:
+            raise ShapeError(
+                f"{who}: training needs more than one element per channel; got x.shape={x.shape}: "
+                "use a larger batch, or eval()"
+            )
+        # A channel becomes a row, which is what ggml normalises and has the gradient of.
+        order = (1, 0, *range(2, x.ndim))
+        channel_first = x.permute(*order)
+        rows = channel_first.reshape(channels, count)
+        y = ops.norm(rows, self.eps)
+        if self.weight is not None and self.bias is not None:
+            y = y * self.weight.reshape(-1, 1) + self.bias.reshape(-1, 1)
+        self._track(y, rows, count)
+        return y.reshape(channel_first.shape).permute(*order)
+
+    def _by_running(self, x: Tensor) -> Tensor:
+        """Normalise by what training has seen."""
+        gain = 1.0 / ops.sqrt(self.running_var + self.eps)
+        gain = gain if self.weight is None else gain * self.weight
+        shift = -self.running_mean * gain
+        shift = shift if self.bias is None else shift + self.bias
+        shape = (-1, *[1] * (self._ndim - 2))
+        return x * gain.reshape(shape) + shift.reshape(shape)
+
+    def _track(self, y: Tensor, rows: Tensor, count: int) -> None:
+        """Let whoever computes y move the running statistics by those of its rows."""
+        seen = without_gradient(rows)
+        mean = ops.mean_rows(seen)
+        var = ops.scale(ops.mean_rows(ops.sqr(seen - mean)), count / (count - 1))
+        batches = self.num_batches_tracked + 1.0
+        rate = 1.0 / batches if self.momentum is None else float(self.momentum)
+        for running, now in ((self.running_mean, mean), (self.running_var, var)):
+            moved = running + (now.reshape(running.shape) - running) * rate
+            on_compute(y, ops.cpy(moved, running))
+        on_compute(y, ops.cpy(batches, self.num_batches_tracked))
+
+
+class BatchNorm1d(BatchNorm2d):
+    """`BatchNorm2d` of rows: each feature is normalised over the batch.
+
+    Args:
+        channels: C.
+        eps: added to the variance, > 0.
+        momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
+        affine: learn gain and shift.
+
+    Shape:
+        x (B, C) -> (B, C)
+
+    Raises:
+        ValueError: a number is out of range.
+        ShapeError: x is of another shape; or, training, the batch has a single row.
+
+    Source: Ioffe and Szegedy 2015, arXiv:1502.03167; torch.nn.BatchNorm1d.
+
+    Example:
+        >>> BatchNorm1d(3).eval()(ones((2, 3))).shape
+        (2, 3)
+    """
+
+    _ndim = 2
+
+
+class GroupNorm(Module):
+    """Normalise the channels of each image in groups, then scale and shift them.
+
+    Args:
+        groups: number of groups; must divide channels.
+        channels: C.
+        eps: added to the variance, > 0.
+        affine: learn gain and shift.
+
+    Shape:
+        x (B, C, H, W) -> as x
+
+    Raises:
+        ValueError: a size is not a positive integer, or groups do not divide the channels.
+        ShapeError: x is of another shape.
+
+    Source: ggml_group_norm; Wu and He 2018, arXiv:1803.08494.
+
+    Example:
+        >>> GroupNorm(2, 4)(ones((2, 4, 3, 3))).shape
+        (2, 4, 3, 3)
+    """
+
+    def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        check_sizes("GroupNorm", groups=groups, channels=channels)
+        if channels % groups:
+            raise ValueError(
+                "GroupNorm: groups must divide channels; "
+                f"got {groups} and {channels}; try {math.gcd(groups, channels)} groups"
+            )
+        self.groups = groups
+        self.channels = channels
+        self.eps = check_eps("GroupNorm", eps)
+        self.weight = Parameter(init.constant(1.0)((channels,))) if affine else None
+        self.bias = Parameter(init.constant(0.0)((channels,))) if affine else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised, scaled and shifted `x`."""
+        if need_tensor("GroupNorm", "x", x).ndim != 4 or x.shape[1] != self.channels:
+            raise ShapeError(
+                f"GroupNorm: x must be (B, C, H, W) with C={self.channels}; got {x.shape}"
+            )
+        y = ops.group_norm(x, self.groups, self.eps)
+        if self.weight is None or self.bias is None:
+            return y
+        return y * self.weight.reshape(-1, 1, 1) + self.bias.reshape(-1, 1, 1)

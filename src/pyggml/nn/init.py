@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: MIT
+"""Initialisers: closures from a shape to f32 values, drawn from `pyggml.seed`'s generator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+
+from ..backend.device import device as find_device
+from ..backend.dtypes import DType, as_dtype
+from ..errors import BackendError, DTypeError
+from ..tensors.random import random_generator
+from ..tensors.storage import check_shape
+
+__all__ = [
+    "Initializer",
+    "constant",
+    "empty_dtype",
+    "empty_weights",
+    "gpt2",
+    "kaiming_normal",
+    "kaiming_uniform",
+    "normal",
+    "uniform",
+    "xavier_normal",
+    "xavier_uniform",
+]
+
+Initializer = Callable[[tuple[int, ...]], np.ndarray]
+
+_drawing: ContextVar[bool] = ContextVar("_drawing", default=True)
+_matrices: ContextVar[DType | None] = ContextVar("_matrices", default=None)
+
+
+@contextmanager
+def empty_weights(dtype: DType | str | None = None) -> Iterator[None]:
+    """Leave weights zero in here: they are loaded next, and the seeded generator stays put.
+
+    Args:
+        dtype: of matrices that are to stay frozen, such as "q4_K": they take no more memory than
+            that. Those whose rows are no whole blocks of it, and all else, are f32.
+
+    Raises:
+        DTypeError: no weights are of that type.
+
+    Example:
+        >>> with empty_weights():
+        ...     normal(1.0)((2,)).tolist()
+        [0.0, 0.0]
+    """
+    kept = None if dtype is None else as_dtype(dtype)
+    if kept is not None and not (kept.is_float or (kept.quantized and kept.is_readable)):
+        raise DTypeError(f"empty_weights: dtype must be f16, bf16 or quantised; got {kept.name}")
+    tokens = _drawing.set(False), _matrices.set(None if kept and kept.name == "f32" else kept)
+    try:
+        yield
+    finally:
+        _drawing.reset(tokens[0])
+        _matrices.reset(tokens[1])
+
+
+def empty_dtype() -> DType | None:
+    """The type that `empty_weights` gives matrices here, if any."""
+    return _matrices.get()
+
+
+def constant(value: float) -> Initializer:
+    """Fill with one value.
+
+    Example:
+        >>> constant(1.0)((2,)).tolist()
+        [1.0, 1.0]
+    """
+    return lambda shape: np.full(_checked(shape), value, np.float32)
+
+
+def normal(std: float = 0.02, mean: float = 0.0) -> Initializer:
+    """Draw from a normal distribution.
+
+    Args:
+        std: standard deviation, >= 0.
+        mean: centre.
+
+    Raises:
+        ValueError: std is negative or not finite.
+
+    Example:
+        >>> normal(0.02)((4, 3)).shape
+        (4, 3)
+    """
+    if not (math.isfinite(std) and std >= 0):
+        raise ValueError(f"normal: std must be finite and >= 0; got {std}")
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        if not _drawing.get():
+            return np.zeros(_checked(shape), np.float32)
+        _checked(shape)
+        values = random_generator().standard_normal(shape, np.float32)
+        return np.asarray(values * np.float32(std) + np.float32(mean), np.float32)
+
+    return draw
+
+
+def uniform(low: float, high: float) -> Initializer:
+    """Draw evenly from [low, high).
+
+    Raises:
+        ValueError: low is above high.
+    """
+    if not low <= high:
+        raise ValueError(f"uniform: low must be <= high; got low={low}, high={high}")
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        if not _drawing.get():
+            return np.zeros(_checked(shape), np.float32)
+        _checked(shape)
+        values = random_generator().random(shape, np.float32)
+        return np.asarray(values * np.float32(high - low) + np.float32(low), np.float32)
+
+    return draw
+
+
+def xavier_uniform(gain: float = 1.0) -> Initializer:
+    """Draw evenly from +-gain * sqrt(6 / (fan_in + fan_out)).
+
+    Source: Glorot and Bengio 2010.
+    """
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        fan_in, fan_out = _fans("xavier_uniform", shape)
+        bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
+        return uniform(-bound, bound)(shape)
+
+    return draw
+
+
+def xavier_normal(gain: float = 1.0) -> Initializer:
+    """Draw normally with std gain * sqrt(2 / (fan_in + fan_out)).
+
+    Source: Glorot and Bengio 2010.
+    """
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        fan_in, fan_out = _fans("xavier_normal", shape)
+        return normal(gain * math.sqrt(2.0 / (fan_in + fan_out)))(shape)
+
+    return draw
+
+
+def kaiming_uniform(gain: float = math.sqrt(2.0)) -> Initializer:
+    """Draw evenly from +-gain * sqrt(3 / fan_in); the default gain suits ReLU.
+
+    Source: He et al. 2015, arXiv:1502.01852.
+    """
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        bound = gain * math.sqrt(3.0 / _fans("kaiming_uniform", shape)[0])
+        return uniform(-bound, bound)(shape)
+
+    return draw
+
+
+def kaiming_normal(gain: float = math.sqrt(2.0)) -> Initializer:
+    """Draw normally with std gain / sqrt(fan_in); the default gain suits ReLU.
+
+    Source: He et al. 2015, arXiv:1502.01852.
+    """
+    return lambda shape: normal(gain / math.sqrt(_fans("kaiming_normal", shape)[0]))(shape)
+
+
+def gpt2(n_layer: int, residual: bool = False) -> Initializer:
+    """Draw as GPT-2 does: std 0.02, and 0.02 / sqrt(2 * n_layer) where a block's output joins
+    the residual stream, so that its variance does not grow with depth.
+
+    Args:
+        n_layer: blocks in the model, each adding to the residual stream twice.
+        residual: the weight's output is added to the residual stream.
+
+    Raises:
+        ValueError: n_layer is not positive.
+
+    Source: Radford et al. 2019, section 2.3.
+    """
+    if n_layer < 1:
+        raise ValueError(f"gpt2: n_layer must be >= 1; got {n_layer}")
+    return normal(0.02 / math.sqrt(2 * n_layer) if residual else 0.02)
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Refuse a shape whose weights are more than is free, before Linux finds out."""
+    kept = _matrices.get()  # zeros that are not touched take no memory
+    size_bytes = math.prod(check_shape("init", shape))
+    size_bytes = 4 * size_bytes if kept is None else kept.row_bytes(size_bytes)
+    if not find_device("cpu").has_memory(size_bytes):
+        raise BackendError(
+            f"init: weights of shape {shape} take {size_bytes:,} bytes, more than is free; use a"
+            " smaller layer"
+        )
+    return shape
+
+
+def _fans(where: str, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return (fan_in, fan_out) of a (out, in) weight."""
+    if len(shape) != 2 or min(shape) < 1:
+        raise ValueError(f"{where}: shape must be (out, in), both >= 1; got {shape}")
+    return shape[1], shape[0]

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: MIT
+"""The basic layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from .. import ops
+from ..ops._check import need_tensor
+from ..tensors.tensor import Tensor
+from . import functional, init
+from .module import Module, Parameter
+
+__all__ = [
+    "GELU",
+    "Dropout",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "RMSNorm",
+    "ReLU",
+    "Sequential",
+    "SiLU",
+    "Tanh",
+]
+
+
+class Linear(Module):
+    """Multiply by a trained matrix and add a trained bias.
+
+    y = x @ weight.T + bias
+
+    Args:
+        in_features: width of the input.
+        out_features: width of the output.
+        bias: learn a shift.
+        init_weight: initialiser; None is uniform within 1 / sqrt(in_features), as is the bias.
+
+    Shape:
+        x (..., in_features) -> (..., out_features)
+
+    Raises:
+        ValueError: a width is not a positive integer.
+
+    Example:
+        >>> Linear(4, 3)(ones((2, 4))).shape
+        (2, 3)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        init_weight: init.Initializer | None = None,
+    ) -> None:
+        check_sizes("Linear", in_features=in_features, out_features=out_features)
+        bound = 1.0 / math.sqrt(in_features)
+        drawn = init_weight or init.uniform(-bound, bound)
+        shift = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
+        self.weight = Parameter(drawn((out_features, in_features)))
+        self.bias = Parameter(shift((out_features,))) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return `x @ weight.T + bias`."""
+        return functional.linear(x, self.weight, self.bias)
+
+
+class Embedding(Module):
+    """A trained vector for every index.
+
+    Args:
+        num: how many vectors.
+        dim: width of a vector.
+        init_weight: initialiser; None is the standard normal.
+
+    Shape:
+        ids (...) i32, at most 3-d -> (..., dim)
+
+    Raises:
+        ValueError: a size is not a positive integer.
+
+    Source: ggml_get_rows.
+
+    Example:
+        >>> Embedding(10, 4)(tensor([1, 2])).shape
+        (2, 4)
+    """
+
+    # Optimizer groups may leave embedding tables undecayed; they ask for this name.
+    is_embedding: ClassVar[bool] = True
+
+    def __init__(self, num: int, dim: int, init_weight: init.Initializer | None = None) -> None:
+        check_sizes("Embedding", num=num, dim=dim)
+        self.weight = Parameter((init_weight or init.normal(1.0))((num, dim)))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the vectors at `ids`."""
+        return ops.get_rows(self.weight, ids)
+
+
+class LayerNorm(Module):
+    """Normalise over the last axis, then scale and shift; see `functional.layer_norm`.
+
+    Args:
+        dim: width of the last axis.
+        eps: added to the variance, > 0.
+        bias: learn a shift.
+
+    Shape:
+        x (..., dim) -> (..., dim)
+
+    Raises:
+        ValueError: dim is not a positive integer, or eps is not positive.
+
+    Example:
+        >>> LayerNorm(4)(ones((2, 4))).shape
+        (2, 4)
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
+        check_sizes("LayerNorm", dim=dim)
+        self.eps = check_eps("LayerNorm", eps)
+        self.weight = Parameter(init.constant(1.0)((dim,)))
+        self.bias = Parameter(init.constant(0.0)((dim,))) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised, scaled and shifted `x`."""
+        return functional.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Module):
+    """Divide by the root mean square over the last axis, then scale; see `functional.rms_norm`.
+
+    Args:
+        dim: width of the last axis.
+        eps: added to the mean square, > 0.
+        offset: the gain is 1 + weight, as Gemma has it, and the weight begins at 0.
+
+    Shape:
+        x (..., dim) -> (..., dim)
+
+    Raises:
+        ValueError: dim is not a positive integer, or eps is not positive.
+
+    Example:
+        >>> RMSNorm(4)(ones((2, 4))).shape
+        (2, 4)
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5, offset: bool = False) -> None:
+        check_sizes("RMSNorm", dim=dim)
+        self.eps = check_eps("RMSNorm", eps)
+        self.offset = bool(offset)
+        self.weight = Parameter(init.constant(0.0 if offset else 1.0)((dim,)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised and scaled `x`."""
+        gain = self.weight + 1.0 if self.offset else self.weight
+        return functional.rms_norm(x, gain, self.eps)
+
+
+class GELU(Module):
+    """x * Phi(x), the normal distribution's.
+
+    Args:
+        approximate: "tanh" as GPT-2 and T5 have it, or "none" as BERT.
+
+    Raises:
+        ValueError: approximate is neither.
+
+    Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
+    """
+
+    def __init__(self, approximate: str = "tanh") -> None:
+        if approximate not in ("tanh", "none"):
+            raise ValueError(f'GELU: approximate must be "tanh" or "none"; got {approximate!r}')
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return gelu(x)."""
+        return ops.gelu(x) if self.approximate == "tanh" else ops.gelu_erf(x)
+
+
+class SiLU(Module):
+    """x * sigmoid(x).
+
+    Source: Elfwing et al. 2017, arXiv:1702.03118.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return silu(x)."""
+        return ops.silu(x)
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu(x)."""
+        return ops.relu(x)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return tanh(x)."""
+        return ops.tanh(x)
+
+
+class Sequential(Module):
+    """Apply modules one after another.
+
+    Args:
+        layers: the modules, in order; their names are their numbers.
+
+    Example:
+        >>> Sequential(Linear(4, 8), GELU(), Linear(8, 2))(ones((3, 4))).shape
+        (3, 2)
+    """
+
+    def __init__(self, *layers: Module) -> None:
+        for i, layer in enumerate(layers):
+            if not isinstance(layer, Module):
+                raise TypeError(
+                    f"Sequential: every layer must be a Module; got {type(layer).__name__} at {i}"
+                )
+            setattr(self, str(i), layer)
+        self._count = len(layers)
+
+    @property
+    def _layers(self) -> Sequence[Module]:
+        # By their names: an attribute may have been given another module, such as an adapted one.
+        return [getattr(self, str(i)) for i in range(self._count)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the last layer's output."""
+        for layer in self._layers:
+            x = layer(x)
+        return x
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Module:
+        return self._layers[index]
+
+
+def check_sizes(where: str, **sizes: int) -> None:
+    """Raise a ValueError unless every size is an integer of at least one."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{where}: {name} must be an integer >= 1; got {value!r}")
+
+
+def check_eps(where: str, eps: float) -> float:
+    """Return `eps`, which must be positive and finite."""
+    if not (isinstance(eps, (int, float)) and math.isfinite(eps) and eps > 0):
+        raise ValueError(f"{where}: eps must be finite and > 0; got {eps!r}")
+    return float(eps)
+
+
+class Dropout(Module):
+    """Drop elements at random while training, and grow the others to make up for them.
+
+    Compiled functions and training steps draw a new mask at each run; see `ops.dropout`.
+
+    Args:
+        p: probability that an element is dropped.
+
+    Shape:
+        x any -> as x
+
+    Raises:
+        ValueError: p is not from 0 to below 1.
+
+    Source: ggml_dropout; Srivastava et al. 2014.
+
+    Example:
+        >>> Dropout(0.1).eval()(ones((2,))).tolist()
+        [1.0, 1.0]
+    """
+
+    def __init__(self, p: float = 0.1) -> None:
+        if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1 - 2**-24:
+            raise ValueError(f"Dropout: p must be from 0 to below 1; got {p!r}")
+        self.p = float(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x, or what is left of it while training."""
+        need_tensor("Dropout", "x", x)
+        return ops.dropout(x, self.p) if self.training and self.p > 0 else x

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""The loss of a head's logits without all of them at once."""
+
+from __future__ import annotations
+
+import math
+
+from ... import ops
+from ...errors import ShapeError
+from ...graph.passes.recompute import postpone
+from ...ops._check import need_dtype, need_float, need_tensor
+from ...tensors.tensor import Tensor
+from ._check import check_reduction, check_smoothing, whole
+from .distribution import counted, cross_entropy
+
+__all__ = ["linear_cross_entropy"]
+
+# Logits below this are computed at once; each part adds a pass over the gradient of the weight.
+_PART_BYTES = 64 * 2**20
+_MOST_PARTS = 8
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """`cross_entropy(linear(x, weight), targets)` with an eighth of the logits in memory.
+
+    Of a large vocabulary the logits are the largest result of a step. In parts of 64 MiB or more,
+    at most eight, each lives from its product to its gradient. The loss has the same bits as that
+    of all logits; the gradient of the weight is summed part by part.
+
+    Args:
+        x: what the head reads.
+        weight: of the head.
+        targets: i32 class numbers.
+        ignore_index: class number of positions that do not count, neither in sum nor in mean.
+        reduction: "mean" over the positions that count, "sum" or "none".
+        label_smoothing: share of the target that is spread over all classes, in [0, 1].
+
+    Shape:
+        x (..., C), weight (V, C), targets (...) -> (), or (...) for "none"
+
+    Raises:
+        ShapeError: the extents do not fit.
+        DTypeError: x is not f32, or targets are not i32.
+        ValueError: an option is out of range.
+
+    Source: ggml_mul_mat, ggml_cross_entropy_rows; the logits by parts: Wijmans et al. 2024,
+        arXiv:2411.09009; Hsu et al. 2024, arXiv:2410.10989.
+
+    Example:
+        >>> loss = linear_cross_entropy(ones((2, 3)), zeros((4, 3)), tensor([0, 3]))
+        >>> round(loss.item(), 4)
+        1.3863
+    """
+    who = "linear_cross_entropy"
+    need_float(who, "x", x)
+    need_tensor(who, "weight", weight)
+    need_tensor(who, "targets", targets)
+    check_reduction(who, reduction)
+    check_smoothing(who, label_smoothing)
+    ignore_index = whole(who, "ignore_index", ignore_index)
+    need_dtype(who, "targets", targets, "i32")
+    if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            f"{who}: x must be (..., C) and weight (V, C); got {x.shape} and {weight.shape}"
+        )
+    if targets.shape != x.shape[:-1]:
+        raise ShapeError(
+            f"{who}: targets must have the shape of x less its last axis, {x.shape[:-1]}; "
+            f"got {targets.shape}"
+        )
+    n = math.prod(targets.shape)
+    parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _PART_BYTES), n)
+    if parts < 2:
+        logits = ops.linear(x, weight)
+        return cross_entropy(
+            logits, targets, ignore_index, reduction, label_smoothing=label_smoothing
+        )
+    flat, classes = x.reshape(n, x.shape[-1]), targets.reshape(n)
+    size = -(-n // parts)
+    losses = []
+    for start in range(0, n, size):
+        logits = postpone(ops.linear(flat[start : start + size], weight))
+        at = classes[start : start + size]
+        losses.append(
+            cross_entropy(logits, at, ignore_index, "none", label_smoothing=label_smoothing)
+        )
+    rows = losses[0]
+    for more in losses[1:]:
+        rows = ops.concat([rows, more])
+    if reduction == "none":
+        return rows.reshape(*targets.shape)
+    if reduction == "sum":
+        return ops.sum(rows)
+    return ops.div(ops.sum(rows), ops.clamp(ops.sum(counted(classes, ignore_index)), 1.0, float(n)))

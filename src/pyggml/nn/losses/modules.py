@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: MIT
+"""Losses as modules, under PyTorch's names: what they are made with is what they are called with.
+
+Options are checked where the module is made, before any training.
+"""
+
+from __future__ import annotations
+
+from ...tensors.tensor import Tensor
+from ..module import Module
+from ._check import (
+    KL_REDUCTIONS,
+    check_margin,
+    check_reduction,
+    check_smoothing,
+    check_temperature,
+    flag,
+    maybe_float,
+    number,
+    whole,
+)
+from .contrastive import cosine_embedding_loss, info_nce
+from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
+from .regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+
+__all__ = [
+    "BCEWithLogitsLoss",
+    "CosineEmbeddingLoss",
+    "CrossEntropyLoss",
+    "HuberLoss",
+    "InfoNCE",
+    "KLDivLoss",
+    "L1Loss",
+    "MSELoss",
+    "SmoothL1Loss",
+    "ZLoss",
+]
+
+
+class CrossEntropyLoss(Module):
+    """`functional.cross_entropy`; the classes are the last axis.
+
+    Args:
+        weight: of each class, or None.
+        ignore_index: class number of positions that do not count.
+        reduction: "mean", "sum" or "none".
+        label_smoothing: share of the target that is spread over all classes, in [0, 1].
+
+    Shape:
+        logits (..., V), targets (...) i32 or (..., V) f32 -> (), or (...) for "none"
+
+    Example:
+        >>> round(CrossEntropyLoss()(zeros((2, 4)), tensor([0, 3])).item(), 4)
+        1.3863
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ):
+        who = "CrossEntropyLoss"
+        self.weight = maybe_float(who, "weight", weight)
+        self.ignore_index = whole(who, "ignore_index", ignore_index)
+        self.reduction = check_reduction(who, reduction)
+        self.label_smoothing = check_smoothing(who, label_smoothing)
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss; see the function of the same name."""
+        return cross_entropy(
+            logits, targets, self.ignore_index, self.reduction, self.weight, self.label_smoothing
+        )
+
+
+class BCEWithLogitsLoss(Module):
+    """`functional.binary_cross_entropy_with_logits`.
+
+    Args:
+        weight: of each element, or None.
+        reduction: "mean", "sum" or "none".
+        pos_weight: of the positive class, or None.
+
+    Shape:
+        x (...), target (...) -> (), or (...) for "none"
+
+    Example:
+        >>> round(BCEWithLogitsLoss()(zeros((3,)), ones((3,))).item(), 4)
+        0.6931
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ):
+        who = "BCEWithLogitsLoss"
+        self.weight = maybe_float(who, "weight", weight)
+        self.reduction = check_reduction(who, reduction)
+        self.pos_weight = maybe_float(who, "pos_weight", pos_weight)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """The loss; see the function of the same name."""
+        return binary_cross_entropy_with_logits(
+            x, target, self.weight, self.reduction, self.pos_weight
+        )
+
+
+class MSELoss(Module):
+    """`functional.mse_loss`.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+
+    Example:
+        >>> MSELoss()(zeros((3,)), ones((3,))).item()
+        1.0
+    """
+
+    def __init__(self, reduction: str = "mean"):
+        self.reduction = check_reduction("MSELoss", reduction)
+
+    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The loss; see the function of the same name."""
+        return mse_loss(x, target, self.reduction, weight)
+
+
+class L1Loss(Module):
+    """`functional.l1_loss`.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+
+    Example:
+        >>> L1Loss()(zeros((3,)), ones((3,))).item()
+        1.0
+    """
+
+    def __init__(self, reduction: str = "mean"):
+        self.reduction = check_reduction("L1Loss", reduction)
+
+    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The loss; see the function of the same name."""
+        return l1_loss(x, target, self.reduction, weight)
+
+
+class SmoothL1Loss(Module):
+    """`functional.smooth_l1_loss`.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+        beta: where the parabola ends, >= 0.
+
+    Example:
+        >>> SmoothL1Loss()(zeros((3,)), ones((3,))).item()
+        0.5
+    """
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0):
+        self.reduction = check_reduction("SmoothL1Loss", reduction)
+        self.beta = number("SmoothL1Loss", "beta", beta)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """The loss; see the function of the same name."""
+        return smooth_l1_loss(x, target, self.reduction, self.beta)
+
+
+class HuberLoss(Module):
+    """`functional.huber_loss`.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+        delta: where the parabola ends, > 0.
+
+    Example:
+        >>> HuberLoss(delta=2.0)(zeros((3,)), ones((3,))).item()
+        0.5
+    """
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0):
+        self.reduction = check_reduction("HuberLoss", reduction)
+        self.delta = number("HuberLoss", "delta", delta, above=True)
+
+    def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+        """The loss; see the function of the same name."""
+        return huber_loss(x, target, self.reduction, self.delta, weight)
+
+
+class KLDivLoss(Module):
+    """`functional.kl_div`.
+
+    Args:
+        reduction: "mean", "batchmean", "sum" or "none".
+        log_target: targets are logarithms.
+
+    Example:
+        >>> KLDivLoss("sum", log_target=True)(zeros((3,)), zeros((3,))).item()
+        0.0
+    """
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False):
+        self.reduction = check_reduction("KLDivLoss", reduction, KL_REDUCTIONS)
+        self.log_target = flag("KLDivLoss", "log_target", log_target)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """The loss; see the function of the same name."""
+        return kl_div(x, target, self.reduction, self.log_target)
+
+
+class CosineEmbeddingLoss(Module):
+    """`functional.cosine_embedding_loss`.
+
+    Args:
+        margin: cosine that is allowed to pairs that do not belong together.
+        reduction: "mean", "sum" or "none".
+
+    Example:
+        >>> CosineEmbeddingLoss()(ones((2, 3)), ones((2, 3)), tensor([-1, -1])).item()
+        1.0
+    """
+
+    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+        self.margin = check_margin("CosineEmbeddingLoss", margin)
+        self.reduction = check_reduction("CosineEmbeddingLoss", reduction)
+
+    def forward(self, x1: Tensor, x2: Tensor, target: Tensor) -> Tensor:
+        """The loss; see the function of the same name."""
+        return cosine_embedding_loss(x1, x2, target, self.margin, self.reduction)
+
+
+class InfoNCE(Module):
+    """`functional.info_nce`.
+
+    Args:
+        temperature: the cosines are divided by it, > 0.
+        symmetric: find each key's query as well.
+        reduction: "mean", "sum" or "none".
+
+    Example:
+        >>> InfoNCE()(ones((1, 3)), ones((1, 3))).item()
+        0.0
+    """
+
+    def __init__(self, temperature: float = 0.1, symmetric: bool = False, reduction: str = "mean"):
+        self.temperature = check_temperature("InfoNCE", temperature)
+        self.symmetric = flag("InfoNCE", "symmetric", symmetric)
+        self.reduction = check_reduction("InfoNCE", reduction)
+
+    def forward(self, query: Tensor, key: Tensor, negatives: Tensor | None = None) -> Tensor:
+        """The loss; see the function of the same name."""
+        return info_nce(query, key, negatives, self.temperature, self.symmetric, self.reduction)
+
+
+class ZLoss(Module):
+    """`functional.z_loss`.
+
+    Args:
+        coefficient: factor, >= 0.
+        ignore_index: the target of positions that do not count.
+        reduction: "mean", "sum" or "none".
+
+    Example:
+        >>> ZLoss(1.0)(zeros((2, 1))).item()
+        0.0
+    """
+
+    def __init__(
+        self, coefficient: float = 1e-4, ignore_index: int = -100, reduction: str = "mean"
+    ):
+        self.coefficient = number("ZLoss", "coefficient", coefficient)
+        self.ignore_index = whole("ZLoss", "ignore_index", ignore_index)
+        self.reduction = check_reduction("ZLoss", reduction)
+
+    def forward(self, logits: Tensor, targets: Tensor | None = None) -> Tensor:
+        """The loss; see the function of the same name."""
+        return z_loss(logits, targets, self.coefficient, self.ignore_index, self.reduction)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""The bytes of weights that stay as a file has them: read and written without rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backend.device import Device
+from ..backend.dtypes import DType
+from ..tensors.storage import read_bytes, write
+from ..tensors.tensor import Tensor, empty
+from ..tensors.tracing import check_write
+
+__all__ = ["blocks_of", "blocks_shape", "from_blocks", "set_blocks"]
+
+
+def blocks_shape(value: Tensor) -> tuple[int, ...]:
+    """Shape of a tensor's bytes by rows: (..., bytes of a row)."""
+    return (*value.shape[:-1], value.dtype.row_bytes(value.shape[-1]))
+
+
+def blocks_of(value: Tensor) -> np.ndarray:
+    """Copy a stored tensor's bytes out, by rows."""
+    return read_bytes(value.node).reshape(blocks_shape(value))
+
+
+def set_blocks(value: Tensor, data: np.ndarray) -> None:
+    """Overwrite a stored tensor with bytes as `dtypes.encode` makes them."""
+    check_write("load_state_dict", value.node)
+    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    assert flat.nbytes == value.nbytes
+    write(value.node, flat)
+
+
+def from_blocks(data: np.ndarray, dtype: DType, shape: tuple[int, ...], device: Device) -> Tensor:
+    """Store bytes as a tensor of a dtype, on a device."""
+    value = empty(shape, dtype, device)
+    set_blocks(value, data)
+    return value

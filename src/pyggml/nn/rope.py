@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""Rotary positions, and the ways to stretch them over longer contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..backend.device import Device
+from ..errors import ShapeError
+from ..ops._check import need_tensor
+from ..tensors.tensor import Tensor, tensor
+
+__all__ = ["Rope", "RopeScaling"]
+
+KINDS = ("linear", "dynamic", "llama3", "yarn", "table")
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How rotary positions are stretched over a context longer than that of the training.
+
+    - "linear": all positions divided by the factor.
+    - "dynamic": a larger base for sequences longer than the original context, the larger the
+      longer; none for others. A cache counts with its capacity, since what is in it was rotated
+      once and for all.
+    - "llama3": slow pairs divided by the factor, quick ones left alone, those between in between.
+    - "yarn": likewise by the number of turns, and scores a little sharper.
+    - "table": divisors of the angles as a file has them.
+
+    Args:
+        kind: one of these.
+        factor: by how much the context grows, >= 1.
+        original: context of the training; "linear" does not need it.
+        low_freq: llama3: pairs that turn fewer times than this in the original context are slow.
+        high_freq: llama3: pairs that turn more often are quick.
+        beta_fast: yarn: turns from which on a pair is quick.
+        beta_slow: yarn: turns below which it is slow.
+        attention: yarn: factor of cosines and sines; None is 0.1 ln(factor) + 1.
+        table: the divisors, one for each pair.
+
+    Raises:
+        ValueError: an unknown kind, or a number out of range.
+
+    Source: linear: Chen et al. 2023, arXiv:2306.15595; yarn and dynamic: Peng et al. 2023,
+        arXiv:2309.00071; llama3: Dubey et al. 2024, arXiv:2407.21783.
+
+    Example:
+        >>> RopeScaling("linear", 4.0).divisors(8, 10000.0, 100).tolist()
+        [4.0, 4.0, 4.0, 4.0]
+    """
+
+    kind: str
+    factor: float
+    original: int | None = None
+    low_freq: float = 1.0
+    high_freq: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention: float | None = None
+    table: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"RopeScaling: kind must be one of {', '.join(KINDS)}; got {self.kind!r}"
+            )
+        rest = [f.name for f in fields(self) if f.name not in ("kind", "table")]
+        numbers = {name: getattr(self, name) for name in rest}
+        if (self.kind == "table") != (self.table is not None):
+            raise ValueError('RopeScaling: a table is for kind "table", which needs one')
+        if self.table is not None:
+            object.__setattr__(self, "table", tuple(self.table))
+            numbers |= {f"table[{i}]": value for i, value in enumerate(self.table)}
+        for name, value in numbers.items():
+            if value is None and name in ("original", "attention"):
+                continue
+            good = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not good or not math.isfinite(value) or value <= 0:
+                raise ValueError(f"RopeScaling: {name} must be finite and > 0; got {value!r}")
+        if self.factor < 1:
+            raise ValueError(f"RopeScaling: factor must be at least 1; got {self.factor}")
+        if self.original is None and self.kind not in ("linear", "table"):
+            raise ValueError(
+                f'RopeScaling: "{self.kind}" needs original, the context of the training; got None'
+            )
+        if self.kind == "llama3" and self.low_freq >= self.high_freq:
+            raise ValueError(
+                "RopeScaling: low_freq must be below high_freq; "
+                f"got {self.low_freq} and {self.high_freq}"
+            )
+
+    @classmethod
+    def of(cls, given: RopeScaling | Mapping[str, Any] | None) -> RopeScaling | None:
+        """Return a scaling from one, from a dict of its fields, or None.
+
+        Raises:
+            ValueError: a key is unknown, or a value out of range.
+        """
+        if given is None or isinstance(given, cls):
+            return given
+        known = [field.name for field in fields(cls)]
+        if not isinstance(given, Mapping) or not {"kind", "factor"} <= set(given) <= set(known):
+            raise ValueError(
+                f"RopeScaling: a dict must have kind and factor, and keys among "
+                f"{', '.join(known)}; got {given!r}"
+            )
+        return cls(**given)
+
+    @property
+    def score_factor(self) -> float:
+        """Factor of the attention scores: cosines and sines of both sides are multiplied."""
+        if self.kind != "yarn":
+            return 1.0
+        each = 0.1 * math.log(self.factor) + 1.0 if self.attention is None else self.attention
+        return each * each
+
+    def divisors(self, dim: int, base: float, length: int) -> np.ndarray:
+        """Return by what the angle of each pair is divided.
+
+        Args:
+            dim: head size.
+            base: base of the angles.
+            length: tokens of the sequence.
+
+        Shape:
+            -> (dim / 2,)
+        """
+        half = dim // 2
+        if self.table is not None:
+            if len(self.table) != half:
+                raise ValueError(
+                    f"RopeScaling: a table must have a divisor for each of {half} pairs; "
+                    f"got {len(self.table)}"
+                )
+            return np.array(self.table)
+        if self.kind == "linear":
+            return np.full(half, self.factor)
+        frequency = base ** (-np.arange(half) / half)
+        original = float(self.original or 1)
+        if self.kind == "dynamic":
+            if length <= original:
+                return np.ones(half)
+            # All but the first pair turn slower; a head of one pair has no other.
+            grown = self.factor * length / original - (self.factor - 1)
+            new = base * grown ** (dim / (dim - 2)) if dim > 2 else base
+            return np.asarray(frequency / new ** (-np.arange(half) / half))
+        if self.kind == "llama3":
+            turns = original * frequency / (2 * math.pi)
+            smooth = (turns - self.low_freq) / (self.high_freq - self.low_freq)
+            kept = np.clip(smooth, 0.0, 1.0)
+        else:
+            low, high = (
+                dim * math.log(original / (beta * 2 * math.pi)) / (2 * math.log(base))
+                for beta in (self.beta_fast, self.beta_slow)
+            )
+            first, last = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+            ramp = (np.arange(half) - first) / max(last - first, 0.001)
+            kept = 1.0 - np.clip(ramp, 0.0, 1.0)
+        return np.asarray(1.0 / (kept + (1.0 - kept) / self.factor))
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embedding: how attention rotates queries and keys.
+
+    Args:
+        base: wavelength base theta.
+        mode: "neox" pairs element i with i + D / 2 (Hugging Face's layout), "normal" pairs
+            neighbours.
+        scale: factor on the positions.
+        scaling: how they are stretched over a longer context; None does not.
+
+    Raises:
+        ValueError: base or scale is not positive, or the mode is unknown.
+
+    Source: ggml_rope_ext; Su et al. 2021, arXiv:2104.09864.
+    """
+
+    base: float = 10000.0
+    mode: str = "neox"
+    scale: float = 1.0
+    scaling: RopeScaling | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.base > 0 and self.scale > 0):
+            raise ValueError(
+                f"Rope: base and scale must be > 0; got base={self.base}, scale={self.scale}"
+            )
+        if self.mode not in ("neox", "normal"):
+            raise ValueError(f'Rope: mode must be "neox" or "normal"; got {self.mode!r}')
+        if not isinstance(self.scaling, (RopeScaling, type(None))):
+            raise TypeError(
+                f"Rope: scaling must be a RopeScaling or None; got {type(self.scaling).__name__}"
+            )
+
+    @property
+    def score_factor(self) -> float:
+        """Factor of the attention scores."""
+        return 1.0 if self.scaling is None else self.scaling.score_factor
+
+    def rotate(self, x: Tensor, positions: Tensor, length: int) -> Tensor:
+        """Turn queries or keys by their positions.
+
+        Args:
+            x: queries or keys.
+            positions: one for all sequences or each its own.
+            length: tokens of the sequence, or the capacity of the cache they are kept in.
+
+        Shape:
+            x (B, T, H, D), positions (T,) or (B, T) i32 -> as x
+
+        Raises:
+            ShapeError: positions do not fit.
+        """
+        need_tensor("CausalSelfAttention", "positions", positions)
+        options: dict[str, Any] = {"mode": self.mode, "base": self.base, "scale": self.scale}
+        batch, own, heads, width = x.shape
+        if self.scaling is not None:
+            # Only a dynamic scaling depends on the length: the others share their constant.
+            counted = length if self.scaling.kind == "dynamic" else 0
+            options["freq_factors"] = _divisors(self.scaling, width, self.base, counted, x.device)
+        if positions.ndim < 2:
+            return ops.rope(x, positions, **options)
+        if positions.shape != (batch, own):
+            raise ShapeError(
+                f"CausalSelfAttention: positions must be (T,) or (B, T) = ({batch}, {own}); "
+                f"got {positions.shape}"
+            )
+        # ggml has one row of positions: the sequences follow each other in it.
+        rows = x.reshape(batch * own, heads, width)
+        turned = ops.rope(rows, positions.reshape(batch * own), **options)
+        return turned.reshape(batch, own, heads, width)
+
+
+@lru_cache(maxsize=32)
+def _divisors(scaling: RopeScaling, width: int, base: float, length: int, device: Device) -> Tensor:
+    """The constant divisors of the angles, (D / 2,)."""
+    return tensor(scaling.divisors(width, base, length).astype(np.float32), device=device)

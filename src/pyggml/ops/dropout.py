@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""Dropout whose mask is computed from a seed and never stored."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from ..backend.device import Device
+from ..backend.library import lib
+from ..errors import ShapeError, shown
+from ..tensors.random import random_generator
+from ..tensors.tensor import Tensor, record, tensor
+from ._check import need_dtype, need_float, need_number, need_whole
+from .products import rows_in_order
+
+__all__ = ["DropoutStream", "dropout"]
+
+_WORD = 2**32
+
+
+class _Recording(threading.local):
+    """The streams that this thread records in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.streams: list[DropoutStream] = []
+
+
+_recording = _Recording()
+
+
+class DropoutStream:
+    """Where the dropouts of a computation that runs many times get their masks.
+
+    A dropout recorded inside `with stream:` without a seed of its own takes the stream's tensor
+    (seed, offset) and the next index. `seek` says which masks the following runs have: nothing is
+    recorded anew, and the same offset brings the same masks back.
+
+    Args:
+        seed: whole number from 0, of which 32 bits count; None draws one at the first use.
+
+    Example:
+        >>> stream = DropoutStream(1)
+        >>> with stream:
+        ...     y = dropout(ones((64,)), 0.5)
+        >>> stream.seek(1)
+    """
+
+    def __init__(self, seed: int | None = None):
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"DropoutStream: seed must be a whole number from 0; got {seed!r}")
+        self._seed = seed
+        self._offset = 0
+        self._index = 0
+        self._tensors: dict[Device, Tensor] = {}
+
+    def __enter__(self) -> DropoutStream:
+        self._index = 0
+        _recording.streams.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _recording.streams.remove(self)
+
+    def _words(self) -> np.ndarray:
+        if self._seed is None:
+            self._seed = int(random_generator().integers(_WORD))
+        words = np.array([self._seed % _WORD, self._offset % _WORD], np.uint32)
+        return words.view(np.int32)
+
+    def take(self, device: Device) -> tuple[Tensor, int]:
+        """The stream's seed on a device, and the next index of this recording."""
+        if device not in self._tensors:
+            self._tensors[device] = tensor(self._words(), device=device)
+        self._index += 1
+        return self._tensors[device], self._index - 1
+
+    def seek(self, offset: int) -> None:
+        """Go to the masks number `offset`, counted modulo 2^32."""
+        if offset == self._offset:
+            return
+        self._offset = offset
+        for seed in self._tensors.values():
+            seed.copy_(self._words())
+
+
+def _as_seed(seed: Any, x: Tensor) -> Tensor:
+    if isinstance(seed, Tensor):
+        need_dtype("dropout", "seed", seed, "i32")
+        if seed.shape != (2,) or not seed.is_stored:
+            raise ShapeError(
+                "dropout: seed, if a tensor, must be stored and hold (seed, offset), shape (2,);"
+                f" got {seed!r}"
+            )
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"dropout: seed must be a whole number or a tensor; got {shown(seed)}")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"dropout: seed must be from 0 to 2^64 - 1; got {shown(seed)}")
+    words = np.array([int(seed) & 0xFFFFFFFF, int(seed) >> 32], np.uint32)
+    return tensor(words.view(np.int32), device=x.device)
+
+
+def dropout(x: Tensor, p: float, seed: Tensor | int | None = None, index: int = 0) -> Tensor:
+    """Zeros with probability p, everything else divided by 1 - p.
+
+    The same seed, offset and index drop the same elements, on any number of threads; the backward
+    computes the mask again.
+
+    Args:
+        x: f32 tensor.
+        p: probability, from 0 up to but not 1.
+        seed: whole number; or a stored i32 tensor (seed, offset) that may be overwritten between
+            the runs of a graph, for another mask each time. None takes seed and index from the
+            `DropoutStream` that records: a compiled function or training step has one, and so a
+            new mask at each run. Elsewhere None draws a seed, which stays with this tensor.
+        index: i32 number that tells the dropouts of one model apart.
+
+    Shape:
+        x any, seed (2,) -> as x
+
+    Raises:
+        ValueError: p, seed or index is out of range.
+        ShapeError: the seed tensor is not stored, or not (2,).
+
+    Source: ggml_dropout (an op of this project's patches); Srivastava et al. 2014; Philox: Salmon
+        et al. 2011.
+
+    Example:
+        >>> sorted(set(dropout(ones((64,)), 0.5, 1).tolist()))
+        [0.0, 2.0]
+    """
+    need_float("dropout", "x", x)
+    p = need_number("dropout", "p", p)
+    if not (0 <= p < 1 and np.float32(p) < 1):
+        raise ValueError(f"dropout: p must be from 0 to below 1; got {p}")
+    index = need_whole("dropout", "index", index, -(2**31), 2**31 - 1)
+    if seed is None and _recording.streams:
+        seed, index = _recording.streams[-1].take(x.device)
+    elif seed is None:
+        seed = int(random_generator().integers(2**63))
+    args = [rows_in_order(x), p, _as_seed(seed, x), index]
+    return record(lib.ggml_dropout, args, x.shape)

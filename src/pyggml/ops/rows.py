@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""Reading and writing rows by number, and copying into stored tensors."""
+
+from __future__ import annotations
+
+from ..backend.library import ffi, lib
+from ..errors import DTypeError, ShapeError
+from ..tensors.node import Node
+from ..tensors.storage import read
+from ..tensors.tensor import Tensor, record
+from ..tensors.tracing import is_input
+from ._check import apart, contiguous, need_dtype, need_ndim, need_tensor
+from .shape import reshape
+
+__all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows", "stored_source"]
+
+_VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
+
+
+def stored_source(node: Node) -> Node:
+    """What a node is a view of, or a copy in another order; itself where it is neither."""
+    while node.buffer is None and node.ptr.op in _VIEWS:
+        node = node.srcs[0]
+    return node
+
+
+def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
+    """See to it that row numbers stay below `limit`, now and whenever they are written."""
+    node = stored_source(rows.node)
+    if node.buffer is not None:
+        node.check_rows(who, read(node), limit, f"{name}, row numbers,")
+        node.limit = limit if node.limit is None else min(limit, node.limit)
+    elif node.limit is None or node.limit > limit:
+        raise ShapeError(
+            f"{who}: {name}, row numbers, must be stored, or come from argmax over at most {limit}"
+            " columns"
+        )
+
+
+def get_rows(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table by number: an embedding.
+
+    Args:
+        table: f32, f16, bf16 or quantised.
+        ids: i32 row numbers. A stored `ids` refuses other numbers from here on.
+
+    Shape:
+        table (V, C), ids (...) -> (..., C), ids with up to three axes; with a table for each
+        batch: table (B, V, C), ids (B, M) -> (B, M, C), and with one more axis of both
+
+    Raises:
+        ShapeError: the leading extents differ, or a number is not a row of the table.
+        DTypeError: ids are not i32.
+
+    Source: ggml_get_rows.
+
+    Example:
+        >>> get_rows(ones((10, 4)), tensor([[1, 2, 3]])).shape
+        (1, 3, 4)
+    """
+    need_tensor("get_rows", "table", table)
+    need_tensor("get_rows", "ids", ids)
+    need_ndim("get_rows", "table", table, 2, 3, 4)
+    need_ndim("get_rows", "ids", ids, 0, 1, 2, 3)
+    need_dtype("get_rows", "ids", ids, "i32")
+    if not (table.dtype.is_float or table.dtype.quantized):
+        raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
+    check_row_numbers("get_rows", "ids", ids, table.shape[-2])
+    if table.ndim > 2:
+        if ids.shape[:-1] != table.shape[:-2]:
+            raise ShapeError(
+                "get_rows: needs table (..., V, C) and ids (..., M) with equal leading extents;"
+                f" got {table.shape} and {ids.shape}"
+            )
+        args = [contiguous(table), contiguous(ids)]
+        return record(lib.ggml_get_rows, args, (*ids.shape, table.shape[-1]))
+    flat = contiguous(reshape(ids, (ids.size,)))
+    rows = record(lib.ggml_get_rows, [contiguous(table), flat], (ids.size, table.shape[1]))
+    return reshape(rows, (*ids.shape, table.shape[1]))
+
+
+def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
+    """Write rows into a tensor when the graph runs.
+
+    A stored `dst` that requires no gradient is written in place; another one, and an input of a
+    function that is being recorded (`compile`, `value_and_grad`, …), is copied first, and gets the
+    gradient of the rows that were not overwritten.
+
+    Args:
+        dst: f32; stored, also f16 or bf16.
+        src: f32 rows to write; rows of dst are read before any is written.
+        rows: where to write each, i32 or i64; no two equal.
+
+    Shape:
+        dst (..., N, C), src (..., M, C), rows (M,) or with src's leading extents -> as dst
+
+    Returns:
+        dst as it is after the write. Read from it, not from dst, to see the new rows.
+
+    Raises:
+        ShapeError: the extents do not fit, or a number is not a row of dst.
+        DTypeError: a dtype is another.
+
+    Source: ggml_set_rows.
+    """
+    for name, x in (("dst", dst), ("src", src), ("rows", rows)):
+        need_tensor("set_rows", name, x)
+    need_ndim("set_rows", "dst", dst, 2, 3, 4)
+    need_dtype("set_rows", "src", src, "f32")
+    in_place = dst.is_stored and not dst.requires_grad and not is_input(dst.node)
+    need_dtype("set_rows", "dst", dst, *(("f32", "f16", "bf16") if in_place else ("f32",)))
+    need_dtype("set_rows", "rows", rows, "i64", "i32")
+    lead = dst.shape[:-2]
+    fits = (
+        rows.ndim > 0
+        and src.shape == (*lead, rows.shape[-1], dst.shape[-1])
+        and (rows.ndim == 1 or rows.shape[:-1] == lead)
+    )
+    if not fits:
+        raise ShapeError(
+            "set_rows: needs dst (..., N, C), src (..., M, C), rows (M,) or (..., M);"
+            f" got {dst.shape}, {src.shape}, {rows.shape}"
+        )
+    check_row_numbers("set_rows", "rows", rows, dst.shape[-2])
+    # Rows of dst itself, as they were before any was written.
+    src = apart(contiguous(src), dst) if in_place else contiguous(src)
+    target = dst if in_place else record(lib.ggml_cont, [dst], dst.shape)
+    return record(lib.ggml_set_rows, [target, src, contiguous(rows)], dst.shape)
+
+
+def cpy(src: Tensor, dst: Tensor) -> Tensor:
+    """Copy into a stored tensor or a view of one, in place, when the graph runs.
+
+    Args:
+        src: what to write; where it shares memory with dst, all is read before any is written.
+        dst: stored tensor or view of one.
+
+    Shape:
+        src as dst -> as dst
+
+    Returns:
+        dst as it is after the copy.
+
+    Raises:
+        ShapeError: the shapes differ.
+        DTypeError: a dtype is not f32, f16 or bf16.
+        ValueError: dst is not stored, nor a view of what is, or it requires a gradient, or it is
+            an input of a function that is being recorded.
+
+    Source: ggml_cpy.
+    """
+    need_tensor("cpy", "src", src)
+    need_tensor("cpy", "dst", dst)
+    if src.shape != dst.shape:
+        raise ShapeError(
+            f"cpy: the shapes of src and dst must be equal; got {src.shape} and {dst.shape}"
+        )
+    # Whole numbers may be row numbers, which are checked when `copy_` writes them.
+    for name, x in (("src", src), ("dst", dst)):
+        need_dtype("cpy", name, x, "f32", "f16", "bf16")
+    if dst.requires_grad:
+        raise ValueError("cpy: dst must not require a gradient; copy into dst.detach()")
+    root = dst.node
+    while root.buffer is None and root.ptr.op in _VIEWS[:3] and root.ptr.src[0] != ffi.NULL:
+        root = root.srcs[0]
+    if root.buffer is None:
+        raise ValueError("cpy: dst must be stored, or a view of a stored tensor; use t.copy_")
+    if is_input(root):
+        raise ValueError(
+            "cpy: dst must not be an input of the function that is being recorded, which would be"
+            f" overwritten; got shape {dst.shape}: use set_rows, or return src"
+        )
+    return record(lib.ggml_cpy, [apart(src, dst), dst], dst.shape, False)

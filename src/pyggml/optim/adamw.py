@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""AdamW and Adam: adaptive moments, with weight decay apart or in the gradient."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import ops
+from ..tensors.tensor import Tensor
+from ._check import check_betas, check_flag, check_positive
+from .groups import Group, ParamGroups
+from .inplace import assign, blend, blending
+from .optimizer import Optimizer, State
+
+__all__ = ["Adam", "AdamW"]
+
+_EPS_WHY = ", or a zero gradient divides by zero"
+
+
+class AdamW(Optimizer):
+    """Step along the mean gradient over its root mean square; shrink the weights apart.
+
+    m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g^2
+    w = w * (1 - lr * wd) - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+    amsgrad: v_max = max(v_max, v) instead of v in the last line
+
+    Args:
+        params: tensors or groups; see `Optimizer`.
+        lr: learning rate, >= 0.
+        betas: decay of the two moments, each in [0, 1).
+        eps: added to the root, > 0.
+        weight_decay: wd of groups that name none, >= 0.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
+        amsgrad: divide by the largest second moment so far, which is kept, too.
+
+    Raises:
+        ValueError: a hyper-parameter is out of range; see also `Optimizer`.
+
+    Source: ggml_opt_step_adamw; Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad: Reddi et al.
+        2018, arXiv:1904.09237, as torch.optim has it.
+
+    Example:
+        >>> w = Parameter([1.0])
+        >>> opt = AdamW([w], lr=0.1, weight_decay=0.0)
+        >>> (w * 3.0).sum().backward()
+        >>> norm = opt.step()
+        >>> round(w.item(), 4)
+        0.9
+    """
+
+    state_names: tuple[str, ...] = ("m", "v")
+    _folds = True
+
+    def __init__(
+        self,
+        params: ParamGroups,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        fused_update: bool = False,
+        amsgrad: bool = False,
+    ) -> None:
+        who = type(self).__name__
+        self.betas = check_betas(who, betas)
+        self.eps = check_positive(who, "eps", eps, _EPS_WHY)
+        self.amsgrad = check_flag(who, "amsgrad", amsgrad)
+        if self.amsgrad:  # ggml's step keeps no largest moment: ops of their own do it all
+            self._folds = False
+            self.state_names = ("m", "v", "v_max")
+        super().__init__(params, lr, weight_decay, fused_update)
+        if self.amsgrad:
+            self._means = [blending(b, 1.0 - b, self.params[0]) for b in self.betas]
+
+    def _hyper(self, group: Group, lr: float) -> np.ndarray:
+        b1, b2 = self.betas
+        t = max(self.steps, 1)
+        decay = 0.0 if self._couples else group.weight_decay
+        if self.amsgrad:
+            # The corrections of both moments in the learning rate, and decay and eps to match.
+            faster, slower = 1 - b1**t, math.sqrt(1 - b2**t)
+            values = [lr * slower / faster, decay * faster / slower, self.eps * slower]
+        else:
+            values = [lr, b1, b2, self.eps, decay, 1 / (1 - b1**t), 1 / (1 - b2**t)]
+        return np.asarray(values, np.float32)
+
+    def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:
+        if self.amsgrad:
+            m = blend(state["m"], grad, self._means[0])
+            v = blend(state["v"], ops.sqr(grad), self._means[1])
+            largest = _maximum(v, state["v_max"])
+            step = ops.div(m, ops.add(ops.sqrt(largest), group.hyper[2:]))
+            return [
+                ops.opt_step_sgd(param, step, group.hyper[:2]),
+                assign(state["v_max"], largest),
+            ]
+        return [ops.opt_step_adamw(param, grad, state["m"], state["v"], group.hyper)]
+
+
+class Adam(AdamW):
+    """`AdamW` whose weight decay is added to the gradient, and adapted with it.
+
+    g' = g + wd * w, from which both moments are made
+
+    Args:
+        params: tensors or groups; see `Optimizer`.
+        lr: learning rate, >= 0.
+        betas: decay of the two moments, each in [0, 1).
+        eps: added to the root, > 0.
+        weight_decay: wd of groups that name none, >= 0.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
+        amsgrad: divide by the largest second moment so far, which is kept, too; see `AdamW`.
+
+    Raises:
+        ValueError: a hyper-parameter is out of range; see also `Optimizer`.
+
+    Source: ggml_opt_step_adamw; Kingma and Ba 2015, arXiv:1412.6980.
+
+    Example:
+        >>> w = Parameter([1.0])
+        >>> opt = Adam([w], lr=0.1)
+        >>> (w * 3.0).sum().backward()
+        >>> norm = opt.step()
+        >>> round(w.item(), 4)
+        0.9
+    """
+
+    _folds = False
+    _couples = True
+
+    def __init__(
+        self,
+        params: ParamGroups,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        fused_update: bool = False,
+        amsgrad: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, fused_update, amsgrad)
+
+
+def _maximum(a: Tensor, b: Tensor) -> Tensor:
+    """The larger of two elements, to the last bit, which a sum with a difference would not keep."""
+    above = ops.step(ops.sub(a, b))
+    return ops.add(ops.mul(a, above), ops.mul(b, ops.scale(above, -1.0, 1.0)))

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""The gradients' global norm, and the factor that clips it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import ops
+from ..graph.graph import Graph
+from ..ops._check import need_float
+from ..tensors.tensor import Tensor, full
+from ._check import check_finite, check_number, check_positive, items_of
+
+__all__ = ["NORM_MAX", "ClipValue", "GradNorm", "clip_factor", "factor_of", "sum_of_squares"]
+
+# The square of a longer gradient is more than f32 holds, as second moments do.
+NORM_MAX = math.sqrt(float(np.finfo(np.float32).max))
+
+# torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; runs stay comparable with it.
+_NORM_EPS = 1e-6
+# Terms that a device without SUM_SQR adds up one after another.
+_ROW = 1024
+
+
+class GradNorm:
+    """The Euclidean norm of several tensors together, as a graph recorded once.
+
+    Where the sum of the squares is more than f32 holds, it is summed in f64 on the host: a norm is
+    infinite or NaN only where an element is.
+
+    Args:
+        tensors: f32 tensors on one device, one at least.
+
+    Raises:
+        TypeError: not several f32 tensors.
+        ValueError: no tensor.
+
+    Example:
+        >>> GradNorm([tensor([3.0]), tensor([0.0, 4.0])])()
+        5.0
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._record(_several("GradNorm", tensors))
+
+    def _record(self, tensors: list[Tensor], whole: Tensor | None = None) -> None:
+        self._tensors = tensors
+        self._total = sum_of_squares(tensors if whole is None else [whole])
+        self.graph = Graph([self._total], device=tensors[0].device)
+
+    @classmethod
+    def _over(cls, tensors: list[Tensor], whole: Tensor | None) -> GradNorm:
+        """The norm of tensors whose elements, and else zeros, one tensor has; one op reads it."""
+        made = cls.__new__(cls)
+        made._record(tensors, whole)
+        return made
+
+    def __call__(self) -> float:
+        """Compute the norm of what the tensors now hold."""
+        self.graph.run()
+        total = float(self.graph.read(self._total).reshape(()))
+        if not math.isfinite(total):
+            total = math.fsum(_square(each.numpy()) for each in self._tensors)
+        return math.sqrt(total)
+
+
+class ClipValue:
+    """Clips every element of several tensors in place, as a graph recorded once.
+
+    Args:
+        tensors: stored f32 tensors on one device, one at least.
+        value: largest magnitude that stays, > 0.
+
+    Raises:
+        TypeError: not several f32 tensors.
+        ValueError: no tensor, one that is not stored, or value is not a positive number.
+
+    Source: torch.nn.utils.clip_grad_value_.
+
+    Example:
+        >>> g = tensor([3.0, -0.5])
+        >>> ClipValue([g], 1.0)()
+        >>> g.tolist()
+        [1.0, -0.5]
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], value: float) -> None:
+        value = check_positive("ClipValue", "value", value)
+        tensors = _several("ClipValue", tensors)
+        op = next((t for t in tensors if not t.is_stored), None)
+        if op is not None:
+            raise ValueError(
+                f"ClipValue: tensors must be stored, as gradients are; got a recorded op of shape "
+                f"{op.shape}"
+            )
+        self._factor = full((1,), 1.0, "f32", tensors[0].device)
+        bounded = [ops.clamp(ops.mul(t, self._factor), -value, value) for t in tensors]
+        effects = [ops.cpy(b, t) for b, t in zip(bounded, tensors, strict=True)]
+        self._graph = Graph([], effects=effects, device=tensors[0].device)
+
+    def __call__(self, factor: float = 1.0) -> None:
+        """Multiply what the tensors now hold by a factor, and clip it.
+
+        Args:
+            factor: such as one over a loss scale.
+
+        Raises:
+            ValueError: factor is not finite.
+        """
+        self._factor.copy_([check_finite("ClipValue", "factor", factor)])
+        self._graph.run()
+
+
+def _square(x: np.ndarray) -> float:
+    """The sum of the squares in f64."""
+    wide = x.astype(np.float64).reshape(-1)
+    return float(wide @ wide)
+
+
+def _several(where: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, of which there must be one at least."""
+    items = None if isinstance(tensors, Tensor) else items_of(tensors)
+    if items is None:
+        raise TypeError(
+            f"{where}: tensors must be a list of tensors; got {type(tensors).__name__}; put it "
+            "into a list"
+        )
+    several = [need_float(where, "each of tensors", t) for t in items]
+    if not several:
+        raise ValueError(f"{where}: tensors must hold one at least; got none")
+    return several
+
+
+def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    """The sum of the squares of several tensors' elements, one tensor after another.
+
+    Args:
+        tensors: f32 tensors on one device.
+
+    Example:
+        >>> sum_of_squares([tensor([3.0]), tensor([0.0, 4.0])]).item()
+        25.0
+    """
+    total = _sum_sqr(tensors[0])
+    for value in tensors[1:]:
+        total = ops.add(total, _sum_sqr(value))
+    return total
+
+
+def _sum_sqr(x: Tensor) -> Tensor:
+    """The sum of squares in one op, or in several where the device does not have it."""
+    fused = ops.sum_sqr(x)
+    if x.device.supports(fused.ptr):
+        return fused
+    # By rows: such a device may give all of a SUM to a few threads, and add term by term.
+    width = math.gcd(x.size, _ROW)
+    return ops.sum(ops.sum_rows(ops.reshape(ops.sqr(x), (x.size // width, width))))
+
+
+def clip_factor(norm: float, clip: float) -> float:
+    """Return min(1, clip / (norm + 1e-6)), by which the gradients are multiplied.
+
+    Args:
+        norm: the gradients' norm, finite.
+        clip: longest norm allowed, > 0.
+
+    Raises:
+        ValueError: norm is not finite or negative, or clip is not positive.
+
+    Source: torch.nn.utils.clip_grad_norm_; Pascanu et al. 2013, arXiv:1211.5063.
+
+    Example:
+        >>> clip_factor(0.5, 1.0)
+        1.0
+    """
+    norm = check_number("clip_factor", "norm", norm)
+    return factor_of(norm, check_positive("clip_factor", "clip", clip))
+
+
+def factor_of(norm: float, clip: float) -> float:
+    """`clip_factor` of numbers that are known to be good."""
+    return min(1.0, clip / (norm + _NORM_EPS))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: MIT
+"""EMA: a running average of a model's weights, to evaluate and to save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import ops
+from ..graph.graph import Graph
+from ..tensors.tensor import Tensor, tensor, zeros_group
+from ._check import check_flag, check_model, check_number, check_whole
+from .inplace import assign, copied
+from .state import check_entries, load_arrays, one, save_arrays
+
+__all__ = ["EMA"]
+
+
+class _Model(Protocol):
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
+
+
+class EMA:
+    """Keep a running average of the trainable parameters, on their device.
+
+    a = d * a + (1 - d) * w, with d = min(decay, (1 + n) / (10 + n)) at update n
+
+    Call `update` after each step of the optimizer. `with ema.applied():` lends the model the
+    averages, to evaluate or to save it, and gives it its own weights back.
+
+    Args:
+        model: whose parameters; those that are frozen now are left out, for good.
+        decay: what is kept of the average, in [0, 1).
+        warmup: let the first updates weigh more, as above; False has d = decay from the start.
+
+    Attributes:
+        averages: the average of each parameter, by its name.
+        steps: updates done.
+
+    Raises:
+        ValueError: decay is out of range, or no parameter is trainable.
+        TypeError: the model is no module.
+
+    Source: Polyak and Juditsky 1992; tf.train.ExponentialMovingAverage, whose warm-up it is.
+
+    Example:
+        >>> model = Linear(1, 1, bias=False)
+        >>> ema = EMA(model, decay=0.5, warmup=False)
+        >>> before = model.weight.item()
+        >>> _ = model.weight.copy_([[before + 2.0]])
+        >>> ema.update()
+        >>> with ema.applied():
+        ...     round(model.weight.item() - before, 4)
+        1.0
+        >>> round(model.weight.item() - before, 4)
+        2.0
+    """
+
+    def __init__(self, model: _Model, decay: float = 0.999, warmup: bool = True) -> None:
+        self.decay = check_number("EMA", "decay", decay, below=1.0)
+        self.warmup = check_flag("EMA", "warmup", warmup)
+        self.steps = 0
+        named = check_model("EMA", model).named_parameters()
+        self._params = {name: p for name, p in named if p.requires_grad}
+        if not self._params:
+            raise ValueError(
+                "EMA: the model must have a parameter that is trained; got none; unfreeze one"
+            )
+        self._device = next(iter(self._params.values())).device
+        specs: list[Any] = [(p.shape, "f32") for p in self._params.values()]
+        made = zeros_group(specs, self._device)
+        self.averages = dict(zip(self._params, made, strict=True))
+        self._rate = tensor(np.zeros((2,), np.float32), device=self._device)
+        self._lent = False
+        self._graphs: dict[str, Graph] = {}
+        Graph([], effects=[assign(a, p) for a, p in self._pairs()], device=self._device).run()
+
+    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Each average and its parameter."""
+        return [(self.averages[name], p) for name, p in self._params.items()]
+
+    def _run(self, name: str) -> None:
+        """Run a graph, recorded at its first use."""
+        if name not in self._graphs:
+            effects: list[Tensor] = []
+            for average, param in self._pairs():
+                if name == "update":
+                    difference = ops.sub(average, param)
+                    effects.append(ops.opt_step_sgd(average, difference, self._rate))
+                else:
+                    own = copied(param)
+                    effects += [own, assign(param, average), assign(average, own)]
+            self._graphs[name] = Graph([], effects=effects, device=self._device)
+        self._graphs[name].run()
+
+    def update(self) -> None:
+        """Take the parameters as they are now into the average.
+
+        Raises:
+            RuntimeError: the model holds the averages, inside `applied`.
+        """
+        self._at_home("update")
+        decay = self.decay
+        if self.warmup:
+            decay = min(decay, (1 + self.steps) / (10 + self.steps))
+        self._rate.copy_(np.asarray([1.0 - decay, 0.0], np.float32))
+        self._run("update")
+        self.steps += 1
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Lend the averages to the model for the block; its own weights come back to the bit.
+
+        Raises:
+            RuntimeError: they are lent already.
+        """
+        self._at_home("applied")
+        self._run("swap")
+        self._lent = True
+        try:
+            yield
+        finally:
+            self._run("swap")
+            self._lent = False
+
+    def _at_home(self, method: str) -> None:
+        if self._lent:
+            raise RuntimeError(
+                f"EMA.{method}: the model holds the averages; leave the `applied` block first"
+            )
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {f"average.{name}": value for name, value in self.averages.items()}
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy the state: "steps", and "average.NAME" for every parameter.
+
+        Raises:
+            RuntimeError: the model holds the averages, inside `applied`.
+        """
+        self._at_home("state_dict")
+        return {"steps": np.asarray(self.steps, np.int64), **save_arrays(self._tensors())}
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
+        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+
+        Raises:
+            KeyError: entries are missing or unexpected.
+            ShapeError: an entry is of another shape than its parameter.
+            ValueError: steps is out of range.
+            RuntimeError: the model holds the averages, inside `applied`.
+        """
+        self._at_home("load_state_dict")
+        own = self._tensors()
+        check_entries("EMA", state, {"steps", *own})
+        restore = load_arrays("EMA", own, state)
+        self.steps = check_whole("EMA.load_state_dict", "steps", one(state["steps"]))
+        restore()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the averages."""
+        return sum(value.nbytes for value in self.averages.values())
+
+    def __repr__(self) -> str:
+        return f"EMA({len(self.averages)} parameters, decay={self.decay}, steps={self.steps})"

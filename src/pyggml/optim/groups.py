@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Parameter groups: what an optimizer is given, read and checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import BackendError
+from ..tensors.tensor import Tensor
+from ._check import check_number, items_of, shown
+
+__all__ = ["Group", "ParamGroups", "check_params", "read_groups"]
+
+ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]]
+
+
+class Group:
+    """Parameters that share hyper-parameters.
+
+    Attributes:
+        params: the tensors.
+        names: what their state is saved under.
+        weight_decay: decoupled decay of these parameters.
+        lr_scale: factor on the optimizer's learning rate.
+        options: what else the group was given, by name.
+        hyper: the input tensor that the update graph reads.
+        decay: the same for a weight decay that is added to the gradient.
+    """
+
+    def __init__(
+        self,
+        params: list[Tensor],
+        names: list[str],
+        weight_decay: float,
+        lr_scale: float,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.params = params
+        self.names = names
+        self.weight_decay = weight_decay
+        self.lr_scale = lr_scale
+        self.options = dict(options or {})
+        self.hyper: Tensor
+        self.decay: Tensor
+
+    def __repr__(self) -> str:
+        return (
+            f"Group({len(self.params)} parameters, weight_decay={self.weight_decay}, "
+            f"lr_scale={self.lr_scale})"
+        )
+
+
+def read_groups(
+    where: str, params: ParamGroups, weight_decay: float, more: Sequence[str] = ()
+) -> tuple[list[Group], dict[str, Tensor]]:
+    """Turn tensors or dicts into groups of trainable parameters, and the others by name."""
+    given = _as_list(where, "params", params)
+    dicts: list[Mapping[str, Any]] = [{"params": given}]
+    if given and all(isinstance(item, Mapping) for item in given):
+        dicts = given
+    groups, count = [], 0
+    left_out: dict[str, Tensor] = {}
+    for item in dicts:
+        known = ["names", "weight_decay", "lr_scale", *more]
+        if set(item) - {"params", *known} or "params" not in item:
+            raise ValueError(
+                f"{where}: a group must have params and may have {', '.join(known[:-1])} and "
+                f"{known[-1]}; got the keys {sorted(map(str, item))}"
+            )
+        tensors = _as_list(where, "params", item["params"])
+        for value in tensors:
+            _check_parameter(where, value)
+        names = _read_names(where, item.get("names"), len(tensors), count)
+        count += len(tensors)
+        kept = [i for i, value in enumerate(tensors) if value.requires_grad]
+        left_out |= {n: t for n, t in zip(names, tensors, strict=True) if not t.requires_grad}
+        groups.append(
+            Group(
+                [tensors[i] for i in kept],
+                [names[i] for i in kept],
+                check_number(where, "weight_decay", item.get("weight_decay", weight_decay)),
+                check_number(where, "lr_scale", item.get("lr_scale", 1.0)),
+                {key: item[key] for key in more if key in item},
+            )
+        )
+    return [group for group in groups if group.params], left_out
+
+
+def _as_list(where: str, name: str, params: Any) -> list[Any]:
+    """The items of what was given; what only looks like a list of them is named."""
+    cure = "give a list, such as model.parameters() or decay_groups(model)"
+    if isinstance(params, Tensor):
+        cure = "put the tensor into a list"
+    elif isinstance(params, Mapping):
+        cure = (
+            "put the group into a list"
+            if "params" in params
+            else "give the values, list(params.values())"
+        )
+    elif callable(getattr(params, "parameters", None)):
+        cure = "give its parameters(), or decay_groups(model)"
+    elif (items := items_of(params)) is not None:
+        return items
+    raise TypeError(
+        f"{where}: {name} must be several tensors, or groups of them; got "
+        f"{type(params).__name__}; {cure}"
+    )
+
+
+def _check_parameter(where: str, value: Any) -> None:
+    """Raise unless it is a tensor with memory of its own, which an update can write."""
+    if not isinstance(value, Tensor):
+        cure = "give tensors, such as model.parameters()"
+        if isinstance(value, Mapping):
+            cure = "give tensors or groups, not both"
+        elif isinstance(value, tuple):
+            cure = "for names give groups with names, as decay_groups(model) makes them"
+        elif callable(getattr(value, "parameters", None)):
+            cure = "give its parameters()"
+        raise TypeError(f"{where}: params must be Tensors; got {type(value).__name__}; {cure}")
+    if not value.is_stored:
+        raise ValueError(
+            f"{where}: params must be stored tensors, as nn.Parameter makes them; got a recorded "
+            f"op of shape {value.shape}; give the parameters that it was made from"
+        )
+
+
+def _read_names(where: str, names: Any, size: int, count: int) -> list[str]:
+    """A group's names: as given, or the places of its parameters among all."""
+    if names is None:
+        return [str(count + i) for i in range(size)]
+    read = items_of(names)
+    if read is None or not all(isinstance(name, str) for name in read):
+        came = type(names).__name__ if read is None else shown(read)
+        raise ValueError(f"{where}: a group's names must be a list of texts; got {came}")
+    if len(read) != size:
+        raise ValueError(
+            f"{where}: a group's names must be as many as its params; "
+            f"got {len(read)} names, {size} params"
+        )
+    return read
+
+
+def check_params(where: str, groups: Sequence[Group], left_out: Mapping[str, Tensor]) -> None:
+    """Raise unless there are parameters, each once, on one device.
+
+    Args:
+        where: whose they are.
+        groups: the trainable ones.
+        left_out: the frozen ones by name.
+    """
+    named = [pair for g in groups for pair in zip(g.names, g.params, strict=True)]
+    if not named:
+        came = f"{len(left_out)} that do not" if left_out else "none"
+        cure = (
+            "unfreeze one: t.requires_grad = True"
+            if left_out
+            else "an iterator that was read before has nothing left"
+        )
+        raise ValueError(
+            f"{where}: params must hold a tensor that requires a gradient; got {came}; {cure}"
+        )
+    seen: dict[int, str] = {}
+    for name, param in named:
+        if id(param.node) in seen:
+            raise ValueError(
+                f"{where}: every parameter must be given once; {seen[id(param.node)]} of shape "
+                f"{param.shape} is given twice, again as {name}: leave one out"
+            )
+        seen[id(param.node)] = name
+    twice = [name for name, count in Counter(name for name, _ in named).items() if count > 1]
+    if twice:
+        raise ValueError(f"{where}: names must differ; got {twice[0]} twice")
+    devices = {param.device.name for _, param in named}
+    if len(devices) > 1:
+        raise BackendError(
+            f"{where}: parameters must be on one device; got {sorted(devices)}; move them, or "
+            "make an optimizer for each"
+        )

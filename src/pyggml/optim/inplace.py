@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""What updates do in place: running averages, momentum, assignments."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import ops
+from ..backend.library import lib
+from ..tensors.tensor import Tensor, record, tensor
+from .clip import sum_of_squares
+
+__all__ = ["assign", "blend", "blending", "copied", "mean_square"]
+
+
+def blending(keep: float, gain: float, like: Tensor) -> Tensor:
+    """The factors of `blend`, as ggml's SGD step takes them.
+
+    Args:
+        keep: factor on what is there.
+        gain: factor on what is added, not 0.
+        like: a tensor on the same device.
+    """
+    # x ← x (1 - lr·wd) - lr·y with lr = -gain
+    return tensor(np.asarray([-gain, (keep - 1.0) / gain], np.float32), device=like.device)
+
+
+def blend(state: Tensor, value: Tensor, factors: Tensor) -> Tensor:
+    """state ← keep·state + gain·value in one pass, in place.
+
+    Args:
+        state: stored f32 tensor.
+        value: what is added.
+        factors: what `blending` made of keep and gain.
+
+    Source: ggml_opt_step_sgd.
+
+    Example:
+        >>> m = tensor([1.0])
+        >>> Graph([], effects=[blend(m, tensor([4.0]), blending(0.5, 0.25, m))]).run()
+        >>> m.tolist()
+        [1.5]
+    """
+    return ops.opt_step_sgd(state, value, factors)
+
+
+def assign(target: Tensor, value: Tensor) -> Tensor:
+    """target ← value, converted to its dtype, also where target is a parameter or quantised.
+
+    Args:
+        target: stored tensor.
+        value: f32, of its shape.
+
+    Source: ggml_cpy.
+    """
+    return record(lib.ggml_cpy, [value, target], target.shape, False)
+
+
+def copied(x: Tensor) -> Tensor:
+    """The elements as they are now, whatever is written to x later. Source: ggml_dup."""
+    return record(lib.ggml_dup, [x], x.shape, False)
+
+
+def mean_square(x: Tensor) -> Tensor:
+    """The mean of the squares of all elements, ()."""
+    return ops.scale(sum_of_squares([x]), 1.0 / x.size)

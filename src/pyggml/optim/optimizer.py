@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: MIT
+"""Optimizer: gradients, state and the recorded update of a set of parameters."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import ops
+from ..backend.weak_set import WeakGroup
+from ..errors import GradientError
+from ..graph.graph import Graph, grad_of, most_fallbacks
+from ..tensors.autocast import autocast
+from ..tensors.storage import whole
+from ..tensors.tensor import Tensor, tensor, zeros_group
+from ._check import check_flag, check_number, check_positive
+from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
+from .groups import Group, ParamGroups, check_params, read_groups
+from .state import check_entries, load_arrays, read_steps, save_arrays
+
+__all__ = ["Optimizer", "Spec", "State"]
+
+Spec = tuple[Sequence[int], str]
+State = Mapping[str, Tensor]
+
+# The gradients that optimizers own: one's are not taken for another's.
+_OWNED: WeakGroup[Tensor] = WeakGroup()
+
+
+class Optimizer(ABC):
+    """What all optimizers share; a subclass says its state, its hyper-parameters and its ops.
+
+    The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
+    `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
+
+    A `.grad` that was replaced is copied into the buffer by `step`; None counts as zeros.
+    Parameters that are frozen later stay as they are for as long, and so does their state.
+
+    With `fused_update` there is no such buffer: a training step's graph updates each parameter as
+    soon as its gradient is complete, and its memory is used again. That takes one batch for each
+    step, cannot clip (the norm is known when all is done), and gives hooks nothing to see.
+
+    Args:
+        params: tensors, or groups: dicts with "params" and, if wished, "names",
+            "weight_decay" and "lr_scale". Frozen parameters are left out, for good.
+        lr: learning rate, >= 0.
+        weight_decay: of groups that name none, >= 0.
+        fused_update: keep no gradients; for `TrainStep`, which then updates in the backward.
+
+    Attributes:
+        grads: gradient tensor of each parameter, for `Graph(grads=...)`.
+        grad_nbytes: bytes of the gradients.
+        groups: the parameter groups.
+        lr: learning rate of the next step.
+        state: the state of each parameter, by kind.
+        steps: updates done.
+
+    Raises:
+        ValueError: no trainable parameter, one given twice, an unknown group key, a bad number.
+        TypeError: params are not tensors or groups of them, but a module or one tensor, say.
+        BackendError: the parameters are on several devices.
+    """
+
+    # Kinds of state that are f32 and of the parameter's shape.
+    state_names: tuple[str, ...] = ()
+    # `step` takes a closure that computes loss and gradients.
+    needs_closure = False
+    # Group keys besides those that all optimizers know.
+    group_options: tuple[str, ...] = ()
+    # The op itself multiplies the gradient by a factor, the last of its hyper-parameters.
+    _folds = False
+    # Weight decay is added to the gradient, as the gradient of a squared norm would be.
+    _couples = False
+
+    def __init__(
+        self, params: ParamGroups, lr: float, weight_decay: float, fused_update: bool = False
+    ) -> None:
+        self._who = type(self).__name__
+        self.fused_update = check_flag(self._who, "fused_update", fused_update)
+        self.lr = check_number(self._who, "lr", lr)
+        given, self._left_out = read_groups(self._who, params, weight_decay, self.group_options)
+        self.groups = self._divide(given)
+        self.params = [p for group in self.groups for p in group.params]
+        self.names = [name for group in self.groups for name in group.names]
+        self._nodes = [p.node for p in self.params]
+        check_params(self._who, self.groups, self._left_out)
+        self.steps = 0
+        self.device = self.params[0].device
+        if fused_update:
+            grads = [grad_of(p) for p in self.params]
+        else:
+            grads = zeros_group([(p.shape, "f32") for p in self.params], self.device)
+            for parameter, grad in zip(self.params, grads, strict=True):
+                parameter.grad = grad
+            _OWNED.update(grads)
+        self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
+        self.grad_nbytes = sum(g.nbytes for g in grads if g.is_stored)
+        self.state = self._make_state()
+        self._trained = self.grads
+        self._norm = self._make_norm()
+        self._make_inputs()
+        self._updates: dict[bool, Graph] = {}
+        self._frozen = [False] * len(self.params)
+        self._decays = self._which_decay()
+        self._recorded: tuple[list[bool], list[bool]] | None = None
+
+    def _make_state(self) -> list[dict[str, Tensor]]:
+        """The state of every parameter, zeros in one buffer."""
+        specs = [self._state_specs(p, group) for group in self.groups for p in group.params]
+        made = iter(zeros_group([s for spec in specs for s in spec.values()], self.device))
+        return [{kind: next(made) for kind in spec} for spec in specs]
+
+    def _make_inputs(self) -> None:
+        """The small tensors that the update reads and each step writes."""
+        # Clipping is a factor that the op multiplies the gradients by. Where the op does not take
+        # it, on this device or at all, a copy of the gradients is multiplied first.
+        if self._folds:
+            for group in self.groups:
+                group.hyper = tensor(self._with_factor(group, 0.0, 1.0), device=self.device)
+            first = self.groups[0]
+            probe = self._record(self.params[0], self._any_grad(), self.state[0], first)[-1]
+            self._folds = self.device.supports(probe.ptr)
+        for group in self.groups:
+            if not self._folds:
+                group.hyper = tensor(self._hyper(group, 0.0), device=self.device)
+            if self._couples:
+                decay = np.asarray([group.weight_decay], np.float32)
+                group.decay = tensor(decay, device=self.device)
+        self._factor = tensor(np.ones((1,), np.float32), device=self.device)
+
+    def _any_grad(self) -> Tensor:
+        return next(iter(self.grads.values()))
+
+    def _divide(self, groups: list[Group]) -> list[Group]:
+        """The groups as the optimizer keeps them; one with several rules parts them here."""
+        return groups
+
+    def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:
+        """Shape and dtype of each kind of a parameter's state."""
+        return dict.fromkeys(self.state_names, (param.shape, "f32"))
+
+    def _hyper(self, group: Group, lr: float) -> np.ndarray:
+        """The numbers that the update reads, for update `self.steps`; these are SGD's op's."""
+        return np.asarray([lr, 0.0 if self._couples else group.weight_decay], np.float32)
+
+    @abstractmethod
+    def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:
+        """Record the ops that update `param` and `state` in place, in order."""
+
+    def _with_factor(self, group: Group, lr: float, factor: float) -> np.ndarray:
+        """The op's hyper-parameters and, last, the factor on the gradient."""
+        return np.append(self._hyper(group, lr), np.float32(factor))
+
+    def grad_norm(self) -> float:
+        """Return the Euclidean norm of all gradients together, those of frozen parameters aside.
+
+        Raises:
+            GradientError: as `step`.
+        """
+        self._kept("grad_norm")
+        self.trained()
+        self._adopt("grad_norm")
+        return self._kept("grad_norm")()
+
+    def trained(self) -> dict[Tensor, Tensor]:
+        """The gradients of the parameters that are not frozen now, for `Graph(grads=...)`.
+
+        Raises:
+            GradientError: all are frozen, or one that was frozen when the optimizer was made, and
+                has no state, is not any more; or one lives on another device since.
+        """
+        for name, param in self._left_out.items():
+            if param.requires_grad:
+                raise GradientError(
+                    f"{self._who}: parameter {name} of shape {param.shape} was frozen when the"
+                    " optimizer was made and requires a gradient now; make a new optimizer, or"
+                    " leave it out of this one's params"
+                )
+        if any(node.moved for node in self._nodes):
+            raise GradientError(
+                f"{self._who}: the parameters live on {self.params[0].device.name} since the"
+                f" optimizer was made, and its state on {self.device.name}; call model.to() before"
+                " making the optimizer"
+            )
+        decays = self._which_decay()
+        if decays != self._decays:
+            self._decays = decays
+            self._updates.clear()
+        frozen = [not node.requires_grad for node in self._nodes]
+        if frozen != self._frozen:
+            trained = {p: grad for p, grad in self.grads.items() if p.requires_grad}
+            if not trained:
+                raise GradientError(
+                    f"{self._who}: every parameter is frozen; unfreeze one, or make the optimizer "
+                    "anew of model.parameters() if the model has had adapters put in since"
+                )
+            self._frozen, self._trained = frozen, trained
+            self._updates.clear()
+            self._norm = self._make_norm()
+        return dict(self._trained)
+
+    def _make_norm(self) -> GradNorm | None:
+        """What computes the norm of the gradients that are trained, of all in one op."""
+        if self.fused_update:
+            return None
+        grads = list(self._trained.values())
+        # Between the gradients in their buffer are zeros.
+        every = None if len(grads) < len(self.grads) else Tensor(whole(grads[0].node))
+        return GradNorm._over(grads, every)
+
+    def _which_decay(self) -> list[bool]:
+        """Whether each group's decay is a part of the recorded update."""
+        return [self._couples and group.weight_decay != 0 for group in self.groups]
+
+    def _adopt(self, method: str) -> None:
+        """Take over the gradients that replaced this optimizer's own."""
+        for i, (param, own) in enumerate(self.grads.items()):
+            given = self._nodes[i].grad
+            if given is own:
+                continue
+            if given is None:
+                own.zero_()
+            elif given in _OWNED:
+                raise GradientError(
+                    f"{self._who}.{method}: the gradient of {self.names[i]} is added into another"
+                    " optimizer's, made later; call this one's zero_grad() before the backward"
+                )
+            else:
+                own.copy_(given)
+            param.grad = own
+
+    def _kept(self, method: str) -> GradNorm:
+        """What computes the norm of the gradients, which must be kept."""
+        if self._norm is None:
+            raise GradientError(
+                f"{self._who}.{method}: needs the gradients, which fused_update=True does not "
+                "keep; train with TrainStep, or make the optimizer without it"
+            )
+        return self._norm
+
+    def recorded_update(self) -> tuple[list[Tensor], Tensor]:
+        """What a graph that has `grads` among its own does besides, with `fused_update`.
+
+        Returns:
+            The updates, for its effects, and the sum of the squares of all gradients' elements,
+            for its outputs.
+        """
+        squares = sum_of_squares(list(self.trained().values()))
+        self._recorded = list(self._frozen), list(self._decays)
+        return self._effects(False), squares
+
+    @contextmanager
+    def updating(self, lr: float | None = None) -> Iterator[None]:
+        """Prepare a step; the block runs a graph with what `recorded_update` gave.
+
+        Args:
+            lr: learning rate from now on; None keeps it.
+
+        Raises:
+            GradientError: a parameter has hooks, which would have no gradient to see; parameters
+                were frozen or unfrozen since `recorded_update`; or as `trained`.
+            ValueError: lr is negative.
+        """
+        new_lr = self.lr if lr is None else check_number(f"{self._who}.updating", "lr", lr)
+        if any(param.node.hooks for param in self.params):
+            raise GradientError(
+                f"{self._who}: gradient hooks need gradients, which fused_update=True does not "
+                "keep; remove the hooks, or make the optimizer without it"
+            )
+        self.trained()
+        if self._recorded is not None and self._recorded != (self._frozen, self._decays):
+            raise GradientError(
+                f"{self._who}.updating: parameters were frozen or unfrozen since recorded_update(),"
+                " or a group's weight decay came or went; record the update and its graph anew"
+            )
+        before, self.lr = self.lr, new_lr
+        self.steps += 1
+        self._set_hyper(1.0)
+        try:
+            yield
+        except BaseException:
+            self.lr = before
+            self.steps -= 1
+            raise
+
+    def _set_hyper(self, factor: float) -> None:
+        for group in self.groups:
+            lr = self.lr * group.lr_scale
+            if self._folds:
+                group.hyper.copy_(self._with_factor(group, lr, factor))
+            else:
+                group.hyper.copy_(self._hyper(group, lr))
+            if self._couples:
+                group.decay.copy_(np.asarray([group.weight_decay], np.float32))
+
+    def step(
+        self, lr: float | None = None, clip: float | None = None, grad_scale: float = 1.0
+    ) -> float:
+        """Update every parameter by its gradient; the gradients stay until `zero_grad()`.
+
+        Args:
+            lr: learning rate from now on; None keeps it.
+            clip: longest gradient: a norm above it is scaled down to it; None does not clip.
+            grad_scale: what the gradients were multiplied with, as f16 needs it; the update
+                divides by it.
+
+        Returns:
+            The norm of the gradients before clipping, divided by grad_scale.
+
+        Raises:
+            FloatingPointError: a gradient is NaN or infinite, or their norm's square is more than
+                f32 holds and it is not clipped; nothing has changed.
+            GradientError: with `fused_update` there are no gradients; a gradient is added into
+                another optimizer's; or as `trained`.
+            ValueError: lr is negative, or clip or grad_scale is not positive.
+
+        Example:
+            >>> w = Parameter([1.0])
+            >>> opt = SGD([w], lr=0.5)
+            >>> (w * 2.0).sum().backward()
+            >>> opt.step(), w.tolist()
+            (2.0, [0.0])
+        """
+        new_lr = self.lr if lr is None else check_number(f"{self._who}.step", "lr", lr)
+        if clip is not None:
+            clip = check_positive(f"{self._who}.step", "clip", clip, ", or None for none")
+        grad_scale = check_positive(f"{self._who}.step", "grad_scale", grad_scale)
+        self._kept("step")
+        trained = self.trained()
+        self._adopt("step")
+        for param in trained:
+            if param.node.hooks:
+                param.run_hooks()
+        norm = self._kept("step")()
+        if not math.isfinite(norm):
+            raise FloatingPointError(
+                f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
+                f"{self.steps + 1}, no parameter was changed; lower the learning rate or clip"
+            )
+        # A smaller scale mends what is too long with one; what is too long without, clipping does.
+        kept = norm if grad_scale != 1.0 or clip is None else min(norm, clip)
+        if kept > NORM_MAX:
+            raise FloatingPointError(
+                f"{self._who}.step: the gradients' norm must be at most {NORM_MAX:.2g}, whose "
+                f"square f32 holds; got {norm:g} at step {self.steps + 1}, no parameter was "
+                "changed; clip, or lower the learning rate or grad_scale"
+            )
+        norm /= grad_scale
+        self.lr = new_lr
+        self.steps += 1
+        factor = (1.0 if clip is None else factor_of(norm, clip)) / grad_scale
+        # Not only where it clips, or two graphs would want memory to work in.
+        multiplies = (clip is not None or grad_scale != 1.0) and not self._folds
+        if multiplies:
+            self._factor.copy_(np.full((1,), factor, np.float32))
+        self._set_hyper(factor)
+        self._update(multiplies).run()
+        return norm
+
+    def zero_grad(self) -> None:
+        """Set every gradient to zero, and `.grad` to it: one call for the whole buffer."""
+        self._kept("zero_grad")
+        self.grads[self.params[0]].buffer.clear()
+        for param, grad in self.grads.items():
+            param.grad = grad
+
+    def take_grads(self) -> None:
+        """Set every `.grad` to the optimizer's own, for a graph that writes over what is there.
+
+        Those of frozen parameters, which no graph writes, are set to zero.
+
+        Raises:
+            GradientError: with `fused_update` there are none.
+        """
+        self._kept("take_grads")
+        for node, grad in zip(self._nodes, self.grads.values(), strict=True):
+            node.grad = grad
+            if not node.requires_grad:
+                grad.zero_()
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All state by the names that it is saved under."""
+        return {
+            f"{name}.{kind}": value
+            for name, kinds in zip(self.names, self.state, strict=True)
+            for kind, value in kinds.items()
+        }
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
+        return {
+            "steps": np.asarray(self.steps, np.int64),
+            "lr": np.asarray(self.lr, np.float64),
+            **save_arrays(self._tensors()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
+        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+
+        Raises:
+            KeyError: entries are missing or unexpected.
+            ShapeError: an entry is of another shape than its parameter.
+            TypeError: the state is no dict, or an entry holds no numbers.
+            ValueError: steps or lr is out of range.
+        """
+        own = self._tensors()
+        check_entries(self._who, state, {"steps", "lr", *own})
+        restore = load_arrays(self._who, own, state)
+        self.steps, self.lr = read_steps(self._who, state)
+        restore()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state, gradients not counted."""
+        return sum(value.nbytes for value in self._tensors().values())
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops of an update that the CPU computes for the device; see `Graph.fallbacks`."""
+        if self._norm is None:  # the update is a part of the step's graph
+            return {}
+        self.trained()
+        return most_fallbacks([self._update(False), self._kept("fallbacks").graph])
+
+    def __repr__(self) -> str:
+        return f"{self._who}(lr={self.lr}, steps={self.steps}, groups={self.groups})"
+
+    def _update(self, multiplies: bool) -> Graph:
+        """Return the update graph, recorded at its first use."""
+        if multiplies not in self._updates:
+            effects = self._effects(multiplies)
+            self._updates[multiplies] = Graph([], effects=effects, device=self.device)
+        return self._updates[multiplies]
+
+    def _effects(self, multiplies: bool) -> list[Tensor]:
+        """Record the update of every parameter that is not frozen."""
+        effects: list[Tensor] = []
+        states = iter(self.state)
+        # What autocast allows a model's products is not meant for an update's.
+        with autocast("f32"):
+            for group in self.groups:
+                for param in group.params:
+                    state, grad = next(states), self.grads[param]
+                    if not param.requires_grad:
+                        continue
+                    if multiplies:
+                        grad = ops.mul(grad, self._factor)
+                    if self._couples and group.weight_decay:
+                        grad = ops.add(grad, ops.mul(param, group.decay))
+                    effects += self._record(param, grad, state, group)
+        return effects

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""ReduceOnPlateau: a factor on a schedule that falls when a measure stops getting better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .._check import (
+    check_choice,
+    check_finite,
+    check_mapping,
+    check_number,
+    check_whole,
+    is_real,
+    shown,
+    to_float,
+)
+from .adaptive import is_adaptive, update_schedule
+from .schedules import Schedule, constant
+
+__all__ = ["ReduceOnPlateau"]
+
+_MODES = ("min", "max")
+_THRESHOLDS = ("rel", "abs")
+
+
+class ReduceOnPlateau:
+    """A schedule whose values shrink by `factor` when `update` sees no progress for long.
+
+    Args:
+        schedule: what the factor is for, or one number.
+        factor: by which the values are multiplied each time, in (0, 1).
+        patience: updates without progress that are borne, >= 0.
+        threshold: progress below this does not count, >= 0.
+        mode: "min" where less is better, or "max".
+        threshold_mode: "rel" counts the threshold as a fraction of the best, "abs" as it is.
+        cooldown: updates after a reduction during which none is counted, >= 0.
+        least: no value is reduced below it, >= 0.
+
+    Attributes:
+        scale: the factor at present, 1 at first.
+        best: the best measure so far.
+
+    Raises:
+        ValueError: a number is out of range, or an unknown mode.
+
+    Source: torch.optim.lr_scheduler.ReduceLROnPlateau.
+
+    Example:
+        >>> lr = ReduceOnPlateau(1.0, factor=0.5, patience=1)
+        >>> for loss in (3.0, 2.0, 2.0, 2.0):
+        ...     reduced = lr.update(loss)
+        >>> reduced, lr(4)
+        (True, 0.5)
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule | float,
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        mode: str = "min",
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        least: float = 0.0,
+    ) -> None:
+        who = "ReduceOnPlateau"
+        self._schedule: Any = (
+            schedule if callable(schedule) else constant(check_number(who, "schedule", schedule))
+        )
+        self.factor = check_number(who, "factor", factor, below=1.0)
+        if self.factor == 0:
+            raise ValueError(f"{who}: factor must be in (0, 1); got 0")
+        self.patience = check_whole(who, "patience", patience)
+        self.cooldown = check_whole(who, "cooldown", cooldown)
+        self.threshold = check_number(who, "threshold", threshold)
+        self.mode = check_choice(who, "mode", mode, _MODES)
+        self.threshold_mode = check_choice(who, "threshold_mode", threshold_mode, _THRESHOLDS)
+        self.least = check_number(who, "least", least)
+        self.scale = 1.0
+        self.best = math.inf if mode == "min" else -math.inf
+        self._bad = 0
+        self._cooling = 0
+
+    def __call__(self, step: int) -> float:
+        """The value at a step.
+
+        Raises:
+            ValueError: the schedule gave no finite number.
+        """
+        value = check_finite("ReduceOnPlateau", "schedule(step)", self._schedule(step))
+        return max(value * self.scale, min(value, self.least))
+
+    def update(self, measure: float, step: int | None = None) -> bool:
+        """Take note of a measure, of an evaluation say; returns whether the values were reduced.
+
+        Args:
+            measure: a NaN counts as no progress.
+            step: after how many steps; only for a schedule within that hears of measures itself.
+
+        Raises:
+            ValueError: it is no number.
+        """
+        if not is_real(measure):
+            raise ValueError(
+                "ReduceOnPlateau.update: measure must be a number, such as a validation loss; got "
+                f"{type(measure).__name__}"
+            )
+        measure = to_float(measure)
+        inner = update_schedule(self._schedule, measure, step)
+        if self._is_better(measure):
+            self.best = measure
+            self._bad = 0
+        else:
+            self._bad += 1
+        if self._cooling > 0:
+            self._cooling -= 1
+            self._bad = 0
+        if self._bad <= self.patience:
+            return inner
+        self.scale *= self.factor
+        self._cooling = self.cooldown
+        self._bad = 0
+        return True
+
+    def _is_better(self, measure: float) -> bool:
+        sign = -1.0 if self.mode == "min" else 1.0
+        if self.threshold_mode == "abs":
+            bar = self.best + sign * self.threshold
+        elif math.isinf(self.best):
+            bar = self.best
+        else:
+            bar = self.best * (1.0 + sign * self.threshold)
+        return measure < bar if self.mode == "min" else measure > bar
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` takes: plain numbers; no best yet is None, for JSON."""
+        best = None if math.isinf(self.best) else self.best
+        own: dict[str, Any] = {
+            "scale": self.scale,
+            "best": best,
+            "bad": self._bad,
+            "cooling": self._cooling,
+        }
+        if is_adaptive(self._schedule):
+            own["schedule"] = self._schedule.state_dict()
+        return own
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+
+        Raises:
+            KeyError: entries are missing or unexpected.
+            TypeError: the state is no dict.
+            ValueError: a number is out of range.
+        """
+        who = "ReduceOnPlateau.load_state_dict"
+        expected = {"scale", "best", "bad", "cooling"}
+        expected |= {"schedule"} if is_adaptive(self._schedule) else set()
+        if set(check_mapping(who, state)) != expected:
+            raise KeyError(f"{who}: needs {sorted(expected)}; got {sorted(map(str, state))}")
+        scale = check_number(who, "scale", state["scale"])
+        counts = [check_whole(who, name, state[name]) for name in ("bad", "cooling")]
+        best = math.inf if self.mode == "min" else -math.inf
+        if state["best"] is not None:
+            if not is_real(state["best"]) or not math.isfinite(to_float(state["best"])):
+                raise ValueError(
+                    f"{who}: best must be a finite number or None; got {shown(state['best'])}"
+                )
+            best = float(state["best"])
+        if "schedule" in expected:
+            self._schedule.load_state_dict(state["schedule"])
+        self.scale, self.best, (self._bad, self._cooling) = scale, best, counts

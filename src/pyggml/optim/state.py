@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""An optimizer's state as arrays: copied out, and checked before it is restored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..backend.dtypes import encode
+from ..errors import DTypeError, ShapeError
+from ..tensors.storage import read_bytes, write
+from ..tensors.tensor import Tensor
+from ._check import check_mapping, check_number, check_whole
+
+__all__ = ["check_entries", "load_arrays", "one", "read_steps", "save_arrays"]
+
+
+def save_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Copy the tensors out; quantised ones as the bytes of their blocks, which are exact.
+
+    Args:
+        tensors: stored tensors by name.
+    """
+    return {
+        name: read_bytes(t.node) if t.dtype.quantized else t.numpy() for name, t in tensors.items()
+    }
+
+
+def check_entries(who: str, state: Mapping[str, ArrayLike], expected: set[str]) -> None:
+    """Raise a KeyError unless `state` holds the expected entries and no others."""
+    check_mapping(f"{who}.load_state_dict", state)
+    missing, unexpected = expected - set(state), set(state) - expected
+    if missing or unexpected:
+        raise KeyError(
+            f"{who}.load_state_dict: the entries must be this optimizer's own; missing "
+            f"{sorted(missing)[:8]}, unexpected {sorted(map(str, unexpected))[:8]}"
+        )
+
+
+def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, ArrayLike]) -> Any:
+    """Check what `save_arrays` gave; returns a function that writes it.
+
+    Raises:
+        ShapeError: an entry is of another shape than its tensor.
+        DTypeError: an entry is of another kind.
+    """
+    ready: list[tuple[Tensor, np.ndarray]] = []
+    for name, own in tensors.items():
+        array, where = np.asarray(state[name]), f"{who}.load_state_dict: {name}"
+        shape = (own.nbytes,) if own.dtype.quantized else own.shape
+        if array.shape != shape:
+            raise ShapeError(f"{where} must have the shape {shape}; got {array.shape}")
+        if not own.dtype.quantized:
+            array = encode(array, own.dtype, where)
+        elif array.dtype != np.uint8:
+            raise DTypeError(
+                f"{where} must be uint8, blocks of {own.dtype.name}; got {array.dtype}"
+            )
+        ready.append((own, np.ascontiguousarray(array)))
+
+    def restore() -> None:
+        for own, array in ready:
+            write(own.node, array)
+
+    return restore
+
+
+def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:
+    """The entries "steps" and "lr", checked.
+
+    Raises:
+        ValueError: one is out of range.
+    """
+    where = f"{who}.load_state_dict"
+    return (
+        check_whole(where, "steps", one(state["steps"])),
+        check_number(where, "lr", one(state["lr"])),
+    )
+
+
+def one(value: ArrayLike) -> Any:
+    """The number in an array of one element; anything else as it is, for a check to refuse."""
+    array = np.asarray(value)
+    return array.reshape(()).item() if array.size == 1 else value

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: MIT
+"""The folder that a run leaves, and who may write into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+from ..io import atomic_write, clean_stale
+from ..train.config import ConfigError
+
+__all__ = ["ArtifactDir"]
+
+_KIND = "pyggml training run"
+_FORMAT = 1
+
+
+class ArtifactDir:
+    """A run's folder: model, tokenizer, configuration, metrics, picture, checkpoints.
+
+    `config.json` marks a folder as a run's. Nothing else is ever written into or removed.
+
+    Args:
+        path: the folder; it need not exist yet.
+
+    Raises:
+        ConfigError: the path is empty, or is none.
+    """
+
+    def __init__(self, path: str | Path):
+        if not isinstance(path, (str, Path)):
+            raise ConfigError(f"--artifact-dir must be a path; got {path!r:.60}: give a folder")
+        if not str(path):
+            raise ConfigError("--artifact-dir must not be empty: give a folder, or . for this one")
+        self.path = Path(path)
+        self._unlock: weakref.finalize[[int], ArtifactDir] | None = None
+        self.model = self.path / "model.gguf"
+        self.tokenizer = self.path / "tokenizer.json"
+        self.config = self.path / "config.json"
+        self.options = self.path / "config.toml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.samples = self.path / "samples.jsonl"
+        self.plot = self.path / "loss.png"
+        self.report = self.path / "report.html"
+        self.tensorboard = self.path / "tensorboard"
+        self.wandb = self.path / "wandb"
+        self.checkpoints = self.path / "checkpoints"
+
+    def files(self) -> list[Path]:
+        """What of the run there is, in the order of its making."""
+        known = (
+            self.model,
+            self.tokenizer,
+            # Beside tokenizer.json when that alone does not tell which tokens start and end a text.
+            self.path / "tokenizer_config.json",
+            self.config,
+            self.options,
+            self.metrics,
+            self.samples,
+            self.plot,
+            self.report,
+            self.tensorboard,
+            self.wandb,
+            self.checkpoints,
+        )
+        return [path for path in known if path.exists()]
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether there is a run's configuration in the folder."""
+        return self.config.exists() and self._is_run()
+
+    def _is_run(self) -> bool:
+        try:
+            return self.read_config().get("kind") == _KIND
+        except FormatError:
+            return False
+
+    def check_new(self, overwrite: bool = False) -> None:
+        """Refuse a place where a new run may not go; changes nothing.
+
+        Args:
+            overwrite: whether the files of an earlier run may be replaced.
+
+        Raises:
+            ConfigError: the place is a file, is not writable, holds a run, or holds other files.
+        """
+        self._check_place()
+        if not self.path.exists():
+            return
+        if self.holds_run:
+            if not overwrite:
+                raise ConfigError(
+                    f"--artifact-dir {self.path} holds another run: continue it with --resume, "
+                    "replace it with --overwrite, or give another --artifact-dir"
+                )
+            return
+        others = sorted(p.name for p in self.path.iterdir())
+        if others:
+            shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+            raise ConfigError(
+                f"--artifact-dir {self.path} holds files that are no run of pyggml ({shown}): "
+                "give a new or empty folder"
+            )
+
+    def check_resume(self) -> None:
+        """Refuse a place where there is no run to continue.
+
+        Raises:
+            ConfigError: there is no run, or it cannot be written to.
+            FormatError: the run's configuration is damaged.
+        """
+        self._check_place()
+        if not self.config.exists():
+            raise ConfigError(
+                f"--resume: --artifact-dir {self.path} holds no run: leave out --resume to start "
+                "one, or give the folder of a run"
+            )
+        if self.read_config().get("kind") != _KIND:
+            raise ConfigError(
+                f"--resume: {self.config} is not of a run of pyggml: give the folder of a run"
+            )
+
+    def _check_place(self) -> None:
+        """The folder, or the nearest one above it that exists, must be a writable folder."""
+        place = self.path
+        try:
+            while not place.exists() and place != place.parent:
+                if place.is_symlink():
+                    raise ConfigError(
+                        f"--artifact-dir {self.path}: {place} is a link to nothing: remove it"
+                    )
+                place = place.parent
+            is_folder = place.is_dir()
+        except OSError as error:
+            raise ConfigError(
+                f"--artifact-dir {self.path} cannot be reached ({error.strerror}): "
+                "give another folder"
+            ) from error
+        if not is_folder:
+            what = "is a file" if place == self.path else f"lies below {place}, which is a file"
+            raise ConfigError(f"--artifact-dir {self.path} {what}: give a folder")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"--artifact-dir {self.path} is not writable (no permission in {place}): "
+                "give another folder or change its permissions"
+            )
+
+    def create(self, config: dict[str, Any], overwrite: bool = False, hold: bool = False) -> None:
+        """Make the folder, remove the files of an earlier run, and write the configuration.
+
+        Args:
+            config: what `read_config` shall give back.
+            overwrite: whether there may be an earlier run.
+            hold: whether other processes are kept out from then on, until `release`.
+
+        Raises:
+            ConfigError: the folder cannot be made or written to, another process trains in it,
+                or `check_new` refuses it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.hold()
+            try:
+                # Another run may have come and gone since the caller looked.
+                self.check_new(overwrite)
+                self._clear()
+                self.write_config(config)
+            except BaseException:
+                self.release()
+                raise
+            if not hold:
+                self.release()
+        except OSError as error:
+            raise ConfigError(
+                f"--artifact-dir {self.path} cannot be written to ({error.strerror}): "
+                "give another folder"
+            ) from error
+
+    def _clear(self) -> None:
+        """Remove the files of an earlier run."""
+        clean_stale(self.path)
+        for path in self.files():
+            # The mark stays: a kill on the way leaves a folder that is still a run's.
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path != self.config:
+                path.unlink()
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Replace `config.json`.
+
+        Args:
+            config: JSON-ready values.
+        """
+        with atomic_write(self.config, "w") as file:
+            json.dump({"kind": _KIND, "format": _FORMAT, **config}, file, indent=1)
+            file.write("\n")
+
+    def read_config(self) -> dict[str, Any]:
+        """The content of `config.json`.
+
+        Raises:
+            FormatError: it is missing, damaged, or of another format.
+        """
+        try:
+            record = json.loads(self.config.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise FormatError(f"{self.config}: cannot be read ({error.strerror})") from error
+        except (ValueError, RecursionError) as error:
+            raise FormatError(
+                f"{self.config}: is not a JSON file ({error}): restore it from a copy, or move "
+                "the folder away"
+            ) from error
+        if not isinstance(record, dict):
+            raise FormatError(
+                f"{self.config}: must hold a JSON object; got {type(record).__name__}: "
+                "restore it from a copy, or move the folder away"
+            )
+        if record.get("kind") == _KIND and record.get("format") != _FORMAT:
+            raise FormatError(
+                f"{self.config}: format must be {_FORMAT}; got {record.get('format')!r}: "
+                "was it written by another version of pyggml?"
+            )
+        return record
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Let an error of the disk that names no file name the folder.
+
+        Raises:
+            OSError: as it came, with a name.
+        """
+        try:
+            yield
+        except OSError as error:
+            if error.filename is not None or not error.errno:
+                raise
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def hold(self) -> None:
+        """Keep other processes out of the run until `release`; the folder must exist.
+
+        Raises:
+            ConfigError: another process is training here.
+        """
+        try:
+            import fcntl
+        except ImportError:  # no such locks outside POSIX
+            return
+        if self._unlock is not None:
+            return
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise ConfigError(
+                f"--artifact-dir {self.path} is in use by another process that trains: "
+                "wait for it, or give another folder"
+            ) from None
+        except OSError:
+            # Some network file systems refuse locks on folders; they get none.
+            os.close(fd)
+            return
+        self._unlock = weakref.finalize(self, os.close, fd)
+
+    def release(self) -> None:
+        """Let other processes in again."""
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out of the run for a while; within `hold`, until `release`.
+
+        Raises:
+            ConfigError: another process is training here.
+        """
+        if self._unlock is not None:
+            yield
+            return
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()

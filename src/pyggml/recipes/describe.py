@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""A run in words, before it starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..backend.device import get_threads
+from ..tensors.autocast import bf16_products
+from ..train.fallbacks import tell_fallbacks
+from ..train.memory_plan import format_bytes
+
+if TYPE_CHECKING:
+    from .llm import LLMRun
+
+__all__ = ["describe"]
+
+
+def _count(number: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def describe(run: LLMRun) -> list[tuple[str, str]]:
+    """Text, tokens, model, training, device, memory and folder of a run.
+
+    Args:
+        run: a run that was prepared.
+
+    Returns:
+        (name, text) pairs in the order of reading.
+    """
+    return [
+        ("text", _text(run)),
+        (
+            "tokens",
+            f"{run.train_tokens:,} for training, {run.val_tokens:,} for validation; "
+            f"vocabulary {run.tokenizer.vocab_size:,} ({run.config.tokenizer}){_packing(run)}",
+        ),
+        ("model", _model(run)),
+        ("training", _training(run)),
+        ("device", _device(run)),
+        (
+            "memory",
+            "; ".join(f"{name} {format_bytes(size)}" for name, size in run.memory.rows()),
+        ),
+        ("results", str(run.artifact.path)),
+    ]
+
+
+def _text(run: LLMRun) -> str:
+    source = ", ".join(run.config.text) or "the manual that comes with Python"
+    where = f", tokens in {run.tokens_folder}" if run.tokens_folder is not None else ""
+    size = format_bytes(run.text_bytes)
+    what = "document" if run.config.pair_fields is None else "pair"
+    return f"{source}: {_count(run.documents, what)}, {size}{where}"
+
+
+def _packing(run: LLMRun) -> str:
+    """How full the rows of packed documents are, and what is left out of them."""
+    if not run.config.packing and run.config.pair_fields is None:
+        return ""
+    rows = run.trainer.loader.dataset
+    left = (
+        f", {_count(rows.skipped, 'piece')} without a completion left out" if rows.skipped else ""
+    )
+    return f"; packed in {len(rows):,} rows, {100 * rows.fill:.1f}% text{left}"
+
+
+def _model(run: LLMRun) -> str:
+    sizes = run.model.config
+    kv_heads = getattr(sizes, "n_kv_head", sizes.n_head)
+    groups = f" ({kv_heads} for keys and values)" if kv_heads != sizes.n_head else ""
+    return (
+        f"{run.arch}: {_count(sizes.n_layer, 'layer')}, {_count(sizes.n_head, 'head')}{groups}, "
+        f"width {sizes.n_embd}, MLP {sizes.n_ffn}, context {sizes.context}; "
+        f"{run.model.num_parameters():,} parameters"
+    )
+
+
+def _training(run: LLMRun) -> str:
+    config, total = run.config, run.trainer.total_steps
+    times = f" × {config.accumulate}" if config.accumulate > 1 else ""
+    per_step = config.batch_size * config.accumulate * run.seq_len
+    by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
+    fused = ", updates in the backward" if config.fused_update else ""
+    average = f", evaluated with weights averaged by {config.ema:g}" if config.ema else ""
+    again = recomputes(run.model)
+    optimizer = type(run.trainer.optimizer).__name__
+    last_lr = run.trainer.schedule(total - 1)
+    return (
+        f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
+        f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
+        f"{optimizer}, "
+        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
+        f"seed {config.seed}{_precision(config.precision)}{again}{average}{fused}"
+    )
+
+
+def recomputes(model: Any) -> str:
+    """Which blocks are computed twice."""
+    every = int(model.checkpointing)
+    if not every:
+        return ""
+    return ", every block computed twice" if every == 1 else f", 1 block in {every} computed twice"
+
+
+def _precision(name: str) -> str:
+    """What to know of products in less than f32."""
+    if name == "f32":
+        return ""
+    if name == "f16":
+        return ", operands of products rounded to f16, loss scaled"
+    return f", {name} products" + ("" if bf16_products() else " (in f32: this CPU has no others)")
+
+
+def _device(run: LLMRun) -> str:
+    name = run.memory.device
+    if name == "cpu":
+        return f"{name}, {_count(get_threads(), 'thread')}"
+    left = run.memory.fallbacks
+    if not left:
+        return f"{name}, every op of a step"
+    return f"{name}; the CPU computes {tell_fallbacks(left)} of each step, which costs copies"

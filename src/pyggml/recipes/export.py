@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""Which weights of a run go into its model file: those of the last step, or of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data import Tokenizer
+from ..errors import FormatError
+from ..io import i64, write_gguf
+from ..models import ImageModel, build
+from ..train.checkpoints.checkpoint import load_weights
+from ..train.checkpoints.folders import read_best
+from ..train.checkpoints.state import read_state, typed
+from ..train.config import TrainConfig
+from ..train.need import need_path
+from .artifact import ArtifactDir
+
+if TYPE_CHECKING:
+    from ..train.trainer import Trainer
+
+__all__ = [
+    "Exported",
+    "chosen_export",
+    "export_checkpoint",
+    "exported_weights",
+    "save_image_model",
+]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Whose weights a model file has.
+
+    Args:
+        which: `best` or `last`.
+        step: optimizer steps done by then.
+        loss: validation loss of the best; None of the last.
+        note: why it is not what was asked for; "" where it is.
+    """
+
+    which: str
+    step: int
+    loss: float | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.which == "best":
+            return f"the best weights, of step {self.step}: validation loss {self.loss:.4f}"
+        return f"the last weights, of step {self.step}{self.note}"
+
+
+def chosen_export(config: TrainConfig) -> str:
+    """Which weights a run exports: as it was told, else the best where it may stop early.
+
+    Args:
+        config: of the run.
+
+    Example:
+        >>> chosen_export(TrainConfig()), chosen_export(TrainConfig(patience=3))
+        ('last', 'best')
+    """
+    if config.export is not None:
+        return config.export
+    return "best" if config.patience and config.keep_best else "last"
+
+
+@contextmanager
+def exported_weights(trainer: Trainer) -> Iterator[Exported]:
+    """Lend the model the weights that are exported; its own come back to the bit.
+
+    Where the run keeps an average of its weights, they are the average, as in evaluations.
+
+    Args:
+        trainer: of the run.
+
+    Raises:
+        FormatError: the best checkpoint is damaged.
+    """
+    path, found, weights = trainer.best_checkpoint, Exported("last", trainer.step), None
+    if chosen_export(trainer.config) == "best":
+        if trainer.best is not None and trainer.is_best:
+            found = Exported("best", trainer.step, trainer.best["loss"])
+        elif path is None:
+            found = Exported("last", trainer.step, note=", as no best checkpoint is kept")
+        else:
+            weights, kept = load_weights(path), read_best(path.parent)
+            if kept is None:
+                raise FormatError(f"{path}: tells no validation loss; give --export last")
+            found = Exported("best", kept["step"], kept["loss"])
+    if weights is None:
+        with trainer.averaged():
+            yield found
+        return
+    before = trainer.model.state_dict()
+    trainer.model.load_state_dict(weights)
+    try:
+        yield found
+    finally:
+        trainer.model.load_state_dict(before)
+
+
+def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
+    """Write the model of a run's checkpoint as GGUF, as evaluations saw it.
+
+    Args:
+        checkpoint: its directory, in the folder of a run of `train-llm` or `train-image`.
+        path: the file to create or replace.
+
+    Returns:
+        The file.
+
+    Raises:
+        FormatError: it is no checkpoint, is damaged, or lies in no run's folder.
+        OSError: the file cannot be written; an earlier one is then whole.
+
+    Example:
+        >>> export_checkpoint("artifacts/llm/checkpoints/best", "best.gguf").name
+        'best.gguf'
+    """
+    who = "export_checkpoint"
+    checkpoint = need_path(who, "checkpoint", checkpoint)
+    path = need_path(who, "path", path)
+    read_state(checkpoint / "state.json")
+    artifact = ArtifactDir(checkpoint.resolve().parent.parent)
+    if not artifact.holds_run:
+        raise FormatError(
+            f"{checkpoint}: must lie in the folder of a run, which has the model's sizes and "
+            f"tokenizer; {artifact.config} is not of one: give RUN/checkpoints/best or the like"
+        )
+    record = artifact.read_config()
+    arch = typed(record, "arch", str, artifact.config)
+    sizes = typed(record, "model", dict, artifact.config)
+    try:
+        model: Any = build(arch, sizes)
+        model.load_state_dict(load_weights(checkpoint))
+    except (LookupError, ValueError, TypeError) as error:
+        if isinstance(error, FormatError):
+            raise
+        reason = error.args[0] if error.args else error
+        raise FormatError(f"{checkpoint}: does not fit {artifact.config}: {reason}") from error
+    if isinstance(model, ImageModel):
+        shape = typed(record, "image", dict, artifact.config)
+        size, channels = (typed(shape, n, int, artifact.config) for n in ("size", "channels"))
+        save_image_model(model, size, channels, path)
+    else:
+        model.save_gguf(path, Tokenizer.from_file(artifact.tokenizer), f"pyggml {arch}")
+    return path
+
+
+def save_image_model(model: Any, size: int, channels: int, path: Path) -> None:
+    """Write a classifier with what is needed to show it an image.
+
+    Args:
+        model: the classifier.
+        size: height and width of its images.
+        channels: 1 for grey, 3 for colour.
+        path: the file.
+    """
+    sizes = {"pyggml.image.size": i64(size), "pyggml.image.channels": i64(channels)}
+    name = f"pyggml {model.arch} for {model.config.classes} classes"
+    write_gguf(path, {**model.to_gguf_metadata(name=name), **sizes}, model.to_gguf_tensors())

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""The images of a run: read, named where they cannot be, parted, augmented, measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..data import (
+    ArrayImages,
+    ColorJitter,
+    HorizontalFlip,
+    ImageDataset,
+    ImageFolder,
+    ImageSource,
+    ImageTransform,
+    RandomCrop,
+    RandomResizedCrop,
+    ResizedCenterCrop,
+    cache_images,
+    digits_images,
+    idx_images,
+    split_images,
+)
+from ..data.images.idx import has_idx
+from ..errors import FormatError
+from ..train.config import ConfigError
+from .image_config import ImageConfig
+
+__all__ = ["ImageData", "read_images"]
+
+_IDX = "mnist-idx:"
+_SIZE_OF_FILES = 64
+# Room for a random part: files are kept at this many times the size.
+_MARGIN = 8 / 7
+# Of smaller images a pixel is too large a part to be moved by it.
+_LEAST_SHIFTED = 16
+# Above this, files are read anew in every epoch.
+_MOST_CACHED_BYTES = 1 << 30
+_MOST_MEASURED = 2000
+
+
+@dataclass
+class ImageData:
+    """The images of a run.
+
+    Args:
+        train: to learn from, augmented.
+        held_back: to measure by, not augmented.
+        classes: their names.
+        size: height and width of the model's images.
+        channels: 1 or 3.
+        mean: of each channel of the training images.
+        std: deviation of each channel.
+        skipped: path and cause of each file that could not be read.
+    """
+
+    train: ImageDataset
+    held_back: ImageDataset
+    classes: list[str]
+    size: int
+    channels: int
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+
+def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: None) -> ImageData:
+    """Read what `config.data` names.
+
+    Args:
+        config: of the run.
+        note: told what is going on.
+
+    Raises:
+        FormatError: there is nothing to read, a file of arrays is damaged, or there is only one
+            class.
+        ConfigError: an option does not suit the data.
+        ImportError: Pillow or scikit-learn is not there.
+    """
+    source, held_back = _sources(config)
+    _check_classes(source, config.data)
+    files = isinstance(source, ImageFolder)
+    shape = (0, 0, config.channels or 3) if files else _shape_of(source)
+    channels = config.channels or shape[2]
+    if not files and channels != shape[2]:
+        raise ConfigError(
+            f"--channels must be {shape[2]}, as the images of {config.data} have; got {channels}"
+        )
+    size = config.size or (_SIZE_OF_FILES if files else max(shape[:2]))
+    if held_back is None:
+        train, rest = split_images(source, config.val_fraction, config.seed)
+        kept, measured = train, rest
+    else:
+        kept, measured = source, held_back  # type: ignore[assignment]
+    if files:
+        note(f"reading {len(source):,} images")
+    usual = "photo" if files else "shift" if size >= _LEAST_SHIFTED else "none"
+    kind = config.augment or usual
+    larger = math.ceil(size * _MARGIN) if kind == "photo" else size
+    learned = _fitting(kept, larger, channels)
+    known = _fitting(measured, size, channels)
+    if isinstance(source, ImageFolder):
+        _check_readable(learned, source)
+    skipped = [(str(path), cause) for path, cause in getattr(source, "skipped", [])]
+    data = ImageData(
+        _dataset(learned, _augmentation(kind, learned, size), config),
+        ImageDataset(known, [] if _has_size(known, size) else _exact(size)),
+        list(source.classes),
+        size,
+        channels,
+        skipped=skipped,
+    )
+    data.mean, data.std = _measure(learned)
+    return data
+
+
+def _sources(config: ImageConfig) -> tuple[ImageSource, ImageSource | None]:
+    """Images to part, or those to learn and those to hold back."""
+    if config.data == "digits":
+        return digits_images(), None
+    named = config.data.startswith(_IDX)
+    folder = Path(config.data.removeprefix(_IDX))
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise ConfigError(
+            f"--data must be digits or a folder; {folder} {what}: give a folder that has one "
+            "folder of images for each class, or MNIST's files"
+        )
+    if not named and not has_idx(folder):
+        # Each file is read below, all of it; the headers are enough here.
+        return ImageFolder(folder, config.channels or 3), None
+    train = idx_images(folder, "train")
+    if not any(folder.glob("t10k-*")):
+        return train, None
+    return train, idx_images(folder, "test", len(train.classes))
+
+
+def _exact(size: int) -> list[ImageTransform]:
+    """What brings any image to a size without chance."""
+    return [ResizedCenterCrop(size)]
+
+
+def _check_classes(source: ImageSource, data: str) -> None:
+    """Refuse a single class, which everything would be."""
+    present = np.unique(source.labels)
+    if present.size < 2:
+        names = ", ".join(source.classes[int(label)] for label in present)
+        raise FormatError(
+            f"train-image: {data}: images must be of two classes or more; got one ({names}): add a"
+            " folder with images of something else"
+        )
+
+
+def _check_readable(learned: ImageSource, source: ImageFolder) -> None:
+    """Refuse a class of which no image could be read when all of each was read."""
+    missing = np.setdiff1d(source.labels, learned.labels)
+    if missing.size:
+        name = source.classes[int(missing[0])]
+        causes = [f"{path.name}: {cause}" for path, cause in source.skipped if name in path.parts]
+        raise FormatError(
+            f"train-image: {source.path / name}: a class must have an image that can be read; got"
+            f" none{'; ' if causes else ''}{'; '.join(causes[:3])}"
+        )
+
+
+def _shape_of(source: ImageSource) -> tuple[int, int, int]:
+    image = source.image(0)
+    assert image is not None  # arrays are always there
+    rows, columns, channels = image.shape
+    return rows, columns, channels
+
+
+def _has_size(source: ImageSource, size: int) -> bool:
+    return isinstance(source, ArrayImages) and source.images.shape[1:3] == (size, size)
+
+
+def _fitting(source: ImageSource, size: int, channels: int) -> ImageSource:
+    """Images of one size in memory, or the source if they would take too much of it."""
+    if len(source) * size * size * channels > _MOST_CACHED_BYTES:
+        return source
+    return cache_images(source, size)
+
+
+def _augmentation(kind: str, source: ImageSource, size: int) -> list[ImageTransform]:
+    """What is done to an image that is learned."""
+    if kind == "photo":
+        return [
+            RandomResizedCrop(size, scale=(0.5, 1.0)),
+            HorizontalFlip(),
+            ColorJitter(0.2, 0.2, 0.2),
+        ]
+    exact = [] if _has_size(source, size) else _exact(size)
+    return [*exact, RandomCrop(size, padding=max(1, size // 8))] if kind == "shift" else exact
+
+
+def _dataset(
+    source: ImageSource, transforms: list[ImageTransform], config: ImageConfig
+) -> ImageDataset:
+    if config.balance and np.unique(source.labels).size < len(source.classes):
+        counts = np.bincount(source.labels, minlength=len(source.classes))
+        empty = source.classes[int(np.argmin(counts))]
+        raise FormatError(f"train-image: --balance needs an image of each class; {empty} has none")
+    weights = "balanced" if config.balance else None
+    return ImageDataset(source, transforms, mixup=config.mixup, weights=weights)
+
+
+def _measure(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel, of so many images that more would not change them."""
+    items = np.linspace(0, len(source) - 1, min(len(source), _MOST_MEASURED)).astype(int)
+    images = [image for item in items if (image := source.image(int(item))) is not None]
+    pixels = np.concatenate([image.reshape(-1, image.shape[2]) for image in images])
+    std = pixels.std(axis=0, dtype=np.float64)
+    # A channel that is the same everywhere tells nothing; dividing by 1 leaves it so.
+    std[std < 1e-4] = 1.0
+    mean = pixels.mean(axis=0, dtype=np.float64)
+    return tuple(float(f"{m:.6g}") for m in mean), tuple(float(f"{s:.6g}") for s in std)

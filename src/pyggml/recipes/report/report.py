@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""A run on one page: what it was told, its curves, its samples, its machine, how it ended."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...backend.device import devices, get_threads
+from ...backend.library import ggml_version, patch_count
+from ...errors import FormatError
+from ...io import atomic_write
+from ...train.metrics import read_metrics
+from ..artifact import ArtifactDir
+from .curves import Curve, draw
+from .plot import smooth
+
+__all__ = ["system_info", "write_report"]
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1200px;padding:0 1rem;color:#222}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+.curves{display:grid;grid-template-columns:repeat(auto-fit,minmax(480px,1fr));gap:1rem}
+svg{width:100%;background:#fafafa;border:1px solid #e6e6e6;border-radius:6px}
+svg line{stroke:#e6e6e6}svg polyline{fill:none;stroke-width:1.6}
+svg text{font-size:12px;fill:#444}svg .t{font-weight:600}svg .y{text-anchor:end}
+svg .x{text-anchor:middle}
+table{border-collapse:collapse}td{padding:.1rem 1rem .1rem 0;vertical-align:top}
+td:first-child{color:#666}pre{background:#fafafa;border:1px solid #e6e6e6;border-radius:6px;
+padding:.6rem;white-space:pre-wrap}details{margin:.4rem 0}
+"""
+# What is drawn: a title, the field of the lines of training, and what its unit is worth.
+_CURVES = (
+    ("learning rate", "lr", 1.0),
+    ("gradient norm", "grad_norm", 1.0),
+    ("tokens per second", "tokens_per_s", 1.0),
+    ("waiting for batches (ms)", "wait_s", 1e-3),
+    ("memory (MB)", "memory_bytes", 1e6),
+    ("model FLOP utilisation", "mfu", 1.0),
+    ("loss scale", "loss_scale", 1.0),
+)
+_UNSHOWN = ("step", "loss", "perplexity", "tokens")
+
+
+def system_info() -> dict[str, str]:
+    """What a run ran on: versions, processor, threads, devices; nothing that names a person.
+
+    Example:
+        >>> sorted(system_info())
+        ['Python', 'devices', 'ggml', 'pyggml', 'system', 'threads']
+    """
+    found = ", ".join(f"{device.name} ({device.description})" for device in devices())
+    return {
+        "pyggml": __version__,
+        "ggml": f"{ggml_version()}, {patch_count()} patches",
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "devices": found,
+        "threads": str(get_threads()),
+    }
+
+
+def write_report(folder: str | Path, path: str | Path | None = None) -> Path:
+    """Write a run's page, which needs no other file and no network.
+
+    Args:
+        folder: what `train-llm` left.
+        path: the page; None is `report.html` in the folder.
+
+    Returns:
+        Where it is.
+
+    Raises:
+        FormatError: the folder holds no run.
+        OSError: the page cannot be written.
+
+    Example:
+        >>> write_report("artifacts/llm").name
+        'report.html'
+    """
+    artifact = ArtifactDir(folder)
+    if not artifact.holds_run:
+        raise FormatError(f"{artifact.path}: holds no run of pyggml: give the folder of a run")
+    record = artifact.read_config()
+    page = _page(record, read_metrics(artifact.metrics), read_metrics(artifact.samples))
+    target = artifact.report if path is None else Path(path)
+    with atomic_write(target, "w") as file:
+        file.write(page)
+    return target
+
+
+def _page(
+    record: Mapping[str, Any], lines: list[dict[str, Any]], samples: list[dict[str, Any]]
+) -> str:
+    title = f"{record.get('arch', 'model')}, {_number(record.get('parameters'))} parameters"
+    ends = _ends(record, lines)
+    parts = [
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{escape(title)}</h1>{_table(ends)}",
+        f'<h2>Curves</h2><div class="curves">{"".join(_curves(lines))}</div>',
+    ]
+    if samples:
+        parts.append("<h2>Samples</h2>")
+    for sample in samples:
+        shown = " open" if sample is samples[-1] else ""
+        text = escape(str(sample.get("text", "")))
+        parts.append(
+            f"<details{shown}><summary>step {sample['step']:,}</summary><pre>{text}</pre></details>"
+        )
+    for name, key in (("Model", "model"), ("Configuration", "train")):
+        values = record.get(key)
+        if isinstance(values, dict):
+            parts.append(f"<h2>{name}</h2>{_table(values)}")
+    system = record.get("system")
+    parts.append(f"<h2>System</h2>{_table(system if isinstance(system, dict) else {})}")
+    return "".join([*parts, "</body></html>\n"])
+
+
+def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last numbers of every kind of line."""
+    last = {str(line.get("kind")): line for line in lines}
+    train = last.get("train", {})
+    total = record.get("total_steps")
+    ends: dict[str, Any] = {"steps": f"{_number(train.get('step', 0))} of {_number(total)}"}
+    ends |= {"training loss": train.get("loss"), "tokens": train.get("tokens")}
+    ends |= {"seconds": train.get("elapsed_s"), "waiting for batches": _waited(lines)}
+    ends |= {"skipped steps": train.get("skipped"), "steps without a target": _empty(lines)}
+    for kind, line in last.items():
+        if kind == "train":
+            continue
+        best = min(
+            (x["loss"] for x in lines if x.get("kind") == kind and _is_number(x.get("loss"))),
+            default=None,
+        )
+        ends |= {f"{kind} loss": line.get("loss"), f"{kind} loss, lowest": best}
+        others = {f"{kind} {k}": v for k, v in line.items() if _is_number(v) and k != "step"}
+        ends |= {name: value for name, value in others.items() if name not in ends}
+    exported = record.get("exported")
+    if isinstance(exported, dict):
+        ends["model.gguf"] = f"the {exported.get('which')} weights, of step {exported.get('step')}"
+    return {name: value for name, value in ends.items() if value is not None}
+
+
+def _empty(lines: Sequence[Mapping[str, Any]]) -> int | None:
+    """How many steps had no target that counts; None for none."""
+    found = [line for line in lines if line.get("kind") == "train" and "loss" in line]
+    return sum(line["loss"] is None for line in found) or None
+
+
+def _waited(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """The share of the training's time that was spent waiting for batches."""
+    took = _points(lines, "train", "elapsed_s")
+    waited = [value for _, value in _points(lines, "train", "wait_s")]
+    if not waited or len(waited) != len(took) or not took[-1][1] > 0:
+        return None
+    return f"{sum(waited) / took[-1][1]:.2%} of the time"
+
+
+def _curves(lines: list[dict[str, Any]]) -> list[str]:
+    kinds = list(dict.fromkeys(str(line.get("kind")) for line in lines))
+    loss: dict[str, Curve] = {}
+    for kind in kinds:
+        points = _points(lines, kind, "loss")
+        if kind == "train" and len(points) > 50:
+            points = list(zip((x for x, _ in points), smooth([y for _, y in points]), strict=True))
+        loss["training" if kind == "train" else kind] = points
+    drawn = [draw("loss per token (nats)", loss)]
+    for title, name, unit in _CURVES:
+        points = [(x, y / unit) for x, y in _points(lines, "train", name)]
+        drawn.append(draw(title, {title: points}))
+    scores = dict.fromkeys(
+        name
+        for line in lines
+        for name, value in line.items()
+        if line.get("kind") != "train" and _is_number(value) and name not in _UNSHOWN
+    )
+    for score in scores:
+        named = {kind: _points(lines, kind, score) for kind in kinds if kind != "train"}
+        drawn.append(draw(score.replace("_", " "), named))
+    return drawn
+
+
+def _points(lines: Sequence[Mapping[str, Any]], kind: str, name: str) -> list[tuple[float, float]]:
+    return [
+        (line["step"], float(line[name]))
+        for line in lines
+        if line.get("kind") == kind and _is_number(line.get(name))
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or not _is_number(value):
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    cells = "".join(
+        f"<tr><td>{escape(str(name))}</td><td>{escape(_number(value))}</td></tr>"
+        for name, value in rows.items()
+        if value is not None
+    )
+    return f"<table>{cells}</table>"

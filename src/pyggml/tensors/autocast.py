@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Mixed precision: which products may round their operands."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ..backend.dtypes import DType, as_dtype
+from ..backend.library import lib
+
+__all__ = ["allow_rounding", "autocast", "bf16_products", "rounding", "rounds_operands"]
+
+_LEVELS = {
+    "f32": lib.GGML_PREC_UNDEFINED,
+    "bf16": lib.GGML_PREC_BF16,
+    "f16": lib.GGML_PREC_F16,
+}
+# What ggml's products round to by themselves. They read the level of f16 as leave for bf16, so
+# the operands of f16 are rounded by casts; adding f16 here leaves it to the products.
+_IN_PRODUCTS = {lib.GGML_PREC_BF16}
+
+
+class _State(threading.local):
+    level: int = lib.GGML_PREC_UNDEFINED
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
+    """Let the products recorded on this thread multiply bf16 or f16 instead of f32.
+
+    Parameters, activations, gradients and sums stay f32: only what is multiplied is rounded,
+    while it is copied into the product's panels, so there are no second copies in memory. The
+    products of the backward follow those of the forward. It is a permission: devices that gain
+    nothing from bf16 go on in f32; see `bf16_products`.
+
+    With f16 the operands of the forward's products are rounded for certain, by casts of their own:
+    more memory, no more speed. The backward multiplies those rounded operands with gradients in
+    f32. Numbers beyond 65504 become infinite.
+
+    Args:
+        dtype: bf16 or f16, or f32 to take the permission back inside.
+
+    Raises:
+        ValueError: another dtype.
+
+    Source: torch.autocast; ggml_prec_set_src.
+
+    Example:
+        >>> with autocast("bf16"):
+        ...     y = ops.mul_mat(w, x)  # doctest: +SKIP
+    """
+    name = as_dtype(dtype).name
+    if name not in _LEVELS:
+        raise ValueError(f"autocast: dtype must be bf16, f16 or f32; got {name}")
+    before = _state.level
+    _state.level = _LEVELS[name]
+    try:
+        yield
+    finally:
+        _state.level = before
+
+
+def rounding() -> int:
+    """The permission that products recorded now get; graphs of one cannot stand for another's."""
+    return _state.level
+
+
+def allow_rounding(product: Any, sources: int = 2) -> None:
+    """Give a recorded product or attention the permission of this thread.
+
+    Args:
+        product: ggml tensor of MUL_MAT, MUL_MAT_ID, OUT_PROD or FLASH_ATTN_EXT.
+        sources: how many are multiplied; 3 of attention.
+    """
+    if _state.level in _IN_PRODUCTS:
+        for source in range(sources):
+            lib.ggml_prec_set_src(product, _state.level, source)
+
+
+def rounds_operands() -> bool:
+    """Whether products recorded now are to round their f32 operands by casts to f16."""
+    return _state.level not in _IN_PRODUCTS and _state.level != lib.GGML_PREC_UNDEFINED
+
+
+def bf16_products() -> bool:
+    """Whether this CPU multiplies bf16 in hardware, so that `autocast` makes it faster.
+
+    Example:
+        >>> isinstance(bf16_products(), bool)
+        True
+    """
+    return bool(lib.ggml_cpu_has_avx512_bf16())

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""Shapes that ggml can hold, and stored nodes: their memory, and their numbers in and out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend import dtypes
+from ..backend.device import COMPUTE_LOCK, Buffer, Device
+from ..backend.device import device as find_device
+from ..backend.dtypes import DType, as_dtype
+from ..backend.library import ffi, lib
+from ..errors import BackendError, DTypeError, ShapeError, shown
+from .node import Arena, Node
+
+__all__ = [
+    "MAX_DIMS",
+    "allocate",
+    "check_shape",
+    "check_size",
+    "copy_to",
+    "natural_dtype",
+    "ne_of",
+    "read",
+    "read_bytes",
+    "store",
+    "whole_numbers",
+    "write",
+]
+
+MAX_DIMS = 4
+_MAX_ELEMENTS = 2**48
+
+
+_MOST_NUMBERS = 64
+# They iterate, but not over numbers in an order that somebody chose.
+_NO_SEQUENCES = (str, bytes, bytearray, dict, set, frozenset)
+
+
+def whole_numbers(x: Any) -> list[int] | None:
+    """The whole numbers of a sequence; None when it is none, or holds anything else.
+
+    The numbers after the first few dozens, which no shape has, are not looked at.
+    """
+    if isinstance(x, _NO_SEQUENCES):
+        return None
+    found = []
+    try:
+        for n in itertools.islice(x, _MOST_NUMBERS):
+            if isinstance(n, (bool, np.bool_)):
+                return None
+            found.append(operator.index(n))
+    except TypeError:
+        return None
+    return found
+
+
+def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """Turn `shape` into a tuple that ggml can hold.
+
+    Raises:
+        ShapeError: more than four axes, an extent below one, or too many elements.
+    """
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    extents = whole_numbers(shape)
+    if extents is None:
+        raise ShapeError(f"{who}: {name} must be integers; got {shown(shape)}")
+    result = tuple(extents)
+    if len(result) > MAX_DIMS:
+        raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got {name} {shown(result)}")
+    if any(n < 1 for n in result):
+        raise ShapeError(f"{who}: every extent must be at least 1; got {name} {shown(result)}")
+    check_size(who, result, name)
+    return result
+
+
+def check_size(who: str, shape: Sequence[int], name: str = "shape") -> None:
+    """Refuse a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
+
+    Raises:
+        ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
+    """
+    if math.prod(shape) >= _MAX_ELEMENTS:
+        raise ShapeError(
+            f"{who}: too many elements for a tensor, which holds fewer than 2^48: {name}"
+            f" {shown(tuple(shape))}"
+        )
+
+
+def ne_of(shape: Sequence[int]) -> list[int]:
+    """ggml's extents of a Python shape: reversed, filled up with ones."""
+    return [*reversed(shape), *([1] * (MAX_DIMS - len(shape)))]
+
+
+def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> list[Node]:
+    """Make stored nodes of these shapes and dtypes in one buffer; the memory is not cleared."""
+    arena = Arena(len(specs))
+    headers, offsets, total = [], [], 0
+    kind = where.buffer_type
+    align = lib.ggml_backend_buft_get_alignment(kind)
+    for shape, dtype in specs:
+        columns = shape[-1] if shape else 1
+        if columns % dtype.block_size:
+            raise ShapeError(
+                f"tensor: rows of {dtype.name} must be multiples of {dtype.block_size};"
+                f" got shape {shape}"
+            )
+        ne = ffi.new("int64_t[]", ne_of(shape))
+        header = lib.ggml_new_tensor(arena.ctx, dtype.ggml_type, MAX_DIMS, ne)
+        headers.append(header)
+        offsets.append(total)
+        size = lib.ggml_backend_buft_get_alloc_size(kind, header)
+        total += -(-size // align) * align
+    buffer = Buffer(where, total)
+    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr))
+    for header, offset in zip(headers, offsets, strict=True):
+        status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base + offset)
+        if status != lib.GGML_STATUS_SUCCESS:
+            raise BackendError(f"tensor: {where.name} could not place a tensor (status {status})")
+    return [
+        Node(header, arena, where, shape, buffer=buffer)
+        for header, (shape, _) in zip(headers, specs, strict=True)
+    ]
+
+
+def whole(node: Node) -> Node:
+    """One f32 vector over all of a stored node's buffer, what lies between its tensors included."""
+    assert node.buffer is not None
+    arena, buffer = Arena(1), node.buffer
+    shape = (buffer.size_bytes // 4,)
+    header = lib.ggml_new_tensor_1d(arena.ctx, lib.GGML_TYPE_F32, shape[0])
+    base = lib.ggml_backend_buffer_get_base(buffer.ptr)
+    status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base)
+    if status != lib.GGML_STATUS_SUCCESS:
+        raise BackendError(f"tensor: {node.device.name} could not place it (status {status})")
+    return Node(header, arena, node.device, shape, buffer=buffer)
+
+
+def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
+    """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
+    node.device.check()
+    ptr = node.ptr if ptr is None else ptr
+    size = int(lib.ggml_nbytes(ptr))
+    if not find_device("cpu").has_memory(size):
+        raise BackendError(f"numpy: {size:,} bytes are more than is free; read a part, t[a:b]")
+    raw = np.empty(size, np.uint8)
+    with COMPUTE_LOCK:
+        lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(raw), 0, raw.nbytes)
+    return raw
+
+
+def read(node: Node, ptr: Any = None) -> np.ndarray:
+    """Copy a node's numbers out; see `read_bytes`."""
+    return dtypes.decode(read_bytes(node, ptr), as_dtype(int(node.ptr.type)), node.shape)
+
+
+def write(node: Node, data: np.ndarray) -> None:
+    """Overwrite a stored node with bytes that `dtypes.encode` made."""
+    node.device.check()
+    if node.buffer is not None:
+        node.buffer.touch()
+    with COMPUTE_LOCK:
+        lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
+
+
+def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...]) -> Node:
+    """Make a stored node that holds `values`."""
+    data = dtypes.encode(values, dtype, "tensor")
+    (node,) = allocate([(shape, dtype)], where)
+    write(node, data)
+    return node
+
+
+def copy_to(node: Node, where: Device) -> Node:
+    """Make a stored node on a device with the bytes of another one."""
+    (copy,) = allocate([(node.shape, as_dtype(int(node.ptr.type)))], where)
+    write(copy, read_bytes(node))
+    copy.requires_grad, copy.limit, copy.hooks = node.requires_grad, node.limit, node.hooks
+    copy.barrier = node.barrier
+    return copy
+
+
+def natural_dtype(array: np.ndarray) -> DType:
+    """The dtype that numbers get when none is named."""
+    if array.dtype.kind == "f":
+        return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
+    if array.dtype.kind in "iu":
+        return dtypes.i32
+    raise DTypeError(
+        f"tensor: expected integers or floats; got {array.dtype}; convert with .astype(np.float32)"
+    )

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""Functions that are being recorded to run many times: what in them may not be read or written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from ..errors import RecordingError
+from .node import Node, caller
+
+__all__ = ["Recording", "check_read", "check_write", "is_input", "outer"]
+
+
+class _State(threading.local):
+    """The recordings of this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.open: list[Recording] = []
+
+
+_state = _State()
+
+
+class Recording:
+    """A function is recorded inside `with`: its inputs' numbers now are not those of later runs.
+
+    Args:
+        who: what records, for messages.
+        inputs: stored nodes that are overwritten before each run.
+
+    Example:
+        >>> x = tensor([1.0])
+        >>> with Recording("compile", [x.node]):
+        ...     y = x * 2.0
+    """
+
+    def __init__(self, who: str, inputs: Iterable[Node]):
+        self.who = who
+        self.inputs = {id(node): node for node in inputs}
+
+    def __enter__(self) -> Recording:
+        _state.open.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _state.open.remove(self)
+
+    def feeds(self, node: Node) -> bool:
+        """Whether a tensor is computed from the inputs, or is one."""
+        seen: set[int] = set()
+        todo = [node]
+        while todo:
+            at = todo.pop()
+            if id(at) in self.inputs:
+                return True
+            if id(at) not in seen:
+                seen.add(id(at))
+                todo += at.srcs
+        return False
+
+
+def outer() -> str | None:
+    """What records on this thread; None when nothing does."""
+    return _state.open[-1].who if _state.open else None
+
+
+def is_input(node: Node) -> bool:
+    """Whether a node is an input of a function that this thread records."""
+    return any(id(node) in recording.inputs for recording in _state.open)
+
+
+def check_read(node: Node) -> None:
+    """Refuse to read what a recorded function computes from its inputs.
+
+    Raises:
+        RecordingError: the numbers would be those of the recording, in every later run.
+    """
+    for recording in _state.open:
+        if recording.feeds(node):
+            what = "an input" if is_input(node) else "what is computed from the inputs"
+            raise RecordingError(
+                f"{recording.who}: the function must not read the numbers of {what} while it is"
+                f" recorded, as they would stay the same in every later run; got a read of shape"
+                f" {node.shape} at {':'.join(map(str, caller()))} (numpy, item, float, if, …);"
+                " return the tensor and read it after the call, or compute with ops alone, such"
+                " as ops.step for a choice"
+            )
+
+
+def check_write(who: str, node: Node) -> None:
+    """Refuse to overwrite the inputs of a recorded function.
+
+    Raises:
+        RecordingError: it would be written once, and not in later runs.
+    """
+    for recording in _state.open:
+        if id(node) in recording.inputs:
+            raise RecordingError(
+                f"{who}: the function that {recording.who} records must not write its inputs;"
+                f" got one of shape {node.shape} at {':'.join(map(str, caller()))};"
+                " compute a new tensor and return it"
+            )

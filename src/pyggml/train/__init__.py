@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Training: steps, evaluation, checkpoints and metrics."""
+
+from .callbacks import Callback, MetricsWriter, Sampler
+from .checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from .checkpoints.folders import CheckpointError, latest_checkpoint, list_checkpoints
+from .checkpoints.state import TrainState
+from .config import ConfigError, TrainConfig
+from .diagnose import TrainingError
+from .evaluate import eval_batches, evaluate
+from .fallbacks import step_fallbacks
+from .finder import LRFinding, find_lr
+from .interrupt import InterruptGuard, StoppedAtOnce, TrainingInterrupted
+from .loggers import TensorBoardWriter, WandbWriter
+from .memory_plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
+from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
+from .named import make_optimizer
+from .scaler import GradScaler
+from .scoring import (
+    accuracy,
+    bits_per_byte,
+    confusion_matrix,
+    f1_score,
+    token_bytes,
+    top_k_accuracy,
+)
+from .step import NonFiniteError, StepResult, TrainStep
+from .trainer import FitResult, Trainer
+
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "CheckpointError",
+    "ConfigError",
+    "EvalMetrics",
+    "FitResult",
+    "GradScaler",
+    "InterruptGuard",
+    "LRFinding",
+    "MemoryPlan",
+    "MetricsError",
+    "MetricsFile",
+    "MetricsWriter",
+    "NonFiniteError",
+    "OutOfMemoryError",
+    "Sampler",
+    "StepMetrics",
+    "StepResult",
+    "StoppedAtOnce",
+    "TensorBoardWriter",
+    "TrainConfig",
+    "TrainState",
+    "TrainStep",
+    "Trainer",
+    "TrainingError",
+    "TrainingInterrupted",
+    "WandbWriter",
+    "accuracy",
+    "bits_per_byte",
+    "confusion_matrix",
+    "eval_batches",
+    "evaluate",
+    "f1_score",
+    "find_lr",
+    "format_bytes",
+    "latest_checkpoint",
+    "list_checkpoints",
+    "load_checkpoint",
+    "make_optimizer",
+    "parse_bytes",
+    "perplexity",
+    "read_metrics",
+    "save_checkpoint",
+    "step_fallbacks",
+    "token_bytes",
+    "top_k_accuracy",
+]

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""What a step takes: inputs, targets and further inputs; how many count, and their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..data import IGNORE_INDEX, Prefetch
+from ..data.loader import Epochs
+from ..models import LanguageModel
+from ..nn import functional
+from ..tensors.tensor import Tensor
+
+__all__ = [
+    "Batch",
+    "Spec",
+    "arrays_of",
+    "check_batch",
+    "check_closure",
+    "check_fused",
+    "check_targets",
+    "class_loss",
+    "count_distributions",
+    "count_targets",
+    "default_loss",
+    "extra_inputs",
+    "need_batches",
+    "need_pair",
+    "pair_spec",
+    "prefetched",
+    "spec_of",
+    "token_loss",
+]
+
+Batch = tuple[np.ndarray, np.ndarray]
+# Name, shape and dtype of every array.
+Spec = tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+def token_loss(model: Any, ids: Tensor, targets: Tensor, **inputs: Tensor) -> Tensor:
+    """The sum of the losses of all tokens that have a target.
+
+    Args:
+        model: what has `loss(ids, targets, reduction)`, such as a language model.
+        ids: tokens.
+        targets: the token that follows each; `IGNORE_INDEX` where none counts.
+        inputs: what `model.loss` takes besides, such as positions and segments.
+
+    Shape:
+        ids (B, T), targets (B, T) -> ()
+    """
+    loss: Tensor = model.loss(ids, targets, reduction="sum", **inputs)
+    return loss
+
+
+def class_loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
+    """The sum of the cross-entropies of a classifier's logits.
+
+    Args:
+        model: gives logits, the classes last.
+        x: inputs.
+        y: classes, `IGNORE_INDEX` where none counts; or a probability for each class, as of mixup.
+        inputs: what the model takes besides.
+
+    Shape:
+        x any, y (...) or (..., V) of the logits (..., V) -> ()
+    """
+    return functional.cross_entropy(model(x, **inputs), y, reduction="sum")
+
+
+def default_loss(model: Any) -> Any:
+    """The loss of a model that has one, or else that of a classifier."""
+    return token_loss if hasattr(model, "loss") else class_loss
+
+
+def extra_inputs(batch: Any) -> Mapping[str, np.ndarray]:
+    """The arrays of a batch besides inputs and targets, by name; see `pyggml.data.Batch`."""
+    found: Mapping[str, np.ndarray] = getattr(batch, "inputs", {})
+    return found
+
+
+def arrays_of(batch: Any) -> list[np.ndarray]:
+    """All arrays of a batch in the order of its `spec_of`."""
+    extra = extra_inputs(batch)
+    return [batch[0], batch[1], *(extra[name] for name in sorted(extra))]
+
+
+def spec_of(batch: Any) -> Spec:
+    """What a batch's arrays are: graphs are recorded for each spec.
+
+    Raises:
+        ValueError: an array is neither of whole numbers nor of decimal ones.
+    """
+    names = ["x", "y", *sorted(extra_inputs(batch))]
+    found = []
+    for name, array in zip(names, arrays_of(batch), strict=True):
+        if array.dtype.kind not in "iuf":
+            raise ValueError(
+                f"TrainStep: {name} must hold numbers; got {array.dtype}: give "
+                f"{name}.astype(np.int32), or np.float32"
+            )
+        found.append((name, array.shape, "f32" if array.dtype.kind == "f" else "i32"))
+    return tuple(found)
+
+
+def pair_spec(shape: tuple[int, ...]) -> Spec:
+    """The spec of tokens and the tokens that follow, both of one shape."""
+    return ("x", shape, "i32"), ("y", shape, "i32")
+
+
+def count_targets(batch: Any) -> int:
+    """How many targets of a batch count: the mean loss of a step is over them.
+
+    Whole numbers count where they are not `IGNORE_INDEX`; of decimal ones, each row is a target.
+    """
+    y = batch[1]
+    return len(y) if y.dtype.kind == "f" else int(np.count_nonzero(y != IGNORE_INDEX))
+
+
+def count_distributions(batch: Any) -> int:
+    """How many targets of a classifier's batch count: classes, or distributions over them.
+
+    A distribution that is all 0 has no loss: that of an image that cannot be read, for instance, or
+    of a row that fills a batch up.
+    """
+    y = batch[1]
+    if y.dtype.kind != "f" or y.ndim < 2:
+        return count_targets(batch)
+    return int(np.count_nonzero(y.any(axis=-1)))
+
+
+def check_closure(optimizer: Any, *given: Any) -> None:
+    """Refuse what an optimizer with a line search cannot have: clipping, and a scaled loss.
+
+    Raises:
+        ValueError: one of them is given.
+    """
+    if any(given):
+        raise ValueError(
+            f"TrainStep: clip, clip_value and loss scaling must be None or 0 with "
+            f"{type(optimizer).__name__}, whose line search needs the gradients as they are"
+        )
+
+
+def check_fused(clip: float | None, clip_value: float | None, scaler: Any) -> None:
+    """Refuse what needs all gradients before the first update.
+
+    Raises:
+        ValueError: one of them is given.
+    """
+    for name, given in (("clip", clip), ("clip_value", clip_value), ("scaler", scaler)):
+        if given:
+            cause = "the norm" if name == "clip" else "it"
+            what = "loss scaling, as of precision f16" if name == "scaler" else name
+            raise ValueError(
+                f"TrainStep: {what} must be None or 0 with an optimizer that has "
+                f"fused_update=True, as {cause} needs all gradients before the first update; "
+                f"got {given}"
+            )
+
+
+def need_batches(batches: Any) -> Any:
+    """The batches of a step, several of them.
+
+    Args:
+        batches: what a step was given.
+
+    Raises:
+        TypeError: it is something else, such as a batch alone.
+        ValueError: there is none.
+    """
+    is_one = isinstance(batches, tuple) and any(isinstance(each, np.ndarray) for each in batches)
+    if is_one or not isinstance(batches, (list, tuple)):
+        what = "one batch" if is_one else type(batches).__name__
+        raise TypeError(f"TrainStep: give a list of batches, each (x, y); got {what}: give [batch]")
+    if not batches:
+        raise ValueError("TrainStep: a step needs at least one batch; got none")
+    return batches
+
+
+def need_pair(batch: Any) -> Any:
+    """A pair of arrays, as it was given.
+
+    Args:
+        batch: what a step was given.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(f"TrainStep: a batch must be a pair (x, y); got {type(batch).__name__}")
+    arrays = {"x": batch[0], "y": batch[1], **extra_inputs(batch)}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(
+                f"TrainStep: {name} must be a NumPy array; got {type(array).__name__}: give "
+                "np.asarray(values), or tensor.numpy()"
+            )
+    return batch
+
+
+def check_batch(batch: Any, model: Any) -> None:
+    """Refuse a batch that does not suit the model, before ggml reads it.
+
+    Raises:
+        TypeError: it is no pair of arrays.
+        ValueError: shapes do not fit, or a token is not in the vocabulary.
+    """
+    x, y = need_pair(batch)
+    if isinstance(model, LanguageModel) and (x.shape != y.shape or x.ndim != 2):
+        raise ValueError(
+            f"TrainStep: inputs and targets must have one shape (B, T); got {x.shape} and {y.shape}"
+        )
+    sizes = {name: shape[:1] for name, shape, _ in spec_of(batch)}
+    if x.ndim < 1 or len({sizes["x"], sizes["y"]}) > 1:
+        raise ValueError(
+            f"TrainStep: inputs and targets must be as many; got {x.shape} and {y.shape}"
+        )
+    vocab_size = getattr(getattr(model, "config", None), "vocab_size", None)
+    if vocab_size is None or not isinstance(model, LanguageModel):
+        return
+    for what, ids in (("input", x), ("target", y[y != IGNORE_INDEX])):
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
+            raise ValueError(
+                f"TrainStep: every {what} must be a token from 0 to {vocab_size - 1}; got "
+                f"{int(ids.min())} to {int(ids.max())}: use the model's own tokenizer"
+            )
+
+
+def check_targets(batch: Any, model: Any) -> None:
+    """Refuse targets of a model's own loss that are no classes of it.
+
+    Args:
+        batch: inputs and targets.
+        model: may tell its `target_classes`.
+
+    Raises:
+        ValueError: the loss of a target would be NaN.
+    """
+    y, classes = batch[1], getattr(model, "target_classes", None)
+    if classes is None or y.dtype.kind not in "iu":
+        return
+    counted = y[y != IGNORE_INDEX]
+    if counted.size and not 0 <= int(counted.min()) <= int(counted.max()) < classes:
+        raise ValueError(
+            f"TrainStep: every target must be from 0 to {classes - 1}, or {IGNORE_INDEX} where "
+            f"none counts; got {int(counted.min())} to {int(counted.max())}: number them so, or "
+            f"build the {type(model).__name__} with as many as there are"
+        )
+
+
+def prefetched(loader: Any, depth: int) -> Any:
+    """A loader of pyggml.data that makes its batches ahead; others as they are.
+
+    Args:
+        loader: of training batches.
+        depth: batches kept ready; 0 leaves the loader as it is.
+    """
+    return Prefetch(loader, depth) if depth and isinstance(loader, Epochs) else loader

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: MIT
+"""The folder of a run's checkpoints: which there are, and which go."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ...io import clean_stale
+from ..need import need_path
+
+__all__ = [
+    "BEST",
+    "LATEST",
+    "STATE",
+    "CheckpointError",
+    "clear_ahead",
+    "instead",
+    "latest_checkpoint",
+    "list_checkpoints",
+    "make_folder",
+    "newest",
+    "prune",
+    "put_aside",
+    "read_best",
+    "step_of",
+]
+
+STATE, LATEST, BEST = "state.json", "latest", "best"
+_NAME = re.compile(r"^step-(\d{6,})$")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint, or the mark that it is the latest, could not be written.
+
+    The earlier ones are as they were; the message says whether the new one is whole.
+    """
+
+
+def step_of(path: Path) -> int | None:
+    """The step that a checkpoint's name tells; None where it is another name.
+
+    Args:
+        path: of a directory.
+
+    Example:
+        >>> step_of(Path("checkpoints/step-000100"))
+        100
+    """
+    match = _NAME.match(path.name)
+    return int(match[1]) if match else None
+
+
+def read_best(directory: str | Path) -> dict[str, Any] | None:
+    """Step and loss of the best checkpoint, or None where there is none that tells them.
+
+    Args:
+        directory: folder of the run's checkpoints.
+    """
+    try:
+        record = json.loads((Path(directory) / BEST / STATE).read_text(encoding="utf-8"))
+        step, loss = record["step"], record["best"]["loss"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    known = isinstance(step, int) and isinstance(loss, (int, float))
+    return {"step": step, "loss": loss} if known else None
+
+
+def list_checkpoints(directory: str | Path) -> list[Path]:
+    """The complete checkpoints that come and go in a folder, oldest first; `best` is not of them.
+
+    Args:
+        directory: folder of a run's checkpoints; a missing one is an empty one.
+    """
+    directory = need_path("list_checkpoints", "directory", directory)
+    if not directory.is_dir():
+        return []
+    found = []
+    for path in directory.iterdir():
+        step = step_of(path)
+        if step is not None and (path / STATE).is_file():
+            found.append((step, path))
+    return [path for _, path in sorted(found)]
+
+
+def latest_checkpoint(directory: str | Path) -> Path | None:
+    """The newest complete checkpoint, after removing what killed processes left.
+
+    Args:
+        directory: folder of a run's checkpoints.
+
+    Returns:
+        Its directory, or None when there is none. The best checkpoint is one, too. A checkpoint
+        that was renamed into place but not yet named by `latest` counts: it is complete.
+    """
+    clean_stale(need_path("latest_checkpoint", "directory", directory))
+    return newest(directory)
+
+
+def newest(directory: str | Path) -> Path | None:
+    """The checkpoint of the latest step, `best` only where there is none like it; None if none is.
+
+    Args:
+        directory: folder of a run's checkpoints.
+    """
+    found, best = list_checkpoints(directory), Path(directory) / BEST
+    last = found[-1] if found else None
+    # One whose step cannot be read is better than none: reading it tells what is wrong.
+    if not (best / STATE).is_file():
+        return last
+    if last is None:
+        return best
+    kept = read_best(directory)
+    return best if kept is not None and kept["step"] > (step_of(last) or 0) else last
+
+
+def prune(directory: Path, keep: int) -> None:
+    """Remove all but the newest checkpoints, and what is left of half-removed ones.
+
+    Args:
+        directory: folder of the run's checkpoints.
+        keep: how many stay.
+    """
+    for path in list_checkpoints(directory)[:-keep]:
+        # Without its state a directory is no checkpoint, so that a kill during the removal
+        # leaves nothing that could be taken for one.
+        (path / STATE).unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if step_of(path) is not None and path.is_dir() and not (path / STATE).exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def make_folder(directory: str | Path) -> None:
+    """Make a folder for checkpoints, or refuse it before there is anything to lose.
+
+    Args:
+        directory: the folder; it may exist.
+
+    Raises:
+        CheckpointError: it cannot be made, or nothing can be written into it.
+    """
+    reason = ""
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            reason = "no permission to write"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise CheckpointError(
+            f"checkpoint: {directory} cannot hold checkpoints ({reason}): give another folder"
+        )
+
+
+def clear_ahead(directory: str | Path, step: int) -> list[Path]:
+    """Put checkpoints aside that are ahead of the step at which a run begins.
+
+    A run that went back to an earlier checkpoint leaves them behind as `step-000020.left`, or
+    `best.left`, whole; under their own names they would be taken for its newest.
+
+    Args:
+        directory: folder of the run's checkpoints; a missing one is an empty one.
+        step: where the run begins.
+
+    Returns:
+        Where they are now.
+
+    Raises:
+        CheckpointError: the run begins at step 0, so that they are another run's; or one cannot be
+            renamed.
+    """
+    ahead = [path for path in list_checkpoints(directory) if (step_of(path) or 0) > step]
+    best = read_best(directory)
+    if best is not None and best["step"] > step:
+        # First: with the others gone it alone would be taken for the newest.
+        ahead.insert(0, Path(directory) / BEST)
+    if ahead and not step:
+        raise CheckpointError(
+            f"checkpoint: {directory} holds {ahead[-1].name} of another run, and this one begins at"
+            " step 0: resume() continues there; else give another folder, or move these away"
+        )
+    left = []
+    for path in ahead:
+        try:
+            target = put_aside(path)
+        except OSError as error:
+            raise CheckpointError(
+                f"checkpoint: {path} is ahead of step {step} and cannot be put aside"
+                f" ({error.strerror or error}); move it away"
+            ) from error
+        left += [] if target is None else [target]
+    return left
+
+
+def put_aside(path: Path) -> Path | None:
+    """Rename what another run left, so that this one can have its name.
+
+    Args:
+        path: a file or a folder.
+
+    Returns:
+        Its new path, which ends in `.left`, `.left1` and so on; None where there is nothing, or an
+        empty file.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return None
+    target, n = path.with_name(f"{path.name}.left"), 1
+    while target.exists():
+        target, n = path.with_name(f"{path.name}.left{n}"), n + 1
+    path.rename(target)
+    return target
+
+
+def instead(path: Path) -> str:
+    """What to do about a damaged checkpoint.
+
+    Args:
+        path: its directory.
+    """
+    others = [other for other in list_checkpoints(path.parent) if other.name != path.name]
+    best, step = read_best(path.parent), step_of(path)
+    if step is not None:
+        others = [other for other in others if (step_of(other) or 0) < step]
+        last = (step_of(others[-1]) or 0) if others else 0
+        if best is not None and last < best["step"] < step:
+            others.append(path.with_name(BEST))
+    if others:
+        return f"remove {path} to continue from {others[-1].name}"
+    return "restore it from a copy, or start anew with --overwrite"

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Where a trainer stands: what a checkpoint holds of it, and the way back there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import FormatError
+from ...nn import Module
+from ...nn.lora import adapters_of
+from ...optim import EMA
+from ...optim.schedules.adaptive import is_adaptive
+from ...tensors.random import random_generator
+from .checkpoint import EMA_STATE, Checkpoint
+from .state import TrainState
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+__all__ = ["optimizer_state", "restore", "state_of"]
+
+
+def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
+    """Where a trainer stands, apart from its arrays.
+
+    Args:
+        trainer: the trainer.
+        loader: state of its loader.
+    """
+    schedule: Any = trainer.schedule
+    return TrainState(
+        trainer.step,
+        trainer.total_steps,
+        trainer.tokens,
+        trainer.elapsed_s,
+        loader,
+        {"generator": random_generator().bit_generator.state},
+        trainer.config.to_dict(),
+        trainer.best,
+        trainer.data,
+        None if trainer.scaler is None else trainer.scaler.state_dict(),
+        schedule.state_dict() if is_adaptive(schedule) else None,
+        trainer._evaluated,
+        _scales_of(trainer.model) or None,
+    )
+
+
+def optimizer_state(trainer: Trainer) -> dict[str, Any]:
+    """The optimizer's state, with that of the average of the weights.
+
+    Args:
+        trainer: the trainer.
+    """
+    state: dict[str, Any] = dict(trainer.optimizer.state_dict())
+    return state if trainer.ema is None else {**state, EMA_STATE: trainer.ema.state_dict()}
+
+
+def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Put a trainer where a checkpoint was written, or leave it as it is.
+
+    Args:
+        trainer: of the same model, optimizer and data.
+        checkpoint: what was read.
+
+    Raises:
+        FormatError: the checkpoint is of another run, or a state in it is damaged; nothing has
+            changed then.
+    """
+    state, where = checkpoint.state, checkpoint.path
+    _check_run(trainer, checkpoint)
+    generator = _generator_state(checkpoint)
+    optimizer = dict(checkpoint.optimizer)
+    average = optimizer.pop(EMA_STATE, None)
+    # What comes before the last is copied, so that it can be put back. The optimizer, which is the
+    # largest, comes last: it changes nothing when its state does not fit.
+    parts: list[tuple[str, Any, Any]] = [("state.json: loader", trainer.loader, state.loader)]
+    if trainer.scaler is not None and state.scaler is not None:
+        parts.append(("state.json: scaler", trainer.scaler, state.scaler))
+    if is_adaptive(trainer.schedule) and state.schedule is not None:
+        parts.append(("state.json: schedule", trainer.schedule, state.schedule))
+    if trainer.ema is not None and average is not None:
+        parts.append(("optimizer.safetensors: ema", trainer.ema, average))
+    parts.append(("model.safetensors", trainer.model, checkpoint.model))
+    undo: list[Callable[[], None]] = []
+    ema = trainer.ema
+    try:
+        for what, part, values in parts:
+            undo.append(_undo(part))
+            _load(where / what, part, values)
+        if ema is not None and average is None:
+            # A run that keeps an average from now on begins with the weights as they are.
+            ema = EMA(trainer.model, ema.decay)
+        _load(where / "optimizer.safetensors", trainer.optimizer, optimizer)
+    except BaseException:
+        for put_back in reversed(undo):
+            put_back()
+        raise
+    trainer.ema = ema
+    random_generator().bit_generator.state = generator
+    trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
+    trainer.best = state.best
+    trainer._evaluated = state.evaluated
+    trainer.last_checkpoint, trainer._saved_step = where, state.step
+
+
+def _load(where: Path, part: Any, state: Any) -> None:
+    """Give a part its state."""
+    try:
+        part.load_state_dict(state)
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        reason = error.args[0] if error.args else error
+        raise FormatError(f"{where}: does not fit this run: {reason}") from error
+
+
+def _undo(part: Any) -> Callable[[], None]:
+    """What gives a part its present state back."""
+    before = part.state_dict()
+    return lambda: part.load_state_dict(before)
+
+
+def _scales_of(model: Any) -> dict[str, float]:
+    """What each adapter of a model is scaled by; no array tells, and another is another model."""
+    if not isinstance(model, Module):
+        return {}
+    return {path: float(layer.scale) for path, layer in adapters_of(model).items()}
+
+
+def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint of other data or scales of adapters, or from beyond the end."""
+    state, where = checkpoint.state, checkpoint.path
+    if state.data is not None and trainer.data is not None and state.data != trainer.data:
+        raise FormatError(
+            f"{where}: data must be that of the run, {state.data}; got {trainer.data}: "
+            "the text has changed since; put it back or start anew with --overwrite"
+        )
+    here = _scales_of(trainer.model)
+    for path, scale in (state.adapters or {}).items():
+        if path in here and here[path] != scale and _same_rank(trainer, checkpoint, path):
+            raise FormatError(
+                f"{where / 'state.json'}: adapters: {path} must be scaled by {scale}, as in the "
+                f"run; got {here[path]}: call apply_lora with the alpha and rank of then"
+            )
+    if state.step > trainer.total_steps:
+        more = "more --epochs" if trainer.config.epochs else f"--steps {state.step} or more"
+        raise FormatError(
+            f"{where}: step must not be beyond the run's {trainer.total_steps} steps; "
+            f"got {state.step}: give {more}"
+        )
+
+
+def _same_rank(trainer: Trainer, checkpoint: Checkpoint, path: str) -> bool:
+    """Whether an adapter has the checkpoint's rank; another is refused with the arrays."""
+    saved = checkpoint.model.get(f"{path}.lora_A.weight")
+    return saved is not None and len(saved) == adapters_of(trainer.model)[path].rank
+
+
+def _generator_state(checkpoint: Checkpoint) -> Any:
+    """The state of the random generator, tried on another one."""
+    try:
+        state = checkpoint.state.rng["generator"]
+        type(random_generator().bit_generator)(0).state = state
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise FormatError(
+            f"{checkpoint.path / 'state.json'}: field 'rng' is not the state of a generator: "
+            f"{error}"
+        ) from error
+    return state

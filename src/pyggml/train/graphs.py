@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: MIT
+"""The graphs of training steps: recorded once for each shape of a batch, kept, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph.graph import Graph, most_fallbacks
+from ..graph.memory_plan import Activations
+from ..nn.swap import Swaps
+from ..ops.dropout import DropoutStream
+from ..tensors.autocast import autocast, rounding
+from ..tensors.tensor import Tensor, tensor, zeros
+from ..tensors.tracing import Recording
+from .batches import Batch, Spec, arrays_of, spec_of
+
+__all__ = ["LossFunction", "Recorded", "StepGraphs"]
+
+LossFunction = Callable[..., Tensor]
+# Graphs that are kept for batches of other shapes; each takes megabytes of headers.
+_MOST_GRAPHS = 32
+
+
+@dataclass
+class Recorded:
+    """A graph and the tensors that feed and leave it.
+
+    Args:
+        inputs: what a batch is copied into.
+        result: the loss, or the logits.
+        graph: computes it.
+        squares: the sum of the squares of all gradients' elements, with `fused_update`.
+    """
+
+    inputs: tuple[Tensor, ...]
+    result: Tensor
+    graph: Graph
+    squares: Tensor | None = None
+
+    def run(self, arrays: list[np.ndarray]) -> np.ndarray:
+        """Compute the result of arrays as those that it was recorded for.
+
+        Args:
+            arrays: in the order of the inputs.
+        """
+        for own, array in zip(self.inputs, arrays, strict=True):
+            own.copy_(array)
+        self.graph.run()
+        return self.graph.read(self.result)
+
+
+def _modules_of(model: Any) -> list[Any]:
+    """A model and what is below it; none of one that is no `Module`."""
+    named = getattr(model, "named_modules", None)
+    return [] if named is None else [module for _, module in named()]
+
+
+class StepGraphs:
+    """Records what a model's training steps and evaluations compute.
+
+    Args:
+        model: the model.
+        optimizer: has the gradients; None only evaluates.
+        loss: gives the summed loss of a batch, or a loss for each target, from (model, x, y) and
+            further inputs by name.
+        seed: of the dropouts' masks.
+        precision: what products multiply; None is what `pyggml.autocast` says.
+
+    Attributes:
+        dropout: where the masks come from.
+        scale: gradient of the summed loss, a number that each step writes.
+        trained: parameters that the kept graphs have gradients of; another list when they change.
+    """
+
+    def __init__(
+        self, model: Any, optimizer: Any, loss: LossFunction, seed: int, precision: str | None
+    ):
+        self.loss = loss
+        self.dropout = DropoutStream(seed)
+        self.trained: list[Tensor] = []
+        self._model = model
+        self._modules, self._swaps = _modules_of(model), Swaps.count
+        self._optimizer = optimizer
+        self._precision = precision
+        self._recorded: dict[tuple[Spec, bool, bool, int | None], Recorded] = {}
+        self._logits: dict[tuple[Spec, int], Recorded] = {}
+        self._device = model.parameters()[0].device
+        self.scale = tensor(np.float32(1.0), device=self._device)
+        # Batches of many shapes take no more memory than the largest.
+        self._activations = Activations(self._device) if self._device.kind == "cpu" else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory for what the graphs recorded so far compute."""
+        if self._activations is not None:
+            return self._activations.memory_bytes
+        recorded = (*self._recorded.values(), *self._logits.values())
+        return sum(each.graph.memory_bytes for each in recorded)
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops that the CPU computes for the device, and how many in the graph with the most."""
+        recorded = (*self._recorded.values(), *self._logits.values())
+        return most_fallbacks(each.graph for each in recorded)
+
+    def forget(self) -> None:
+        """Drop the recorded graphs and their memory; they are recorded anew when needed."""
+        self._recorded.clear()
+        self._logits.clear()
+        if self._activations is not None:
+            self._activations = Activations(self._device)
+
+    def _follow(self) -> None:
+        """Forget the graphs if the model has other modules now, such as without its adapters."""
+        if self._swaps == Swaps.count:
+            return
+        modules, self._swaps = _modules_of(self._model), Swaps.count
+        if [id(m) for m in modules] != [id(m) for m in self._modules]:
+            self._modules = modules
+            self.forget()
+
+    def get(self, spec: Spec, gradients: bool, overwrite: bool = True) -> Recorded:
+        """The graph of the summed loss of batches of one spec.
+
+        Args:
+            spec: of the batches.
+            gradients: whether it computes the optimizer's gradients, in training mode.
+            overwrite: whether it writes them over what is there, and does not add to it.
+        """
+        self._follow()
+        overwrite = overwrite or not gradients
+        grads = self._optimizer.trained() if gradients else {}
+        if gradients and [id(p) for p in grads] != [id(p) for p in self.trained]:
+            # Parameters were frozen or are no more: the graphs would train others.
+            self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
+            self.trained = list(grads)
+        key = (spec, gradients, overwrite, None if self._precision else rounding())
+        recorded = self._recorded.pop(key, None)
+        if recorded is None and gradients:
+            recorded = self._record_step(spec, grads, overwrite)
+        elif recorded is None:
+            recorded = self.evaluation(spec)
+        self._recorded[key] = recorded  # the last one is the last used
+        if len(self._recorded) > _MOST_GRAPHS:
+            del self._recorded[next(iter(self._recorded))]
+        return recorded
+
+    def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor], overwrite: bool) -> Recorded:
+        """A graph of loss and gradients; with `fused_update`, of the update, too."""
+        inputs = self._inputs(spec)
+        loss = self._record(inputs, True, self._summed)
+        outputs, effects, squares = [loss], [], None
+        if getattr(self._optimizer, "fused_update", False):
+            effects, squares = self._optimizer.recorded_update()
+            outputs.append(squares)
+        graph = Graph(
+            outputs,
+            effects=effects,
+            loss=loss,
+            grads=grads,
+            loss_grad=self.scale,
+            overwrite=overwrite,
+            activations=self._activations,
+        )
+        return Recorded(tuple(inputs.values()), loss, graph, squares)
+
+    def _summed(self, model: Any, x: Tensor, *y: Tensor, **more: Tensor) -> Tensor:
+        """The loss; where it is one number for each target, their sum."""
+        loss = self.loss(model, x, *y, **more)
+        if not isinstance(loss, Tensor) or not loss.dtype.is_float:
+            got = f"a Tensor of {loss.dtype.name}" if isinstance(loss, Tensor) else repr(loss)
+            raise TypeError(f"TrainStep: loss must give a Tensor of f32; got {got:.60}")
+        return loss.sum() if loss.size > 1 else loss
+
+    def evaluation(self, spec: Spec) -> Recorded:
+        """A graph of the summed loss without gradients, which is not kept here.
+
+        Args:
+            spec: of the batches.
+        """
+        inputs = self._inputs(spec)
+        loss = self._record(inputs, False, self._summed)
+        return Recorded(tuple(inputs.values()), loss, Graph([loss], activations=self._activations))
+
+    def logits(self, batch: Batch) -> Recorded:
+        """The graph of what the model says of batches like one, without gradients.
+
+        Args:
+            batch: inputs and targets, of which the latter are not used.
+        """
+        self._follow()
+        spec = tuple(row for row in spec_of(batch) if row[0] != "y")
+        key = (spec, rounding())
+        if key not in self._logits:
+            inputs = self._inputs(spec)
+            result = self._record(inputs, False, lambda model, x, **more: model(x, **more))
+            graph = Graph([result], activations=self._activations)
+            self._logits[key] = Recorded(tuple(inputs.values()), result, graph)
+        return self._logits[key]
+
+    def run(self, batch: Batch, number: int | None = None, overwrite: bool = True) -> float:
+        """The summed loss of a batch; its gradients become the optimizer's, or are added to them.
+
+        Args:
+            batch: inputs and targets.
+            number: of its dropout masks; None evaluates without gradients.
+            overwrite: whether its gradients are written over the optimizer's, and not added.
+        """
+        recorded = self.get(spec_of(batch), number is not None, overwrite)
+        if number is not None:
+            self.dropout.seek(number)
+        return float(recorded.run(arrays_of(batch)))
+
+    def _inputs(self, spec: Spec) -> dict[str, Tensor]:
+        """Stored tensors for the arrays of a batch."""
+        return {name: zeros(shape, dtype, device=self._device) for name, shape, dtype in spec}
+
+    def _record(self, inputs: dict[str, Tensor], training: bool, function: LossFunction) -> Tensor:
+        """What a function makes of the model in the mode that the graph is for."""
+        x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
+        more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
+        nodes = [t.node for t in inputs.values()]
+        before = self._model.training
+        self._model.train(training)
+        try:
+            precision = autocast(self._precision) if self._precision else nullcontext()
+            with self.dropout, precision, Recording("TrainStep", nodes):
+                return function(self._model, x, *y, **more)
+        finally:
+            self._model.train(before)

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: MIT
+"""One optimizer step: gradients over several batches, then one update."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..data import IGNORE_INDEX
+from ..debug.anomaly import LossError
+from ..graph.graph import Graph
+from ..models import LanguageModel
+from ..optim import ClipValue
+from ..optim.clip import NORM_MAX
+from ..tensors.tensor import Tensor
+from .batches import (
+    Batch,
+    arrays_of,
+    check_batch,
+    check_closure,
+    check_fused,
+    check_targets,
+    class_loss,
+    count_distributions,
+    count_targets,
+    default_loss,
+    need_batches,
+    need_pair,
+    pair_spec,
+    spec_of,
+    token_loss,
+)
+from .finite import NonFiniteError, find_class, find_gradient, find_input, find_weight
+from .graphs import LossFunction, StepGraphs
+from .need import need_number, need_whole
+from .parts import check_step, need_model, need_optimizer
+from .reduction import check_summed
+from .scaler import GradScaler
+
+__all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
+
+_log = logging.getLogger("pyggml.train")
+# So many steps in a row without a target are no accident of a mask or of a damaged image.
+_MOST_EMPTY = 100
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What an optimizer step reports.
+
+    Args:
+        loss: mean loss per token over the whole step; NaN where no target counted.
+        tokens: tokens that had a target.
+        grad_norm: global gradient norm before clipping; infinite where it overflowed.
+        skipped: nothing was updated: the gradients overflowed under loss scaling, or no target
+            counted.
+    """
+
+    loss: float
+    tokens: int
+    grad_norm: float
+    skipped: bool = False
+
+
+class TrainStep:
+    """Computes gradients of summed losses and lets the optimizer use them.
+
+    The loss of a step is the mean over all its tokens, however they are divided into batches:
+    accumulating four batches of eight sequences equals one batch of thirty-two.
+
+    An optimizer with `fused_update` is let do its work in the backward, where each gradient comes
+    by: with the same bits of loss and parameters, without a buffer for gradients, without clipping
+    and accumulating.
+
+    Parameters that are frozen or unfrozen between steps are noticed: graphs are recorded anew.
+
+    A step none of whose targets counts, as random masks or an unreadable image may make it, is
+    skipped: parameters and optimizer stay as they are, and the loss is NaN, as the mean of nothing
+    is. Of several batches, those without targets add nothing.
+
+    Args:
+        model: the model; its parameters are the optimizer's.
+        optimizer: owns parameters, gradients and state.
+        clip: largest global gradient norm; None or 0 does not clip.
+        loss: from (model, x, y) and, by name, the further inputs that a `pyggml.data.Batch` has,
+            gives the loss summed over the targets of the batch, or a loss for each of them, 0 where
+            none counts; a mean is refused. None takes the model's own `loss`, or the cross-entropy
+            of its logits.
+        precision: what products multiply, f32, bf16 or f16; None is what `pyggml.autocast` says at
+            each step.
+        clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
+            None or 0 does not clip.
+        scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
+        seed: of the dropouts' masks.
+        count: how many targets of a batch count, by which the summed loss is divided; None counts
+            classes that are not ignored, and rows of decimal targets; of distributions over the
+            classes, as the model's own loss takes them, those that are not all 0.
+
+    Attributes:
+        accumulates: whether steps have several batches: gradients are then added up from zero, by
+            one graph for each shape; else each step's are written over the last one's. True from
+            the first such step on; set it before to have `record` plan for it.
+        empty: steps that were skipped because no target counted.
+        runs: batches that gradients were computed of; each has its own dropout masks, so a resumed
+            run sets it to have the masks that it would have had.
+
+    Raises:
+        TypeError: an argument is of another kind.
+        ValueError: clip, clip_value or loss scaling with an optimizer that has `fused_update`; a
+            number is out of range; or the optimizer has parameters of another model.
+
+    Example:
+        >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
+        >>> step([(x, y)]).loss
+        4.174
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        clip: float | None = None,
+        loss: LossFunction | None = None,
+        seed: int = 0,
+        precision: str | None = None,
+        clip_value: float | None = None,
+        scaler: GradScaler | None = None,
+        count: Callable[[Batch], int] | None = None,
+    ):
+        self.model = need_model("TrainStep", model)
+        self.optimizer: Any = optimizer
+        if optimizer is not None:  # an evaluation needs none
+            need_optimizer("TrainStep", optimizer, self.model)
+        self.clip = need_number("TrainStep", "clip", clip or 0.0) or None
+        self.runs = 0
+        self.clip_value = need_number("TrainStep", "clip_value", clip_value or 0.0) or None
+        check_step(loss, count, precision, scaler)
+        self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
+        self._fused = bool(getattr(optimizer, "fused_update", False))
+        if self._fused:
+            check_fused(self.clip, self.clip_value, self.scaler)
+        self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
+        if self._needs_closure:
+            check_closure(optimizer, self.clip, self.clip_value, self.scaler)
+        # Our own losses are sums; another's is tried once.
+        self._is_trusted = loss is None and (
+            isinstance(model, LanguageModel) or not hasattr(model, "loss")
+        )
+        loss = loss or default_loss(model)
+        self._count = count or (count_distributions if loss is class_loss else count_targets)
+        self.accumulates = False
+        self.empty = self._empty_in_a_row = 0
+        self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
+        self._clip_values: tuple[list[Tensor], ClipValue] | None = None
+
+    def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
+        """The graph for batches of one shape, recorded and planned on first use.
+
+        Args:
+            shape: shape of the tokens and of their targets, (B, T); or a batch like the others.
+            gradients: whether it computes gradients; without, it evaluates.
+        """
+        whole = isinstance(shape, tuple) and all(isinstance(extent, int) for extent in shape)
+        spec = pair_spec(shape) if whole else spec_of(need_pair(shape))  # type: ignore[arg-type]
+        return self._graphs.get(spec, gradients, not self.accumulates).graph
+
+    def record_logits(self, batch: Batch) -> tuple[int, ...]:
+        """The shape of what the model says of batches like one; its graph is planned at once.
+
+        Args:
+            batch: inputs and targets, of which the latter are not used.
+        """
+        return self._graphs.logits(need_pair(batch)).result.shape
+
+    @property
+    def activation_bytes(self) -> int:
+        """Memory for what the graphs recorded so far compute."""
+        return self._graphs.memory_bytes
+
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Ops of a step that the CPU computes for the device, and how many of each.
+
+        Counted are the graphs recorded so far and the optimizer's update.
+        """
+        found = Counter(self._graphs.fallbacks)
+        found |= Counter(getattr(self.optimizer, "fallbacks", {}))
+        return dict(found.most_common())
+
+    def forget(self) -> None:
+        """Drop the recorded graphs and their memory; they are recorded anew when needed."""
+        self._graphs.forget()
+
+    def check(self, batch: Batch) -> int:
+        """Check a batch before ggml reads it.
+
+        Args:
+            batch: inputs and targets.
+
+        Returns:
+            The number of targets that count.
+
+        Raises:
+            TypeError: it is no pair of arrays.
+            ValueError: shapes differ, a token is not in the vocabulary, or the loss is a mean.
+        """
+        check_batch(batch, self.model)
+        if self._graphs.loss is token_loss:
+            check_targets(batch, self.model)
+        counted = need_whole("TrainStep", "what count gives", self._count(batch))
+        if not self._is_trusted and counted:  # nothing is the sum and the mean of no losses
+            check_summed(self._graphs, batch)
+            self._is_trusted = True
+        return counted
+
+    def _run(self, batches: Sequence[Batch]) -> float:
+        """The summed loss of a step's batches; their gradients are the optimizer's."""
+        self.accumulates = self.accumulates or len(batches) > 1
+        if self.accumulates:
+            self.optimizer.zero_grad()
+        elif not self._fused:
+            self.optimizer.take_grads()
+        loss = 0.0
+        for batch in batches:
+            loss += self._graphs.run(batch, self.runs, not self.accumulates)
+            self.runs += 1
+        return loss
+
+    def loss_sum(self, batch: Batch) -> tuple[float, int]:
+        """The summed loss of a batch and its number of tokens, without gradients.
+
+        Args:
+            batch: inputs and targets.
+        """
+        tokens = self.check(batch)
+        return self._graphs.run(batch), tokens
+
+    def rerun(self, batches: Sequence[Batch]) -> None:
+        """Compute a step's gradients again and drop them; nothing is updated.
+
+        Args:
+            batches: inputs and targets.
+        """
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        self._graphs.scale.copy_(np.float32(scale / max(1, sum(map(self.check, batches)))))
+        if self._fused:
+            for batch in batches:
+                self._graphs.run(batch)
+        else:
+            self._run(batches)
+            self.optimizer.zero_grad()
+
+    def logits(self, batch: Batch) -> np.ndarray:
+        """What the model says of a batch, without gradients.
+
+        Args:
+            batch: inputs and targets, of which the latter are not used.
+
+        Shape:
+            x (B, T) -> (B, T, V)
+        """
+        x, _, *more = arrays_of(need_pair(batch))
+        return self._graphs.logits(batch).run([x, *more])
+
+    def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
+        """Do one optimizer step.
+
+        Args:
+            batches: inputs and targets; their gradients are accumulated.
+            lr: learning rate; None keeps the optimizer's.
+
+        Raises:
+            TypeError: batches is no list of pairs of arrays, or lr is no number.
+            ValueError: no batch, or a token that is not in the vocabulary; several batches with
+                `fused_update`; a hundredth step in a row without a target that counts.
+            NonFiniteError: the loss or a gradient is not finite; no parameter was changed, but for
+                `fused_update` with a finite loss. Under loss scaling gradients that are not finite
+                end a step as skipped, until a smaller scale cannot help.
+        """
+        if self.optimizer is None:
+            raise ValueError("TrainStep: a step needs an optimizer; it was made with None")
+        if lr is not None:
+            need_number("TrainStep", "lr", lr)
+        tokens = sum(self.check(batch) for batch in need_batches(batches))
+        if not tokens:
+            return self._empty_step(batches)
+        self._empty_in_a_row = 0
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        self._graphs.scale.copy_(np.float32(scale / tokens))
+        if self._fused:
+            return self._fused_step(batches, tokens, lr)
+        if self._needs_closure:
+            return self._closure_step(batches, tokens, lr)
+        loss = self._run(batches) / tokens
+        if not math.isfinite(loss):
+            self.optimizer.zero_grad()
+            raise self._not_finite(f"the loss must be finite; got {loss}", batches)
+        try:
+            norm = self._update(lr, scale)
+        except ArithmeticError as error:
+            overflow = self.scaler is not None and not find_input(batches)
+            if self.scaler is not None and overflow and self.scaler.update(overflow=True):
+                self.optimizer.zero_grad()
+                return StepResult(loss, tokens, math.inf, skipped=True)
+            at = f", at the smallest loss scale {scale:g}, too" if overflow else ""
+            worse = self._bad_gradients(at, batches)
+            self.optimizer.zero_grad()
+            raise worse from error
+        if self.scaler is not None:
+            self.scaler.update(overflow=False)
+        return StepResult(loss, tokens, norm)
+
+    def _empty_step(self, batches: Sequence[Batch]) -> StepResult:
+        """Nothing to learn from: tell it once, and end when it goes on."""
+        self.empty += 1
+        self._empty_in_a_row += 1
+        what = f"{len(batches)} batch(es) with targets {batches[0][1].shape}"
+        if self._empty_in_a_row >= _MOST_EMPTY:
+            raise ValueError(
+                f"TrainStep: {_MOST_EMPTY} steps in a row had no target that counts, the last of"
+                f" {what}: targets that are IGNORE_INDEX ({IGNORE_INDEX}), or to which count gives"
+                " 0, teach nothing; look at what masks or reads the targets"
+            )
+        if self.empty == 1:
+            _log.warning(
+                "TrainStep: a step without a target that counts is skipped, as are all that may"
+                " follow: it had %s", what,
+            )  # fmt: skip
+        return StepResult(math.nan, 0, 0.0, skipped=True)
+
+    def _not_finite(
+        self, message: str, batches: Sequence[Batch], spoiled: bool = False
+    ) -> NonFiniteError:
+        """The error of a step, with what brought it: the batch, or the weights before the step."""
+        found, source = find_input(batches), "inputs"
+        if not found and self._graphs.loss is class_loss and batches[0][1].dtype.kind != "f":
+            found = find_class(batches, self._graphs.logits(batches[0]).result.shape[-1])
+        if not found and not spoiled:
+            found, source = find_weight(self.model.named_parameters()), "weights"
+        if not found:
+            return NonFiniteError(message, spoiled)
+        return NonFiniteError(f"{message}; {found}", spoiled, source)
+
+    def _bad_gradients(self, at: str, batches: Sequence[Batch]) -> NonFiniteError:
+        """The error of gradients whose loss is finite."""
+        found = find_gradient(self.model.named_parameters(), self.optimizer.grads)
+        if not found:
+            return NonFiniteError(
+                f"the gradients' norm must be at most {NORM_MAX:.2g}, whose square f32 holds, or "
+                f"be clipped; got {self.optimizer.grad_norm():g}{at}",
+                source="gradients",
+            )
+        error = self._not_finite(f"the gradients must be finite{at}", batches)
+        if error.source:
+            return error
+        return NonFiniteError(f"{error}; {found}", source="gradients")
+
+    def _update(self, lr: float | None, scale: float) -> float:
+        """Clip the gradients and let the optimizer use them; returns their norm before that."""
+        if self.clip_value is None:
+            # Only loss scaling needs it: what else steps may not know of it.
+            scaled = {} if scale == 1.0 else {"grad_scale": scale}
+            return float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
+        norm = float(self.optimizer.grad_norm()) / scale
+        if not math.isfinite(norm) or (scale != 1.0 and norm * scale > NORM_MAX):
+            raise FloatingPointError("a gradient is not finite, or too large for its scale")
+        trained = self._graphs.trained
+        if self._clip_values is None or self._clip_values[0] is not trained:
+            grads = list(self.optimizer.trained().values())
+            self._clip_values = trained, ClipValue(grads, self.clip_value)
+        self._clip_values[1](1.0 / scale)
+        self.optimizer.step(lr=lr, clip=self.clip)
+        return norm
+
+    def _closure_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
+        """A step of an optimizer that asks for the loss at several points."""
+        runs, norms = self.runs, list[float]()
+
+        def closure() -> float:
+            self.runs = runs  # the same function each time: the same masks
+            loss = self._run(batches) / tokens
+            if not norms:
+                norms.append(float(self.optimizer.grad_norm()))
+            return loss
+
+        try:
+            loss = float(self.optimizer.step(closure, lr=lr))
+        except ArithmeticError as error:
+            self.optimizer.zero_grad()
+            message = "the loss and its gradients must be finite; they are not"
+            raise self._not_finite(message, batches) from error
+        return StepResult(loss, tokens, norms[0])
+
+    def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
+        """One run that computes the gradients and updates by them."""
+        if len(batches) != 1:
+            raise ValueError(
+                "TrainStep: an optimizer that has fused_update=True updates after every batch; "
+                f"got {len(batches)} batches: give one, or make the optimizer without it"
+            )
+        found = find_input(batches)
+        if found:  # a loss may be finite all the same, and its gradients would spoil the weights
+            raise NonFiniteError(f"what is computed must be finite; {found}", source="inputs")
+        recorded = self._graphs.get(spec_of(batches[0]), gradients=True)
+        try:
+            with self.optimizer.updating(lr):
+                loss = self._run(batches) / tokens
+        except LossError as error:
+            message = "the loss must be finite; got NaN or infinity"
+            raise self._not_finite(message, batches, error.spoiled) from error
+        assert recorded.squares is not None
+        squares = float(recorded.graph.read(recorded.squares).reshape(()))
+        if not math.isfinite(squares):
+            raise NonFiniteError(
+                f"the gradients must be finite; the sum of their squares is {squares}, where f32 "
+                f"holds those of a norm up to {NORM_MAX:.2g}",
+                spoiled=True,
+                source="gradients",
+            )
+        return StepResult(loss, tokens, math.sqrt(squares))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: MIT
+"""What a device leaves to the CPU is told; what the CPU cannot take over is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import ops, optim
+from pyggml.data import Loader, RandomWindows
+from pyggml.errors import BackendError
+from pyggml.graph.passes.fallback import find_fallbacks
+from pyggml.models import GPT2, GPT2Config
+from pyggml.train import TrainConfig, Trainer, step_fallbacks
+from pyggml.train.fallbacks import tell_fallbacks
+
+
+class Refusing:
+    """A device that lacks some ops."""
+
+    name = "cuda:0"
+
+    def __init__(self, *lacks: str) -> None:
+        self.lacks = lacks
+
+    def supports(self, node: Any) -> bool:
+        return pg.ffi.string(pg.lib.ggml_op_desc(node)).decode() not in self.lacks
+
+
+def headers(*outputs: pg.Tensor) -> list[Any]:
+    """Of recorded ops, operands first."""
+    found: list[Any] = []
+
+    def visit(node: Any) -> None:
+        for source in node.srcs:
+            visit(source)
+        if node.buffer is None:
+            found.append(node.ptr)
+
+    for each in outputs:
+        visit(each.node)
+    return found
+
+
+X = pg.ones((2, 4))
+
+
+def test_what_the_cpu_computes_is_counted():
+    nodes = headers(ops.gelu(ops.gelu(X) + X).reshape(4, 2).sum())
+    assert find_fallbacks(nodes, Refusing("GELU", "SUM", "RESHAPE")) == {"GELU": 2, "SUM": 1}
+    assert find_fallbacks(nodes, Refusing()) == {}
+
+
+def test_writing_into_stored_memory_is_refused():
+    rows = pg.tensor([1], dtype="i32")
+    nodes = headers(ops.set_rows(pg.zeros((2, 4)), pg.ones((1, 4)), rows))
+    with pytest.raises(BackendError, match=r"SET_ROWS of .*, and the CPU cannot write"):
+        find_fallbacks(nodes, Refusing("SET_ROWS"))
+    assert find_fallbacks(nodes, Refusing("GELU")) == {}
+
+
+def test_the_cpu_leaves_nothing():
+    graph = pg.Graph([ops.gelu(X).sum()])
+    assert graph.fallbacks == {}
+    assert set(step_fallbacks("cpu")) >= {"gpt2", "llama", "bert-mlm", "t5", "cnn", "resnet"}
+    assert not any(step_fallbacks("cpu").values())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_plan_tells(fused, monkeypatch):
+    """The step's graph and the optimizer's, each op as often as in the graph with the most."""
+    model = GPT2(GPT2Config(vocab_size=17, context=8, n_embd=8, n_layer=2, n_head=2))
+    optimizer = optim.AdamW(model.parameters(), fused_update=fused)
+    config = TrainConfig(seq_len=8, batch_size=2, steps=1, clip=0.0, fused_update=fused)
+    windows = RandomWindows(np.ones(64, np.int32), 8)
+    lacks = Refusing("GELU_BACK", "OPT_STEP_ADAMW")
+    # As a GPU would be: what it lacks has to be written elsewhere.
+    monkeypatch.setattr("pyggml.graph.passes.fallback._is_held", lambda node: False)
+    monkeypatch.setattr(
+        "pyggml.graph.graph.find_fallbacks", lambda nodes, _: find_fallbacks(nodes, lacks)
+    )
+    trainer = Trainer(model, optimizer, Loader(windows, 2), None, config)
+    updates = len(model.parameters())
+    assert trainer.plan().fallbacks == {"OPT_STEP_ADAMW": updates, "GELU_BACK": 2}
+
+
+def test_words():
+    assert tell_fallbacks({}) == "none"
+    assert tell_fallbacks({"A": 3, "B": 1}) == "3 A, 1 B"

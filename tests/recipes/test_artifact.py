@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from pyggml.errors import FormatError
+from pyggml.recipes import ArtifactDir, LLMRun
+from pyggml.train import ConfigError, TrainConfig
+
+is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def make_run(path):
+    artifact = ArtifactDir(path)
+    artifact.create({"note": 1})
+    artifact.model.write_bytes(b"model")
+    (artifact.checkpoints / "step-000001").mkdir(parents=True)
+    return artifact
+
+
+def test_a_new_or_empty_folder_is_fine(tmp_path):
+    ArtifactDir(tmp_path).check_new()
+    ArtifactDir(tmp_path / "a" / "b").check_new()
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_run_is_never_replaced_unasked(tmp_path):
+    artifact = make_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"holds another run.*--resume.*--overwrite"):
+        artifact.check_new()
+    artifact.check_new(overwrite=True)
+    assert artifact.model.read_bytes() == b"model"
+
+
+def test_overwriting_removes_the_run_and_nothing_else(tmp_path):
+    artifact = make_run(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    artifact.create({"note": 2}, overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "notes.txt"]
+    assert artifact.read_config()["note"] == 2
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_foreign_files_are_refused(tmp_path, overwrite):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(ConfigError, match=r"no run of pyggml \(thesis.tex\)"):
+        ArtifactDir(tmp_path).check_new(overwrite)
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "bert"}', "no json", "[]", "3" * 5000])
+def test_a_foreign_config_is_no_run(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match="no run of pyggml"):
+        ArtifactDir(tmp_path).check_new(overwrite=True)
+    with pytest.raises((ConfigError, FormatError), match=r"config\.json"):
+        ArtifactDir(tmp_path).check_resume()
+
+
+def test_a_file_is_no_folder(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="is a file: give a folder"):
+        ArtifactDir(file).check_new()
+    with pytest.raises(ConfigError, match="lies below"):
+        ArtifactDir(file / "run").check_new()
+    with pytest.raises(ConfigError, match="is a file"):
+        ArtifactDir(file).check_resume()
+
+
+@pytest.mark.skipif(is_root, reason="root may write anywhere")
+def test_a_read_only_folder_is_refused(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        with pytest.raises(ConfigError, match="not writable"):
+            ArtifactDir(tmp_path / "run").check_new()
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_no_permission_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="not writable"):
+        ArtifactDir(tmp_path).check_new()
+
+
+def test_a_folder_that_cannot_be_made_is_named():
+    if not os.path.isdir("/proc/self"):
+        pytest.skip("needs /proc, where nobody can make folders")
+    with pytest.raises(ConfigError, match="/proc/none"):
+        ArtifactDir("/proc/none").create({})
+
+
+def test_resuming_needs_a_run(tmp_path):
+    with pytest.raises(ConfigError, match="holds no run"):
+        ArtifactDir(tmp_path / "absent").check_resume()
+    make_run(tmp_path).check_resume()
+
+
+def test_config_of_another_version_is_refused(tmp_path):
+    artifact = make_run(tmp_path)
+    artifact.config.write_text(artifact.config.read_text().replace('"format": 1', '"format": 9'))
+    with pytest.raises(FormatError, match="format must be 1"):
+        artifact.read_config()
+
+
+def test_one_process_at_a_time(tmp_path):
+    pytest.importorskip("fcntl")
+    artifact = make_run(tmp_path)
+    with artifact.lock():
+        other = ArtifactDir(tmp_path)
+        with pytest.raises(ConfigError, match="in use"), other.lock():
+            raise AssertionError("must not get here")
+        with pytest.raises(ConfigError, match="in use"):
+            other.create({})
+        assert artifact.model.exists()
+    with artifact.lock():
+        assert artifact.holds_run
+
+
+def test_creating_looks_again(tmp_path):
+    artifact = make_run(tmp_path)
+    with pytest.raises(ConfigError, match="holds another run"):
+        artifact.create({"note": 2})
+    assert artifact.model.read_bytes() == b"model"
+    with artifact.lock():
+        assert artifact.read_config()["note"] == 1
+
+
+def small(folder, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
+    return TrainConfig(
+        text=(str(text),), tokenizer="chars", artifact_dir=str(folder), layers=1, heads=1, embd=8,
+        seq_len=8, steps=2, warmup=0, threads=1, sample_tokens=0,
+    )  # fmt: skip
+
+
+def test_a_run_that_was_made_meanwhile_stays(tmp_path):
+    """The other run comes while the text is being read, and is finished before that ends."""
+    folder = tmp_path / "run"
+    with pytest.raises(ConfigError, match="holds another run"):
+        LLMRun.prepare(small(folder, tmp_path), note=lambda text: make_run(folder))
+    assert (folder / "model.gguf").read_bytes() == b"model"
+    assert (folder / "checkpoints" / "step-000001").is_dir()
+
+
+def test_nobody_comes_between_preparation_and_training(tmp_path):
+    pytest.importorskip("fcntl")
+    folder = tmp_path / "run"
+    code = (
+        "import sys\nfrom pyggml.train import ArtifactDir, ConfigError\n"
+        "try:\n    ArtifactDir(sys.argv[1]).create({}, overwrite=True)\n"
+        "except ConfigError as error:\n    print(error)\n"
+    )
+
+    def other():
+        return subprocess.run(
+            [sys.executable, "-c", code, str(folder)],
+            capture_output=True, text=True, check=True, cwd=tmp_path,
+        ).stdout  # fmt: skip
+
+    run = LLMRun.prepare(small(folder, tmp_path))
+    assert "in use" in other()
+    run.train()
+    assert run.artifact.model.is_file()
+    again = LLMRun.resume(str(folder))
+    assert "in use" in other()
+    again.train()
+    assert other() == ""
+    assert not run.artifact.model.exists()

@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: MIT
+"""The benchmarks run, say what they promise, and refuse what they cannot do. No time is judged."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml
+from pyggml.models import GPT2, GPT2Config
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+SCRIPTS = [
+    "checkpointing.py",
+    "gemm.py",
+    "import_time.py",
+    "memory.py",
+    "models.py",
+    "scaling.py",
+    "train_step.py",
+]
+MODEL = "--layers 1 --embd 32 --heads 2 --vocab 67 --batch 2 --seq 16 --threads 1".split()
+ALONE = ["--only", "pyggml", "--json"]
+STEP_KEYS: dict[str, type | tuple[type, ...]] = {
+    "peer": str,
+    "dtype": str,
+    "status": str,
+    "tok_s": float,
+    "step_s": float,
+    "cpu_s": float,
+    "rss_mib": (float, type(None)),  # not every system tells
+    "first": float,
+    "last": float,
+    "steps": int,
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a script's `main` in this process; its contenders get processes of their own."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def call(script: str, *args: str, **environment: str) -> Done:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", [script, *args])
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            spec = importlib.util.spec_from_file_location("benchmark", FOLDER / script)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            patch.setitem(sys.modules, spec.name, module)  # where dataclasses look for it
+            spec.loader.exec_module(module)
+            capfd.readouterr()
+            try:
+                code = module.main()
+            except SystemExit as ended:
+                code = ended.code
+        return Done(code, *capfd.readouterr())
+
+    return call
+
+
+def lines_of(done: Done) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_step(result: dict[str, Any]) -> None:
+    for key, kind in STEP_KEYS.items():
+        assert isinstance(result[key], kind), f"{key}: {result[key]!r}"
+    assert result["status"] == "ok"
+    assert result["tok_s"] > 0
+    assert 0 < result["step_min_s"] <= result["step_s"]
+    # The first loss of random tokens is about that of equal chances; the same ones are learnt.
+    assert abs(result["first"] - math.log(67)) < 0.1
+    assert result["last"] < result["first"]
+
+
+def test_every_script_is_tested() -> None:
+    assert sorted(path.name for path in FOLDER.glob("*.py")) == SCRIPTS
+
+
+def documented(language: str) -> str:
+    text = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return str(block)
+
+
+def test_the_documented_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(documented("python"), {})
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["op", "calls", "ms", "share"]
+    calls = {row.split()[0]: row.split()[1] for row in rows[:-1]}
+    shown = dict(row.split()[:2] for row in documented("text").splitlines()[1:])
+    assert shown.items() <= calls.items()
+    assert len(shown) > 5
+    assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+
+
+def test_the_documented_commands(run: Run) -> None:
+    commands = [shlex.split(line) for line in documented("sh").replace("\\\n", " ").splitlines()]
+    assert {Path(command[1]).name for command in commands} == set(SCRIPTS)
+    for _, script, *args in commands:
+        # Options are read in order: those before --help are valid if its text comes.
+        done = run(Path(script).name, *args, "--help")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_blocks_computed_twice(run: Run) -> None:
+    sizes = [*MODEL[2:], "--layers", "2", "--steps", "1", "--json"]
+    none, every = lines_of(run("checkpointing.py", "--every", "0", "1", *sizes))
+    assert every["loss"] == none["loss"]
+    assert every["activations"] < none["activations"]
+    assert every["planned"] - none["planned"] == every["activations"] - none["activations"]
+    assert none["measured"] > 0
+    assert min(none["cpu_s"], none["step_s"], every["cpu_s"], every["step_s"]) > 0
+
+
+def test_a_training_step(run: Run) -> None:
+    options = [*MODEL, *ALONE, "--steps", "3", "--rounds", "2"]
+    (one,) = lines_of(run("train_step.py", *options))
+    (same,) = lines_of(run("train_step.py", *options))
+    (other,) = lines_of(run("train_step.py", *options, "--seed", "1"))
+    (flash,) = lines_of(run("train_step.py", *options, "--attention", "flash"))
+    check_step(one)
+    assert (one["peer"], one["dtype"], one["steps"], one["tokens"]) == ("pyggml", "f32", 3, 32)
+    assert 0 <= one["outside_share"] <= 1
+    assert (one["first"], one["last"]) == (same["first"], same["last"])
+    assert one["first"] != other["first"]
+    assert flash["last"] == pytest.approx(one["last"], rel=1e-3)
+
+
+def test_a_training_step_as_a_table(run: Run) -> None:
+    done = run("train_step.py", *MODEL, "--only", "pyggml", "--steps", "1", "--profile")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "threads 1" in lines[0]
+    assert lines[1].split()[:3] == ["peer", "tok/s", "ratio"]
+    assert lines[2].startswith("pyggml")
+    assert any(line.startswith("OPT_STEP_ADAMW") for line in lines)
+
+
+def test_a_peer_that_is_missing_and_one_that_breaks(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text("raise ModuleNotFoundError('no jax', name='jax')")
+    (tmp_path / "torch.py").write_text("raise OSError('a library of it is damaged')")
+    options = [*MODEL, "--json", "--only", "pyggml,torch,jax", "--steps", "1"]
+    done = run("train_step.py", *options, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    own, torch, jax = (json.loads(line) for line in done.stdout.splitlines())
+    check_step(own)
+    assert torch["status"].startswith("failed")
+    assert "a library of it is damaged" in done.stderr
+    assert jax == {"peer": "jax", "dtype": "f32", "threads": 1, "status": "not installed"}
+
+
+def test_bf16_is_what_the_steps_multiply(run: Run) -> None:
+    losses = {}
+    for dtype in ("f32", "bf16"):
+        done = run("train_step.py", *MODEL, *ALONE, "--dtype", dtype, "--steps", "2")
+        assert done.returncode == 0, done.stderr
+        (result,) = (json.loads(line) for line in done.stdout.splitlines())
+        assert result["dtype"] == dtype
+        check_step(result)
+        losses[dtype] = result["last"]
+    assert losses["bf16"] == pytest.approx(losses["f32"], rel=2e-2)
+    if pyggml.bf16_products():
+        assert losses["bf16"] != losses["f32"]
+
+
+def test_checkpointing_is_measured_or_refused(run: Run) -> None:
+    done = run("train_step.py", *MODEL, *ALONE, "--checkpointing", "--steps", "1")
+    model = GPT2(GPT2Config(vocab_size=3, context=2, n_embd=4, n_layer=1, n_head=1))
+    if hasattr(model, "checkpointing"):
+        assert done.returncode == 0, done.stderr
+        check_step(json.loads(done.stdout.splitlines()[-1]))
+        assert json.loads(done.stdout.splitlines()[-1])["checkpointing"] is True
+    else:
+        assert done.returncode == 2
+        assert "no activation checkpointing; leave it out" in done.stderr
+
+
+def test_memory(run: Run) -> None:
+    (result,) = lines_of(run("memory.py", *MODEL, *ALONE))
+    check_step(result)
+    assert set(result["planned_mib"]) == {"parameters", "gradients", "optimizer", "activations"}
+    if result["rss_mib"] is not None:
+        assert 0 < result["import_mib"] <= result["model_mib"] <= result["rss_mib"]
+
+
+@pytest.mark.parametrize("script", ["train_step.py", "memory.py"])
+def test_updates_in_the_backward(run: Run, script: str) -> None:
+    (result,) = lines_of(run(script, *MODEL, *ALONE, "--steps", "1", "--fused-update"))
+    check_step(result)
+    assert result["fused_update"] is True
+    if script == "memory.py":
+        assert result["planned_mib"]["gradients"] == 0
+
+
+def test_scaling(run: Run) -> None:
+    options = [*MODEL, "--sweeps", "tokens", "depth", "--tokens", "16,32", "--depth", "2"]
+    found = lines_of(run("scaling.py", *options, "--json", "--steps", "1"))
+    for result in found:
+        check_step(result)
+        assert result["us_per_token"] > 0
+    points = [(r["sweep"], r["value"], r["batch"], r["tokens"], r["layers"]) for r in found]
+    assert points == [("tokens", 16, 1, 16, 1), ("tokens", 32, 2, 32, 1), ("depth", 2, 2, 32, 2)]
+
+
+def test_products(run: Run) -> None:
+    shape = ["--tokens", "9", "--embd", "256", "--vocab", "67", "--layers", "proj", "head"]
+    found = lines_of(run("gemm.py", *shape, *ALONE, "--rounds", "1", "--threads", "1"))
+    assert len(found) == 2 * 3 * 4
+    for result in found:
+        key = (result["layout"], result["dtype"])
+        assert result["peer"] == "pyggml"
+        assert result["layer"] in ("proj", "head")
+        if result["status"] != "ok":
+            # What the backward needs of a type is the build's affair; the forward must be there.
+            assert key[0] != "mul_mat", result["status"]
+            assert result["status"].startswith("not supported: ")
+            continue
+        assert result["seconds"] > 0
+        assert result["gflop_s"] > 0
+        # Of the numbers' rounding to the type, whose steps are 2^-24, 2^-8, 1/127 and 1/8 or so.
+        bound = {"f32": 1e-5, "bf16": 6e-3, "q8_0": 2e-2, "q4_K": 0.15}[result["dtype"]]
+        assert result["error"] < bound, key
+
+
+def test_products_against_numpy_as_a_table(run: Run) -> None:
+    options = "--tokens 5 --embd 32 --layers up --dtypes f32 bf16 --rounds 1 --threads 1".split()
+    done = run("gemm.py", *options, "--only", "numpy,pyggml", "--openblas-core", "Haswell")
+    assert done.returncode == 0, done.stderr
+    assert "pyggml f32" in done.stdout
+    assert "numpy-Haswell f32" in done.stdout
+    assert "numpy bf16: not supported: NumPy has no bf16" in done.stdout
+
+
+def test_import_time(run: Run) -> None:
+    options = [*MODEL, "--rounds", "1", "--start-rounds", "1", "--only", "pyggml,numpy"]
+    own, numpy = lines_of(run("import_time.py", *options, "--json"))
+    assert (own["peer"], numpy["peer"]) == ("pyggml", "numpy")
+    assert 0 < own["import_min_s"] <= own["import_s"]
+    for key in ("model_s", "optimizer_s", "plan_s", "start_s", "first_step_s", "next_step_s"):
+        assert own[key] > 0
+    assert own["start_s"] == own["optimizer_s"] + own["plan_s"]
+    assert "start_s" not in numpy
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "message"),
+    [
+        ("train_step.py", "--layers 0", "--layers: must be a whole number >= 1; got '0'"),
+        ("train_step.py", "--batch two", "--batch: must be a whole number >= 1; got 'two'"),
+        ("train_step.py", "--heads 5", "--heads: must divide --embd 768; got 5"),
+        ("train_step.py", "--dtype f8", "invalid choice: 'f8'"),
+        ("train_step.py", "--only numpy", "must be among pyggml, torch, torch.compile, jax"),
+        ("train_step.py", "--threads 9999", "--threads: must be at most the cores"),
+        ("train_step.py", "--steps 2 --rounds 3", "--rounds: must be at most --steps 2; got 3"),
+        ("train_step.py", "--seed -1", "--seed: must be >= 0; got -1"),
+        ("train_step.py", "--profile --json", "--profile: prints pyggml's table"),
+        ("train_step.py", "--step 3", "unrecognized arguments: --step 3"),
+        ("memory.py", "--steps 0", "--steps: must be a whole number >= 1; got '0'"),
+        ("scaling.py", "--tokens 100", "--tokens: must be multiples of --seq 256; got 100"),
+        ("scaling.py", "--width 100", "--width: must be multiples of 64"),
+        ("scaling.py", "--depth 1,,2", "--depth: must be a whole number >= 1; got ''"),
+        ("scaling.py", "--sweeps height", "invalid choice: 'height'"),
+        ("gemm.py", "--layers tail", "invalid choice: 'tail'"),
+        ("gemm.py", "--seed -1", "--seed: must be >= 0; got -1"),
+        ("checkpointing.py", "--embd 30 --heads 4", "--heads: must divide --embd 30; got 4"),
+        ("checkpointing.py", "--every -1", "--every: must be a whole number >= 1; got '-1'"),
+        ("checkpointing.py", "--threads 9999", "--threads: must be at most the cores"),
+        ("import_time.py", "--only tensorflow", "must be among pyggml, numpy, torch, jax"),
+    ],
+)
+def test_bad_options(run: Run, script: str, args: str, message: str) -> None:
+    done = run(script, *args.split())
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.usefixtures("run")
+def test_first_weights_are_those_of_the_model(tmp_path: Path) -> None:
+    from harness.model import Spec, batch, parameters, read_weight, write_weights
+
+    spec = Spec(layers=2, embd=8, heads=2, vocab=11, batch=3, seq=5, weights=str(tmp_path))
+    write_weights(spec, tmp_path)
+    config = GPT2Config(vocab_size=11, context=5, n_embd=8, n_layer=2, n_head=2)
+    own = {name: p.shape for name, p in GPT2(config).named_parameters()}
+    assert {name: shape for name, shape, _ in parameters(spec)} == own
+    for name, shape in own.items():
+        assert read_weight(spec, name).shape == shape
+    ids, targets = batch(spec)
+    assert ids.shape == targets.shape == (3, 5)
+    assert np.array_equal(ids[:, 1:], targets[:, :-1])
+
+
+@pytest.mark.usefixtures("run")
+def test_losses_that_differ_are_found() -> None:
+    from harness.training import compare
+
+    def result(peer: str, first: float, last: float) -> dict[str, Any]:
+        return {"peer": peer, "status": "ok", "first": first, "last": last}
+
+    own = result("pyggml", 4.0, 3.0)
+    missing = {"peer": "jax", "status": "not installed"}
+    assert compare([own], "f32") == (True, "")
+    agree, said = compare([own, result("torch", 4.002, 3.002), missing], "f32")
+    assert agree
+    assert said.startswith("losses agree: first within 5.0e-04, last within 6.7e-04 of pyggml's")
+    for bad in (4.005, math.nan, math.inf):
+        agree, said = compare([own, result("torch", 4.0, 3.0), result("jax", 4.0, bad)], "f32")
+        assert not agree
+        assert said.startswith("LOSSES DIFFER")
+    assert compare([own, result("torch", 4.005, 3.0)], "bf16")[0]
+
+
+@pytest.mark.usefixtures("run")
+def test_rounds_are_interleaved() -> None:
+    from harness.contenders import interleave
+
+    class Fake:
+        def __init__(self, name: str, lasts: int) -> None:
+            self.name, self.status, self._left = name, "ok", lasts
+
+        def ask(self, do: int) -> dict[str, Any] | None:
+            if self._left == 0:
+                self.status = "not supported: any more"
+                return None
+            self._left -= 1
+            said.append(f"{self.name}{do}")
+            return {"do": do}
+
+    said: list[str] = []
+    fakes: list[Any] = [Fake("A", 9), Fake("B", 1), Fake("C", 9)]
+    answers = interleave(fakes, [{"do": i} for i in range(3)])
+    assert said == ["A0", "B0", "C0", "A1", "C1", "A2", "C2"]
+    assert [len(a) for a in answers] == [3, 1, 3]
+
+
+@pytest.mark.slow
+def test_peers_agree(run: Run) -> None:
+    """All that are installed, both precisions: `lines_of` fails when losses differ."""
+    pytest.importorskip("torch")
+    for dtype in ("f32", "bf16"):
+        options = [*MODEL, "--json", "--dtype", dtype, "--steps", "4"]
+        found = lines_of(run("train_step.py", *options))
+        ran = [r for r in found if r["status"] == "ok"]
+        assert {"torch", "torch.compile"} <= {r["peer"] for r in ran}
+        for result in ran:
+            check_step(result)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_measured_peak_is_that_of_the_plan(run: Run) -> None:
+    """A GPT-2 of 70 million parameters, each choice in a fresh process: within a twentieth."""
+    sizes = "--layers 12 --embd 640 --heads 10 --vocab 16384 --batch 4 --seq 256".split()
+    none, every = lines_of(
+        run("checkpointing.py", "--every", "0", "1", *sizes, "--steps=2", "--threads=1", "--json")
+    )
+    assert every["loss"] == none["loss"]
+    assert every["planned"] < 0.85 * none["planned"]
+    for found in (none, every):
+        assert found["measured"] == pytest.approx(found["planned"], rel=0.05)
+
+
+@pytest.mark.parametrize("arch", ["mlp", "bert", "t5"])
+def test_small_presets_are_measured(run: Run, arch: str) -> None:
+    done = run("models.py", "--seconds", "0.01", "--only", arch, "--most", "40")
+    assert done.returncode == 0, done.stderr
+    head, _, *rows = done.stdout.splitlines()
+    assert head.split(" | ")[3:7] == ["parameters", "batch", "MiB planned", "MiB grown"]
+    assert rows
+    for row in rows:
+        cells = [cell.replace(",", "") for cell in row.strip("| ").split(" | ")]
+        name, _, _, parameters, _, planned, grown, speed = cells
+        assert name == f"`{arch}`"
+        # Weights, gradients and two moments of AdamW, and activations.
+        assert float(planned) > 16 * int(parameters) / 2**20
+        if grown != "–":  # a system that does not tell
+            assert float(grown) > 0.5 * float(planned)
+        assert float(speed.split()[0]) > 0
+
+
+def test_a_run_rewrites_its_rows_and_leaves_the_others(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "benchmarks").mkdir()
+    page = tmp_path / "docs" / "models.md"
+    before = (ROOT / "docs" / "models.md").read_text("utf-8")
+    page.write_text(before, "utf-8")
+    for path in FOLDER.iterdir():
+        (tmp_path / "benchmarks" / path.name).symlink_to(path)
+    monkeypatch.setattr(sys.modules[__name__], "FOLDER", tmp_path / "benchmarks")
+    done = run("models.py", "--write", "--seconds", "0.01", "--only", "mlp", "--most", "1")
+    assert done.returncode == 0, done.stderr
+    old, new = before.splitlines(), page.read_text("utf-8").splitlines()
+    assert len(old) == len(new)
+    changed = {a for a, b in zip(old, new, strict=True) if a != b}
+    assert {line[:7] for line in changed} <= {"| `mlp`", "Measure"}
+    assert done.stdout.count("| `mlp`") == 2
+    assert all(line in new for line in done.stdout.splitlines() if line.startswith("| `mlp`"))
+    page.write_text(before.replace("<!-- end of trained -->", ""), "utf-8")
+    with pytest.raises(ValueError, match=r"models\.md: must have '<!-- trained"):
+        run("models.py", "--write", "--seconds", "0.01", "--only", "mlp", "--most", "0.1")
+
+
+def test_a_time_of_nothing_is_refused(run: Run) -> None:
+    done = run("models.py", "--seconds", "0")
+    assert done.returncode == 2
+    assert "--seconds must be above 0; got 0.0" in done.stderr

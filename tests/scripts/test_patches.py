@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+"""Each patch names its tests in the form that a script reads; each prefix passes them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from .loading import load
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "patches_check.py"
+PATCHES = sorted((ROOT / "patches").glob("[0-9]*.patch"))
+
+pytestmark = pytest.mark.skipif(
+    not (SCRIPT.is_file() and PATCHES), reason="scripts/ or patches/ is not here"
+)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return load(SCRIPT)
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda path: path.name[:4])
+def test_a_patch_names_its_tests(script: ModuleType, patch: Path) -> None:
+    assert script.commands(patch)
+
+
+def write(folder: Path, message: str) -> Path:
+    path = folder / "0001-one.patch"
+    path.write_text(
+        f"From 0\nSubject: [PATCH] one\n\n{message}\n\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n"
+        "@@ -1 +1 @@\n-a\n+Tests: test-backend-ops grad -o NOT_THIS\n"
+    )
+    return path
+
+
+def test_commands_on_one_line_and_on_two(script: ModuleType, tmp_path: Path) -> None:
+    patch = write(
+        tmp_path,
+        "Why.\nTests: test-backend-ops test -o A_BACK; test-backend-ops grad -o A,B_2;\n"
+        "  test-backend-ops grad -o C -p 'type=f32.*n=[12]'; test-packed-gemm; test-grad-graph",
+    )
+    assert [str(command) for command in script.commands(patch)] == [
+        "test -o A_BACK", "grad -o A,B_2", "grad -o C -p 'type=f32.*n=[12]'", "test-packed-gemm",
+        "test-grad-graph",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Why.", "must have one `Tests: `; it has 0"),
+        ("Tests: test-opt", "got 'test-opt'"),
+        ("Tests: test-backend-ops perf -o A", "got 'test-backend-ops perf -o A'"),
+        ("Tests: test-backend-ops grad -o A;", "got 'test-backend-ops grad -o A;'"),
+        ("Tests: test-backend-ops grad -o A\nTests: test-backend-ops grad -o B", "it has 2"),
+    ],
+)
+def test_another_form_is_refused(
+    script: ModuleType, tmp_path: Path, message: str, told: str
+) -> None:
+    with pytest.raises(script.PatchError, match=r"0001-one\.patch") as raised:
+        script.commands(write(tmp_path, message))
+    assert told in str(raised.value)
+
+
+def programs(folder: Path, text: str, status: int) -> Path:
+    for name in ("test-backend-ops", "test-grad-graph"):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\nprintf '{text}'\nexit {status}\n")
+        path.chmod(0o755)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the tests")
+def test_a_run_counts_only_with_cases_of_each_op(script: ModuleType, tmp_path: Path) -> None:
+    lines = (
+        r"  NORM(type=f32,ne=[64]): \033[1;32mOK\033[0m\n"
+        r"  NORM(type=f16): not supported [CPU]\n"
+        r"  2/2 tests passed\n  Backend CPU: OK\n"
+    )
+    passing = programs(tmp_path, lines, 0)
+    assert script.check(passing, script.Command("test-backend-ops", "grad", ("NORM",))) == 1
+    with pytest.raises(script.PatchError, match="no case of RMS_NORM ran"):
+        script.check(passing, script.Command("test-backend-ops", "grad", ("NORM", "RMS_NORM")))
+    with pytest.raises(script.PatchError, match="exit status 3"):
+        script.check(
+            programs(tmp_path, lines, 3), script.Command("test-backend-ops", "grad", ("NORM",))
+        )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the tests")
+def test_a_program_of_our_own_counts_its_cases(script: ModuleType, tmp_path: Path) -> None:
+    command = script.Command("test-grad-graph")
+    assert script.check(programs(tmp_path, r"  one: OK\n  two: OK\n0 failed\n", 0), command) == 2
+    with pytest.raises(script.PatchError, match="test-grad-graph: no case ran"):
+        script.check(programs(tmp_path, r"0 failed\n", 0), command)
+    with pytest.raises(script.PatchError, match="exit status 1"):
+        script.check(programs(tmp_path, r"  one: OK\n  two: FAIL\n", 1), command)
+
+
+def test_files_that_stay_the_same_keep_their_times(script: ModuleType, tmp_path: Path) -> None:
+    tree, new = tmp_path / "tree", tmp_path / "new"
+    for folder, files in [(tree, {"a": "1", "b": "2", "c": "3"}), (new, {"a": "1", "b": "4"})]:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    before = (tree / "a").stat().st_mtime_ns
+    script.update(tree, new)
+    assert (tree / "a").stat().st_mtime_ns == before
+    assert {p.name: p.read_text() for p in tree.iterdir()} == {"a": "1", "b": "4"}
+
+
+def test_a_number_beyond_the_series_is_refused(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        script.main(["--only", "9999"])
+    assert f"numbered from 1 to {len(PATCHES)}; got 9999" in capsys.readouterr().err
+
+
+needs_tools = pytest.mark.skipif(
+    any(shutil.which(tool) is None for tool in ("cmake", "ninja", "git")),
+    reason="needs cmake, ninja and git",
+)
+
+
+@needs_tools
+@pytest.mark.slow
+def test_every_prefix_builds_and_passes_its_tests() -> None:
+    """An hour or more on two cores; `patches_check.py --from N` goes on where it failed."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(PATCHES)} prefixes build and pass" in done.stdout
+
+
+@needs_tools
+@pytest.mark.slow
+def test_ggml_finds_every_gradient_right() -> None:
+    """`test-backend-ops grad -b CPU` of the patched tree, from the first op to the last."""
+    folder = ROOT / "build" / "ggml-tests"
+    for command in (
+        [
+            "cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja",
+            "-DCMAKE_BUILD_TYPE=Release", "-DPYGGML_BUILD_GGML_TESTS=ON",
+            f"-DPython_EXECUTABLE={sys.executable}",
+        ],
+        ["cmake", "--build", str(folder), "--target", "ggml-tests", "--", "-j2"],
+        [str(folder / "bin" / "test-backend-ops"), "grad", "-b", "CPU"],
+    ):  # fmt: skip
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, errors="replace"
+        )
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert "Backend CPU: " in done.stdout
+    assert "FAIL" not in done.stdout

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: MIT
+"""scripts/vendor.py on a small archive: what it makes, and what it refuses."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+pytestmark = [
+    pytest.mark.skipif(not SCRIPTS.is_dir(), reason="scripts/ is not here"),
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not here"),
+]
+
+VERSION = "set(GGML_VERSION_MAJOR 1)\nset(GGML_VERSION_MINOR 2)\nset(GGML_VERSION_PATCH 3)\n"
+FILES = {
+    "src-1/deep/ggml/CMakeLists.txt": VERSION,
+    "src-1/deep/ggml/src/a.c": "one\ntwo\nthree\n",
+    "src-1/deep/ggml/src/b.c": "alpha\nbeta\n",
+    "src-1/deep/ggml/.gitignore": "*.c\n",
+    "src-1/deep/LICENSE": "free\n",
+    "src-1/other/file.txt": "not wanted\n",
+}
+PIN = """
+[source]
+package = "src"
+version = "1"
+file = "src-1.tar.gz"
+sha256 = "{sha256}"
+root = "src-1"
+[ggml]
+version = "1.2.3"
+[tree]
+subtree = "deep/ggml"
+[tree.extra]
+"LICENSE" = "deep/LICENSE"
+"""
+
+Run = Callable[..., tuple[int, str]]
+
+
+def write_archive(path: Path, files: dict[str, str], link: str | None = None) -> None:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            tar.addfile(info, io.BytesIO(text.encode()))
+        if link:
+            info = tarfile.TarInfo(link)
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(info)
+
+
+class Sandbox:
+    """A project root with an archive, and the verbs."""
+
+    def __init__(self, root: Path, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.archive, self.monkeypatch = root, archive, monkeypatch
+        self.tree = root / "vendor" / "ggml"
+        self.patches = root / "patches"
+        (root / "vendor").mkdir(parents=True)
+        self.patches.mkdir()
+        self.set_archive(FILES)
+        monkeypatch.setenv("PYGGML_GGML_SDIST", str(archive))
+
+    def set_archive(self, files: dict[str, str], link: str | None = None) -> None:
+        write_archive(self.archive, files, link)
+        self.set_pin(hashlib.sha256(self.archive.read_bytes()).hexdigest())
+
+    def set_pin(self, sha256: str) -> None:
+        (self.root / "vendor" / "ggml.toml").write_text(PIN.format(sha256=sha256))
+
+    def run(self, *args: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / "vendor.py"), *args, "--root", str(self.root)],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout + done.stderr
+
+    def content(self) -> dict[str, str]:
+        return {
+            str(p.relative_to(self.tree)): p.read_text()
+            for p in sorted(self.tree.rglob("*"))
+            if p.is_file()
+        }
+
+    def make_patches(self, count: int = 1) -> Path:
+        """A series that appends to a.c, written with edit and export; returns the checkout."""
+        checkout = self.root / "vendor" / "edit"
+        assert self.run("edit")[0] == 0
+        for number in range(count):
+            with (checkout / "src" / "a.c").open("a") as file:
+                file.write(f"line {number}\n")
+            message = f"ggml : line {number}\n\nSo that a.c has it."
+            subprocess.run(["git", "commit", "-qam", message], cwd=checkout, check=True)
+        code, text = self.run("export")
+        assert code == 0, text
+        return checkout
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+    return Sandbox(tmp_path / "project", tmp_path / "src-1.tar.gz", monkeypatch)
+
+
+def test_sync_takes_subtree_and_extra_files(box: Sandbox) -> None:
+    code, text = box.run("sync")
+    assert code == 0, text
+    names = set(box.content()) - {".vendor-stamp.json"}
+    assert names == {"CMakeLists.txt", "src/a.c", "src/b.c", ".gitignore", "LICENSE"}
+    assert box.content()["src/a.c"] == "one\ntwo\nthree\n"
+
+
+def test_second_sync_does_nothing_quickly(box: Sandbox) -> None:
+    """It reads the stamp, and no file of the tree: what is gone from there, it does not miss."""
+    box.run("sync")
+    inode = box.tree.stat().st_ino
+    (box.tree / "src" / "a.c").unlink()
+    # Without the archive: a fresh tree needs nothing.
+    box.archive.unlink()
+    code, text = box.run("sync")
+    assert code == 0
+    assert text == ""
+    assert box.tree.stat().st_ino == inode
+    assert not (box.tree / "src" / "a.c").exists()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "told"),
+    [
+        (lambda box: box.set_pin("0" * 64), "sha256 of"),
+        (lambda box: box.archive.unlink(), "no such file"),
+        (lambda box: box.set_archive({**FILES, "src-1/../../x": "out"}), "escapes"),
+        (lambda box: box.set_archive({**FILES, "/abs/x": "out"}), "escapes"),
+        (lambda box: box.set_archive({**FILES, "src-1\\..\\x": "out"}), "escapes"),
+        (lambda box: box.set_archive(FILES, link="src-1/deep/ggml/l"), "plain file"),
+        (
+            lambda box: box.set_archive({k: v for k, v in FILES.items() if "LICENSE" not in k}),
+            "lacks src-1/deep/LICENSE",
+        ),
+        (
+            lambda box: box.set_archive({"src-1/deep/LICENSE": "free\n"}),
+            "lacks src-1/deep/ggml",
+        ),
+        (
+            lambda box: box.set_archive({**FILES, "src-1/deep/ggml/CMakeLists.txt": ""}),
+            "ggml.version",
+        ),
+        (
+            lambda box: (box.patches / "0001-no.patch").write_text(
+                "--- a/src/a.c\n+++ b/src/a.c\n@@ -1,3 +1,3 @@\n-ONE\n+eins\n two\n three\n"
+            ),
+            "0001-no.patch does not apply",
+        ),
+        (
+            lambda box: (box.patches / "0001-out.patch").write_text(
+                "--- /dev/null\n+++ b/../../out.c\n@@ -0,0 +1 @@\n+out\n"
+            ),
+            "0001-out.patch does not apply",
+        ),
+        (
+            lambda box: (box.patches / "0001-none.patch").write_text("Subject: nothing\n"),
+            "0001-none.patch",
+        ),
+        (lambda box: (box.root / "vendor" / "ggml.toml").write_text("[source"), "pin"),
+    ],
+)
+def test_refusal_leaves_the_old_tree(
+    box: Sandbox, break_it: Callable[[Sandbox], object], told: str
+) -> None:
+    assert box.run("sync")[0] == 0
+    before = box.content()
+    stamp = box.tree / ".vendor-stamp.json"
+    (box.patches / "README.md").write_text("not a patch")
+    break_it(box)
+    # A stale stamp, whatever was broken: the tree has to be made again.
+    stamp.write_text("{}")
+    before[".vendor-stamp.json"] = "{}"
+    code, text = box.run("sync")
+    assert code == 1
+    assert told in text
+    assert box.content() == before
+    assert not list((box.root / "vendor").glob(".ggml-*"))
+    assert not (box.root.parent / "out.c").exists()
+
+
+def test_truncated_archive(box: Sandbox) -> None:
+    data = box.archive.read_bytes()[:-40]
+    box.archive.write_bytes(data)
+    box.set_pin(hashlib.sha256(data).hexdigest())
+    code, text = box.run("sync")
+    assert code == 1
+    assert "cannot be unpacked" in text
+    assert not box.tree.exists()
+
+
+def test_patches_apply_inside_an_outer_repository(box: Sandbox) -> None:
+    checkout = box.make_patches(2)
+    shutil.rmtree(checkout)
+    subprocess.run(["git", "init", "-q"], cwd=box.root, check=True)
+    (box.root / ".gitignore").write_text("/vendor/ggml/\n")
+    code, text = box.run("sync")
+    assert code == 0, text
+    assert box.content()["src/a.c"] == "one\ntwo\nthree\nline 0\nline 1\n"
+
+
+def test_changed_series_rebuilds_and_keeps_times(box: Sandbox) -> None:
+    assert box.run("sync")[0] == 0
+    old = 1_000_000_000
+    for path in box.tree.rglob("*.c"):
+        os.utime(path, (old, old))
+    box.make_patches(1)
+    assert box.run("sync")[0] == 0
+    assert (box.tree / "src" / "b.c").stat().st_mtime == old
+    assert (box.tree / "src" / "a.c").stat().st_mtime > old
+
+
+def test_edit_and_export_are_stable(box: Sandbox) -> None:
+    checkout = box.make_patches(2)
+    first = {p.name: p.read_bytes() for p in box.patches.iterdir()}
+    assert sorted(first) == ["0001-ggml-line-0.patch", "0002-ggml-line-1.patch"]
+    base = subprocess.check_output(["git", "rev-parse", "base"], cwd=checkout)
+    assert box.run("check")[0] == 0
+
+    other = box.root / "again"
+    assert box.run("edit", str(other))[0] == 0
+    assert subprocess.check_output(["git", "rev-parse", "base"], cwd=other) == base
+    assert box.run("export", str(other))[0] == 0
+    assert {p.name: p.read_bytes() for p in box.patches.iterdir()} == first
+
+    # A dropped commit drops its file.
+    subprocess.run(["git", "reset", "-q", "--hard", "HEAD~1"], cwd=other, check=True)
+    assert box.run("export", str(other))[0] == 0
+    assert [p.name for p in box.patches.iterdir()] == ["0001-ggml-line-0.patch"]
+
+
+def test_export_refusals(box: Sandbox) -> None:
+    assert "is not a checkout" in box.run("export")[1]
+    checkout = box.make_patches(1)
+    (checkout / "src" / "a.c").write_text("changed\n")
+    code, text = box.run("export")
+    assert code == 1
+    assert "not committed" in text
+    subprocess.run(["git", "checkout", "-q", "."], cwd=checkout, check=True)
+    box.set_archive({**FILES, "src-1/deep/ggml/src/b.c": "another base\n"})
+    code, text = box.run("export")
+    assert code == 1
+    assert "another base" in text
+    assert "exists already" in box.run("edit")[1]
+
+
+def test_check_finds_hand_edits(box: Sandbox) -> None:
+    box.make_patches(1)
+    assert box.run("sync")[0] == 0
+    assert box.run("check")[0] == 0
+    (box.tree / "src" / "b.c").write_text("by hand\n")
+    code, text = box.run("check")
+    assert code == 1
+    assert "src/b.c" in text
+    assert box.run("clean")[0] == 0
+    assert not box.tree.exists()
+    patch = next(box.patches.iterdir())
+    patch.write_text(patch.read_text() + "\n-- \n2.40.0\n")
+    code, text = box.run("check")
+    assert code == 1
+    assert patch.name in text
+
+
+def test_edit_stops_where_a_patch_does_not_fit(box: Sandbox) -> None:
+    shutil.rmtree(box.make_patches(1))
+    box.set_archive({**FILES, "src-1/deep/ggml/src/a.c": "all new\n"})
+    code, text = box.run("edit")
+    assert code == 1
+    assert "git am --continue" in text
+    assert "under way" in box.run("export")[1]
+
+
+def local_index(folder: Path, archive: Path) -> str:
+    """A package index of one project as plain files."""
+    project = folder / "src"
+    project.mkdir(parents=True)
+    shutil.copy(archive, project / archive.name)
+    (project / "index.html").write_text(f'<a href="{archive.name}">{archive.name}</a>')
+    return folder.as_uri()
+
+
+def test_fetches_from_pips_index_and_keeps_the_file(box: Sandbox, tmp_path: Path) -> None:
+    pytest.importorskip("pypi_simple")
+    index = local_index(tmp_path / "index", box.archive)
+    box.monkeypatch.delenv("PYGGML_GGML_SDIST")
+    box.monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    box.monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "none").as_uri())
+    box.monkeypatch.setenv("PIP_EXTRA_INDEX_URL", index)
+    box.monkeypatch.setenv("PIP_FIND_LINKS", "")
+    code, text = box.run("sync")
+    assert code == 0, text
+    kept = box.root / "vendor" / "cache" / "src-1.tar.gz"
+    assert kept.read_bytes() == box.archive.read_bytes()
+
+    # Damaged: fetched again. Gone from the index too: told with every place that was asked.
+    kept.write_bytes(b"damaged")
+    (box.tree / ".vendor-stamp.json").unlink()
+    assert box.run("sync")[0] == 0
+    shutil.rmtree(tmp_path / "index" / "src")
+    kept.unlink()
+    (box.tree / ".vendor-stamp.json").unlink()
+    code, text = box.run("sync")
+    assert code == 1
+    assert "could not be fetched" in text
+    assert text.count("has no src") == 2
+
+
+def test_pips_configuration_file_counts_in_a_build(box: Sandbox, tmp_path: Path) -> None:
+    pytest.importorskip("pypi_simple")
+    pytest.importorskip("pip")
+    index = local_index(tmp_path / "index", box.archive)
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}\nfind-links =\n")
+    # pip builds in an environment where a PYTHONPATH hides pip.
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "pip.py").write_text("raise ImportError('hidden')\n")
+    for name in ("PYGGML_GGML_SDIST", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        box.monkeypatch.delenv(name, raising=False)
+    box.monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    box.monkeypatch.setenv("PYTHONPATH", str(hidden))
+    code, text = box.run("sync")
+    assert code == 0, text
+
+
+def test_index_with_another_file_under_the_name(box: Sandbox, tmp_path: Path) -> None:
+    pytest.importorskip("pypi_simple")
+    index = local_index(tmp_path / "index", box.archive)
+    (tmp_path / "index" / "src" / "src-1.tar.gz").write_bytes(b"something else")
+    box.monkeypatch.delenv("PYGGML_GGML_SDIST")
+    box.monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    box.monkeypatch.setenv("PIP_INDEX_URL", index)
+    box.monkeypatch.setenv("PIP_FIND_LINKS", "")
+    code, text = box.run("sync")
+    assert code == 1
+    assert "sha256 of" in text
+    assert not box.tree.exists()
+    assert not list((box.root / "vendor" / "cache").iterdir())
+
+
+def test_no_password_in_messages() -> None:
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        import vendor_fetch
+    finally:
+        sys.path.remove(str(SCRIPTS))
+    assert vendor_fetch.redact("https://me:word@host/files") == "https://***@host/files"
+    assert vendor_fetch.redact("https://host/files") == "https://host/files"
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["source.package", "source.file", "source.sha256", "source.root", "ggml.version",
+     "tree.subtree"],
+)  # fmt: skip
+def test_a_pin_that_lacks_a_field_names_it(box: Sandbox, place: str) -> None:
+    pin = box.root / "vendor" / "ggml.toml"
+    key = place.partition(".")[2]
+    table = f"[{place.partition('.')[0]}]"
+    head, _, tail = pin.read_text().partition(table)
+    lines = tail.splitlines(keepends=True)
+    lines.remove(next(line for line in lines if line.startswith(f"{key} =")))
+    pin.write_text(head + table + "".join(lines))
+    code, text = box.run("sync")
+    assert code == 1
+    assert "ggml.toml" in text
+    assert place in text
+
+
+@pytest.mark.parametrize("content", ["source = 3", "[source]\nsha256 = 5", "\xff"])
+def test_a_pin_of_other_kinds_is_refused(box: Sandbox, content: str) -> None:
+    (box.root / "vendor" / "ggml.toml").write_bytes(content.encode("latin-1"))
+    code, text = box.run("sync")
+    assert code == 1
+    assert "ggml.toml" in text
+
+
+def test_a_hash_that_is_none_is_refused(box: Sandbox) -> None:
+    box.set_pin("abc")
+    code, text = box.run("sync")
+    assert code == 1
+    assert "source.sha256 must be 64 digits" in text
+
+
+def test_a_damaged_stream_with_the_right_hash_is_refused(box: Sandbox) -> None:
+    write_archive(box.archive, {"src-1/deep/ggml/big.c": "x" * 100_000, **FILES})
+    packer = zlib.compressobj(wbits=31)
+    data = packer.compress(gzip.decompress(box.archive.read_bytes())[:50_000])
+    # Two bits of the seven announce a kind of block that does not exist.
+    data += packer.flush(zlib.Z_FULL_FLUSH) + b"\x07" * 64
+    box.archive.write_bytes(data)
+    box.set_pin(hashlib.sha256(data).hexdigest())
+    code, text = box.run("sync")
+    assert code == 1
+    assert "cannot be unpacked" in text
+    assert not box.tree.exists()
