@@ -5,6 +5,9 @@ Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.o
 `pyggml.data`, files in `pyggml.io`, models in `pyggml.models`, the trainer in `pyggml.train`.
 """
 
+from importlib import import_module
+from types import ModuleType
+
 from . import ops
 from .backend.device import (
     Device,
@@ -40,6 +43,9 @@ from .tensors.random import random_generator, seed
 from .tensors.tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
 
 __version__ = "0.1.0"
+
+# Imported when they are first asked for: `import pyggml` stays fast.
+_PACKAGES = ("data", "io", "models", "nn", "optim", "recipes", "train")
 
 __all__ = [
     "AnomalyError",
@@ -88,3 +94,10 @@ __all__ = [
     "zeros",
     "zeros_group",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a package such as `pyggml.nn` at its first use."""
+    if name in _PACKAGES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

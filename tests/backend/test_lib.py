@@ -201,7 +201,7 @@ def test_ctrl_c_while_ggml_calls_python(
 
     x = pg.ones((4, 4))
     with monkeypatch.context() as patch:
-        patch.setattr(f"pyggml.{module}.{inside}", interrupted)
+        patch.setattr(f"pyggml.debug.{module}.{inside}", interrupted)
         with pytest.raises(KeyboardInterrupt), watch():
             ((x @ x) * 2.0 + x).numpy()
     assert len(calls) == 1  # the graph ended there

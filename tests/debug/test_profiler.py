@@ -113,7 +113,7 @@ def test_ctrl_c_at_the_end_of_a_profile_does_not_leave_it_on(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pg.profiler.Profile, "finish", interrupted)
+        patch.setattr(pg.debug.profiler.Profile, "finish", interrupted)
         with pytest.raises(KeyboardInterrupt), pg.profile():
             pass
     with pg.profile() as p:

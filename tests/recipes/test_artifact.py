@@ -153,7 +153,7 @@ def test_nobody_comes_between_preparation_and_training(tmp_path):
     pytest.importorskip("fcntl")
     folder = tmp_path / "run"
     code = (
-        "import sys\nfrom pyggml.train import ArtifactDir, ConfigError\n"
+        "import sys\nfrom pyggml.recipes import ArtifactDir\nfrom pyggml.train import ConfigError\n"
         "try:\n    ArtifactDir(sys.argv[1]).create({}, overwrite=True)\n"
         "except ConfigError as error:\n    print(error)\n"
     )
