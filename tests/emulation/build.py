@@ -119,7 +119,7 @@ _RUNTIME = (
 )
 _CASES = tuple(
     f"common/{name}"
-    for name in ("cases", "activations", "products", "pictures", "attention", "steps")
+    for name in ("cases", "activations", "products", "pictures", "attention", "steps", "scratch")
 )
 _TABLE = (*_CASES, "common/run")
 

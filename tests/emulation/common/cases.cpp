@@ -401,6 +401,7 @@ std::vector<op_case> op_cases() {
     rotations(t);
     attention(t);
     steps(t);
+    scratch(t);
     return t.cases;
 }
 

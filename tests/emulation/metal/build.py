@@ -361,9 +361,15 @@ class Builder:
 
 
 @functools.cache
-def _host_objects(folder: Path, tree: Path) -> tuple[Path, ...]:
+def _host_objects(
+    folder: Path, tree: Path, changed: tuple[tuple[str, str], ...] = ()
+) -> tuple[Path, ...]:
     """What is no kernel; once a process, as a backend with a changed kernel has the same."""
     b = Builder(folder, tree)
+    sources = {name: b.metal / name for name in HOST_FILES if (b.metal / name).exists()}
+    for name, text in changed:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+        sources[name] = b.generate(f"{Path(name).stem}-{digest}.cpp", text)
     # Apple's C++ library brings these headers along
     brought = tuple(
         word for name in ("memory", "vector", "cinttypes", "cstring") for word in ("-include", name)
@@ -376,7 +382,7 @@ def _host_objects(folder: Path, tree: Path) -> tuple[Path, ...]:
         "-DGGML_BACKEND_BUILD",
         "-DGGML_SHARED",
     )
-    objects = [b.compile(b.metal / name, host) for name in HOST_FILES if (b.metal / name).exists()]
+    objects = [b.compile(path, host) for path in sources.values()]
     objects.append(
         b.compile(b.generate("supports_op.c", supports_op_source(b.metal)), ("-O0", "-std=c11"))
     )
@@ -393,9 +399,17 @@ def build(
     library_dir: Path | None = None,
     changed: dict[str, str] | None = None,
 ) -> Path:
-    """Build the backend with these kernel files, some with another text; returns the library."""
+    """Build the backend with these kernel files, some files with another text; returns the library.
+
+    Args:
+        folder: where objects are kept.
+        kernel_files: their names without .metal.
+        library_dir: where ggml's libraries are.
+        changed: texts of kernel files, by those names, and of host files, by theirs.
+    """
     b = Builder(folder, ggml_tree())
-    objects = list(_host_objects(folder, b.tree))
+    host = tuple(item for item in (changed or {}).items() if item[0] in HOST_FILES)
+    objects = list(_host_objects(folder, b.tree, host))
     for name in kernel_files:
         other = (changed or {}).get(name)
         text = wrapper_source(b.metal / "kernels" / f"{name}.metal", other)
@@ -409,7 +423,7 @@ def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
     """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
     common = HERE.parent / "common"
-    cases = ("cases", "activations", "products", "pictures", "attention", "steps")
+    cases = ("cases", "activations", "products", "pictures", "attention", "steps", "scratch")
     names = (*cases, "run", "fibers", "guard")
     sources = [common / f"{name}.cpp" for name in names]
     objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]

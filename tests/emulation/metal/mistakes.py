@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a careless change would do to a Metal kernel, and what the harness must say to it."""
+"""What a careless change would do to the Metal backend, and what the harness must say to it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ __all__ = ["MISTAKES", "Mistake"]
 
 
 class Mistake(NamedTuple):
-    """A change of a kernel file's text, each `right` in it to `wrong`.
+    """A change of a file's text, each `right` in it to `wrong`.
 
     Attributes:
-        source: the file, without .metal.
+        source: the kernel file, without .metal, or the host's file.
         right: the text.
         wrong: what it is changed to.
         case: the op, or the case of it, that must fail.
         said: a pattern of what its line must say.
+        kernels: the kernel files that the case needs, where the change is the host's.
     """
 
     source: str
@@ -24,9 +25,19 @@ class Mistake(NamedTuple):
     wrong: str
     case: str
     said: str
+    kernels: tuple[str, ...] = ()
 
 
 MISTAKES = {
+    # the host
+    "scratch memory behind a view": Mistake(
+        source="ggml-metal.cpp",
+        right="if (op->view_src && ggml_backend_metal_buffer_type_get_alloc_size(",
+        wrong="if (false && ggml_backend_metal_buffer_type_get_alloc_size(",
+        case="OUT_PROD/long-added",
+        said="supports_op says yes|no tensor of the op",
+        kernels=("out_prod",),
+    ),
     # what context.cpp watches
     "a write past the end": Mistake(
         source="rows_back",

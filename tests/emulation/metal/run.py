@@ -3,6 +3,7 @@
 
 `cases OP...` prints a line of JSON for each row of the table of ops; `train MODEL...` one for each
 model: its losses on the CPU and on the device, and the ops of its step that the device lacks;
+`add` one for each device, with a gradient that was added to a stored one;
 `steps` one for each kind of model of `pyggml devices --ops`, and for steps with other optimizers,
 precisions and attention, with what the CPU would compute.
 """
@@ -20,6 +21,7 @@ from pyggml.backend.device import device
 from pyggml.backend.library import ffi, lib
 from pyggml.data import Batch
 from pyggml.graph.graph import Graph
+from pyggml.ops import linear
 from pyggml.ops.attention import computes_flash_attn
 from pyggml.optim import AdamW, optimizers
 from pyggml.train import step_fallbacks
@@ -131,6 +133,20 @@ def _variants() -> dict[str, tuple[str, dict[str, Any], Any, dict[str, Any]]]:
     return found
 
 
+def add(_: list[str]) -> None:
+    """A gradient of long sums, which the device splits, added twice to a stored one."""
+    for where in ("cpu", "metal"):
+        pg.set_default_device(where)
+        rng = np.random.default_rng(0)
+        w = pg.tensor(rng.standard_normal((65, 288)).astype(np.float32), requires_grad=True)
+        x = pg.tensor(rng.standard_normal((1153, 288)).astype(np.float32))
+        loss, grad = (linear(x, w) ** 2).sum(), pg.zeros((65, 288))
+        graph = Graph([loss], loss=loss, grads={w: grad})
+        graph.run()
+        graph.run()
+        print(json.dumps({"device": where, "grad": grad.numpy().ravel().tolist()}), flush=True)
+
+
 def train(names: list[str]) -> None:
     """Losses of a few steps of AdamW with clipping, from the same seed on both devices."""
     for name in names:
@@ -149,4 +165,4 @@ def train(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    {"cases": cases, "train": train, "steps": steps}[sys.argv[1]](sys.argv[2:])
+    {"cases": cases, "train": train, "steps": steps, "add": add}[sys.argv[1]](sys.argv[2:])

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ..build import ops_of_table
-from .build import OURS, Builder, build, build_harness, ggml_tree, kernels_of
+from .build import HOST_FILES, OURS, Builder, build, build_harness, ggml_tree, kernels_of
 from .mistakes import MISTAKES
 
 HERE = Path(__file__).resolve().parent
@@ -222,11 +222,22 @@ def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_emulation_sees_mistakes(folder: Path, harness: Path, mistake: str) -> None:
     m = MISTAKES[mistake]
-    text = (KERNELS / f"{m.source}.metal").read_text()
-    assert m.right in text, f"{m.source}.metal has changed: this test must follow"
-    library = build(folder, (m.source,), changed={m.source: text.replace(m.right, m.wrong)})
+    is_host = m.source in HOST_FILES
+    path = KERNELS.parent / m.source if is_host else KERNELS / f"{m.source}.metal"
+    text = path.read_text()
+    assert m.right in text, f"{path.name} has changed: this test must follow"
+    changed = {m.source: text.replace(m.right, m.wrong)}
+    library = build(folder, m.kernels if is_host else (m.source,), changed=changed)
     failed = [x for x in run_table(harness, library, m.case) if x.startswith("FAIL")]
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
+
+
+def test_gradients_of_long_sums_are_added(library: Path, tmp_path: Path) -> None:
+    """A stored gradient has no memory behind it for the parts of a sum that is split."""
+    wanted, got = (row["grad"] for row in run(library, tmp_path / "log", "add"))
+    assert got == pytest.approx(wanted, rel=1e-3, abs=1e-1)
+    ran = {line.split("\t")[1] for line in (tmp_path / "log").read_text().splitlines()}
+    assert "kernel_out_prod_sum_f32" in ran
 
 
 def test_steps_stay_on_the_device(library: Path, tmp_path: Path) -> None:
