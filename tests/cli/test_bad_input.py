@@ -321,7 +321,7 @@ def test_a_nan_is_traced_to_the_model(cli, tmp_path, text_file, monkeypatch):
 
     monkeypatch.setattr(LLMRun, "train", ruin)
     result = cli("train-llm", "--artifact-dir", tmp_path / "run", *options(), "--text", text_file)
-    check(result, 1, "the cause: ", "recorded at ", "models/llama.py:")
+    check(result, 1, "the cause: ", "recorded at ", "models/llama/model.py:")
     assert "typer" not in result[2]
 
 

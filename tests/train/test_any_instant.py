@@ -32,7 +32,7 @@ class Lines:
 
     def _call(self, frame, event, argument):
         path = Path(frame.f_code.co_filename)
-        return self._line if path.parent == FOLDER and path.stem in FILES else None
+        return self._line if path.is_relative_to(FOLDER) and path.stem in FILES else None
 
     def _line(self, frame, event, argument):
         if event == "line":

@@ -108,7 +108,7 @@ def test_leftovers_are_ignored_and_cleaned(tmp_path):
 def test_kill_while_saving_leaves_the_earlier_one(tmp_path):
     code = f"""
     import os, signal
-    import pyggml.train.checkpoint as c
+    import pyggml.train.checkpoints.checkpoint as c
     from pyggml.train import TrainState, save_checkpoint
     import numpy as np
     model = {{"w": np.zeros(4, np.float32)}}
