@@ -55,6 +55,7 @@ class Device:
         self._handle = handle
         self._backend: Any = None
         self._buffer_type: Any = None
+        self._nothing: Any = None
         self.description = ffi.string(lib.ggml_backend_dev_description(handle)).decode(
             errors="replace"
         )
@@ -152,6 +153,28 @@ class Device:
         alone = lib.ggml_nbytes(node)
         fits = lib.ggml_backend_buft_get_alloc_size(self.buffer_type, node) <= alone
         return bool(fits) and self.supports(node)
+
+    def has_failed(self) -> bool:
+        """Whether the device lost a graph that was computed, as one does that the system stops.
+
+        Metal keeps that from who waits for it, and refuses the next graph: it is given one without
+        ops. Where CUDA or Vulkan loses a graph, ggml's wait ends the process.
+        """
+        if self.name != "metal":
+            return False
+        if self._nothing is None:
+            self._nothing = _empty_graph()
+        status = lib.ggml_backend_graph_compute(self.backend, self._nothing[1])
+        return bool(status != lib.GGML_STATUS_SUCCESS)
+
+
+def _empty_graph() -> tuple[Any, Any]:
+    """A context and its graph without ops."""
+    params = ffi.new("struct ggml_init_params *")
+    params.mem_size = lib.ggml_graph_overhead_custom(1, False)
+    params.mem_buffer, params.no_alloc = ffi.NULL, True
+    ctx = ffi.gc(lib.ggml_init(params[0]), lib.ggml_free)
+    return ctx, lib.ggml_new_graph_custom(ctx, 1, False)
 
 
 def freer(where: Device, free: Any) -> Any:

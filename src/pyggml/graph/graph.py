@@ -406,6 +406,8 @@ class Graph:
             else:
                 lib.ggml_backend_sched_set_eval_callback(sched, lib.pyggml_watch, watcher.handle)
             status = lib.ggml_backend_sched_graph_compute(sched, self._cgraph)
+            if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():
+                status = lib.GGML_STATUS_FAILED
             if watcher is not None:
                 lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
         pass_interrupt()
@@ -416,6 +418,8 @@ class Graph:
             advice = ""
             if status == lib.GGML_STATUS_ALLOC_FAILED:
                 advice = "; use a smaller batch or sequence, or checkpointing, or free memory"
+            elif status == lib.GGML_STATUS_FAILED and self.device.kind == "gpu":
+                advice = "; start a new process and resume from the last checkpoint"
             raise BackendError(f"graph: {self.device.name} failed to compute: {reason}{advice}")
         for buffer in self._untouched:
             buffer.touch()

@@ -3,6 +3,7 @@
 
 `cases OP...` prints a line of JSON for each row of the table of ops; `train MODEL...` one for each
 model: its losses on the CPU and on the device, and the ops of its step that the device lacks;
+`kill` one for each step, and for the error that ends the run;
 `add` one for each device, with a gradient that was added to a stored one;
 `steps` one for each kind of model of `pyggml devices --ops`, and for steps with other optimizers,
 precisions and attention, with what the CPU would compute.
@@ -11,6 +12,7 @@ precisions and attention, with what the CPU would compute.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -19,12 +21,12 @@ import numpy as np
 import pyggml as pg
 from pyggml.backend.device import device
 from pyggml.backend.library import ffi, lib
-from pyggml.data import Batch
+from pyggml.data import Batch, Loader, TokenDataset
 from pyggml.graph.graph import Graph
 from pyggml.ops import linear
 from pyggml.ops.attention import computes_flash_attn
 from pyggml.optim import AdamW, optimizers
-from pyggml.train import step_fallbacks
+from pyggml.train import Callback, StepMetrics, TrainConfig, Trainer, step_fallbacks
 from pyggml.train.step import TrainStep
 
 VOCAB, SEQ_LEN, STEPS = 33, 40, 2
@@ -147,6 +149,39 @@ def add(_: list[str]) -> None:
         print(json.dumps({"device": where, "grad": grad.numpy().ravel().tolist()}), flush=True)
 
 
+def kill(arguments: list[str]) -> None:
+    """A run whose third step ends halfway, as the system ends what keeps a display waiting.
+
+    Arguments: the folder of checkpoints, the graph of the step that ends, whether it has but one.
+    """
+    folder, n, fused = arguments
+    pg.set_default_device("metal")
+    pg.seed(0)
+    ids = np.random.default_rng(0).integers(0, VOCAB, 400).astype(np.int32)
+    fused_update = fused == "fused"
+    clip = 0.0 if fused_update else 1.0
+    config = TrainConfig(steps=4, batch_size=2, save_every=1, fused_update=fused_update, clip=clip)
+
+    class Kill(Callback):
+        def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+            print(json.dumps({"step": metrics.step, "loss": metrics.loss}), flush=True)
+            if metrics.step == 2:
+                # the checkpoint of this step is written after it, and computes nothing
+                os.environ["PYGGML_EMULATED_KILL"] = n
+
+    model = _language_model("gpt2", attention="plain")[0]
+    loader = Loader(TokenDataset(ids, SEQ_LEN), config.batch_size, seed=0)
+    optimizer = AdamW(model.parameters(), lr=config.lr, fused_update=fused_update)
+    trainer = Trainer(
+        model, optimizer, loader, None, config, checkpoint_dir=folder, callbacks=[Kill()]
+    )
+    for _ in range(2):  # the device is not used again
+        try:
+            trainer.fit()
+        except pg.BackendError as error:
+            print(json.dumps({"error": str(error), "last": str(trainer.last_checkpoint)}))
+
+
 def train(names: list[str]) -> None:
     """Losses of a few steps of AdamW with clipping, from the same seed on both devices."""
     for name in names:
@@ -165,4 +200,5 @@ def train(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    {"cases": cases, "train": train, "steps": steps, "add": add}[sys.argv[1]](sys.argv[2:])
+    programs = {"cases": cases, "train": train, "steps": steps, "add": add, "kill": kill}
+    programs[sys.argv[1]](sys.argv[2:])

@@ -232,6 +232,18 @@ def test_emulation_sees_mistakes(folder: Path, harness: Path, mistake: str) -> N
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
+@pytest.mark.parametrize("graph", ["2 fused", "2 apart", "3 apart"])
+def test_a_killed_step_ends_the_run(library: Path, tmp_path: Path, graph: str) -> None:
+    """Neither its loss nor its half-written weights are used; the checkpoint before stands."""
+    folder = tmp_path / "run"
+    *steps, error, again = run(library, tmp_path / "log", "kill", str(folder), *graph.split())
+    assert [row["step"] for row in steps] == [1, 2]
+    assert "metal failed to compute" in str(error["error"])
+    assert "resume from the last checkpoint" in str(again["error"])
+    assert Path(str(error["last"])).name == "step-000002"
+    assert sorted(path.name for path in folder.glob("step-*")) == ["step-000001", "step-000002"]
+
+
 def test_gradients_of_long_sums_are_added(library: Path, tmp_path: Path) -> None:
     """A stored gradient has no memory behind it for the parts of a sum that is split."""
     wanted, got = (row["grad"] for row in run(library, tmp_path / "log", "add"))
