@@ -124,6 +124,29 @@ def test_ten_steps_follow_the_formula(name, clip):
     assert optimizer.lr == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("beta2", [0.999, 0.9999, 0.99999])
+@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_fifty_steps_with_a_beta2_near_one_are_pytorchs(kind, beta2, amsgrad):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    # Weights near zero: an error of the steps is not hidden by the rounding of large weights.
+    param = nn.Parameter(np.zeros(999, np.float32))
+    theirs = torch.nn.Parameter(torch.zeros(999, dtype=torch.float64))
+    options = {"lr": 1e-3, "betas": (0.9, beta2), "weight_decay": 0.0, "amsgrad": amsgrad}
+    ours = getattr(optim, kind)([param], **options)
+    other = getattr(torch.optim, kind)([theirs], **options)
+    for _ in range(50):
+        grad = rng.standard_normal(999).astype(np.float32)
+        ours.grads[param].copy_(grad)
+        theirs.grad = torch.tensor(grad.astype(np.float64))
+        ours.step()
+        other.step()
+    want = theirs.detach().numpy()
+    error = np.sqrt(np.mean((param.numpy() - want) ** 2) / np.mean(want**2))
+    assert error < 5e-7
+
+
 @pytest.mark.parametrize("name", [n for n, case in CASES.items() if case.torch])
 @pytest.mark.parametrize("decay", [0.0, 0.3])
 def test_ten_steps_are_pytorchs(name, decay):

@@ -11,7 +11,7 @@ from .. import ops
 from ..tensors.tensor import Tensor
 from ._check import check_betas, check_flag, check_positive
 from .groups import Group, ParamGroups
-from .inplace import assign, blend, blending
+from .inplace import adamw_factors, assign, blend, blending
 from .optimizer import Optimizer, State
 
 __all__ = ["Adam", "AdamW"]
@@ -83,7 +83,7 @@ class AdamW(Optimizer):
             faster, slower = 1 - b1**t, math.sqrt(1 - b2**t)
             values = [lr * slower / faster, decay * faster / slower, self.eps * slower]
         else:
-            values = [lr, b1, b2, self.eps, decay, 1 / (1 - b1**t), 1 / (1 - b2**t)]
+            values = adamw_factors(lr, self.betas, self.eps, decay, t)
         return np.asarray(values, np.float32)
 
     def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:

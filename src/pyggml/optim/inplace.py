@@ -10,7 +10,7 @@ from ..backend.library import lib
 from ..tensors.tensor import Tensor, record, tensor
 from .clip import sum_of_squares
 
-__all__ = ["assign", "blend", "blending", "copied", "mean_square"]
+__all__ = ["adamw_factors", "assign", "blend", "blending", "copied", "mean_square"]
 
 
 def blending(keep: float, gain: float, like: Tensor) -> Tensor:
@@ -42,6 +42,22 @@ def blend(state: Tensor, value: Tensor, factors: Tensor) -> Tensor:
         [1.5]
     """
     return ops.opt_step_sgd(state, value, factors)
+
+
+def adamw_factors(
+    lr: float, betas: tuple[float, float], eps: float, weight_decay: float, steps: int
+) -> list[float]:
+    """Return the numbers that ggml's AdamW step takes, for update `steps`.
+
+    The op forms 1 - beta from a beta that is rounded to f32, which for 0.99999 is wrong by a
+    thousandth. Each moment is kept times the ratio of the two differences, a constant, and the
+    ratio is taken out again by the bias correction: the update is that of the exact 1 - beta.
+    """
+    corrections = []
+    for beta in betas:
+        ratio = float(np.float32(1.0) - np.float32(beta)) / (1.0 - beta)
+        corrections.append(1.0 / ((1.0 - beta ** max(steps, 1)) * ratio))
+    return [lr, *betas, eps, weight_decay, *corrections]
 
 
 def assign(target: Tensor, value: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from ._check import (
     check_whole,
 )
 from .groups import Group, ParamGroups
-from .inplace import blend, blending
+from .inplace import adamw_factors, blend, blending
 from .optimizer import Optimizer, Spec, State
 
 __all__ = ["Muon"]
@@ -136,10 +136,7 @@ class Muon(Optimizer):
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
         if group.options["rule"] == "muon":
             return super()._hyper(group, lr)
-        b1, b2 = self.betas
-        t = max(self.steps, 1)
-        corrections = [1 / (1 - b1**t), 1 / (1 - b2**t)]
-        values = [lr, b1, b2, self.adamw_eps, group.weight_decay, *corrections]
+        values = adamw_factors(lr, self.betas, self.adamw_eps, group.weight_decay, self.steps)
         return np.asarray(values, np.float32)
 
     def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:
