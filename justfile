@@ -30,7 +30,7 @@ lint:
     mypy
     codespell
 
-# docs/ops.md from the case table and ggml's sources
+# docs/reference/ops.md from the case table and ggml's sources
 ops-doc: vendor
     {{python}} scripts/gen_ops_doc.py
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write docs/ops.md: every op of the pinned ggml, what records it, its gradient and its backends.
+"""Write docs/reference/ops.md: every op of the pinned ggml, what records it, its gradient and its backends.
 
 Functions, gradients and types come from the rows of pyggml.testing, recorded and asked of the CPU
 backend; backends from the `supports_op` functions in vendor/ggml. `--check` compares and writes
@@ -26,7 +26,7 @@ from pyggml.testing.check import HALF_GRADIENTS
 from pyggml.testing.reasons import NO_FUNCTION, NO_GRADIENT, NO_ROW
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "ops.md"
+PAGE = ROOT / "docs" / "reference" / "ops.md"
 SOURCES = ROOT / "vendor" / "ggml" / "src"
 TYPES = ("f32", "f16", "bf16")
 
@@ -314,7 +314,7 @@ def _line(kind: str, name: str, op: Op, support: dict[str, dict[str, str]]) -> s
 
 
 def page() -> str:
-    """The text of docs/ops.md."""
+    """The text of docs/reference/ops.md."""
     found, support, kinds = rows(), backends(), enum()
     wrong = problems(found)
     if wrong:
@@ -344,7 +344,7 @@ def main(argv: list[str] | None = None) -> int:
     text = page()
     if options.check:
         if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/ops.md is stale; run `just ops-doc`", file=sys.stderr)
+            print("docs/reference/ops.md is stale; run `just ops-doc`", file=sys.stderr)
             return 1
         return 0
     PAGE.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ PACKAGE = Path(pyggml.__file__).parent
 # Demos are installed beside the package's own files; they are programs, and no part of it.
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE / "demos")
 
-# docs/design.md, "The house", lowest first; names in one row don't import each other.
+# docs/internals/design.md, "The house", lowest first; names in one row don't import each other.
 LAYERS = [
     {"errors", "_ggml"},
     {"checks"},

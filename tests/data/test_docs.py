@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the docstrings and docs/data.md show works."""
+"""What the docstrings and docs/guide/data.md show works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from pyggml import data
 
 MODULES = sorted(f"pyggml.data.{found.name}" for found in pkgutil.iter_modules(data.__path__))
-PAGE = Path(__file__).parent.parent.parent / "docs" / "data.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "guide" / "data.md"
 
 
 @pytest.mark.parametrize("name", MODULES)

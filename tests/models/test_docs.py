@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""docs/models.md works and names every model and preset with its size; so do the docstrings."""
+"""docs/guide/models.md works and names every model and preset with its size; so do the docstrings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyggml.models import MODELS, build
 from ..scripts.loading import load
 
 ROOT = Path(__file__).parents[2]
-PAGE, SCRIPT = ROOT / "docs" / "models.md", ROOT / "benchmarks" / "models.py"
+PAGE, SCRIPT = ROOT / "docs" / "guide" / "models.md", ROOT / "benchmarks" / "models.py"
 TEXT = PAGE.read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

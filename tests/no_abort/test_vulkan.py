@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ended the process on a Vulkan device; see docs/gpu.md for a build that has one."""
+"""What ended the process on a Vulkan device; see docs/internals/gpu.md for a build that has one."""
 
 from __future__ import annotations
 

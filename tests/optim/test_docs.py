@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What docs/training.md shows works, and all losses, optimizers and schedules are named."""
+"""What docs/guide/loop.md shows works, and all losses, optimizers and schedules are named."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from pyggml import nn, optim
 from pyggml.models import GPT2, GPT2Config, LlamaConfig
 from pyggml.nn import losses
 
-TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "guide" / "loop.md").read_text("utf-8")
 SECTIONS = ("Losses", "Optimizers", "Schedules", "LoRA", "A gradient of one's own")
 
 

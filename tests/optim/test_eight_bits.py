@@ -158,7 +158,7 @@ def test_it_trains_as_adamw_does():
 
 @pytest.mark.slow
 def test_it_trains_a_language_model_as_adamw_does():
-    """Bytes of the embedded text; docs/training.md names the losses."""
+    """Bytes of the embedded text; docs/guide/loop.md names the losses."""
     data = np.frombuffer(" ".join(embedded_text()).encode(), np.uint8).astype(np.int32)
 
     def last_losses(kind, steps=400):

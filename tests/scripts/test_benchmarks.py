@@ -104,7 +104,7 @@ def test_every_script_is_tested() -> None:
 
 
 def documented(language: str) -> str:
-    text = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    text = (ROOT / "docs" / "guide" / "performance.md").read_text("utf-8")
     (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
     return str(block)
 
@@ -413,10 +413,10 @@ def test_small_presets_are_measured(run: Run, arch: str) -> None:
 def test_a_run_rewrites_its_rows_and_leaves_the_others(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "guide").mkdir(parents=True)
     (tmp_path / "benchmarks").mkdir()
-    page = tmp_path / "docs" / "models.md"
-    before = (ROOT / "docs" / "models.md").read_text("utf-8")
+    page = tmp_path / "docs" / "guide" / "models.md"
+    before = (ROOT / "docs" / "guide" / "models.md").read_text("utf-8")
     page.write_text(before, "utf-8")
     for path in FOLDER.iterdir():
         (tmp_path / "benchmarks" / path.name).symlink_to(path)

@@ -471,7 +471,7 @@ def test_the_limits_are_those_of_the_docs() -> None:
         "grad": " + ".join(map(str, grads)) + " s",
         "sanitize": f"3 × {tool} s",
     }
-    docs = (ROOT / "docs" / "gpu.md").read_text()
+    docs = (ROOT / "docs" / "internals" / "gpu.md").read_text()
     assert dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", docs, re.M)) == rows
     whole = each["build"] + sum(trainings) + sum(ops) + sum(grads) + 3 * tool
     assert f"add up to {whole:,} s" in docs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""docs/trainer.md runs from beginning to end, and names every option."""
+"""docs/guide/training.md runs from beginning to end, and names every option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pyggml.train import Callback, TrainConfig
 
-PAGE = Path(__file__).parents[2] / "docs" / "trainer.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "training.md"
 
 
 def test_the_page_runs(tmp_path, monkeypatch):
