@@ -60,6 +60,45 @@ def test_rows_choose_logits(arch):
     np.testing.assert_allclose(some, everything[[13, 0, 6]], rtol=1e-6, atol=1e-6)
 
 
+_HEAD = "lm_head.weight"
+_DECODER = "cls.predictions.decoder"
+# A model whose head is a table, with the two names of the tensor in Hugging Face's files.
+TIED = {
+    "gpt2": (TINY["gpt2"], _HEAD, "transformer.wte.weight"),
+    "llama": (_LLAMA, _HEAD, "model.embed_tokens.weight"),
+    "llm": (TINY["llm"], _HEAD, "model.embed_tokens.weight"),
+    "t5": ({"n_embd": 12, "n_layer": 1, "n_head": 3, "vocab_size": 31}, _HEAD, "shared.weight"),
+    "bert-mlm": (
+        TINY["gpt2"],
+        f"{_DECODER}.weight",
+        "bert.embeddings.word_embeddings.weight",
+    ),
+    "bert-mlm-bias": (TINY["gpt2"], f"{_DECODER}.bias", "cls.predictions.bias"),
+}
+
+
+@pytest.mark.parametrize("case", TIED)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_head_of_other_numbers_than_the_table_raises(case, strict):
+    sizes, copy, table = TIED[case]
+    model = build(case.removesuffix("-bias"), sizes)
+    before = model.state_dict()
+    state = {name: np.asarray(array + 1) for name, array in before.items()}
+    state[copy] = state[table] + 1
+    cure = "tie=False" if copy == _HEAD else "embedding table"
+    with pytest.raises(ValueError, match=f"{copy} must equal {table}.*{cure}"):
+        model.load_state_dict(state, strict)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    # A copy is welcome, and stands for the table where that is not named.
+    state[copy] = state[table]
+    model.load_state_dict(state, strict)
+    own = state.pop(table)
+    model.load_state_dict({table: own * 0, **before}, strict)
+    model.load_state_dict(state, strict)
+    np.testing.assert_array_equal(model.state_dict()[table], own)
+
+
 @pytest.mark.parametrize("arch", TINY)
 @pytest.mark.parametrize("tie", [True, False])
 def test_state_dict_round_trip(arch, tie):

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..backend.dtypes import as_dtype
 from ..errors import FormatError
@@ -17,9 +18,11 @@ from ..io import GGUFFile, f64, i64
 from .config import ModelConfig
 
 __all__ = [
+    "UNTIED",
     "check_block_count",
     "check_tensor",
     "config_metadata",
+    "drop_copies",
     "keeps_type",
     "matrix_type",
     "own_metadata",
@@ -32,6 +35,9 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound=ModelConfig)
+
+# The cure where a state dict has a head of its own and the model has none.
+UNTIED = "build the model with tie=False"
 
 
 def config_metadata(arch: str, config: ModelConfig) -> dict[str, Any]:
@@ -203,3 +209,33 @@ def read_tie(file: GGUFFile) -> bool:
             file.array("token_embd.weight", dequantise=True),
         )
     )
+
+
+def drop_copies(
+    who: str, state: Mapping[str, ArrayLike], table: str, copies: Mapping[str, str]
+) -> dict[str, ArrayLike]:
+    """Return a state dict without the further names of a tensor that the model has once.
+
+    Where the tensor's own name is missing, a copy takes its place.
+
+    Args:
+        who: the caller, for errors.
+        state: arrays by name.
+        table: the tensor's own name.
+        copies: further names, each with the cure where it holds other numbers.
+
+    Raises:
+        ValueError: a copy differs from the tensor.
+    """
+    clean = dict(state)
+    for name, cure in copies.items():
+        if name not in clean:
+            continue
+        copy = clean.pop(name)
+        own = clean.setdefault(table, copy)
+        if not np.array_equal(np.asarray(own), np.asarray(copy)):
+            raise ValueError(
+                f"{who}: {name} must equal {table}, as the model has one tensor for both; got "
+                f"other numbers; {cure}"
+            )
+    return clean

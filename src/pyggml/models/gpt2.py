@@ -19,7 +19,7 @@ from ..nn.layers import check_eps, check_sizes
 from ..nn.masks import position_ids
 from ..tensors.tensor import Tensor
 from .config import ModelConfig
-from .files import read_number, read_sizes, read_tie, read_vocab_size
+from .files import UNTIED, drop_copies, read_number, read_sizes, read_tie, read_vocab_size
 from .language import LanguageModel, check_ids
 
 __all__ = ["GPT2", "GPT2Config"]
@@ -235,16 +235,23 @@ class GPT2(LanguageModel):
 
         Names without "transformer." (OpenAI's own file), the causal masks that old files
         hold, and a tied head's second copy are accepted.
+
+        Raises:
+            ValueError: the head differs from the embedding table that it is tied to.
         """
         clean: dict[str, ArrayLike] = {}
         for name, array in state.items():
             is_head = name == "lm_head.weight"
-            if name.endswith((".attn.bias", ".attn.masked_bias")) or (is_head and self.config.tie):
+            if name.endswith((".attn.bias", ".attn.masked_bias")):
                 continue
             full_name = (
                 name if is_head or name.startswith("transformer.") else f"transformer.{name}"
             )
             clean[full_name] = _conv1d(name, np.asarray(array))
+        if self.config.tie:
+            clean = drop_copies(
+                "GPT2.load_state_dict", clean, "transformer.wte.weight", {"lm_head.weight": UNTIED}
+            )
         super().load_state_dict(clean, strict)
 
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:

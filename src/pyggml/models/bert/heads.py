@@ -63,6 +63,10 @@ class BERTForMaskedLM(BERTModel):
     # llama.cpp has no such head: the file is pyggml's own, under names like llama.cpp's.
     arch = "bert-mlm"
     _prefix: ClassVar[str] = "bert."
+    _copies: ClassVar[dict[str, str]] = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)

@@ -17,7 +17,14 @@ from ...ops._check import need_tensor
 from ...ops.attention import computes_flash_attn
 from ...tensors.tensor import Tensor, zeros
 from ..base import Model
-from ..files import check_block_count, check_tensor, read_number, read_sizes, read_vocab_size
+from ..files import (
+    check_block_count,
+    check_tensor,
+    drop_copies,
+    read_number,
+    read_sizes,
+    read_vocab_size,
+)
 from ..language import check_ids, check_room
 from .config import POOLINGS, BERTConfig
 
@@ -142,6 +149,8 @@ class BERTModel(Model):
     OWN_FIELDS = ("dropout", "classes", "pooling")
     # Where the body's parameters are: "" of the bare model, "bert." of one with a head.
     _prefix: ClassVar[str] = ""
+    # Further names that Hugging Face's files have for a tensor.
+    _copies: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)
@@ -179,6 +188,9 @@ class BERTModel(Model):
 
         Names with and without "bert.", the parts of heads that this model has not, the names of
         old files (gamma, beta) and a tied table's second copy are accepted.
+
+        Raises:
+            ValueError: the decoder of hidden tokens differs from the embedding table.
         """
         own = {name for name, _ in self._named_state()}
         clean: dict[str, ArrayLike] = {}
@@ -187,9 +199,15 @@ class BERTModel(Model):
             bare = new.removeprefix("bert.")
             if bare.split(".")[0] in ("embeddings", "encoder", "pooler"):
                 new = self._prefix + bare
-            if new not in own and (bare.startswith(_FOREIGN) or bare in _COPIES):
-                continue
-            clean[new] = array
+            if (
+                bare in self._copies
+                or new in own
+                or (not bare.startswith(_FOREIGN) and bare != "embeddings.position_ids")
+            ):
+                clean[new] = array
+        who = f"{type(self).__name__}.load_state_dict"
+        for copy, tensor in self._copies.items():
+            clean = drop_copies(who, clean, tensor, {copy: "its decoder is the embedding table"})
         super().load_state_dict(clean, strict)
 
     def gguf_name(self, name: str) -> str:
@@ -280,7 +298,6 @@ class BERTModel(Model):
 
 
 _FOREIGN = ("pooler.", "cls.", "classifier.")
-_COPIES = ("embeddings.position_ids", "cls.predictions.decoder.weight")
 
 
 def takes_flash(attention: str, x: Tensor, width: int) -> bool:

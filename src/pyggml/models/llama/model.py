@@ -14,6 +14,7 @@ from ...io import GGUFFile
 from ...nn import init
 from ...nn.experts import Routing
 from ...tensors.tensor import Tensor
+from ..files import UNTIED, drop_copies
 from ..language import LanguageModel, check_ids
 from . import files as llama_files
 from .config import FAMILIES, LlamaConfig
@@ -196,13 +197,18 @@ class Llama(LanguageModel):
         """Overwrite the parameters; see `Module.load_state_dict`.
 
         The rotary tables that old files hold and a tied head's second copy are accepted.
+
+        Raises:
+            ValueError: the head differs from the embedding table that it is tied to.
         """
-        clean = {
-            name: array
-            for name, array in state.items()
-            if not name.endswith(".rotary_emb.inv_freq")
-            and not (name == "lm_head.weight" and self.config.tie)
-        }
+        clean = {n: a for n, a in state.items() if not n.endswith(".rotary_emb.inv_freq")}
+        if self.config.tie:
+            clean = drop_copies(
+                f"{type(self).__name__}.load_state_dict",
+                clean,
+                "model.embed_tokens.weight",
+                {"lm_head.weight": UNTIED},
+            )
         super().load_state_dict(llama_files.merge_experts(clean), strict)
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:

@@ -18,6 +18,7 @@ from ...nn import functional, init
 from ...ops._check import need_dtype, need_tensor
 from ...tensors.tensor import Tensor, tensor
 from ..base import Model
+from ..files import UNTIED, drop_copies
 from ..language import check_ids, check_room
 from ..targets import check_targets
 from . import files as t5_files
@@ -382,15 +383,15 @@ class T5(Model):
 
         The copies of the embedding table that Hugging Face's files hold are accepted, and the
         table of distances that the first of them gave the attention to the encoder.
+
+        Raises:
+            ValueError: a copy differs from the table.
         """
-        clean = dict(state)
-        copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+        shares = "a T5 has one table for both sides"
+        copies = {f"{side}.embed_tokens.weight": shares for side in ("encoder", "decoder")}
         if self.config.tie:
-            copies.append("lm_head.weight")
-        for name in copies:
-            if name in clean:
-                clean.setdefault("shared.weight", clean[name])
-                del clean[name]
+            copies["lm_head.weight"] = UNTIED
+        clean = drop_copies("T5.load_state_dict", state, "shared.weight", copies)
         for name in list(clean):
             if name.endswith("EncDecAttention.relative_attention_bias.weight"):
                 del clean[name]
