@@ -19,6 +19,7 @@ LAYERS = [
     {"errors", "_ggml"},
     {"checks"},
     {"options"},
+    {"options"},
     {"backend"},
     {"tensors", "io"},
     {"ops", "data"},

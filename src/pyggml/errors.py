@@ -8,6 +8,8 @@ from typing import Any
 __all__ = [
     "AnomalyError",
     "BackendError",
+    "ConfigError",
+    "ConfigTypeError",
     "DTypeError",
     "FormatError",
     "GradientError",
@@ -66,6 +68,19 @@ class FormatError(ValueError):
         >>> issubclass(FormatError, ValueError)
         True
     """
+
+
+class ConfigError(ValueError):
+    """An option, or several together, cannot be used.
+
+    Example:
+        >>> issubclass(ConfigTypeError, ConfigError) and issubclass(ConfigTypeError, TypeError)
+        True
+    """
+
+
+class ConfigTypeError(ConfigError, TypeError):
+    """An option has a value of a wrong kind."""
 
 
 class GradientError(RuntimeError):
