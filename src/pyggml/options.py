@@ -61,7 +61,8 @@ class Option:
         below: every value is smaller.
         unit: of a number, such as "tokens".
         choices: the words allowed, or a function that returns them.
-        metavar: the value's name in `--help`.
+        metavar: the value's name in the help of a command.
+        flag: the name in commands and configuration files, where it is another.
         is_path: a text may also be given as a path-like object.
         may_be_empty: the empty text is a value.
         read: takes a value of the kind, or of any kind, and returns what is kept.
@@ -82,6 +83,7 @@ class Option:
     unit: str = ""
     choices: Iterable[str] | Callable[[], Iterable[str]] | None = None
     metavar: str = ""
+    flag: str = ""
     is_path: bool = False
     may_be_empty: bool = False
     read: Callable[[Any], Any] | None = None
@@ -163,7 +165,7 @@ def option(default: Any, help: str, **details: Any) -> Any:
         default: the default value; `dataclasses.MISSING` for an option that must be given.
         help: one sentence or two, without the default and the range.
         details: further fields of `Option`: `least`, `most`, `above`, `below`, `unit`, `choices`,
-            `chosen`, `metavar`, `is_path`, `may_be_empty`, `read`, `bare`, `excludes`.
+            `chosen`, `metavar`, `flag`, `is_path`, `may_be_empty`, `read`, `bare`, `excludes`.
 
     Raises:
         TypeError: there is no such detail.

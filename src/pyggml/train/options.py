@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""The options that a Trainer reads."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError, shown
+from ..optim import schedule_functions
+from ..options import Options, option
+from .memory_plan import parse_bytes
+
+__all__ = ["PLATEAU", "PRECISIONS", "TrainerOptions"]
+
+PRECISIONS = ("f32", "bf16", "f16")
+# A schedule besides those that are functions of the step alone.
+PLATEAU = "plateau"
+_METRIC = re.compile(r"accuracy|top[1-9][0-9]{0,7}|f1(_(weighted|micro|binary))?")
+_CHECKPOINTING = {"all": True, "none": False}
+
+
+def _schedules() -> list[str]:
+    return [*schedule_functions(), PLATEAU]
+
+
+def _read_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _METRIC.fullmatch(name):
+            raise ValueError(f"must be accuracy, top5 and the like, or f1; got {shown(name)}")
+    return names
+
+
+def _read_limit(value: Any) -> int | str:
+    try:
+        parse_bytes(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"must be a number of bytes, or text such as 500MB or 2GiB; got {shown(value)}"
+        ) from None
+    return value  # type: ignore[no-any-return]
+
+
+def _read_checkpointing(value: Any) -> bool | int | str:
+    """Return True for all blocks, n for every n-th, False for none, or auto."""
+    if isinstance(value, bool) or value == "auto":
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, str) and value in _CHECKPOINTING:
+        return _CHECKPOINTING[value]
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if not isinstance(value, int) or not 1 <= value < 2**63:
+        raise ValueError(
+            "must be all, none, auto or a number n for every n-th block; got " + shown(value)
+        )
+    return True if value == 1 else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerOptions(Options):
+    """How long a Trainer trains, at which rate and precision, and when it evaluates and saves.
+
+    Raises:
+        ConfigError: an option cannot be used, or two do not agree.
+
+    Example:
+        >>> TrainerOptions(steps=200, clip=0.5).steps
+        200
+    """
+
+    batch_size: int = option(8, "Sequences or images computed together.", least=1)
+    accumulate: int = option(1, "Batches per optimizer step.", least=1, most=65536)
+    epochs: int | None = option(
+        None, "Passes over the training data; instead of steps.", least=1, excludes="steps"
+    )
+    steps: int | None = option(None, "Optimizer steps.", least=1, chosen="1000")
+    schedule: str = option(
+        "warmup_cosine", "Schedule of the learning rate: constant, cosine, …", choices=_schedules
+    )
+    schedule_options: dict[str, Any] = option(
+        {}, "Arguments of the schedule, such as power=2.", metavar="NAME=VALUE"
+    )
+    lr: float | None = option(
+        None, "Highest learning rate.", above=0, chosen="that of the optimizer"
+    )
+    min_lr: float | None = option(
+        None, "Learning rate at the end of the schedule.", least=0, chosen="a tenth of lr"
+    )
+    warmup: int | None = option(
+        None, "Steps of linear warm-up.", least=0, chosen="a twentieth of the run, at most 100"
+    )
+    label_smoothing: float = option(
+        0.0,
+        "Share of the targets spread over all classes while training; evaluations are without.",
+        least=0,
+        below=1,
+    )
+    ema: float = option(
+        0.0,
+        "Decay of a running average of the weights, such as 0.999, which evaluations, samples and "
+        "exports then use; 0 keeps none.",
+        least=0,
+        below=1,
+    )
+    clip: float = option(1.0, "Largest global norm of the gradients; 0 switches it off.", least=0)
+    clip_value: float = option(
+        0.0, "Largest magnitude of a gradient's element; 0 switches it off.", least=0
+    )
+    seed: int = option(0, "Seed of initial weights and of shuffling.", least=0)
+    precision: str = option(
+        "f32",
+        "Operands of matrix multiplications; all else stays f32. With f16 the loss is scaled, and "
+        "steps whose gradients overflow are skipped.",
+        choices=PRECISIONS,
+    )
+    checkpointing: bool | int | str | None = option(
+        None,
+        "Blocks that keep only their inputs for the backward pass and compute the rest again: all, "
+        "none, a number n for every n-th, or auto for as few as fit into the memory limit.",
+        metavar="BLOCKS",
+        chosen="auto with a memory limit, none without",
+        read=_read_checkpointing,
+        bare="all",
+    )
+    memory_limit: int | str | None = option(
+        None,
+        "Most memory that the run may plan, such as 2GiB.",
+        metavar="BYTES",
+        chosen="the device's free memory",
+        read=_read_limit,
+    )
+    eval_every: int | None = option(
+        None,
+        "Steps between evaluations; 0 evaluates at the end only.",
+        least=0,
+        chosen="a tenth of the run",
+    )
+    eval_batches: int | None = option(None, "Batches per evaluation.", least=1, chosen="all")
+    save_every: int | None = option(
+        None,
+        "Steps between checkpoints; 0 saves at the end only.",
+        least=0,
+        chosen="a fifth of the run",
+    )
+    keep: int = option(2, "Newest checkpoints that are kept.", least=1)
+    keep_best: bool = option(
+        True, "Keep the checkpoint with the lowest validation loss as well, in best."
+    )
+    patience: int = option(
+        0,
+        "Evaluations without a lower validation loss after which the run ends; 0 never ends it.",
+        least=0,
+    )
+    min_delta: float = option(
+        0.0, "Decrease of the validation loss that counts as progress.", least=0
+    )
+    metrics: tuple[str, ...] = option(
+        (),
+        "Metrics that evaluations compute besides the loss: accuracy, top5 and the like, f1.",
+        flag="scores",
+        read=_read_metrics,
+    )
+    mfu: bool = option(
+        False, "Measure the device's peak first, and report the share of it that is used."
+    )
+    prefetch: int = option(
+        2, "Batches made ahead in a thread; 0 makes each when it is needed.", least=0, most=1024
+    )
+
+    def check(self) -> None:
+        """Raise `ConfigError` where the rates or lengths do not agree."""
+        who = type(self).__name__
+        if self.lr is not None and self.min_lr is not None and self.min_lr > self.lr:
+            raise ConfigError(
+                f"{who}: `min_lr` must be at most `lr`={self.lr:g}; got `min_lr`={self.min_lr:g}: "
+                f"try `min_lr`={self.lr / 10:g}"
+            )
+        if self.steps is not None and self.warmup is not None and self.warmup > self.steps:
+            raise ConfigError(
+                f"{who}: `warmup` must not exceed `steps`; got `warmup`={self.warmup} and "
+                f"`steps`={self.steps}: lower the one or raise the other"
+            )
+
+    def total_steps(self, batches_per_epoch: int, default_steps: int) -> int:
+        """Return the optimizer steps of the whole run.
+
+        Args:
+            batches_per_epoch: batches in one pass over the training data.
+            default_steps: used when neither epochs nor steps are set.
+
+        Example:
+            >>> TrainerOptions(epochs=3, accumulate=2).total_steps(10, 1000)
+            15
+        """
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is None:
+            return default_steps
+        return max(1, self.epochs * batches_per_epoch // self.accumulate)
