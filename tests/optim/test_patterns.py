@@ -38,15 +38,16 @@ def test_norms_biases_and_embeddings_do_not_decay():
 @pytest.mark.parametrize("arch", ["gpt2", "llama"])
 @pytest.mark.parametrize("tie", [True, False])
 @pytest.mark.parametrize("kind", ["sgd", "adamw", "adafactor", "lion", "muon"])
-def test_runs_and_groups_decay_the_same_parameters(arch, tie, kind):
+@pytest.mark.parametrize("rules", [{}, {"no_decay": ("*.1.*",)}, {"lr_scale": ("*.1.*=0.5",)}])
+def test_runs_and_groups_decay_the_same_parameters(arch, tie, kind, rules):
     """A tied head is the embedding table and does not decay; a head of its own is a matrix."""
     model = build(arch, {"vocab_size": 16, "n_embd": 8, "n_layer": 2, "n_head": 2, "tie": tie})
     no_decay = re.compile(r"ln_|norm|bias|wte|wpe|embed_tokens")
     want = {name for name, _ in model.named_parameters() if not no_decay.search(name)}
     assert ("lm_head.weight" in want) is not tie
-    optimizer = make_optimizer(TrainConfig(optimizer=kind, weight_decay=0.1), model)
+    optimizer = make_optimizer(TrainConfig(optimizer=kind, weight_decay=0.1, **rules), model)
     decayed = {n for group in optimizer.groups if group.weight_decay for n in group.names}
-    assert decayed == want
+    assert decayed == {n for n in want if "no_decay" not in rules or ".1." not in n}
     assert set(decay_groups(model, 0.1)[0]["names"]) == want
     more = set(decay_groups(model, 0.1, decay_embeddings=True)[0]["names"]) - want
     tables = {"gpt2": {"transformer.wte.weight", "transformer.wpe.weight"}}

@@ -79,7 +79,7 @@ def _groups(config: TrainConfig, model: Any, muon: bool) -> list[dict[str, Any]]
         return muon_groups(model, config.weight_decay, rules)
     if not rules:
         return decay_groups(model, config.weight_decay)
-    return param_groups(model, config.weight_decay, rules, decay_embeddings=True)
+    return param_groups(model, config.weight_decay, rules)
 
 
 def _rules(config: TrainConfig, model: Any) -> list[Any]:
