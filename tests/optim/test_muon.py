@@ -21,7 +21,7 @@ def test_ten_steps_are_pytorchs(rate, nesterov, monkeypatch):
     ours = [nn.Parameter(rng.standard_normal(s).astype(np.float32)) for s in ((8, 5), (4, 9))]
     theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in ours]
     options = {"lr": 0.05, "weight_decay": 0.1, "momentum": 0.9, "nesterov": nesterov}
-    optimizer = Muon(ours, adjust_lr=rate, **options)
+    optimizer = Muon(ours, adjust_lr_fn=rate, **options)
     other = torch.optim.Muon(theirs, adjust_lr_fn=rate, **options)
     for _ in range(10):
         for p, q in zip(ours, theirs, strict=True):
@@ -37,7 +37,7 @@ def test_ten_steps_are_pytorchs(rate, nesterov, monkeypatch):
 def test_a_step_is_nearly_orthogonal():
     rng = np.random.default_rng(0)
     w = nn.Parameter(np.zeros((24, 16), np.float32))
-    optimizer = Muon([w], lr=1.0, weight_decay=0.0, adjust_lr="original")
+    optimizer = Muon([w], lr=1.0, weight_decay=0.0, adjust_lr_fn="original")
     optimizer.grads[w].copy_(rng.standard_normal((24, 16)).astype(np.float32))
     optimizer.step()
     values = np.linalg.svd(w.numpy(), compute_uv=False) / np.sqrt(24 / 16)

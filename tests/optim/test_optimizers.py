@@ -11,6 +11,7 @@ import pytest
 import pyggml as pg
 from pyggml import nn, optim
 from pyggml.backend.library import lib
+from pyggml.models import GPT2, GPT2Config
 from pyggml.optim import SGD, AdamW, clip_factor, decay_groups
 from pyggml.optim.schedules import schedules
 
@@ -64,6 +65,46 @@ def test_every_optimizer_is_compared_with_pytorchs_or_with_its_formula(kind):
         assert comparisons(kind)
     else:
         assert all(case.formula for case in CASES.values() if case.kind is kind)
+
+
+@pytest.mark.parametrize("kind", optim.optimizers().values())
+def test_positional_arguments_mean_what_they_mean_in_pytorch(kind):
+    torch = pytest.importorskip("torch")
+    # PyTorch has neither of these; bitsandbytes and the author of Lion have AdamW's order.
+    name = {"AdamW8bit": "AdamW"}.get(kind.__name__, kind.__name__)
+    theirs = ["params", "lr", "betas", "weight_decay"]
+    if hasattr(torch.optim, name):
+        theirs = positional(getattr(torch.optim, name))
+    ours = positional(kind)
+    assert ours == theirs[: len(ours)]
+
+
+def positional(kind):
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+def test_the_third_argument_of_sgd_is_its_momentum():
+    optimizer = SGD(params(), 0.1, 0.9)
+    assert optimizer.momentum == 0.9
+    assert all(group.weight_decay == 0 for group in optimizer.groups)
+
+
+@pytest.mark.parametrize("kind", optim.optimizers().values())
+def test_a_module_is_divided_as_the_docs_say(kind):
+    config = GPT2Config(16, context=4, n_embd=8, n_layer=1, n_head=2, tie=False)
+    decay = 0.0 if kind is optim.LBFGS else 0.1
+    optimizer = kind(GPT2(config), weight_decay=decay)
+    got = {n: g.weight_decay for g in optimizer.groups for n in g.names}
+    model = GPT2(config)
+    assert set(got) == {name for name, _ in model.named_parameters()}
+    for name, value in got.items():
+        kept = name.endswith("bias") or any(part in name for part in ("ln_", "wte", "wpe"))
+        assert value == (0.0 if kept else decay), name
+    if kind is optim.Muon:
+        rules = {n: g.options["rule"] for g in optimizer.groups for n in g.names}
+        assert rules["lm_head.weight"] == rules["transformer.wte.weight"] == "adamw"
+        assert rules["transformer.h.0.mlp.c_fc.weight"] == "muon"
 
 
 def test_a_comparison_that_steps_only_one_is_no_comparison():

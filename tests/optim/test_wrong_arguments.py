@@ -207,7 +207,6 @@ def test_counts_may_be_numpys():
 def test_what_is_wrong_with_the_parameters_is_said():
     w, layer = weight(), nn.Linear(2, 2)
     for params, error, message in [
-        (layer, TypeError, r"got Linear; give its parameters\(\), or decay_groups"),
         (w, TypeError, "got Tensor; put the tensor into a list"),
         ({"params": [w]}, TypeError, "got dict; put the group into a list"),
         (dict(layer.named_parameters()), TypeError, r"give the values, list\(params.values\(\)\)"),

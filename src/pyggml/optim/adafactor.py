@@ -30,7 +30,7 @@ class Adafactor(Optimizer):
     The state of a matrix (n, m) is n + m numbers. Vectors keep a mean square for each element.
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: largest step relative to the root mean square of the weights, >= 0.
         beta2_decay: exponent, <= 0: how fast the averages come to hold still.
         eps: least root of the mean square (None is that of f32), and least rms(w); >= 0.
@@ -60,6 +60,7 @@ class Adafactor(Optimizer):
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,
         weight_decay: float = 0.0,
+        *,
         fused_update: bool = False,
     ) -> None:
         self.beta2_decay = check_finite("Adafactor", "beta2_decay", beta2_decay)

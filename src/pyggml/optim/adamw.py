@@ -27,13 +27,13 @@ class AdamW(Optimizer):
     amsgrad: v_max = max(v_max, v) instead of v in the last line
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
         betas: decay of the two moments, each in [0, 1).
         eps: added to the root, > 0.
         weight_decay: wd of groups that name none, >= 0.
-        fused_update: update in the backward and keep no gradients; see `Optimizer`.
         amsgrad: divide by the largest second moment so far, which is kept, too.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -60,8 +60,9 @@ class AdamW(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
-        fused_update: bool = False,
         amsgrad: bool = False,
+        *,
+        fused_update: bool = False,
     ) -> None:
         who = type(self).__name__
         self.betas = check_betas(who, betas)
@@ -105,13 +106,13 @@ class Adam(AdamW):
     g' = g + wd * w, from which both moments are made
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
         betas: decay of the two moments, each in [0, 1).
         eps: added to the root, > 0.
         weight_decay: wd of groups that name none, >= 0.
-        fused_update: update in the backward and keep no gradients; see `Optimizer`.
         amsgrad: divide by the largest second moment so far, which is kept, too; see `AdamW`.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -137,10 +138,11 @@ class Adam(AdamW):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        fused_update: bool = False,
         amsgrad: bool = False,
+        *,
+        fused_update: bool = False,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, fused_update, amsgrad)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, fused_update=fused_update)
 
 
 def _maximum(a: Tensor, b: Tensor) -> Tensor:

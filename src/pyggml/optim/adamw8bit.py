@@ -35,14 +35,14 @@ class AdamW8bit(AdamW):
     first one left over.
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
         betas: decay of the two moments, each in [0, 1).
         eps: added to the root, > 0.
         weight_decay: wd of groups that name none, >= 0.
-        fused_update: update in the backward and keep no gradients; see `Optimizer`.
         min_8bit_size: parameters with fewer elements, and those whose number of elements is no
             multiple of 32, keep f32 moments.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -65,11 +65,12 @@ class AdamW8bit(AdamW):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
-        fused_update: bool = False,
+        *,
         min_8bit_size: int = 4096,
+        fused_update: bool = False,
     ) -> None:
         self.min_8bit_size = check_whole("AdamW8bit", "min_8bit_size", min_8bit_size)
-        super().__init__(params, lr, betas, eps, weight_decay, fused_update)
+        super().__init__(params, lr, betas, eps, weight_decay, fused_update=fused_update)
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:
         width = math.gcd(param.size, _WIDEST)

@@ -4,16 +4,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from ..errors import BackendError
 from ..tensors.tensor import Tensor
 from ._check import check_number, items_of, shown
 
-__all__ = ["Group", "ParamGroups", "check_params", "read_groups"]
+__all__ = ["Group", "Model", "ParamGroups", "check_params", "read_groups"]
 
-ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]]
+
+class Model(Protocol):
+    """A module: something with named modules and parameters."""
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """Yield the paths and modules."""
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the names and parameters."""
+
+
+ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]] | Model
 
 
 class Group:
@@ -99,8 +110,6 @@ def _as_list(where: str, name: str, params: Any) -> list[Any]:
             if "params" in params
             else "give the values, list(params.values())"
         )
-    elif callable(getattr(params, "parameters", None)):
-        cure = "give its parameters(), or decay_groups(model)"
     elif (items := items_of(params)) is not None:
         return items
     raise TypeError(

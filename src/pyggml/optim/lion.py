@@ -23,7 +23,7 @@ class Lion(Optimizer):
     weight decay that much larger, is what the paper advises. The state is half of AdamW's.
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
         betas: weight of the momentum in the step, and its decay, each in [0, 1).
         weight_decay: wd of groups that name none, >= 0.
@@ -51,6 +51,7 @@ class Lion(Optimizer):
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
+        *,
         fused_update: bool = False,
     ) -> None:
         self.betas = check_betas("Lion", betas)

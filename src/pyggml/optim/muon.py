@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,10 @@ from ._check import (
     check_several,
     check_whole,
 )
-from .groups import Group, ParamGroups
+from .groups import Group, Model, ParamGroups
 from .inplace import adamw_factors, blend, blending
 from .optimizer import Optimizer, Spec, State
+from .patterns import muon_groups
 
 __all__ = ["Muon"]
 
@@ -42,15 +44,16 @@ class Muon(Optimizer):
     "rule": "adamw", have AdamW's; embeddings and the head should be among them: see `muon_groups`.
 
     Args:
-        params: tensors or groups, which may have "rule", "muon" or "adamw"; see `Optimizer`.
+        params: tensors, groups, which may have "rule", "muon" or "adamw", or a module; see
+            `Optimizer` and `muon_groups`.
         lr: learning rate of both rules, >= 0; "lr_scale" of a group sets them apart.
         weight_decay: wd of groups that name none, >= 0.
         momentum: what is kept of the running sum, in [0, 1).
         nesterov: look ahead; False takes b itself.
         ns_coefficients: a, b, c of x <- a x + (b x x^T + c (x x^T)^2) x.
-        ns_steps: iterations, 1 to 99.
         eps: least length that the momentum is divided by, > 0.
-        adjust_lr: the ratio for a matrix (n, m): "match_rms_adamw", 0.2 * sqrt(max(n, m)), which
+        ns_steps: iterations, 1 to 99.
+        adjust_lr_fn: the ratio for a matrix (n, m): "match_rms_adamw", 0.2 * sqrt(max(n, m)), which
             lets one learning rate serve both rules, or "original", sqrt(max(1, n / m)).
         betas: of AdamW.
         adamw_eps: of AdamW, > 0.
@@ -65,7 +68,7 @@ class Muon(Optimizer):
 
     Example:
         >>> w = Parameter([[2.0, 0.0], [0.0, 1.0]])
-        >>> opt = Muon([w], lr=0.1, weight_decay=0.0, adjust_lr="original")
+        >>> opt = Muon([w], lr=0.1, weight_decay=0.0, adjust_lr_fn="original")
         >>> (w * w).sum().backward()
         >>> norm = opt.step()
         >>> 1.85 < w[0, 0].item() < 1.95
@@ -82,9 +85,10 @@ class Muon(Optimizer):
         momentum: float = 0.95,
         nesterov: bool = True,
         ns_coefficients: tuple[float, float, float] = _COEFFICIENTS,
-        ns_steps: int = 5,
         eps: float = 1e-7,
-        adjust_lr: str = "match_rms_adamw",
+        ns_steps: int = 5,
+        adjust_lr_fn: str = "match_rms_adamw",
+        *,
         betas: tuple[float, float] = (0.9, 0.999),
         adamw_eps: float = 1e-8,
         fused_update: bool = False,
@@ -95,11 +99,14 @@ class Muon(Optimizer):
         self.ns_coefficients = tuple(check_finite("Muon", "ns_coefficients", c) for c in given)
         self.ns_steps = check_whole("Muon", "ns_steps", ns_steps, 1, 99)
         self.eps = check_positive("Muon", "eps", eps)
-        self.adjust_lr = check_choice("Muon", "adjust_lr", adjust_lr, _RATES)
+        self.adjust_lr_fn = check_choice("Muon", "adjust_lr_fn", adjust_lr_fn, _RATES)
         self.betas = check_betas("Muon", betas)
         self.adamw_eps = check_positive("Muon", "adamw_eps", adamw_eps)
         super().__init__(params, lr, weight_decay, fused_update)
         self._sum = blending(self.momentum, 1.0, self.params[0])
+
+    def _model_groups(self, model: Model, weight_decay: float) -> list[dict[str, Any]]:
+        return muon_groups(model, weight_decay)
 
     def _divide(self, groups: list[Group]) -> list[Group]:
         """Each group in two: one for each rule."""
@@ -149,7 +156,7 @@ class Muon(Optimizer):
         return [ops.opt_step_sgd(param, ops.scale(step, self._ratio(*param.shape)), group.hyper)]
 
     def _ratio(self, rows: int, columns: int) -> float:
-        if self.adjust_lr == "original":
+        if self.adjust_lr_fn == "original":
             return math.sqrt(max(1.0, rows / columns))
         return 0.2 * math.sqrt(max(rows, columns))
 

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +21,8 @@ from ..tensors.storage import whole
 from ..tensors.tensor import Tensor, tensor, zeros_group
 from ._check import check_flag, check_number, check_positive
 from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
-from .groups import Group, ParamGroups, check_params, read_groups
+from .groups import Group, Model, ParamGroups, check_params, read_groups
+from .patterns import decay_groups
 from .state import check_entries, load_arrays, read_steps, save_arrays
 
 __all__ = ["Optimizer", "Spec", "State"]
@@ -47,7 +49,9 @@ class Optimizer(ABC):
 
     Args:
         params: tensors, or groups: dicts with "params" and, if wished, "names",
-            "weight_decay" and "lr_scale". Frozen parameters are left out, for good.
+            "weight_decay" and "lr_scale"; or a module, whose matrices decay and whose biases,
+            scales and embeddings do not, see `decay_groups`. Frozen parameters are left out, for
+            good.
         lr: learning rate, >= 0.
         weight_decay: of groups that name none, >= 0.
         fused_update: keep no gradients; for `TrainStep`, which then updates in the backward.
@@ -62,7 +66,7 @@ class Optimizer(ABC):
 
     Raises:
         ValueError: no trainable parameter, one given twice, an unknown group key, a bad number.
-        TypeError: params are not tensors or groups of them, but a module or one tensor, say.
+        TypeError: params are neither tensors nor groups of them nor a module.
         BackendError: the parameters are on several devices.
     """
 
@@ -83,6 +87,9 @@ class Optimizer(ABC):
         self._who = type(self).__name__
         self.fused_update = check_flag(self._who, "fused_update", fused_update)
         self.lr = check_number(self._who, "lr", lr)
+        check_number(self._who, "weight_decay", weight_decay)
+        if callable(getattr(params, "named_parameters", None)):
+            params = self._model_groups(cast(Model, params), weight_decay)
         given, self._left_out = read_groups(self._who, params, weight_decay, self.group_options)
         self.groups = self._divide(given)
         self.params = [p for group in self.groups for p in group.params]
@@ -108,6 +115,10 @@ class Optimizer(ABC):
         self._frozen = [False] * len(self.params)
         self._decays = self._which_decay()
         self._recorded: tuple[list[bool], list[bool]] | None = None
+
+    def _model_groups(self, model: Model, weight_decay: float) -> list[dict[str, Any]]:
+        """Divide a module's parameters where the optimizer was given the module."""
+        return decay_groups(model, weight_decay)
 
     def _make_state(self) -> list[dict[str, Tensor]]:
         """The state of every parameter, zeros in one buffer."""

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
-from ..tensors.tensor import Tensor
 from ._check import check_flag, check_model, check_number, items_of
+from .groups import Model
 
 __all__ = ["Rule", "decay_groups", "layerwise_lr", "muon_groups", "param_groups"]
 
@@ -19,16 +19,8 @@ Rule = tuple[str | re.Pattern[str], Mapping[str, Any]]
 _HEAD = re.compile(r"(^|\.)(lm_head|head|classifier|score)\.")
 
 
-class _Model(Protocol):
-    """What is asked of a model; nn.Module has it."""
-
-    def named_modules(self) -> Iterator[tuple[str, Any]]: ...
-
-    def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
-
-
 def decay_groups(
-    model: _Model, weight_decay: float = 0.01, decay_embeddings: bool = False
+    model: Model, weight_decay: float = 0.01, decay_embeddings: bool = False
 ) -> list[dict[str, Any]]:
     """Split a model's parameters for an optimizer: matrices decay, the others do not.
 
@@ -66,7 +58,7 @@ def decay_groups(
     return [split[True], split[False]]
 
 
-def _embeddings(where: str, model: _Model) -> set[int]:
+def _embeddings(where: str, model: Model) -> set[int]:
     """The ids of the embedding tables, also where the head shares one."""
     check_model(where, model)
     return {
@@ -77,7 +69,7 @@ def _embeddings(where: str, model: _Model) -> set[int]:
 
 
 def param_groups(
-    model: _Model,
+    model: Model,
     weight_decay: float = 0.01,
     rules: Sequence[Rule] = (),
     decay_embeddings: bool = False,
@@ -114,7 +106,7 @@ def param_groups(
 
 def _grouped(
     where: str,
-    model: _Model,
+    model: Model,
     weight_decay: float,
     rules: Sequence[Rule],
     decay_embeddings: bool,
@@ -178,7 +170,7 @@ def _matches(pattern: str | re.Pattern[str], name: str) -> bool:
 
 
 def muon_groups(
-    model: _Model, weight_decay: float = 0.1, rules: Sequence[Rule] = ()
+    model: Model, weight_decay: float = 0.1, rules: Sequence[Rule] = ()
 ) -> list[dict[str, Any]]:
     """`param_groups` for `Muon`: embeddings and the head have AdamW's rule.
 
@@ -198,7 +190,7 @@ def muon_groups(
     return _grouped("muon_groups", model, weight_decay, rules, False, first)
 
 
-def layerwise_lr(model: _Model, decay: float) -> list[Rule]:
+def layerwise_lr(model: Model, decay: float) -> list[Rule]:
     """Rules for `param_groups`: the rate falls by `decay` from each block to the one below.
 
     A block is known by the first number in a parameter's name, "h.3.attn.weight". Embeddings lie

@@ -26,7 +26,7 @@ class RMSprop(Optimizer):
     centered: sqrt(v - a^2) with a the running mean of g'
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
         alpha: decay of the mean square, in [0, 1).
         eps: added to the root, > 0.
@@ -59,6 +59,7 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        *,
         fused_update: bool = False,
     ) -> None:
         self.alpha = check_number("RMSprop", "alpha", alpha, below=1.0)
@@ -90,7 +91,7 @@ class Adagrad(Optimizer):
     w = w - lr / (1 + (t - 1) * lr_decay) * g' / (sqrt(v) + eps)
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
         lr_decay: how fast the learning rate falls, >= 0.
         weight_decay: wd of groups that name none, >= 0.
@@ -123,6 +124,7 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        *,
         fused_update: bool = False,
     ) -> None:
         self.lr_decay = check_number("Adagrad", "lr_decay", lr_decay)

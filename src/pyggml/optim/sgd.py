@@ -20,12 +20,12 @@ class SGD(Optimizer):
     Nesterov: w = w - lr * (g' + momentum * b)
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: learning rate, >= 0.
-        weight_decay: wd of groups that name none, >= 0.
-        fused_update: update in the backward and keep no gradients; see `Optimizer`.
         momentum: what is kept of the running sum, in [0, 1).
+        weight_decay: wd of groups that name none, >= 0.
         nesterov: look ahead; needs momentum.
+        fused_update: update in the backward and keep no gradients; see `Optimizer`.
 
     Raises:
         ValueError: a hyper-parameter is out of range; see also `Optimizer`.
@@ -45,10 +45,11 @@ class SGD(Optimizer):
         self,
         params: ParamGroups,
         lr: float = 1e-3,
-        weight_decay: float = 0.0,
-        fused_update: bool = False,
         momentum: float = 0.0,
+        *,
+        weight_decay: float = 0.0,
         nesterov: bool = False,
+        fused_update: bool = False,
     ) -> None:
         self.momentum = check_number("SGD", "momentum", momentum, below=1.0)
         self.nesterov = check_flag("SGD", "nesterov", nesterov)

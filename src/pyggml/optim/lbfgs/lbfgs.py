@@ -37,7 +37,7 @@ class LBFGS(Optimizer):
     The memory is that of 2 * history_size + 8 copies of the parameters.
 
     Args:
-        params: tensors or groups; see `Optimizer`.
+        params: tensors, groups or a module; see `Optimizer`.
         lr: first step of each line search, or the length of the step without one.
         max_iter: iterations in each step, >= 1.
         max_eval: calls of the closure in each step; None is 1.25 * max_iter.
@@ -82,6 +82,7 @@ class LBFGS(Optimizer):
         tolerance_change: float = 1e-9,
         history_size: int = 10,
         line_search_fn: str | None = "strong_wolfe",
+        *,
         weight_decay: float = 0.0,
         fused_update: bool = False,
     ) -> None:
