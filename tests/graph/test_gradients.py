@@ -325,3 +325,14 @@ def test_detached_parameters_and_inputs_are_not_written() -> None:
 def test_check_grads_refuses_what_is_detached() -> None:
     with pytest.raises(GradientError, match=r"relative difference 5\.00e-01"):
         pg.check_grads(lambda x: x * x.detach(), [1.0, 1.0])
+
+
+def test_backward_of_stored_numbers_says_that_nothing_leads_back() -> None:
+    w = pg.tensor([1.0, 2.0], requires_grad=True)
+    for loss in (pg.compile(lambda x: x.sum())([1.0]), pg.tensor(1.0), (w * w).sum().detach()):
+        with pytest.raises(pg.GradientError, match="stored"):
+            loss.backward()
+    with pytest.raises(pg.GradientError, match="compile"):
+        pg.compile(lambda x: (x * w).sum())([3.0, 4.0]).backward()
+    with pytest.raises(pg.ShapeError, match="sum"):
+        (w * w).backward()

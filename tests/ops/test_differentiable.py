@@ -51,6 +51,26 @@ def test_row_numbers_of_a_parameter_carry_no_gradient() -> None:
     assert float(table.grad.numpy().sum()) == 6
 
 
+@pytest.mark.parametrize(
+    ("op", "whole"),
+    [
+        ("ARGMAX", ops.argmax),
+        ("ARGSORT", lambda w: ops.top_k(w, 2)),
+        ("ARGSORT", lambda w: ops.reshape(ops.top_k(w, 2), (2, 3))[0]),
+        ("CPY", lambda w: w.astype("i32")),
+    ],
+)
+def test_whole_numbers_cast_to_floats_carry_no_gradient(op: str, whole: object) -> None:
+    w = weight(3, 4)
+    floats = whole(w).astype("f32").sum()  # type: ignore[operator]
+    for loss in (floats, floats * w.sum()):
+        with pytest.raises(GradientError, match=rf"{op} .*test_differentiable\.py:\d+.*detach"):
+            loss.backward()
+    (whole(w.detach()).astype("f32").sum() + w.sum()).backward()  # type: ignore[operator]
+    assert w.grad is not None
+    assert w.grad.tolist() == [[1.0] * 4] * 3
+
+
 def test_masks_and_factors_get_no_gradient_by_another_way() -> None:
     mask = pg.ones((3, 3))
     loss = (ops.soft_max(weight(2, 3, 3), mask) * ops.sqr(weight(2, 3, 3))).sum()

@@ -127,16 +127,24 @@ def check_request(
         if grads:
             raise ValueError("graph: grads need a loss; pass loss=")
         return {}
-    if loss.size != 1 or loss.dtype.name != "f32" or loss.is_stored:
+    if loss.size != 1:
         raise ShapeError(
-            "backward: the loss must be a recorded f32 tensor of one element;"
+            "backward: the loss must be a tensor of one element;"
             f" got {loss!r}; reduce it with .sum() or .mean()"
         )
+    if loss.dtype.name != "f32":
+        raise DTypeError(f"backward: the loss must be f32; got {loss!r}; use .astype('f32')")
     if loss.node.barrier is not None:
         raise GradientError(
             f"backward: no gradient comes back through what {loss.node.barrier} returned, and"
             " parameters lead to it; call the function itself, .detach() what it returned, or put"
             " all of the loss into the function"
+        )
+    if loss.is_stored:
+        raise GradientError(
+            f"backward: the loss must be what an op returned; got {loss!r}, whose numbers are"
+            " stored and lead to no parameter: it was made from numbers, detached, or computed"
+            " from nothing that requires a gradient"
         )
     if not grads:
         raise GradientError("backward: no parameter given; set requires_grad=True on one")
@@ -267,21 +275,41 @@ def check_path(forward: list[Node], loss: Node, params: set[int]) -> set[int]:
     """
     leads: set[int] = set()  # a parameter is below it
     needed: set[int] = set()  # and ggml will want its gradient
+    # Whole numbers, and what is computed from them, by the op that made them of what has gradients.
+    rounded: dict[int, Node] = {}
     for node in forward:
         own = id(node) in params
         if own or any(id(s) in leads for s in node.srcs):
             leads.add(id(node))
-        if node.ptr.type == lib.GGML_TYPE_I32:
-            continue
         ignored = _ignored(node) if node.buffer is None else None
-        if own or any(id(s) in needed for s in node.srcs if s is not ignored):
+        read = [s for s in node.srcs if s is not ignored]
+        if node.ptr.type == lib.GGML_TYPE_I32:
+            if any(id(s) in needed for s in read):
+                rounded[id(node)] = node
+        elif own or any(id(s) in needed for s in read):
             needed.add(id(node))
+        for source in read:
+            # As the numbers of rows and experts they change no gradient; as floats they would.
+            if id(source) in rounded and (_is_float(source) or _converts(node)):
+                rounded.setdefault(id(node), rounded[id(source)])
     if id(loss) not in leads:
         raise GradientError("backward: no parameter leads to the loss")
+    if id(loss) in rounded:
+        made = rounded[id(loss)]
+        raise _refuse(made, "makes whole numbers, which have no gradient", "detach its input")
     for node in walk([loss], set()):
         if id(node) in needed and node.buffer is None:
             _check_node(node, needed)
     return needed
+
+
+def _is_float(node: Node) -> bool:
+    return bool(node.ptr.type in _FLOATS)
+
+
+def _converts(node: Node) -> bool:
+    """Whether an op of whole numbers passes them on, as whole numbers or as floats."""
+    return bool(node.ptr.type == lib.GGML_TYPE_I32 or node.ptr.op == lib.GGML_OP_CPY)
 
 
 def _check_node(node: Node, needed: set[int]) -> None:
