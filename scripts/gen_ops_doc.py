@@ -32,11 +32,11 @@ TYPES = ("f32", "f16", "bf16")
 
 # How to record what the table leaves to tests with stored state.
 STATEFUL: dict[str, Callable[[str], Tensor]] = {
-    "cpy": lambda t: ops.cpy(pg.zeros((2, 3), t), pg.zeros((2, 3))),
+    "cpy": lambda t: ops.cpy(pg.zeros((2, 3), dtype=t), pg.zeros((2, 3))),
     "opt_step_adamw": lambda t: ops.opt_step_adamw(
-        pg.zeros(4, t), pg.zeros(4), pg.zeros(4), pg.zeros(4), pg.ones(7)
+        pg.zeros(4, dtype=t), pg.zeros(4), pg.zeros(4), pg.zeros(4), pg.ones(7)
     ),
-    "opt_step_sgd": lambda t: ops.opt_step_sgd(pg.zeros(4, t), pg.zeros(4), pg.ones(2)),
+    "opt_step_sgd": lambda t: ops.opt_step_sgd(pg.zeros(4, dtype=t), pg.zeros(4), pg.ones(2)),
 }
 
 

@@ -162,16 +162,16 @@ def test_promised_memory_is_not_free(monkeypatch):
 
 
 def test_free_memory_is_read_while_another_thread_takes_some(monkeypatch):
-    class Changing(set):
-        """As a set to which another thread adds while it is read."""
+    class Changing(dict):
+        """As a table to which another thread adds while it is read."""
 
         reads = 0
 
-        def __iter__(self):
+        def values(self):
             self.reads += 1
             if self.reads < 3:
-                raise RuntimeError("Set changed size during iteration")
-            return super().__iter__()
+                raise RuntimeError("dictionary changed size during iteration")
+            return super().values()
 
     class Held:
         size_bytes = 2**20

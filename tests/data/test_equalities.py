@@ -50,7 +50,7 @@ class Step:
         arrays = {"ids": batch.x, "targets": batch.y, **batch.inputs}
         key = (batch.x.shape, *sorted(arrays))
         if key not in self.plans:
-            inputs = {name: pg.zeros(a.shape, "i32") for name, a in arrays.items()}
+            inputs = {name: pg.zeros(a.shape, dtype="i32") for name, a in arrays.items()}
             loss = self.model.loss(reduction="sum", **inputs)
             grads = {p: pg.zeros(p.shape) for p in self.model.parameters()}
             graph = pg.Graph([loss], loss=loss, grads=grads)

@@ -249,10 +249,10 @@ def creation_call(d: Draw) -> Call:
     value = d.pick(1.0, 0, d.odd())
     calls: dict[str, Callable[[], Any]] = {
         "tensor": lambda: pg.tensor(d.pick(shape, value, d.array((2, 32))), dtype, device),
-        "zeros": lambda: pg.zeros(shape, dtype, device),
-        "ones": lambda: pg.ones(shape, dtype, device),
-        "full": lambda: pg.full(shape, value, dtype, device),
-        "empty": lambda: pg.empty(shape, dtype, device),
+        "zeros": lambda: pg.zeros(shape, dtype=dtype, device=device),
+        "ones": lambda: pg.ones(shape, dtype=dtype, device=device),
+        "full": lambda: pg.full(shape, value, dtype=dtype, device=device),
+        "empty": lambda: pg.empty(shape, dtype=dtype, device=device),
         "zeros_group": lambda: pg.zeros_group([(shape, dtype), ((2, 32), dtype)], device)[0],
     }
     return f"{name} {shape!r} {value!r} {dtype!r} {device!r}", calls[name], lambda got: None

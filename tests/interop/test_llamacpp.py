@@ -48,7 +48,7 @@ def train(model, ids):
     """Train a few steps; return the first and the last loss."""
     dataset = TokenDataset(ids, LENGTH)
     rng = np.random.default_rng(0)
-    x, y = pg.zeros((BATCH, LENGTH), "i32"), pg.zeros((BATCH, LENGTH), "i32")
+    x, y = pg.zeros((BATCH, LENGTH), dtype="i32"), pg.zeros((BATCH, LENGTH), dtype="i32")
     loss = model.loss(x, y)
     optimizer = AdamW(decay_groups(model, 0.1), lr=3e-3)
     graph = pg.Graph([loss], loss=loss, grads=optimizer.grads)

@@ -56,7 +56,7 @@ class Pair:
         }
         self.forward = FORWARD[arch]
         self.shape = shape
-        self.x, self.y = (pg.zeros(shape, "i32") for _ in range(2))
+        self.x, self.y = (pg.zeros(shape, dtype="i32") for _ in range(2))
 
     def batch(self, seed, ignore=0.0):
         rng = np.random.default_rng(seed)

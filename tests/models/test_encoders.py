@@ -53,7 +53,7 @@ def test_what_fills_a_row_up_changes_nothing(attention, pooling):
 def test_types_matter_and_default_to_the_first():
     model, x = bert(), pg.tensor(ids(2, 5))
     plain = model(x).numpy()
-    np.testing.assert_array_equal(plain, model(x, types=pg.zeros((2, 5), "i32")).numpy())
+    np.testing.assert_array_equal(plain, model(x, types=pg.zeros((2, 5), dtype="i32")).numpy())
     other = model(x, types=pg.tensor(np.ones((2, 5), np.int32))).numpy()
     assert np.abs(plain - other).max() > 0
 
@@ -172,13 +172,17 @@ X = pg.tensor(np.ones((2, 5), np.int32))
     ("make", "error", "message"),
     [
         (lambda: bert()(pg.tensor([1, 2])), pg.ShapeError, r"ids must be \(B, T\); got \(2,\)"),
-        (lambda: bert()(pg.zeros((1, 65), "i32")), pg.ShapeError, "got T=65, context=64"),
+        (lambda: bert()(pg.zeros((1, 65), dtype="i32")), pg.ShapeError, "got T=65, context=64"),
         (
-            lambda: bert()(X, attention_mask=pg.zeros((2, 4), "i32")),
+            lambda: bert()(X, attention_mask=pg.zeros((2, 4), dtype="i32")),
             pg.ShapeError,
             r"attention_mask must be as ids, \(2, 5\); got \(2, 4\)",
         ),
-        (lambda: bert()(X, types=pg.zeros((2, 4), "i32")), pg.ShapeError, "types must be as ids"),
+        (
+            lambda: bert()(X, types=pg.zeros((2, 4), dtype="i32")),
+            pg.ShapeError,
+            "types must be as ids",
+        ),
         (lambda: bert()(X, attention_mask=pg.ones((2, 5))), pg.DTypeError, "must be i32"),
         (lambda: bert().embed(X, pooling="max"), ValueError, "pooling must be one of mean, cls"),
         (lambda: bert()([[1, 2]]), TypeError, "ids must be a Tensor; got list"),
@@ -190,17 +194,17 @@ X = pg.tensor(np.ones((2, 5), np.int32))
         (lambda: T5Config(buckets=5), ValueError, "buckets must be even"),
         (lambda: T5Config(n_head_dim=0), ValueError, "n_head_dim must be an integer >= 1"),
         (
-            lambda: t5()(X, decoder_ids=pg.zeros((1, 3), "i32")),
+            lambda: t5()(X, decoder_ids=pg.zeros((1, 3), dtype="i32")),
             pg.ShapeError,
             "decoder_ids must be as many rows as ids",
         ),
         (
-            lambda: t5().loss(X, X, decoder_ids=pg.zeros((2, 3), "i32")),
+            lambda: t5().loss(X, X, decoder_ids=pg.zeros((2, 3), dtype="i32")),
             pg.ShapeError,
             r"decoder_ids must be as targets, \(2, 5\); got \(2, 3\)",
         ),
         (lambda: t5().loss(X, pg.tensor([1, 2])), pg.ShapeError, r"targets must be \(B, U\)"),
-        (lambda: t5().encode(X, pg.zeros((2, 9), "i32")), pg.ShapeError, "must be as ids"),
+        (lambda: t5().encode(X, pg.zeros((2, 9), dtype="i32")), pg.ShapeError, "must be as ids"),
         (lambda: t5().generate([]), ValueError, "at least one integer"),
         (lambda: t5().generate([V]), ValueError, "must be from 0 to 30"),
         (lambda: t5().generate([1] * 51), ValueError, "at most the context, 50; got 51"),

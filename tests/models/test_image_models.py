@@ -137,7 +137,7 @@ def test_a_resumed_run_has_the_same_running_statistics(tmp_path):
         (lambda: CNN(CNNConfig(size=8))(pg.ones((1, 3, 8, 8))), pg.ShapeError, "with C=1 channels"),
         (lambda: CNN(CNNConfig(size=8))(pg.ones((1, 1, 9, 8))), pg.ShapeError, "size .8, 8.; got"),
         (
-            lambda: CNN(CNNConfig(size=8))(pg.zeros((1, 1, 8, 8), "i32")),
+            lambda: CNN(CNNConfig(size=8))(pg.zeros((1, 1, 8, 8), dtype="i32")),
             pg.DTypeError,
             "must be f32",
         ),

@@ -249,9 +249,9 @@ def test_bad_calls_are_named():
     with pytest.raises(pg.ShapeError, match=r"ids must be \(B, T\); got \(3,\)"):
         model(pg.tensor([1, 2, 3]))
     with pytest.raises(pg.ShapeError, match="got T=10, context=9"):
-        model(pg.zeros((1, 10), "i32"))
+        model(pg.zeros((1, 10), dtype="i32"))
     with pytest.raises(pg.ShapeError, match="must have one shape"):
-        model.loss(pg.zeros((1, 4), "i32"), pg.zeros((1, 3), "i32"))
+        model.loss(pg.zeros((1, 4), dtype="i32"), pg.zeros((1, 3), dtype="i32"))
     with pytest.raises(ValueError, match="preset must be one of tiny, small"):
         build("llama", "huge")
     with pytest.raises(TypeError, match="config must be a LlamaConfig; got GPT2Config"):
@@ -261,10 +261,10 @@ def test_bad_calls_are_named():
 @pytest.mark.parametrize("arch", TINY)
 def test_segments_are_refused_where_they_do_not_fit(arch):
     model, ids = tiny(arch), pg.tensor(np.arange(14, dtype=np.int32).reshape(2, 7))
-    segments = pg.zeros((2, 7), "i32")
+    segments = pg.zeros((2, 7), dtype="i32")
     with pytest.raises(ValueError, match="give mask or segments, not both"):
         model(ids, mask=pg.zeros((7, 7)), segments=segments)
     with pytest.raises(pg.ShapeError, match=r"segments must be as ids, \(2, 7\); got \(7,\)"):
-        model(ids, segments=pg.zeros((7,), "i32"))
+        model(ids, segments=pg.zeros((7,), dtype="i32"))
     whole = model(ids, segments=segments).numpy()
     np.testing.assert_array_equal(whole, model(ids).numpy())

@@ -202,7 +202,8 @@ ODD = [
     None, "x", "", b"x", True, -1, 0, 7, 10**400, 2.5, np.nan, np.inf, 1e39, 1j,
     np.complex64(1), [], (), {}, [1.0], object, object(), np.array(["mean"]),
     np.array([1.0, 2.0]), np.array(0.5),
-    nn.Linear(2, 2), pg.tensor([1, 2]), pg.tensor(0.5), pg.ones((2, 3)), pg.ones((4, 5), "f16"),
+    nn.Linear(2, 2), pg.tensor([1, 2]), pg.tensor(0.5), pg.ones((2, 3)),
+    pg.ones((4, 5), dtype="f16"),
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pyggml import DTypeError, ShapeError, ops
 
 
 def t(*shape: int, dtype: str = "f32") -> pg.Tensor:
-    return pg.ones(shape, dtype)
+    return pg.ones(shape, dtype=dtype)
 
 
 def trained(*shape: int) -> pg.Tensor:

@@ -15,7 +15,7 @@ from pyggml import ops
 
 
 def t(*shape: int, dtype: str = "f32") -> pg.Tensor:
-    return pg.ones(shape, dtype)
+    return pg.ones(shape, dtype=dtype)
 
 
 def i32(*numbers: int) -> pg.Tensor:

@@ -153,7 +153,7 @@ def test_iteration_ends() -> None:
         (lambda t: t.sum(2), ShapeError, "axis must be from"),
         (lambda t: t.item(), ShapeError, "one element"),
         (lambda t: t + "x", TypeError, "expected a Tensor"),
-        (lambda t: t + pg.ones((4, 5), "f16"), DTypeError, "f32 and f16"),
+        (lambda t: t + pg.ones((4, 5), dtype="f16"), DTypeError, "f32 and f16"),
         (lambda t: pg.ops.gelu(t.astype("f16")), DTypeError, "must be f32; got f16"),
         (lambda t: t.astype("q8_0"), DTypeError, "does not convert"),
         (lambda t: pg.ops.soft_max(t, pg.ones((3, 5))), ShapeError, "mask"),
@@ -304,3 +304,28 @@ def test_what_a_tensor_is_cannot_be_assigned(name, value, cure) -> None:
 def test_none_is_no_tensor(dtype) -> None:
     with pytest.raises(DTypeError, match=r"tensor: expected numbers.*got None"):
         pg.tensor(None, dtype)
+
+
+@pytest.mark.parametrize("sign", ["==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("other", ["1", "x", "y", "None", "np.ones(2)"])
+def test_tensors_are_not_compared(sign, other) -> None:
+    x, y = pg.ones(2), pg.ones(2)
+    with pytest.raises(TypeError, match=r"x\.numpy\(\)"):
+        eval(f"x {sign} {other}", {"x": x, "y": y, "np": np})
+    assert {x: 1, y: 2}[y] == 2
+
+
+@pytest.mark.parametrize("make", [pg.zeros, pg.ones, pg.empty])
+def test_extents_are_given_one_by_one_or_as_a_tuple(make) -> None:
+    for shape in ((2, 3), (4,), (1, 2, 3, 4)):
+        assert make(*shape).shape == make(shape).shape == make(list(shape)).shape == shape
+        assert make(*shape).dtype.name == "f32"
+    assert make(2, 3, dtype="i32").dtype.name == "i32"
+    with pytest.raises(TypeError):
+        pg.full((2, 3), 1.0, "f32")
+
+
+def test_numbers_are_no_dtypes() -> None:
+    for call in (lambda: pg.zeros(2, dtype=3), lambda: pg.tensor([1.0], 3), lambda: pg.as_dtype(0)):
+        with pytest.raises(DTypeError):
+            call()

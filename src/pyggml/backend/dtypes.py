@@ -12,7 +12,19 @@ import numpy as np
 from ..errors import DTypeError, ShapeError, shown
 from .library import ffi, lib
 
-__all__ = ["DTYPES", "DType", "as_dtype", "bf16", "decode", "encode", "f16", "f32", "i32", "i64"]
+__all__ = [
+    "DTYPES",
+    "DType",
+    "as_dtype",
+    "bf16",
+    "decode",
+    "dtype_of_type",
+    "encode",
+    "f16",
+    "f32",
+    "i32",
+    "i64",
+]
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,20 @@ _BY_TYPE = {d.ggml_type: d for d in DTYPES.values()}
 f32, f16, bf16, i32, i64 = (DTYPES[n] for n in ("f32", "f16", "bf16", "i32", "i64"))
 
 
-def as_dtype(dtype: DType | str | int | Any) -> DType:
-    """Find the ggml type of a name, a NumPy type or a `ggml_type` value.
+def dtype_of_type(ggml_type: int) -> DType:
+    """Find the dtype of a value of `enum ggml_type`.
+
+    Raises:
+        DTypeError: ggml has no such type.
+    """
+    found = _BY_TYPE.get(ggml_type)
+    if found is None:
+        raise DTypeError(f"dtype: ggml has no type number {ggml_type}")
+    return found
+
+
+def as_dtype(dtype: DType | str | Any) -> DType:
+    """Find the ggml type of a name or a NumPy type.
 
     Raises:
         DTypeError: ggml has no such type.
@@ -88,8 +112,6 @@ def as_dtype(dtype: DType | str | int | Any) -> DType:
     """
     if isinstance(dtype, DType):
         return dtype
-    if isinstance(dtype, int) and not isinstance(dtype, bool) and dtype in _BY_TYPE:
-        return _BY_TYPE[dtype]
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
     if not isinstance(dtype, (int, type(None))):

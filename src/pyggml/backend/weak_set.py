@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from typing import Generic, TypeVar
 
 __all__ = ["WeakGroup"]
@@ -16,8 +17,8 @@ class WeakGroup(Generic[_T]):
     """A set that keeps none of its members alive.
 
     Unlike those of `weakref.WeakSet`, a member's end runs no Python code: a signal would find it
-    there, and its exception, say of Ctrl-C, would be printed and lost. Members are compared by
-    identity, and their class must not say otherwise.
+    there, and its exception, say of Ctrl-C, would be printed and lost. Members are told apart by
+    identity, never compared.
 
     Example:
         >>> group = WeakGroup()
@@ -27,12 +28,14 @@ class WeakGroup(Generic[_T]):
     """
 
     def __init__(self) -> None:
-        self._refs: set[weakref.ref[_T]] = set()
+        self._refs: dict[int, weakref.ref[_T]] = {}
 
     def add(self, member: _T) -> None:
         """Take a member in."""
-        # The set's own method, which is C, is what is called when the member ends.
-        self._refs.add(weakref.ref(member, self._refs.discard))
+        # `dict.pop`, which is C, is what is called when the member ends; the reference that it is
+        # given besides the key is its default.
+        key = id(member)
+        self._refs[key] = weakref.ref(member, partial(self._refs.pop, key))
 
     def update(self, members: Iterable[_T]) -> None:
         """Take several in."""
@@ -41,19 +44,19 @@ class WeakGroup(Generic[_T]):
 
     def discard(self, member: _T) -> None:
         """Leave one out; it need not be one."""
-        self._refs.discard(weakref.ref(member))
+        self._refs.pop(id(member), None)
 
     def __len__(self) -> int:
         return len(self._refs)
 
     def __contains__(self, member: _T) -> bool:
-        return weakref.ref(member) in self._refs
+        return id(member) in self._refs
 
     def members(self) -> list[_T]:
-        """Those that live."""
+        """Return the members that live."""
         while True:
             try:
-                refs = list(self._refs)
+                refs = list(self._refs.values())
             except RuntimeError:  # changed by another thread; a lock would not survive a fork
                 continue
             return [member for member in (ref() for ref in refs) if member is not None]

@@ -247,7 +247,7 @@ class Graph:
         head = self._clones[_address(loss.ptr)]
         lib.ggml_set_loss(head)
         self._loss = head
-        self._seed = seed if seed is not None else full((), 1.0, "f32", self.device)
+        self._seed = seed if seed is not None else full((), 1.0, device=self.device)
         accumulators = {_address(head): self._seed.ptr}
         for node, grad in self._accumulate.values():
             if grad.is_stored:

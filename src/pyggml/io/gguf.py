@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.dtypes import DType, as_dtype, decode
+from ..backend.dtypes import DType, as_dtype, decode, dtype_of_type
 from ..backend.library import capture_log, ffi, lib
 from ..errors import DTypeError, FormatError
 from .gguf_write import write_gguf
@@ -238,7 +238,7 @@ class GGUFFile:
             name = self._text(lib.gguf_get_tensor_name(context, number), f"tensor {number}")
             if name in self.tensors:
                 raise self._error(f"tensor {name!r}: occurs twice")
-            dtype = as_dtype(int(lib.gguf_get_tensor_type(context, number)))
+            dtype = dtype_of_type(int(lib.gguf_get_tensor_type(context, number)))
             extents = [
                 int(n) for n in lib.gguf_get_tensor_ne(context, number)[0 : lib.GGML_MAX_DIMS]
             ]

@@ -107,10 +107,10 @@ class Generator:
         """Return the graph that reads `width` tokens and sees `seen` rows of the cache."""
         if (width, seen) not in self._plans:
             device = self.model.device
-            ids = zeros((1, width), "i32", device)
-            positions = zeros((width,), "i32", device)
-            mask = zeros((width, seen), "f32", device)
-            row = zeros((1,), "i32", device)
+            ids = zeros((1, width), dtype="i32", device=device)
+            positions = zeros((width,), dtype="i32", device=device)
+            mask = zeros((width, seen), dtype="f32", device=device)
+            row = zeros((1,), dtype="i32", device=device)
             logits = self._record(ids, positions=positions, mask=mask, cache=self._cache, rows=row)
             graph = Graph([logits], device=device)
             self._plans[width, seen] = _Plan(graph, ids, positions, mask, row, logits)

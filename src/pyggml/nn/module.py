@@ -46,7 +46,7 @@ def Parameter(
     if kept is not None and dtype is None:
         shape = np.shape(array)
         if len(shape) in (2, 3) and shape[-1] % kept.block_size == 0:
-            return zeros(shape, kept, device)
+            return zeros(shape, dtype=kept, device=device)
     return tensor(array, dtype=dtype, device=device, requires_grad=True)
 
 

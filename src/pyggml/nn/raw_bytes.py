@@ -34,6 +34,6 @@ def set_blocks(value: Tensor, data: np.ndarray) -> None:
 
 def from_blocks(data: np.ndarray, dtype: DType, shape: tuple[int, ...], device: Device) -> Tensor:
     """Store bytes as a tensor of a dtype, on a device."""
-    value = empty(shape, dtype, device)
+    value = empty(shape, dtype=dtype, device=device)
     set_blocks(value, data)
     return value

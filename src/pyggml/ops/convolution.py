@@ -111,7 +111,7 @@ def _im2col(who: str, x: Tensor, kernel: Any, stride: Any, padding: Any, dilatio
     shape = (x.shape[0], rows, columns, x.shape[1] * k1 * k0)
     check_size(who, shape, "with this padding, the shape of the patches")
     # ggml reads the kernel's shape off a tensor, and nothing else of it.
-    shaped = zeros((1, x.shape[1], k1, k0), "f32", x.device)
+    shaped = zeros((1, x.shape[1], k1, k0), device=x.device)
     args: list[Any] = [shaped, contiguous(x), s0, s1, p0, p1, d0, d1, True, lib.GGML_TYPE_F32]
     return record(lib.ggml_im2col, args, shape)
 

@@ -63,7 +63,7 @@ def _im2col_3d(
     shape = (x.shape[0] // channels * out[0], out[1], out[2], channels * math.prod(k))
     check_size(who, shape, "with this padding, the shape of the patches")
     # ggml reads the kernel's shape off a tensor, and nothing else of it.
-    shaped = zeros((channels, *k), "f32", x.device)
+    shaped = zeros((channels, *k), device=x.device)
     args: list[Any] = [shaped, contiguous(x), channels, *s[::-1], *p[::-1], *d[::-1]]
     return record(lib.ggml_im2col_3d, [*args, lib.GGML_TYPE_F32], shape)
 

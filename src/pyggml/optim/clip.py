@@ -96,7 +96,7 @@ class ClipValue:
                 f"ClipValue: tensors must be stored, as gradients are; got a recorded op of shape "
                 f"{op.shape}"
             )
-        self._factor = full((1,), 1.0, "f32", tensors[0].device)
+        self._factor = full((1,), 1.0, device=tensors[0].device)
         bounded = [ops.clamp(ops.mul(t, self._factor), -value, value) for t in tensors]
         effects = [ops.cpy(b, t) for b, t in zip(bounded, tensors, strict=True)]
         self._graph = Graph([], effects=effects, device=tensors[0].device)

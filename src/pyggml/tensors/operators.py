@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from ..backend.dtypes import DType
@@ -18,6 +18,13 @@ _OPS: dict[str, Callable[..., Tensor]] = {}
 def register(name: str, fn: Callable[..., Tensor]) -> None:
     """Give `Tensor`'s operators and methods their op; called by `pyggml.ops`."""
     _OPS[name] = fn
+
+
+def _no_comparison(sign: str, other: object) -> NoReturn:
+    raise TypeError(
+        f"tensor: {sign} must have numbers on both sides; got a Tensor and {type(other).__name__};"
+        f" compare x.numpy() {sign} y, take ops.step(x - y) in a graph, or `x is y` for the object"
+    )
 
 
 class Operators:
@@ -60,6 +67,26 @@ class Operators:
 
     def __rmatmul__(self, other: Any) -> Tensor:
         return _OPS["matmul"](other, self)
+
+    def __eq__(self, other: object) -> bool:
+        return _no_comparison("==", other)
+
+    def __ne__(self, other: object) -> bool:
+        return _no_comparison("!=", other)
+
+    def __lt__(self, other: Any) -> bool:
+        return _no_comparison("<", other)
+
+    def __le__(self, other: Any) -> bool:
+        return _no_comparison("<=", other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _no_comparison(">", other)
+
+    def __ge__(self, other: Any) -> bool:
+        return _no_comparison(">=", other)
+
+    __hash__ = object.__hash__  # by identity: tensors are keys of dictionaries
 
     def __getitem__(self, index: Any) -> Tensor:
         return _OPS["getitem"](self, index)

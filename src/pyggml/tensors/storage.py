@@ -14,7 +14,7 @@ import numpy as np
 from ..backend import dtypes
 from ..backend.device import COMPUTE_LOCK, Buffer, Device
 from ..backend.device import device as find_device
-from ..backend.dtypes import DType, as_dtype
+from ..backend.dtypes import DType, dtype_of_type
 from ..backend.library import ffi, lib
 from ..errors import BackendError, DTypeError, ShapeError, shown
 from .node import Arena, Node
@@ -158,7 +158,7 @@ def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
 
 def read(node: Node, ptr: Any = None) -> np.ndarray:
     """Copy a node's numbers out; see `read_bytes`."""
-    return dtypes.decode(read_bytes(node, ptr), as_dtype(int(node.ptr.type)), node.shape)
+    return dtypes.decode(read_bytes(node, ptr), dtype_of_type(node.ptr.type), node.shape)
 
 
 def write(node: Node, data: np.ndarray) -> None:
@@ -180,7 +180,7 @@ def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...
 
 def copy_to(node: Node, where: Device) -> Node:
     """Make a stored node on a device with the bytes of another one."""
-    (copy,) = allocate([(node.shape, as_dtype(int(node.ptr.type)))], where)
+    (copy,) = allocate([(node.shape, dtype_of_type(node.ptr.type))], where)
     write(copy, read_bytes(node))
     copy.requires_grad, copy.limit, copy.hooks = node.requires_grad, node.limit, node.hooks
     copy.barrier = node.barrier

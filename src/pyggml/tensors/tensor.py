@@ -13,7 +13,7 @@ import numpy as np
 from ..backend import dtypes
 from ..backend.device import COMPUTE_LOCK, Buffer, Device
 from ..backend.device import device as find_device
-from ..backend.dtypes import DType, as_dtype
+from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import ffi, lib
 from ..errors import BackendError, DTypeError, FormatError, ShapeError
 from .node import Moves, Node, recorder
@@ -80,7 +80,7 @@ class Tensor(Operators):
         self._node = node
         self._value: np.ndarray | None = None
         self._shape = node.shape
-        self._dtype = as_dtype(int(node.ptr.type))
+        self._dtype = dtype_of_type(node.ptr.type)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -534,33 +534,65 @@ def zeros_group(
     return [Tensor(node) for node in nodes]
 
 
-def zeros(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
-    """A stored tensor of zeros.
+def _extents(who: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """Take (2, 3) and 2, 3 for one shape."""
+    return check_shape(who, shape[0] if len(shape) == 1 else shape)
+
+
+def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """Make a stored tensor of zeros.
+
+    Args:
+        shape: extents, one by one or as one tuple; none for a scalar.
+        dtype: element type.
+        device: None takes the default device.
+
+    Raises:
+        ShapeError: the extents are not whole numbers from 1, or more than four.
+        BackendError: the device lacks the memory.
+
+    Source: torch.zeros.
 
     Example:
-        >>> zeros((2, 3)).numpy().sum()
-        np.float32(0.0)
+        >>> pg.zeros(2, 3).shape == pg.zeros((2, 3)).shape
+        True
     """
-    return zeros_group([(check_shape("zeros", shape), dtype)], device)[0]
+    return zeros_group([(_extents("zeros", shape), dtype)], device)[0]
 
 
 def full(
-    shape: Any, value: float, dtype: DType | str = "f32", device: Device | str | None = None
+    shape: Any, value: float, *, dtype: DType | str = "f32", device: Device | str | None = None
 ) -> Tensor:
-    """A stored tensor with one value everywhere."""
-    extents, where = check_shape("full", shape), find_device(device)
+    """Make a stored tensor with one value everywhere; see `zeros`.
+
+    Example:
+        >>> pg.full((2,), 7.0).tolist()
+        [7.0, 7.0]
+    """
+    return _full("full", check_shape("full", shape), value, dtype, device)
+
+
+def _full(
+    who: str, extents: tuple[int, ...], value: float, dtype: DType | str, device: Any
+) -> Tensor:
+    where = find_device(device)
     if not find_device("cpu").has_memory(4 * math.prod(extents)):
         raise BackendError(
-            f"full: {4 * math.prod(extents):,} bytes are more than is free; use a smaller shape"
+            f"{who}: {4 * math.prod(extents):,} bytes are more than is free; use a smaller shape"
         )
     return tensor(np.full(extents, value), dtype, where)
 
 
-def ones(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
-    """A stored tensor of ones."""
-    return full(check_shape("ones", shape), 1, dtype, device)
+def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """Make a stored tensor of ones; see `zeros`.
+
+    Example:
+        >>> pg.ones(2, 2).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
+    return _full("ones", _extents("ones", shape), 1, dtype, device)
 
 
-def empty(shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
-    """A stored tensor whose numbers are to be written; they start at zero."""
-    return zeros(shape, dtype, device)
+def empty(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """Make a stored tensor whose numbers are to be written; they start at zero. See `zeros`."""
+    return zeros_group([(_extents("empty", shape), dtype)], device)[0]

@@ -218,7 +218,7 @@ class StepGraphs:
 
     def _inputs(self, spec: Spec) -> dict[str, Tensor]:
         """Stored tensors for the arrays of a batch."""
-        return {name: zeros(shape, dtype, device=self._device) for name, shape, dtype in spec}
+        return {name: zeros(shape, dtype=dtype, device=self._device) for name, shape, dtype in spec}
 
     def _record(self, inputs: dict[str, Tensor], training: bool, function: LossFunction) -> Tensor:
         """What a function makes of the model in the mode that the graph is for."""

@@ -169,7 +169,7 @@ class BERTModel(Model):
         x = tables.word_embeddings(ids) + tables.position_embeddings(
             position_ids(length, ids.device)
         )
-        first = types if types is not None else zeros((1,), "i32", ids.device)
+        first = types if types is not None else zeros((1,), dtype="i32", device=ids.device)
         x = x + tables.token_type_embeddings(first)
         x = tables.drop(tables.LayerNorm(x))
         mask = None

@@ -54,10 +54,10 @@ class _Writer:
         if seen not in self._plans:
             device = self.model.device
             inputs = {
-                "ids": zeros((1, 1), "i32", device),
-                "positions": zeros((1,), "i32", device),
-                "mask": zeros((1, seen), "f32", device),
-                "buckets": zeros((1, seen), "i32", device),
+                "ids": zeros((1, 1), dtype="i32", device=device),
+                "positions": zeros((1,), dtype="i32", device=device),
+                "mask": zeros((1, seen), dtype="f32", device=device),
+                "buckets": zeros((1, seen), dtype="i32", device=device),
             }
             logits = self.model.decode_next(self.cache, **inputs)
             self._plans[seen] = Graph([logits], device=device), inputs, logits
