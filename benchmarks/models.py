@@ -138,7 +138,7 @@ def batch_of(model: Any, rows: int, extent: int) -> tuple[Any, int]:
 
 def embedding_loss(model: Any, x: Any, y: Any, attention_mask: Any) -> Any:
     """A loss for the bare BERT: how far its embeddings are from a direction each."""
-    return (model.embed(x, attention_mask) * y).sum()
+    return (model.embed(x, attention_mask) * y).sum() / x.shape[0]
 
 
 def resident_mib(peak: bool) -> float | None:

@@ -45,7 +45,7 @@ def train(where: str, data: ArrayDataset) -> tuple[list[float], float]:
     step = TrainStep(
         model,
         AdamW(model.parameters(), lr=3e-3),
-        loss=lambda net, x, y: ops.sqr(net(x) - y).sum(),
+        loss=lambda net, x, y: ops.sqr(net(x) - y).mean(),
     )
     loader = Loader(data, BATCH, seed=options.seed)
     losses = [step([next(loader)]).loss]  # the first records the graphs

@@ -27,9 +27,7 @@ CLASSES = RNG.integers(0, 10, 16).astype(np.int32)
 
 def sentences(model: Any, x: Any, y: Any, attention_mask: Any) -> Any:
     """Each sentence is to be close to the sum of its words' own directions in `y`."""
-    return pg.nn.functional.cosine_embedding_loss(
-        model.embed(x, attention_mask), y, pg.ones((B,)), reduction="sum"
-    )
+    return pg.nn.functional.cosine_embedding_loss(model.embed(x, attention_mask), y, pg.ones((B,)))
 
 
 LM = {"vocab_size": V, "context": 16}

@@ -131,7 +131,7 @@ def steep(slope):
     """A loss whose gradient is a chosen number for each of four weights."""
 
     def loss(model, x, y):
-        return (model.weight.sum() * slope + squares(model, x, y) * 0.0) * x.shape[0]
+        return model.weight.sum() * slope + squares(model, x, y) * 0.0
 
     return loss
 

@@ -25,7 +25,7 @@ class Bowl(Module):
 
 
 def bowl_loss(model, ids, targets):
-    return (model.x * model.x).sum() * (0.5 * ids.shape[0] * ids.shape[1])
+    return (model.x * model.x).sum() * 0.5
 
 
 def ones():

@@ -178,18 +178,6 @@ def test_many_steps_without_a_target_end():
         step([without_targets(1)])
 
 
-def test_a_mean_loss_is_noticed_behind_a_batch_without_targets():
-    model = make_model()
-    step = TrainStep(
-        model,
-        SGD(model.parameters(), lr=0.1),
-        loss=lambda model, x, y: model.loss(x, y, reduction="mean"),
-    )
-    assert step([without_targets(2)]).skipped
-    with pytest.raises(ValueError, match="got a mean"):
-        step([batch(2)])
-
-
 def test_eval_batches_predict_every_token_once():
     ids = np.arange(1, 12, dtype=np.int32)
     batches = list(eval_batches(ids, 3, 2))

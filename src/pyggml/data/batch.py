@@ -26,6 +26,7 @@ class Batch(tuple[np.ndarray, np.ndarray]):
         x: inputs.
         y: targets.
         inputs: the others.
+        rows: rows that count; those after them fill the batch up, as `pad_last` of a loader does.
 
     Example:
         >>> batch = Batch(np.ones((1, 3)), np.ones((1, 3)), positions=np.array([[0, 1, 0]]))
@@ -35,11 +36,13 @@ class Batch(tuple[np.ndarray, np.ndarray]):
     """
 
     inputs: dict[str, np.ndarray]
+    rows: int
 
     def __new__(cls, x: np.ndarray, y: np.ndarray, **inputs: np.ndarray) -> Batch:
         """Make a pair with further inputs."""
         batch = super().__new__(cls, (x, y))
         batch.inputs = inputs
+        batch.rows = len(x) if np.ndim(x) else 0
         return batch
 
     @property
@@ -54,19 +57,23 @@ class Batch(tuple[np.ndarray, np.ndarray]):
 
     @property
     def tokens(self) -> int:
-        """Targets that the loss counts."""
+        """Targets that the loss counts; of decimal targets, the rows that count."""
+        if self.y.dtype.kind == "f":
+            return self.rows
         return int(np.count_nonzero(self.y != IGNORE_INDEX))
 
     def __reduce__(self) -> Any:
-        return _make, (self.x, self.y, self.inputs)
+        return _make, (self.x, self.y, self.inputs, self.rows)
 
     def __repr__(self) -> str:
         names = {"x": self.x, "y": self.y, **self.inputs}
         return f"Batch({', '.join(f'{name} {array.shape}' for name, array in names.items())})"
 
 
-def _make(x: np.ndarray, y: np.ndarray, inputs: dict[str, np.ndarray]) -> Batch:
-    return Batch(x, y, **inputs)
+def _make(x: np.ndarray, y: np.ndarray, inputs: dict[str, np.ndarray], rows: int) -> Batch:
+    batch = Batch(x, y, **inputs)
+    batch.rows = rows
+    return batch
 
 
 def as_batch(pair: Any) -> Batch:
@@ -75,9 +82,9 @@ def as_batch(pair: Any) -> Batch:
 
 
 def pad_rows(batch: Batch, count: int) -> Batch:
-    """The batch filled up to `count` rows that nothing counts: inputs 0, targets ignored.
+    """Fill a batch up to `count` rows with inputs 0 and ignored targets; its `rows` count.
 
-    Floating targets are distributions: one of all zeros has no loss.
+    No decimal number can be ignored: such targets are 0, and `rows` alone tells which count.
     """
     missing = count - len(batch.x)
     if missing <= 0:
@@ -89,4 +96,4 @@ def pad_rows(batch: Batch, count: int) -> Batch:
 
     ignored = 0 if batch.y.dtype.kind == "f" else IGNORE_INDEX
     inputs = {name: pad(array) for name, array in batch.inputs.items()}
-    return Batch(pad(batch.x), pad(batch.y, ignored), **inputs)
+    return _make(pad(batch.x), pad(batch.y, ignored), inputs, batch.rows)

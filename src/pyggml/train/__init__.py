@@ -12,6 +12,7 @@ from .fallbacks import step_fallbacks
 from .finder import LRFinding, find_lr
 from .interrupt import InterruptGuard, StoppedAtOnce, TrainingInterrupted
 from .loggers import TensorBoardWriter, WandbWriter
+from .losses import count_targets
 from .memory_plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .named import make_optimizer
@@ -58,6 +59,7 @@ __all__ = [
     "accuracy",
     "bits_per_byte",
     "confusion_matrix",
+    "count_targets",
     "eval_batches",
     "evaluate",
     "f1_score",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a step takes: inputs, targets and further inputs; how many count, and their loss."""
+"""Batches of a step: inputs, targets and further inputs, and their checks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..data import IGNORE_INDEX, Prefetch
+from ..data import Batch as NamedBatch
 from ..data.loader import Epochs
 from ..models import LanguageModel
-from ..nn import functional
-from ..tensors.tensor import Tensor
 
 __all__ = [
     "Batch",
@@ -22,58 +21,18 @@ __all__ = [
     "check_closure",
     "check_fused",
     "check_targets",
-    "class_loss",
-    "count_distributions",
-    "count_targets",
-    "default_loss",
     "extra_inputs",
     "need_batches",
     "need_pair",
     "pair_spec",
     "prefetched",
     "spec_of",
-    "token_loss",
+    "without_padding",
 ]
 
 Batch = tuple[np.ndarray, np.ndarray]
 # Name, shape and dtype of every array.
 Spec = tuple[tuple[str, tuple[int, ...], str], ...]
-
-
-def token_loss(model: Any, ids: Tensor, targets: Tensor, **inputs: Tensor) -> Tensor:
-    """The sum of the losses of all tokens that have a target.
-
-    Args:
-        model: what has `loss(ids, targets, reduction)`, such as a language model.
-        ids: tokens.
-        targets: the token that follows each; `IGNORE_INDEX` where none counts.
-        inputs: what `model.loss` takes besides, such as positions and segments.
-
-    Shape:
-        ids (B, T), targets (B, T) -> ()
-    """
-    loss: Tensor = model.loss(ids, targets, reduction="sum", **inputs)
-    return loss
-
-
-def class_loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
-    """The sum of the cross-entropies of a classifier's logits.
-
-    Args:
-        model: gives logits, the classes last.
-        x: inputs.
-        y: classes, `IGNORE_INDEX` where none counts; or a probability for each class, as of mixup.
-        inputs: what the model takes besides.
-
-    Shape:
-        x any, y (...) or (..., V) of the logits (..., V) -> ()
-    """
-    return functional.cross_entropy(model(x, **inputs), y, reduction="sum")
-
-
-def default_loss(model: Any) -> Any:
-    """The loss of a model that has one, or else that of a classifier."""
-    return token_loss if hasattr(model, "loss") else class_loss
 
 
 def extra_inputs(batch: Any) -> Mapping[str, np.ndarray]:
@@ -86,6 +45,22 @@ def arrays_of(batch: Any) -> list[np.ndarray]:
     """All arrays of a batch in the order of its `spec_of`."""
     extra = extra_inputs(batch)
     return [batch[0], batch[1], *(extra[name] for name in sorted(extra))]
+
+
+def without_padding(batch: Any) -> Batch:
+    """Return a batch of decimal targets without the rows that fill it up.
+
+    Whole-number targets of such rows are `IGNORE_INDEX`, which losses leave out; decimal targets
+    have no such number.
+
+    Args:
+        batch: inputs and targets.
+    """
+    rows = getattr(batch, "rows", None)
+    if rows is None or rows >= len(batch[0]) or batch[1].dtype.kind != "f":
+        return batch  # type: ignore[no-any-return]
+    more = {name: array[:rows] for name, array in extra_inputs(batch).items()}
+    return NamedBatch(batch[0][:rows], batch[1][:rows], **more)
 
 
 def spec_of(batch: Any) -> Spec:
@@ -109,27 +84,6 @@ def spec_of(batch: Any) -> Spec:
 def pair_spec(shape: tuple[int, ...]) -> Spec:
     """The spec of tokens and the tokens that follow, both of one shape."""
     return ("x", shape, "i32"), ("y", shape, "i32")
-
-
-def count_targets(batch: Any) -> int:
-    """How many targets of a batch count: the mean loss of a step is over them.
-
-    Whole numbers count where they are not `IGNORE_INDEX`; of decimal ones, each row is a target.
-    """
-    y = batch[1]
-    return len(y) if y.dtype.kind == "f" else int(np.count_nonzero(y != IGNORE_INDEX))
-
-
-def count_distributions(batch: Any) -> int:
-    """How many targets of a classifier's batch count: classes, or distributions over them.
-
-    A distribution that is all 0 has no loss: that of an image that cannot be read, for instance, or
-    of a row that fills a batch up.
-    """
-    y = batch[1]
-    if y.dtype.kind != "f" or y.ndim < 2:
-        return count_targets(batch)
-    return int(np.count_nonzero(y.any(axis=-1)))
 
 
 def check_closure(optimizer: Any, *given: Any) -> None:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..checks import whole
 from ..graph.graph import Graph, most_fallbacks
 from ..graph.memory_plan import Activations
 from ..nn.swap import Swaps
@@ -18,10 +18,10 @@ from ..tensors.autocast import autocast, rounding
 from ..tensors.tensor import Tensor, tensor, zeros
 from ..tensors.tracing import Recording
 from .batches import Batch, Spec, arrays_of, spec_of
+from .losses import Count, LossFunction
 
-__all__ = ["LossFunction", "Recorded", "StepGraphs"]
+__all__ = ["Recorded", "StepGraphs"]
 
-LossFunction = Callable[..., Tensor]
 # Graphs that are kept for batches of other shapes; each takes megabytes of headers.
 _MOST_GRAPHS = 32
 
@@ -31,16 +31,18 @@ class Recorded:
     """A graph and the tensors that feed and leave it.
 
     Args:
-        inputs: what a batch is copied into.
+        inputs: tensors that a batch is copied into.
         result: the loss, or the logits.
-        graph: computes it.
+        graph: computes the result.
         squares: the sum of the squares of all gradients' elements, with `fused_update`.
+        count: number of targets of a loss that is a sum; None where the loss is a mean.
     """
 
     inputs: tuple[Tensor, ...]
     result: Tensor
     graph: Graph
     squares: Tensor | None = None
+    count: Count | None = None
 
     def run(self, arrays: list[np.ndarray]) -> np.ndarray:
         """Compute the result of arrays as those that it was recorded for.
@@ -60,20 +62,51 @@ def _modules_of(model: Any) -> list[Any]:
     return [] if named is None else [module for _, module in named()]
 
 
+def read_loss(result: Any) -> tuple[Tensor, Count | None]:
+    """Return the scalar and the count that a loss function returned; None for a mean's count.
+
+    Args:
+        result: a scalar mean, or (sum, count).
+
+    Raises:
+        TypeError: it is neither, or the loss is not a tensor of f32.
+        ValueError: the loss is not a scalar.
+    """
+    loss, count = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(loss, Tensor) or not loss.dtype.is_float:
+        got = f"a Tensor of {loss.dtype.name}" if isinstance(loss, Tensor) else repr(loss)
+        raise TypeError(
+            f"TrainStep: loss must return a scalar Tensor of f32, or (sum, count); got {got:.60}"
+        )
+    if loss.size != 1:
+        raise ValueError(
+            "TrainStep: loss must return a scalar, the mean over the batch, or (sum, count); got "
+            f"shape {loss.shape}: give loss.mean(), or (loss.sum(), count)"
+        )
+    if isinstance(count, Tensor):
+        if count.size != 1:
+            raise ValueError(f"TrainStep: the loss's count must be a scalar; got {count.shape}")
+    elif count is not None and not callable(count):
+        whole("TrainStep", "count", count, 0)
+    elif count is None and isinstance(result, tuple):
+        raise TypeError("TrainStep: the loss's count must be a number or a scalar; got None")
+    return loss.sum() if loss.ndim else loss, count
+
+
 class StepGraphs:
     """Records what a model's training steps and evaluations compute.
 
     Args:
         model: the model.
         optimizer: has the gradients; None only evaluates.
-        loss: gives the summed loss of a batch, or a loss for each target, from (model, x, y) and
-            further inputs by name.
+        loss: from (model, x, y) and further inputs by name to the mean loss of a batch, or to its
+            sum and count.
         seed: of the dropouts' masks.
         precision: what products multiply; None is what `pyggml.autocast` says.
 
     Attributes:
         dropout: where the masks come from.
-        scale: gradient of the summed loss, a number that each step writes.
+        scale: gradient of the loss, a number that each step writes.
         trained: parameters that the kept graphs have gradients of; another list when they change.
     """
 
@@ -89,6 +122,7 @@ class StepGraphs:
         self._precision = precision
         self._recorded: dict[tuple[Spec, bool, bool, int | None], Recorded] = {}
         self._logits: dict[tuple[Spec, int], Recorded] = {}
+        self._counts: dict[Spec, Recorded] = {}
         self._device = model.parameters()[0].device
         self.scale = tensor(np.float32(1.0), device=self._device)
         # Batches of many shapes take no more memory than the largest.
@@ -99,19 +133,20 @@ class StepGraphs:
         """Memory for what the graphs recorded so far compute."""
         if self._activations is not None:
             return self._activations.memory_bytes
-        recorded = (*self._recorded.values(), *self._logits.values())
+        recorded = (*self._recorded.values(), *self._logits.values(), *self._counts.values())
         return sum(each.graph.memory_bytes for each in recorded)
 
     @property
     def fallbacks(self) -> dict[str, int]:
         """Ops that the CPU computes for the device, and how many in the graph with the most."""
-        recorded = (*self._recorded.values(), *self._logits.values())
+        recorded = (*self._recorded.values(), *self._logits.values(), *self._counts.values())
         return most_fallbacks(each.graph for each in recorded)
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
         self._recorded.clear()
         self._logits.clear()
+        self._counts.clear()
         if self._activations is not None:
             self._activations = Activations(self._device)
 
@@ -125,7 +160,7 @@ class StepGraphs:
             self.forget()
 
     def get(self, spec: Spec, gradients: bool, overwrite: bool = True) -> Recorded:
-        """The graph of the summed loss of batches of one spec.
+        """Return the graph of the loss of batches of one spec, recorded on first use.
 
         Args:
             spec: of the batches.
@@ -144,7 +179,7 @@ class StepGraphs:
         if recorded is None and gradients:
             recorded = self._record_step(spec, grads, overwrite)
         elif recorded is None:
-            recorded = self.evaluation(spec)
+            recorded = self._record_evaluation(spec)
         self._recorded[key] = recorded  # the last one is the last used
         if len(self._recorded) > _MOST_GRAPHS:
             del self._recorded[next(iter(self._recorded))]
@@ -153,7 +188,7 @@ class StepGraphs:
     def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor], overwrite: bool) -> Recorded:
         """A graph of loss and gradients; with `fused_update`, of the update, too."""
         inputs = self._inputs(spec)
-        loss = self._record(inputs, True, self._summed)
+        loss, count = read_loss(self._record(inputs, True, self.loss))
         outputs, effects, squares = [loss], [], None
         if getattr(self._optimizer, "fused_update", False):
             effects, squares = self._optimizer.recorded_update()
@@ -167,25 +202,32 @@ class StepGraphs:
             overwrite=overwrite,
             activations=self._activations,
         )
-        return Recorded(tuple(inputs.values()), loss, graph, squares)
+        return Recorded(tuple(inputs.values()), loss, graph, squares, count)
 
-    def _summed(self, model: Any, x: Tensor, *y: Tensor, **more: Tensor) -> Tensor:
-        """The loss; where it is one number for each target, their sum."""
-        loss = self.loss(model, x, *y, **more)
-        if not isinstance(loss, Tensor) or not loss.dtype.is_float:
-            got = f"a Tensor of {loss.dtype.name}" if isinstance(loss, Tensor) else repr(loss)
-            raise TypeError(f"TrainStep: loss must give a Tensor of f32; got {got:.60}")
-        return loss.sum() if loss.size > 1 else loss
+    def _record_evaluation(self, spec: Spec) -> Recorded:
+        """Record a graph of the loss without gradients."""
+        inputs = self._inputs(spec)
+        loss, count = read_loss(self._record(inputs, False, self.loss))
+        graph = Graph([loss], activations=self._activations)
+        return Recorded(tuple(inputs.values()), loss, graph, count=count)
 
-    def evaluation(self, spec: Spec) -> Recorded:
-        """A graph of the summed loss without gradients, which is not kept here.
+    def count(self, batch: Batch, recorded: Recorded) -> Any:
+        """Return the number of a batch's targets, or None where the loss is a mean.
 
         Args:
-            spec: of the batches.
+            batch: inputs and targets.
+            recorded: graph of its loss.
         """
-        inputs = self._inputs(spec)
-        loss = self._record(inputs, False, self._summed)
-        return Recorded(tuple(inputs.values()), loss, Graph([loss], activations=self._activations))
+        if not isinstance(recorded.count, Tensor):
+            return recorded.count(batch) if callable(recorded.count) else recorded.count
+        spec = spec_of(batch)
+        if spec not in self._counts:
+            # A graph of its own: the gradients' scale needs the count before the loss is computed.
+            inputs = self._inputs(spec)
+            count = self._record(inputs, False, self.loss)[1]
+            graph = Graph([count], activations=self._activations)
+            self._counts[spec] = Recorded(tuple(inputs.values()), count, graph)
+        return self._counts[spec].run(arrays_of(batch)).reshape(-1)[0].item()
 
     def logits(self, batch: Batch) -> Recorded:
         """The graph of what the model says of batches like one, without gradients.
@@ -204,7 +246,7 @@ class StepGraphs:
         return self._logits[key]
 
     def run(self, batch: Batch, number: int | None = None, overwrite: bool = True) -> float:
-        """The summed loss of a batch; its gradients become the optimizer's, or are added to them.
+        """Compute a batch's loss; its gradients become the optimizer's, or are added to them.
 
         Args:
             batch: inputs and targets.
@@ -220,8 +262,8 @@ class StepGraphs:
         """Stored tensors for the arrays of a batch."""
         return {name: zeros(shape, dtype=dtype, device=self._device) for name, shape, dtype in spec}
 
-    def _record(self, inputs: dict[str, Tensor], training: bool, function: LossFunction) -> Tensor:
-        """What a function makes of the model in the mode that the graph is for."""
+    def _record(self, inputs: dict[str, Tensor], training: bool, function: Any) -> Any:
+        """Record a function of the model and a batch, in the mode that the graph is for."""
         x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
         more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
         nodes = [t.node for t in inputs.values()]

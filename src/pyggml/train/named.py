@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..models import LanguageModel
-from ..nn import functional
 from ..optim import (
     Muon,
     Optimizer,
@@ -19,10 +16,10 @@ from ..optim import (
     optimizers,
     param_groups,
 )
-from ..tensors.tensor import Tensor
 from .checks import ConfigError
 from .checks_data import read_scale
 from .config import TrainConfig
+from .losses import LossFunction, smoothed_loss
 from .parts import need_config, need_model
 
 __all__ = ["make_loss", "make_optimizer"]
@@ -108,8 +105,8 @@ def _rules(config: TrainConfig, model: Any) -> list[Any]:
     return rules + [(name, {"lr_scale": scale}) for name, scale in scales.items() if scale != 1]
 
 
-def make_loss(config: TrainConfig, model: Any) -> Callable[..., Tensor] | None:
-    """The run's summed loss of a batch, or None for the model's own.
+def make_loss(config: TrainConfig, model: Any) -> LossFunction | None:
+    """Return the run's loss of a batch, or None for the model's own.
 
     Args:
         config: its `label_smoothing`, which holds while training and not in evaluations.
@@ -122,19 +119,9 @@ def make_loss(config: TrainConfig, model: Any) -> Callable[..., Tensor] | None:
         >>> make_loss(TrainConfig(), model) is None
         True
     """
-    share = config.label_smoothing
-    if not share:
+    if not config.label_smoothing:
         return None
-    if hasattr(model, "loss") and not isinstance(model, LanguageModel):
-        raise ConfigError(
-            f"--label-smoothing is for language models and classifiers; {type(model).__name__} has "
-            "a loss of its own: leave the option out, or give the Trainer a loss that smooths"
-        )
-
-    def loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
-        smoothing = share if model.training else 0.0
-        return functional.cross_entropy(
-            model(x, **inputs), y, reduction="sum", label_smoothing=smoothing
-        )
-
-    return loss
+    try:
+        return smoothed_loss(model, config.label_smoothing)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

@@ -144,12 +144,11 @@ def need_loader(who: str, loader: Any, config: TrainConfig, saves: bool) -> Any:
     return loader
 
 
-def check_step(loss: Any, count: Any, precision: Any, scaler: Any) -> None:
+def check_step(loss: Any, precision: Any, scaler: Any) -> None:
     """Refuse what a training step cannot use, before it is made.
 
     Args:
         loss: a function, or None.
-        count: a function, or None.
         precision: by its name, or None.
         scaler: a `GradScaler`, or None.
 
@@ -159,8 +158,6 @@ def check_step(loss: Any, count: Any, precision: Any, scaler: Any) -> None:
     """
     if loss is not None:
         need_function("TrainStep", "loss", loss, "from (model, x, y) to the loss of a batch")
-    if count is not None:
-        need_function("TrainStep", "count", count, "from a batch to its number of targets")
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(
             f"TrainStep: precision must be one of {', '.join(PRECISIONS)}, or None; got "

@@ -6,16 +6,16 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..checks import whole
 from ..data import IGNORE_INDEX
 from ..debug.anomaly import LossError
 from ..graph.graph import Graph
-from ..models import LanguageModel
 from ..optim import ClipValue
 from ..optim.clip import NORM_MAX
 from ..tensors.tensor import Tensor
@@ -26,24 +26,20 @@ from .batches import (
     check_closure,
     check_fused,
     check_targets,
-    class_loss,
-    count_distributions,
-    count_targets,
-    default_loss,
     need_batches,
     need_pair,
     pair_spec,
     spec_of,
-    token_loss,
+    without_padding,
 )
 from .finite import NonFiniteError, find_class, find_gradient, find_input, find_weight
-from .graphs import LossFunction, StepGraphs
-from .need import need_number, need_whole
+from .graphs import StepGraphs
+from .losses import LossFunction, class_loss, count_targets, default_loss, model_loss
+from .need import need_number
 from .parts import check_step, need_model, need_optimizer
-from .reduction import check_summed
 from .scaler import GradScaler
 
-__all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep", "token_loss"]
+__all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep"]
 
 _log = logging.getLogger("pyggml.train")
 # So many steps in a row without a target are no accident of a mask or of a damaged image.
@@ -68,39 +64,43 @@ class StepResult:
     skipped: bool = False
 
 
+def _total(weights: Sequence[tuple[int, bool]]) -> int:
+    return sum(weight for weight, _ in weights)
+
+
 class TrainStep:
-    """Computes gradients of summed losses and lets the optimizer use them.
+    """Compute gradients of a loss and let the optimizer use them.
 
-    The loss of a step is the mean over all its tokens, however they are divided into batches:
-    accumulating four batches of eight sequences equals one batch of thirty-two.
+    A loss is a scalar mean, as in PyTorch, or `(sum, count)`. The step minimises the mean over all
+    its batches. With (sum, count) targets weigh alike, and accumulating four batches of eight
+    sequences equals one batch of thirty-two however the targets are spread. A mean is weighed by
+    the number of targets in its batch: whole numbers that are not ignored, or decimal rows.
 
-    An optimizer with `fused_update` is let do its work in the backward, where each gradient comes
-    by: with the same bits of loss and parameters, without a buffer for gradients, without clipping
-    and accumulating.
+    An optimizer with `fused_update` updates each parameter in the backward, as soon as its gradient
+    is complete: the bits of loss and parameters are the same, without a buffer for gradients, and
+    without clipping and accumulating.
 
-    Parameters that are frozen or unfrozen between steps are noticed: graphs are recorded anew.
+    Graphs are recorded anew when parameters are frozen or unfrozen between steps.
 
-    A step none of whose targets counts, as random masks or an unreadable image may make it, is
-    skipped: parameters and optimizer stay as they are, and the loss is NaN, as the mean of nothing
-    is. Of several batches, those without targets add nothing.
+    A step in which no target counts, as random masks or an unreadable image may make it, is
+    skipped: parameters and optimizer stay as they are, and the loss is NaN. Of several batches,
+    those without targets add nothing.
 
     Args:
         model: the model; its parameters are the optimizer's.
         optimizer: owns parameters, gradients and state.
         clip: largest global gradient norm; None or 0 does not clip.
-        loss: from (model, x, y) and, by name, the further inputs that a `pyggml.data.Batch` has,
-            gives the loss summed over the targets of the batch, or a loss for each of them, 0 where
-            none counts; a mean is refused. None takes the model's own `loss`, or the cross-entropy
-            of its logits.
-        precision: what products multiply, f32, bf16 or f16; None is what `pyggml.autocast` says at
-            each step.
+        loss: called with (model, x, y) and, by name, the further inputs of a `pyggml.data.Batch`;
+            returns a scalar mean, or (sum, count) with the number of targets in the sum: a whole
+            number, a scalar Tensor computed of the inputs, or a function of the batch such as
+            `pyggml.train.count_targets`. None takes the model's own `loss`, or the cross-entropy of
+            its logits.
+        precision: dtype that matmuls multiply, f32, bf16 or f16; None is that of `pyggml.autocast`
+            at each step.
         clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
             None or 0 does not clip.
         scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
-        count: how many targets of a batch count, by which the summed loss is divided; None counts
-            classes that are not ignored, and rows of decimal targets; of distributions over the
-            classes, as the model's own loss takes them, those that are not all 0.
 
     Attributes:
         accumulates: whether steps have several batches: gradients are then added up from zero, by
@@ -131,7 +131,6 @@ class TrainStep:
         precision: str | None = None,
         clip_value: float | None = None,
         scaler: GradScaler | None = None,
-        count: Callable[[Batch], int] | None = None,
     ):
         self.model = need_model("TrainStep", model)
         self.optimizer: Any = optimizer
@@ -140,7 +139,7 @@ class TrainStep:
         self.clip = need_number("TrainStep", "clip", clip or 0.0) or None
         self.runs = 0
         self.clip_value = need_number("TrainStep", "clip_value", clip_value or 0.0) or None
-        check_step(loss, count, precision, scaler)
+        check_step(loss, precision, scaler)
         self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
         if self._fused:
@@ -148,15 +147,11 @@ class TrainStep:
         self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
         if self._needs_closure:
             check_closure(optimizer, self.clip, self.clip_value, self.scaler)
-        # Our own losses are sums; another's is tried once.
-        self._is_trusted = loss is None and (
-            isinstance(model, LanguageModel) or not hasattr(model, "loss")
-        )
         loss = loss or default_loss(model)
-        self._count = count or (count_distributions if loss is class_loss else count_targets)
         self.accumulates = False
         self.empty = self._empty_in_a_row = 0
         self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
+        self._scale = 1.0  # as the graphs' scale is at first
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
@@ -197,49 +192,70 @@ class TrainStep:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
         self._graphs.forget()
 
-    def check(self, batch: Batch) -> int:
+    def check(self, batch: Batch) -> Batch:
         """Check a batch before ggml reads it.
 
         Args:
             batch: inputs and targets.
 
         Returns:
-            The number of targets that count.
+            The batch, without the rows of a padded batch of decimal targets that do not count.
 
         Raises:
             TypeError: it is no pair of arrays.
-            ValueError: shapes differ, a token is not in the vocabulary, or the loss is a mean.
+            ValueError: shapes differ, or a token is not in the vocabulary.
         """
         check_batch(batch, self.model)
-        if self._graphs.loss is token_loss:
+        if self._graphs.loss is model_loss:
             check_targets(batch, self.model)
-        counted = need_whole("TrainStep", "what count gives", self._count(batch))
-        if not self._is_trusted and counted:  # nothing is the sum and the mean of no losses
-            check_summed(self._graphs, batch)
-            self._is_trusted = True
-        return counted
+        return without_padding(batch)
 
-    def _run(self, batches: Sequence[Batch]) -> float:
-        """The summed loss of a step's batches; their gradients are the optimizer's."""
-        self.accumulates = self.accumulates or len(batches) > 1
+    def _weights(self, batches: Sequence[Batch], gradients: bool) -> list[tuple[int, bool]]:
+        """Return the number of targets of each batch, and whether its loss is a mean of them."""
+        found = []
+        for batch in batches:
+            recorded = self._graphs.get(spec_of(batch), gradients, not self.accumulates)
+            count = self._graphs.count(batch, recorded)
+            if count is None:
+                found.append((count_targets(batch), True))
+                continue
+            if isinstance(count, float) and count.is_integer():
+                count = int(count)
+            found.append((whole("TrainStep", "the loss's count", count, 0), False))
+        return found
+
+    def _set_scale(self, scale: float) -> None:
+        """Set the gradient of the loss that the graphs begin with."""
+        if scale != self._scale:
+            self._graphs.scale.copy_(np.float32(scale))
+            self._scale = scale
+
+    def _run(self, batches: Sequence[Batch], weights: list[tuple[int, bool]]) -> float:
+        """Compute the summed loss of a step's batches and the optimizer's gradients of its mean."""
         if self.accumulates:
             self.optimizer.zero_grad()
         elif not self._fused:
             self.optimizer.take_grads()
-        loss = 0.0
-        for batch in batches:
-            loss += self._graphs.run(batch, self.runs, not self.accumulates)
+        loss, total = 0.0, _total(weights)
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        for batch, (weight, is_mean) in zip(batches, weights, strict=True):
+            if weight or not is_mean:
+                factor = weight if is_mean else 1
+                self._set_scale(scale * factor / total)
+                loss += factor * self._graphs.run(batch, self.runs, not self.accumulates)
             self.runs += 1
         return loss
 
     def loss_sum(self, batch: Batch) -> tuple[float, int]:
-        """The summed loss of a batch and its number of tokens, without gradients.
+        """Compute the summed loss of a batch and its number of targets, without gradients.
 
         Args:
             batch: inputs and targets.
         """
-        tokens = self.check(batch)
-        return self._graphs.run(batch), tokens
+        batch = self.check(batch)
+        ((weight, is_mean),) = self._weights([batch], gradients=False)
+        loss = self._graphs.run(batch)
+        return (loss * weight if weight else 0.0) if is_mean else loss, weight
 
     def rerun(self, batches: Sequence[Batch]) -> None:
         """Compute a step's gradients again and drop them; nothing is updated.
@@ -247,13 +263,12 @@ class TrainStep:
         Args:
             batches: inputs and targets.
         """
-        scale = 1.0 if self.scaler is None else self.scaler.scale
-        self._graphs.scale.copy_(np.float32(scale / max(1, sum(map(self.check, batches)))))
+        batches = [self.check(batch) for batch in batches]
         if self._fused:
             for batch in batches:
                 self._graphs.run(batch)
         else:
-            self._run(batches)
+            self._run(batches, self._weights(batches, gradients=True))
             self.optimizer.zero_grad()
 
     def logits(self, batch: Batch) -> np.ndarray:
@@ -287,17 +302,21 @@ class TrainStep:
             raise ValueError("TrainStep: a step needs an optimizer; it was made with None")
         if lr is not None:
             need_number("TrainStep", "lr", lr)
-        tokens = sum(self.check(batch) for batch in need_batches(batches))
+        batches = [self.check(batch) for batch in need_batches(batches)]
+        if self._fused:
+            self._check_alone(batches)
+        self.accumulates = self.accumulates or len(batches) > 1
+        weights = self._weights(batches, gradients=True)
+        tokens = _total(weights)
         if not tokens:
             return self._empty_step(batches)
         self._empty_in_a_row = 0
-        scale = 1.0 if self.scaler is None else self.scaler.scale
-        self._graphs.scale.copy_(np.float32(scale / tokens))
         if self._fused:
-            return self._fused_step(batches, tokens, lr)
+            return self._fused_step(batches, weights, lr)
         if self._needs_closure:
-            return self._closure_step(batches, tokens, lr)
-        loss = self._run(batches) / tokens
+            return self._closure_step(batches, weights, lr)
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        loss = self._run(batches, weights) / tokens
         if not math.isfinite(loss):
             self.optimizer.zero_grad()
             raise self._not_finite(f"the loss must be finite; got {loss}", batches)
@@ -324,8 +343,8 @@ class TrainStep:
         if self._empty_in_a_row >= _MOST_EMPTY:
             raise ValueError(
                 f"TrainStep: {_MOST_EMPTY} steps in a row had no target that counts, the last of"
-                f" {what}: targets that are IGNORE_INDEX ({IGNORE_INDEX}), or to which count gives"
-                " 0, teach nothing; look at what masks or reads the targets"
+                f" {what}: targets that are IGNORE_INDEX ({IGNORE_INDEX}), or that the"
+                " loss counts as 0, teach nothing; look at what masks or reads the targets"
             )
         if self.empty == 1:
             _log.warning(
@@ -378,13 +397,15 @@ class TrainStep:
         self.optimizer.step(lr=lr, clip=self.clip)
         return norm
 
-    def _closure_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
+    def _closure_step(
+        self, batches: Sequence[Batch], weights: list[tuple[int, bool]], lr: float | None
+    ) -> StepResult:
         """A step of an optimizer that asks for the loss at several points."""
-        runs, norms = self.runs, list[float]()
+        runs, norms, tokens = self.runs, list[float](), _total(weights)
 
         def closure() -> float:
             self.runs = runs  # the same function each time: the same masks
-            loss = self._run(batches) / tokens
+            loss = self._run(batches, weights) / tokens
             if not norms:
                 norms.append(float(self.optimizer.grad_norm()))
             return loss
@@ -397,20 +418,25 @@ class TrainStep:
             raise self._not_finite(message, batches) from error
         return StepResult(loss, tokens, norms[0])
 
-    def _fused_step(self, batches: Sequence[Batch], tokens: int, lr: float | None) -> StepResult:
-        """One run that computes the gradients and updates by them."""
+    def _check_alone(self, batches: Sequence[Batch]) -> None:
+        """Raise where a fused update would get several batches."""
         if len(batches) != 1:
             raise ValueError(
                 "TrainStep: an optimizer that has fused_update=True updates after every batch; "
                 f"got {len(batches)} batches: give one, or make the optimizer without it"
             )
-        found = find_input(batches)
+
+    def _fused_step(
+        self, batches: Sequence[Batch], weights: list[tuple[int, bool]], lr: float | None
+    ) -> StepResult:
+        """One run that computes the gradients and updates by them."""
+        found, tokens = find_input(batches), _total(weights)
         if found:  # a loss may be finite all the same, and its gradients would spoil the weights
-            raise NonFiniteError(f"what is computed must be finite; {found}", source="inputs")
+            raise NonFiniteError(f"the numbers of a batch must be finite; {found}", source="inputs")
         recorded = self._graphs.get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
-                loss = self._run(batches) / tokens
+                loss = self._run(batches, weights) / tokens
         except LossError as error:
             message = "the loss must be finite; got NaN or infinity"
             raise self._not_finite(message, batches, error.spoiled) from error

@@ -18,7 +18,7 @@ from ..debug.roofline import measure_peaks
 from ..models import LanguageModel
 from ..optim import EMA
 from ..optim.schedules.adaptive import is_adaptive
-from .batches import Batch, prefetched
+from .batches import prefetched
 from .callbacks import Callback
 from .checkpoints.best import find_best, judge, keep_best
 from .checkpoints.checkpoint import load_checkpoint, save_checkpoint
@@ -27,10 +27,10 @@ from .checkpoints.restore import optimizer_state, restore, state_of
 from .config import TrainConfig
 from .diagnose import TrainingError
 from .efficiency import flops_per_token, free_memory
-from .graphs import LossFunction
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .lengths import DEFAULT_STEPS, check_rates, default_schedule, interval
 from .loop import Loop
+from .losses import LossFunction
 from .memory_limit import count_memory, fit_memory, must_fit
 from .memory_plan import MemoryPlan
 from .metrics import EvalMetrics
@@ -74,8 +74,7 @@ class Trainer:
         data: fingerprint of the training tokens, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
             per byte.
-        loss: the summed loss of a batch, or a loss for each target; None as `TrainStep` chooses.
-        count: how many targets of a batch count; None as `TrainStep` counts.
+        loss: the mean loss of a batch, or (sum, count); None as `TrainStep` chooses.
 
     Attributes:
         step: optimizer steps done.
@@ -110,7 +109,6 @@ class Trainer:
         data: dict[str, Any] | None = None,
         token_bytes: np.ndarray | None = None,
         loss: LossFunction | None = None,
-        count: Callable[[Batch], int] | None = None,
     ):
         self.config = need_config("Trainer", config)
         self.model = need_model("Trainer", model)
@@ -160,7 +158,6 @@ class Trainer:
             seed=self.config.seed,
             precision=self.config.precision,
             clip_value=self.config.clip_value,
-            count=count,
         )
         self._train_step.accumulates = self.config.accumulate > 1
         self.scaler = self._train_step.scaler

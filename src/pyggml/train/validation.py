@@ -145,7 +145,7 @@ def check_set(name: str, of: Any, loader: Any, step: TrainStep, scores: tuple[st
     if first is None:
         raise ValueError(f"{where} must have at least one batch; got none")
     try:
-        step.check(first)
+        first = step.check(first)
         step.record(first, gradients=False)
         if scores:
             shape = step.record_logits(first)
