@@ -23,7 +23,7 @@ from pyggml.train import (
     load_checkpoint,
     read_metrics,
 )
-from pyggml.train.efficiency import flops_per_token, memory_in_use
+from pyggml.train.metrics.efficiency import flops_per_token, memory_in_use
 
 from .test_checkpoint import disk_full
 from .test_trainer import At, Diary
@@ -102,7 +102,7 @@ class Scripted(Callback):
 
     def __init__(self, monkeypatch, losses):
         self.left = list(losses)
-        import pyggml.train.validation as module
+        import pyggml.train.evaluation.sets as module
 
         real = module.evaluate
 

@@ -10,7 +10,7 @@ from pyggml.data import Loader, TokenDataset
 from pyggml.models import build
 from pyggml.optim import SGD
 from pyggml.train import OutOfMemoryError, TrainConfig, Trainer, TrainStep, parse_bytes
-from pyggml.train.memory_limit import choices
+from pyggml.train.memory.fit import choices
 
 from .test_step import batch, gradients
 from .tiny import SEQ_LEN, VOCAB, make_trainer, same, tokens

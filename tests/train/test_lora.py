@@ -13,7 +13,7 @@ from pyggml.data import Loader, TokenDataset
 from pyggml.models import build, load, load_lora, save_lora
 from pyggml.optim import AdamW, decay_groups
 from pyggml.train import TrainConfig, Trainer, load_checkpoint
-from pyggml.train.efficiency import flops_per_token
+from pyggml.train.metrics.efficiency import flops_per_token
 
 from .tiny import SEQ_LEN, VOCAB, same, tokens
 

@@ -156,7 +156,7 @@ def test_a_loss_of_one_s_own_records_as_the_model_s():
     ],
 )
 def test_what_is_no_loss(result, error):
-    with pytest.raises(error, match="TrainStep: .*(loss|count)"):
+    with pytest.raises(error, match=r"TrainStep: .*(loss|count)"):
         stepped(lambda model, x, y: result(of("sum")(model, x, y)), [clouds(8)])
 
 

@@ -15,8 +15,8 @@ from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions
 from pyggml.optim.schedules import schedules
 from pyggml.recipes import read_config, save_config
 from pyggml.train import ConfigError, TrainConfig, Trainer, TrainStep, make_optimizer
-from pyggml.train.lengths import check_rates, default_schedule
 from pyggml.train.named import make_loss
+from pyggml.train.schedule import check_rates, default_schedule
 
 from .test_fit import Scripted
 from .test_step import batch
@@ -359,7 +359,7 @@ def test_smoothed_labels_need_logits():
             return self.head(x).sum()
 
     config = TrainConfig(label_smoothing=0.1)
-    with pytest.raises(ConfigError, match="loss of its own.*Own"):
+    with pytest.raises(ConfigError, match=r"loss of its own.*Own"):
         make_loss(config, Own())
     head = nn.Linear(3, 2)
     step = TrainStep(head, SGD(head.parameters(), lr=0.1), loss=make_loss(config, head))

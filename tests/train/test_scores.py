@@ -19,7 +19,7 @@ from pyggml.train import (
     token_bytes,
     top_k_accuracy,
 )
-from pyggml.train.evaluate import parse_score
+from pyggml.train.evaluation.evaluate import parse_score
 
 from .tiny import SEQ_LEN, make_model, tokens
 

@@ -9,7 +9,7 @@ import pytest
 from pyggml.data import Documents, Loader, PackedDataset, TokenDataset
 from pyggml.optim import AdamW
 from pyggml.train import Callback, TrainConfig, Trainer, load_checkpoint
-from pyggml.train.validation import set_batches
+from pyggml.train.evaluation.sets import set_batches
 
 from .test_batches import Batches, Classifier, clouds
 from .test_going_back import make

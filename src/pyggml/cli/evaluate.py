@@ -61,7 +61,7 @@ def evaluate(
         from ..recipes.pairs import PairCorpus
         from ..train import ConfigError, eval_batches, token_bytes
         from ..train import evaluate as measure
-        from ..train.evaluate import parse_score
+        from ..train.evaluation.evaluate import parse_score
 
         for name, value in (("seq-len", seq_len), ("batch-size", batch_size)):
             if value is not None and value < 1:

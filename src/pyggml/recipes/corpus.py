@@ -26,7 +26,7 @@ from ..data import (
 )
 from ..train.checks import ConfigError
 from ..train.config import TrainConfig
-from ..train.memory_plan import format_bytes
+from ..train.memory import format_bytes
 from .pairs import PairCorpus
 
 __all__ = ["Tokens", "make_tokenizer", "read_corpus", "read_eval_texts", "split_text", "tokenize"]

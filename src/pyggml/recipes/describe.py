@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..backend.device import get_threads
 from ..tensors.autocast import bf16_products
 from ..train.fallbacks import tell_fallbacks
-from ..train.memory_plan import format_bytes
+from ..train.memory import format_bytes
 
 if TYPE_CHECKING:
     from .llm import LLMRun

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..io import atomic_write
+from ..train.arguments import need_config
 from ..train.checks import ConfigError
 from ..train.config import TrainConfig
 from ..train.need import need_path
-from ..train.parts import need_config
 
 __all__ = ["read_config", "save_config"]
 

@@ -22,10 +22,9 @@ from ..tensors.random import seed as set_seed
 from ..train.callbacks import Callback, MetricsWriter
 from ..train.config import ConfigError
 from ..train.interrupt import TrainingInterrupted
-from ..train.metrics import read_metrics
+from ..train.metrics import confusion_matrix, read_metrics
 from ..train.named import make_optimizer
 from ..train.result import FitResult
-from ..train.scoring import confusion_matrix
 from ..train.step import TrainStep
 from ..train.trainer import Trainer
 from .artifact import ArtifactDir

@@ -16,15 +16,13 @@ from ..data import Corpus, Tokenizer
 from ..errors import FormatError
 from ..models import build, generate
 from ..tensors.random import seed as set_seed
-from ..train.callbacks import Callback, MetricsWriter, Sampler
+from ..train.arguments import need_callbacks, need_config
+from ..train.callbacks import Callback, MetricsWriter, Sampler, TensorBoardWriter, WandbWriter
 from ..train.config import ConfigError, TrainConfig
 from ..train.finder import LRFinding, find_lr
 from ..train.interrupt import TrainingInterrupted
-from ..train.loggers import TensorBoardWriter, WandbWriter
-from ..train.metrics import read_metrics
+from ..train.metrics import read_metrics, token_bytes
 from ..train.named import make_loss, make_optimizer
-from ..train.parts import need_callbacks, need_config
-from ..train.scoring import token_bytes
 from ..train.step import TrainStep
 from ..train.trainer import FitResult, Trainer
 from .artifact import ArtifactDir

@@ -7,7 +7,7 @@ from ..backend.device import Device, set_default_device, set_threads
 from ..backend.device import device as find_device
 from ..train.checks import ConfigError
 from ..train.config import TrainConfig
-from ..train.memory_plan import OutOfMemoryError, format_bytes
+from ..train.memory import OutOfMemoryError, format_bytes
 
 __all__ = ["check_estimate", "choose_device"]
 

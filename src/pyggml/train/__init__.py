@@ -1,30 +1,34 @@
 # SPDX-License-Identifier: MIT
 """Training: steps, evaluation, checkpoints and metrics."""
 
-from .callbacks import Callback, MetricsWriter, Sampler
+from .callbacks import Callback, MetricsWriter, Sampler, TensorBoardWriter, WandbWriter
 from .checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .checkpoints.folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .checkpoints.state import TrainState
 from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
-from .evaluate import eval_batches, evaluate
+from .evaluation import eval_batches, evaluate
 from .fallbacks import step_fallbacks
 from .finder import LRFinding, find_lr
 from .interrupt import InterruptGuard, StoppedAtOnce, TrainingInterrupted
-from .loggers import TensorBoardWriter, WandbWriter
 from .losses import count_targets
-from .memory_plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
-from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
-from .named import make_optimizer
-from .scaler import GradScaler
-from .scoring import (
+from .memory import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
+from .metrics import (
+    EvalMetrics,
+    MetricsError,
+    MetricsFile,
+    StepMetrics,
     accuracy,
     bits_per_byte,
     confusion_matrix,
     f1_score,
+    perplexity,
+    read_metrics,
     token_bytes,
     top_k_accuracy,
 )
+from .named import make_optimizer
+from .scaler import GradScaler
 from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer
 

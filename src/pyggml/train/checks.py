@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ..optim import optimizers, schedule_functions
-from .memory_plan import parse_bytes
+from .memory.plan import parse_bytes
 
 if TYPE_CHECKING:
     from .config import TrainConfig

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import need_model, need_optimizer
 from .finite import NonFiniteError
 from .need import need_number
-from .parts import need_model, need_optimizer
 from .step import Batch, TrainStep
 
 __all__ = ["LRFinding", "find_lr"]

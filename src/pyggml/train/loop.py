@@ -14,10 +14,10 @@ from ..optim.schedules.adaptive import update_schedule
 from .batches import Batch
 from .checkpoints.folders import CheckpointError
 from .diagnose import TrainingError, diverged, find_cause
-from .efficiency import memory_in_use
 from .finite import NonFiniteError
 from .interrupt import InterruptGuard
-from .metrics import StepMetrics
+from .metrics.efficiency import memory_in_use
+from .metrics.records import StepMetrics
 from .need import need_number
 
 if TYPE_CHECKING:

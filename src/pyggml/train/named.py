@@ -16,11 +16,11 @@ from ..optim import (
     optimizers,
     param_groups,
 )
+from .arguments import need_config, need_model
 from .checks import ConfigError
 from .checks_data import read_scale
 from .config import TrainConfig
 from .losses import LossFunction, smoothed_loss
-from .parts import need_config, need_model
 
 __all__ = ["make_loss", "make_optimizer"]
 

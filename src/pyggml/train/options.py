@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import ConfigError, shown
 from ..optim import schedule_functions
 from ..options import Options, option
-from .memory_plan import parse_bytes
+from .memory.plan import parse_bytes
 
 __all__ = ["PLATEAU", "PRECISIONS", "TrainerOptions"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .metrics import EvalMetrics
+from .metrics.records import EvalMetrics
 
 __all__ = ["FitResult"]
 

@@ -19,6 +19,7 @@ from ..graph.graph import Graph
 from ..optim import ClipValue
 from ..optim.clip import NORM_MAX
 from ..tensors.tensor import Tensor
+from .arguments import check_step, need_model, need_optimizer
 from .batches import (
     Batch,
     arrays_of,
@@ -36,7 +37,6 @@ from .finite import NonFiniteError, find_class, find_gradient, find_input, find_
 from .graphs import StepGraphs
 from .losses import LossFunction, class_loss, count_targets, default_loss, model_loss
 from .need import need_number
-from .parts import check_step, need_model, need_optimizer
 from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep"]

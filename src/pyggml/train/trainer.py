@@ -18,25 +18,7 @@ from ..debug.roofline import measure_peaks
 from ..models import LanguageModel
 from ..optim import EMA
 from ..optim.schedules.adaptive import is_adaptive
-from .batches import prefetched
-from .callbacks import Callback
-from .checkpoints.best import find_best, judge, keep_best
-from .checkpoints.checkpoint import load_checkpoint, save_checkpoint
-from .checkpoints.folders import clear_ahead, latest_checkpoint, make_folder
-from .checkpoints.restore import optimizer_state, restore, state_of
-from .config import TrainConfig
-from .diagnose import TrainingError
-from .efficiency import flops_per_token, free_memory
-from .interrupt import InterruptGuard, TrainingInterrupted
-from .lengths import DEFAULT_STEPS, check_rates, default_schedule, interval
-from .loop import Loop
-from .losses import LossFunction
-from .memory_limit import count_memory, fit_memory, must_fit
-from .memory_plan import MemoryPlan
-from .metrics import EvalMetrics
-from .named import make_loss
-from .need import need_function, need_path
-from .parts import (
+from .arguments import (
     need_callbacks,
     need_config,
     need_data,
@@ -46,9 +28,27 @@ from .parts import (
     need_token_bytes,
     set_checkpointing,
 )
+from .batches import prefetched
+from .callbacks.writers import Callback
+from .checkpoints.best import find_best, judge, keep_best
+from .checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from .checkpoints.folders import clear_ahead, latest_checkpoint, make_folder
+from .checkpoints.restore import optimizer_state, restore, state_of
+from .config import TrainConfig
+from .diagnose import TrainingError
+from .evaluation.sets import check_no_sets, check_scores, check_set, evaluate_sets, read_sets
+from .interrupt import InterruptGuard, TrainingInterrupted
+from .loop import Loop
+from .losses import LossFunction
+from .memory.fit import count_memory, fit_memory, must_fit
+from .memory.plan import MemoryPlan
+from .metrics.efficiency import flops_per_token, free_memory
+from .metrics.records import EvalMetrics
+from .named import make_loss
+from .need import need_function, need_path
 from .result import FitResult
+from .schedule import DEFAULT_STEPS, check_rates, default_schedule, interval
 from .step import TrainStep
-from .validation import check_no_sets, check_scores, check_set, evaluate_sets, read_sets
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 

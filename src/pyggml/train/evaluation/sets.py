@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data import Dataset, Documents, Loader, PackedDataset
-from ..models import LanguageModel
-from .batches import Batch
+from ...data import Dataset, Documents, Loader, PackedDataset
+from ...models import LanguageModel
+from ..batches import Batch
+from ..metrics.records import EvalMetrics
+from ..step import TrainStep
 from .evaluate import check_score, eval_batches, evaluate, evenly, parse_score
-from .metrics import EvalMetrics
-from .step import TrainStep
 
 if TYPE_CHECKING:
-    from .config import TrainConfig
-    from .trainer import Trainer
+    from ..config import TrainConfig
+    from ..trainer import Trainer
 
 __all__ = [
     "check_no_sets",

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..errors import BackendError
-from .need import need_number
+from ...errors import BackendError
+from ..need import need_number
 
 __all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes", "parse_bytes"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..io import atomic_write
-from .checkpoints.folders import put_aside
-from .need import need_path, need_whole
+from ...io import atomic_write
+from ..checkpoints.folders import put_aside
+from ..need import need_path, need_whole
 
 __all__ = [
     "EvalMetrics",

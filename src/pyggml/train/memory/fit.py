@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackendError
-from .config import TrainConfig
-from .memory_plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
+from ...errors import BackendError
+from ..config import TrainConfig
+from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from .trainer import Trainer
+    from ..trainer import Trainer
 
 __all__ = ["choices", "count_memory", "fit_memory", "must_fit"]
 

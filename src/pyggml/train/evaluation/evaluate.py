@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..data import IGNORE_INDEX, Loader, TokenDataset
-from .metrics import EvalMetrics, perplexity
-from .need import need_function, need_texts, need_whole
-from .parts import need_token_bytes
-from .scoring import bits_per_byte, f1_score, top_k_accuracy
-from .step import Batch, TrainStep
+from ...data import IGNORE_INDEX, Loader, TokenDataset
+from ..arguments import need_token_bytes
+from ..metrics.records import EvalMetrics, perplexity
+from ..metrics.scoring import bits_per_byte, f1_score, top_k_accuracy
+from ..need import need_function, need_texts, need_whole
+from ..step import Batch, TrainStep
 
 __all__ = ["check_score", "eval_batches", "evaluate", "evenly", "parse_score"]
 

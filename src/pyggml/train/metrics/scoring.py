@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data import IGNORE_INDEX
-from ..errors import ShapeError
-from .need import need_whole
+from ...data import IGNORE_INDEX
+from ...errors import ShapeError
+from ..need import need_whole
 
 __all__ = [
     "accuracy",

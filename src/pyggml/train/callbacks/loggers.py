@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .callbacks import Callback, explained
-from .metrics import EvalMetrics, StepMetrics, to_line
+from ..metrics.records import EvalMetrics, StepMetrics, to_line
+from .writers import Callback, explained
 
 if TYPE_CHECKING:
-    from .trainer import Trainer
+    from ..trainer import Trainer
 
 __all__ = ["TensorBoardWriter", "WandbWriter"]
 

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .metrics import EvalMetrics, MetricsError, MetricsFile, StepMetrics, append_line
-from .need import need_function, need_path
+from ..metrics.records import EvalMetrics, MetricsError, MetricsFile, StepMetrics, append_line
+from ..need import need_function, need_path
 
 if TYPE_CHECKING:
-    from .trainer import Trainer
+    from ..trainer import Trainer
 
 __all__ = ["Callback", "MetricsWriter", "Sampler", "explained"]
 

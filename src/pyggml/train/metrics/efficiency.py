@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..backend.device import Device
-from ..backend.device import device as find_device
+from ...backend.device import Device
+from ...backend.device import device as find_device
 
 __all__ = ["flops_per_token", "free_memory", "memory_in_use"]
 

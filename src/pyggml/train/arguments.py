@@ -13,7 +13,7 @@ from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
 from ..tensors.tensor import Tensor
-from .callbacks import Callback
+from .callbacks.writers import Callback
 from .checks import PRECISIONS
 from .config import TrainConfig
 from .need import need_function

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: MIT
+"""Callbacks of a Trainer: their base class, and those that write files or tell loggers."""
+
+from .loggers import TensorBoardWriter, WandbWriter
+from .writers import Callback, MetricsWriter, Sampler
+
+__all__ = ["Callback", "MetricsWriter", "Sampler", "TensorBoardWriter", "WandbWriter"]
