@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""docs/guide/models.md works and names every model and preset with its size; so do the docstrings."""
+"""docs/guide/models.md names every model and preset with its size; its examples run."""
 
 from __future__ import annotations
 

@@ -13,6 +13,10 @@ SIZES = {
     "llama": LLAMA,
     "llama-window": {**LLAMA, "window": 6},
     "llama-mixture": {**LLAMA, "n_expert": 3, "family": "qwen3moe", "n_head_dim": 6},
+    "llama-dynamic": {
+        **LLAMA,
+        "rope_scaling": {"kind": "dynamic", "factor": 2.0, "original": 16},
+    },
     "llama-yarn": {**LLAMA, "rope_scaling": {"kind": "yarn", "factor": 4.0, "original": 16}},
 }
 
@@ -147,12 +151,52 @@ def test_nan_logits_are_an_error():
         sample([0.0, np.nan], np.random.default_rng(0))
 
 
-def test_a_dynamic_scaling_counts_the_room_that_generation_has():
-    """What is in a cache was rotated once: its capacity decides, not the tokens so far."""
+def test_a_dynamic_scaling_does_not_depend_on_the_room_for_tokens():
+    pg.seed(1)
     scaling = {"kind": "dynamic", "factor": 2.0, "original": 16}
     model = build("llama", {**LLAMA, "rope_scaling": scaling})
-    ids = np.random.default_rng(0).integers(0, 29, 40)
-    generator = Generator(model, 40)
-    generator.feed(ids[:20])
-    got = generator.feed(ids[20:])
-    np.testing.assert_allclose(got, logits_of(model, ids), rtol=1e-4, atol=1e-4)
+    for p in model.parameters():
+        if p.ndim == 2:
+            p.copy_(p.numpy() * 20)
+    few = generate(model, [1, 2, 3], 20, temperature=0)
+    assert generate(model, [1, 2, 3], 45, temperature=0)[:20] == few
+
+
+def test_greedy_with_a_dynamic_scaling_is_hugging_faces():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    theirs = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=29, hidden_size=16, intermediate_size=64, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
+            rms_norm_eps=1e-5, rope_parameters=rope, tie_word_embeddings=True,
+        )
+    ).eval()  # fmt: skip
+    model = build(
+        "llama",
+        {**LLAMA, "n_ffn": 64, "rope_scaling": {"kind": "dynamic", "factor": 2.0, "original": 16}},
+    )
+    pg.seed(1)
+    rng = np.random.default_rng(1)
+    state = {
+        name: value if value.ndim < 2 else rng.standard_normal(value.shape).astype(np.float32)
+        for name, value in model.state_dict().items()
+    }
+    model.load_state_dict(state)
+    loaded = theirs.load_state_dict({n: torch.tensor(a) for n, a in state.items()}, strict=False)
+    assert loaded.missing_keys == ["lm_head.weight"]
+    theirs.tie_weights()
+    prompt = [3, 1, 4, 1, 5]
+    with torch.no_grad():
+        # A cache of theirs keeps the keys as they were turned; only without one are its logits
+        # those of a pass over all tokens.
+        want = theirs.generate(
+            torch.tensor([prompt]), max_new_tokens=40, do_sample=False, use_cache=False,
+            eos_token_id=None, pad_token_id=0,
+        )  # fmt: skip
+        logits = theirs(want, use_cache=False).logits[0, -1].numpy()
+    got = generate(model, prompt, 40, temperature=0)
+    assert got == want[0, 5:].tolist()
+    assert len(set(got)) > 5
+    np.testing.assert_allclose(logits_of(model, prompt + got), logits, rtol=1e-4, atol=1e-4)

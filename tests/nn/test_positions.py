@@ -23,6 +23,35 @@ def test_linear_scaling_is_positions_divided():
     np.testing.assert_allclose(stretched, scaled, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("base", [10000.0, 500000.0])
+@pytest.mark.parametrize("start", [0, 4000, 32000])
+def test_far_positions_are_as_exact_as_hugging_faces(base, start):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, rotate_half
+
+    dim, count = 128, 64
+    x = RNG.standard_normal((1, count, 2, dim)).astype(np.float32)
+    positions = np.arange(start, start + count).astype(np.int32)
+    angle = positions[:, None] * base ** (-np.arange(dim // 2) / (dim // 2))
+    cos, sin = (f(angle)[:, None] for f in (np.cos, np.sin))
+    a, b = np.split(x.astype(np.float64), 2, -1)
+    want = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+    config = transformers.LlamaConfig(
+        hidden_size=2 * dim, num_attention_heads=2, rope_parameters={"rope_theta": base}
+    )
+    cos, sin = LlamaRotaryEmbedding(config)(torch.tensor(x), torch.tensor(positions)[None])
+    given = torch.tensor(x)
+    theirs = given * cos[:, :, None] + rotate_half(given) * sin[:, :, None]
+    ours = nn.Rope(base).rotate(pg.tensor(x), pg.tensor(positions), count).numpy()
+
+    def error(y):
+        return np.sqrt(np.mean((y - want) ** 2))
+
+    # Both round an angle twice to f32: which one is luckier depends on the base.
+    assert error(ours) < 1.25 * error(theirs.numpy())
+
+
 def test_llama3_keeps_quick_pairs_and_slows_slow_ones():
     """The figures of Llama 3.1's own code for its head of 128 and base of 500,000."""
     found = nn.RopeScaling("llama3", 8.0, 8192).divisors(128, 500000.0, 0)

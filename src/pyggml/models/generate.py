@@ -37,6 +37,9 @@ class _Plan:
 class Generator:
     """A model that reads tokens one after another and remembers them.
 
+    With a dynamic `nn.RopeScaling`, tokens beyond the original context make it read all again: the
+    logits are those of one pass over all tokens, at its price.
+
     Args:
         model: the model; its weights are read when they are used.
         capacity: most tokens remembered; None is the model's context.
@@ -59,6 +62,7 @@ class Generator:
             )
         self.model = model
         self.length = 0
+        self._tokens = np.zeros(self.capacity, np.int32)
         self._window: int | None = getattr(model.config, "window", None)
         self._cache = model.new_cache(self.capacity)
         self._plans: dict[tuple[int, int], _Plan] = {}
@@ -86,6 +90,10 @@ class Generator:
                 f"Generator.feed: at most {self.capacity} tokens are remembered; got {count} "
                 f"after {self.length}; reset() and feed the last ones"
             )
+        self._tokens[self.length : end] = tokens
+        if self._cache.set_length(end):
+            # A dynamic RoPE turns the keys of a longer sequence otherwise: read all again.
+            tokens, count, self.length = self._tokens[:end], end, 0
         width = 1 if count == 1 else min(_bucket(count), self.capacity - self.length)
         seen = min(_bucket(self.length + width), self.capacity)
         plan = self._plan(width, seen)

@@ -79,7 +79,8 @@ class LanguageModel(Model):
             segments: the number of each token's document: attention stays inside of it, and is
                 causal. Positions that start anew with each document make a packed row the same as
                 its documents apart; see `nn.segment_mask`.
-            cache: keys and values of earlier tokens; needs positions and mask.
+            cache: keys and values of earlier tokens; needs positions and mask, and with a dynamic
+                `nn.RopeScaling` a call of its `set_length` before.
             rows: which of the B * T tokens to give logits for; None is all.
 
         Shape:
@@ -171,7 +172,12 @@ class LanguageModel(Model):
         groups = getattr(self.config, "n_kv_head", self.config.n_head)
         device = self.device if device is None else device
         return nn.KVCache(
-            self.config.n_layer, capacity or self.config.context, groups, self.head_dim, device
+            self.config.n_layer,
+            capacity or self.config.context,
+            groups,
+            self.head_dim,
+            device,
+            getattr(self.config, "rope", None),
         )
 
 

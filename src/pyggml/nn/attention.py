@@ -146,9 +146,9 @@ class CausalSelfAttention(Module):
         k = k if self.k_norm is None else self.k_norm(k)
         scale = None
         if self.rope is not None:
-            whole = length if cache is None else cache.keys.shape[0]
-            q = self.rope.rotate(q, positions, whole)
-            k = self.rope.rotate(k, positions, whole)
+            wavelengths = None if cache is None else cache.wavelengths
+            q = self.rope.rotate(q, positions, length, wavelengths)
+            k = self.rope.rotate(k, positions, length, wavelengths)
             if self.rope.score_factor != 1.0:
                 scale = self.rope.score_factor * self.head_dim**-0.5
         if cache is not None:

@@ -3,22 +3,32 @@
 
 from __future__ import annotations
 
-from .. import ops
+import numpy as np
+
+from .. import checks, ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor, zeros_group
+from ..tensors.tensor import Tensor, tensor, zeros_group
 from .layers import check_sizes
+from .rope import Rope
 
 __all__ = ["KVCache", "LayerCache"]
 
 
 class LayerCache:
-    """One layer's keys and values, (capacity, G * D) each; part of a `KVCache`."""
+    """One layer's keys and values, (capacity, G * D) each; part of a `KVCache`.
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
+    Args:
+        keys: of every token.
+        values: of every token.
+        wavelengths: of a dynamic rotary embedding; None where it is constant.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, wavelengths: Tensor | None = None) -> None:
         self.keys = keys
         self.values = values
+        self.wavelengths = wavelengths
 
     def update(self, k: Tensor, v: Tensor, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Write new keys and values at `positions`; return the first `length` of all.
@@ -62,6 +72,7 @@ class KVCache:
         n_kv_head: key-value heads.
         head_dim: width of a head.
         device: where it lives; None is the default device.
+        rope: the model's rotary positions, if any; a dynamic scaling makes `set_length` count.
 
     Raises:
         ValueError: a size is not a positive integer.
@@ -78,6 +89,7 @@ class KVCache:
         n_kv_head: int,
         head_dim: int,
         device: Device | str | None = None,
+        rope: Rope | None = None,
     ) -> None:
         check_sizes(
             "KVCache", n_layer=n_layer, capacity=capacity, n_kv_head=n_kv_head, head_dim=head_dim
@@ -85,7 +97,40 @@ class KVCache:
         self.capacity = capacity
         # Zeros, not garbage: hidden rows are multiplied by a weight of 0, and 0 * NaN is NaN.
         rows = zeros_group([((capacity, n_kv_head * head_dim), "f32")] * (2 * n_layer), device)
-        self.layers = [LayerCache(rows[2 * i], rows[2 * i + 1]) for i in range(n_layer)]
+        self._rope = rope if rope is not None and rope.is_dynamic else None
+        self._head_dim = head_dim
+        self._wavelengths: Tensor | None = None
+        if self._rope is not None:
+            first = self._rope.wavelengths(head_dim, 0).astype(np.float32)
+            self._wavelengths = tensor(first, device=rows[0].device)
+        self.layers = [
+            LayerCache(rows[2 * i], rows[2 * i + 1], self._wavelengths) for i in range(n_layer)
+        ]
+
+    def set_length(self, length: int) -> bool:
+        """Set how many tokens the sequence has with those that are read next.
+
+        A dynamic `RopeScaling` turns all tokens of a longer sequence otherwise. Other models need
+        no call.
+
+        Args:
+            length: tokens, >= 1.
+
+        Returns:
+            True where what the cache holds is of no use any more: all tokens must be read again.
+
+        Example:
+            >>> KVCache(1, 16, 2, 8).set_length(9)
+            False
+        """
+        length = checks.whole("KVCache.set_length", "length", length, 1)
+        if self._rope is None or self._wavelengths is None:
+            return False
+        new = self._rope.wavelengths(self._head_dim, length).astype(np.float32)
+        if np.array_equal(new, self._wavelengths.numpy()):
+            return False
+        self._wavelengths.copy_(new)
+        return True
 
     @property
     def nbytes(self) -> int:

@@ -28,8 +28,8 @@ class RopeScaling:
 
     - "linear": all positions divided by the factor.
     - "dynamic": a larger base for sequences longer than the original context, the larger the
-      longer; none for others. A cache counts with its capacity, since what is in it was rotated
-      once and for all.
+      longer; none for others. Each further token then turns all keys otherwise, so that a cache
+      has to be filled again: see `KVCache.set_length`.
     - "llama3": slow pairs divided by the factor, quick ones left alone, those between in between.
     - "yarn": likewise by the number of turns, and scores a little sharper.
     - "table": divisors of the angles as a file has them.
@@ -205,27 +205,56 @@ class Rope:
         """Factor of the attention scores."""
         return 1.0 if self.scaling is None else self.scaling.score_factor
 
-    def rotate(self, x: Tensor, positions: Tensor, length: int) -> Tensor:
+    @property
+    def is_dynamic(self) -> bool:
+        """True where the rotation of a position depends on the length of the sequence."""
+        return self.scaling is not None and self.scaling.kind == "dynamic"
+
+    def wavelengths(self, dim: int, length: int) -> np.ndarray:
+        """Return how many positions each pair takes for one radian, in double.
+
+        Args:
+            dim: head size.
+            length: tokens of the sequence.
+
+        Shape:
+            -> (dim / 2,)
+
+        Example:
+            >>> Rope(base=100.0).wavelengths(4, 9).tolist()
+            [1.0, 10.0]
+        """
+        half = dim // 2
+        own = self.base ** (np.arange(half) / half) / self.scale
+        if self.scaling is None:
+            return np.asarray(own)
+        return np.asarray(own * self.scaling.divisors(dim, self.base, length))
+
+    def rotate(
+        self, x: Tensor, positions: Tensor, length: int, wavelengths: Tensor | None = None
+    ) -> Tensor:
         """Turn queries or keys by their positions.
 
         Args:
             x: queries or keys.
             positions: one for all sequences or each its own.
-            length: tokens of the sequence, or the capacity of the cache they are kept in.
+            length: tokens of the sequence.
+            wavelengths: what `wavelengths` gives, as a tensor; None makes it of the length.
 
         Shape:
-            x (B, T, H, D), positions (T,) or (B, T) i32 -> as x
+            x (B, T, H, D), positions (T,) or (B, T) i32, wavelengths (D / 2,) -> as x
 
         Raises:
             ShapeError: positions do not fit.
         """
         need_tensor("CausalSelfAttention", "positions", positions)
-        options: dict[str, Any] = {"mode": self.mode, "base": self.base, "scale": self.scale}
         batch, own, heads, width = x.shape
-        if self.scaling is not None:
+        if wavelengths is None:
             # Only a dynamic scaling depends on the length: the others share their constant.
-            counted = length if self.scaling.kind == "dynamic" else 0
-            options["freq_factors"] = _divisors(self.scaling, width, self.base, counted, x.device)
+            wavelengths = _constant(self, width, length if self.is_dynamic else 0, x.device)
+        # ggml makes the powers of a base one from another in f32, and loses digits: its base is 1
+        # and the divisors, which are powers made in double, say it all.
+        options: dict[str, Any] = {"mode": self.mode, "base": 1.0, "freq_factors": wavelengths}
         if positions.ndim < 2:
             return ops.rope(x, positions, **options)
         if positions.shape != (batch, own):
@@ -240,6 +269,6 @@ class Rope:
 
 
 @lru_cache(maxsize=32)
-def _divisors(scaling: RopeScaling, width: int, base: float, length: int, device: Device) -> Tensor:
-    """The constant divisors of the angles, (D / 2,)."""
-    return tensor(scaling.divisors(width, base, length).astype(np.float32), device=device)
+def _constant(rope: Rope, width: int, length: int, device: Device) -> Tensor:
+    """The wavelengths as a constant tensor, (D / 2,)."""
+    return tensor(rope.wavelengths(width, length).astype(np.float32), device=device)
