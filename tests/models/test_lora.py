@@ -99,6 +99,21 @@ def test_gradients_are_those_of_pytorch(dtype, tmp_path, monkeypatch):
             assert off < most * np.linalg.norm(theirs), name
 
 
+@pytest.mark.parametrize(
+    ("targets", "dtype", "file_type"),
+    [("all-linear", "f32", 0), ("all-linear", None, 15), (("q_proj",), "f32", 15)],
+)
+def test_a_merged_models_file_names_the_type_of_most_numbers(targets, dtype, file_type, tmp_path):
+    model = base(tmp_path)
+    nn.apply_lora(model, rank=2, targets=targets)
+    nn.merge_lora(model, dtype)
+    model.save(tmp_path / "merged.gguf")
+    metadata = read_gguf(tmp_path / "merged.gguf").metadata
+    assert metadata["general.file_type"] == file_type
+    # The embedding table is quantised still.
+    assert metadata["general.quantization_version"] == 2
+
+
 @pytest.mark.parametrize("precision", [None, "bf16"])
 def test_a_quantised_model_learns_a_batch(precision, tmp_path):
     model = base(tmp_path)

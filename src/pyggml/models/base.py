@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -202,23 +203,36 @@ class Model(nn.Module, ABC):
             dtype: type of the matrices.
 
         Raises:
-            ValueError: llama.cpp has no file type for dtype.
+            ValueError: llama.cpp has no file type for dtype, or the model has LoRA adapters.
         """
         if dtype not in _FILE_TYPES:
             raise ValueError(
                 f"to_gguf_metadata: dtype must be one of {', '.join(_FILE_TYPES)}; got {dtype!r}"
             )
+        nn.lora.refuse_adapters("to_gguf_metadata", self)
         general: dict[str, Any] = {
             "general.architecture": self.gguf_arch,
             "general.name": name or f"pyggml {self.arch}",
         }
-        kept = matrix_type([(p.dtype.name, p.shape) for p in self.parameters()])
-        if (kept or dtype) in _FILE_TYPES:
-            general["general.file_type"] = u32(_FILE_TYPES[kept or dtype])
-        if as_dtype(kept or dtype).quantized:
+        sizes: Counter[str] = Counter()
+        for own, value in self._named_state():
+            kind = self._file_dtype(own, value, value.ndim, dtype)
+            if kind is not None:
+                sizes[kind] += value.size
+        most = sizes.most_common(1)[0][0] if sizes else dtype
+        if most in _FILE_TYPES:
+            general["general.file_type"] = u32(_FILE_TYPES[most])
+        if any(as_dtype(kind).quantized for kind in sizes):
             general["general.quantization_version"] = u32(2)
-        own = own_metadata(self.config, self.OWN_FIELDS)
-        return {**general, **self.gguf_config(), **own, **(tokenizer_metadata or {})}
+        fields = own_metadata(self.config, self.OWN_FIELDS)
+        return {**general, **self.gguf_config(), **fields, **(tokenizer_metadata or {})}
+
+    def _file_dtype(self, own: str, value: Tensor, ndim: int, dtype: str) -> str | None:
+        """Return the type in a file whose matrices are `dtype`; None for what is always f32."""
+        if value.dtype.quantized or value.dtype.name in ("f16", "bf16"):
+            return value.dtype.name
+        matrix = ndim in (2, 3) and _KEPT_F32.isdisjoint(self.gguf_name(own).split("."))
+        return dtype if matrix else None
 
     def to_gguf_tensors(self, dtype: str = "f32") -> dict[str, Any]:
         """Return the tensors of a GGUF file, under its names and in its layouts.
@@ -240,11 +254,8 @@ class Model(nn.Module, ABC):
                 tensors[name] = Encoded(value.dtype.name, data)
                 continue
             array = self.gguf_layout(own, value.numpy(), reading=False)
-            if value.dtype.name in ("f16", "bf16"):
-                tensors[name] = (value.dtype.name, array)
-                continue
-            matrix = array.ndim in (2, 3) and _KEPT_F32.isdisjoint(name.split("."))
-            tensors[name] = (dtype, array) if matrix and dtype != "f32" else array
+            kind = self._file_dtype(own, value, array.ndim, dtype)
+            tensors[name] = array if kind in (None, "f32") else (kind, array)
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
         return {**tensors, **self.gguf_extra(), **zeros}
 
