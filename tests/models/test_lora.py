@@ -333,7 +333,7 @@ def test_mistakes(tmp_path):
     assert "lm_head" not in nn.apply_lora(model, rank=2, targets="all-linear")
     with pytest.raises(ValueError, match=r"must have no LoRA adapters; got 14"):
         load_lora(model, tmp_path / "x.gguf")
-    with pytest.raises(ValueError, match=r"to_gguf_tensors: .*merge_lora"):
+    with pytest.raises(ValueError, match="must have no LoRA adapters"):
         model.save(tmp_path / "x.gguf")
     assert not (tmp_path / "x.gguf").exists()
 
