@@ -10,8 +10,8 @@ import numpy as np
 
 from ...graph.graph import Graph
 from ...tensors.tensor import Tensor, tensor, zeros
+from ..base import Model
 from ..generate import check_settings, check_tokens, sample
-from .model import T5
 
 __all__ = ["generate_from"]
 
@@ -22,7 +22,7 @@ _SMALLEST_BUCKET = 32
 class _Writer:
     """The decoder's graphs for one encoded sequence."""
 
-    def __init__(self, model: T5, ids: np.ndarray, capacity: int) -> None:
+    def __init__(self, model: Any, ids: np.ndarray, capacity: int) -> None:
         self.model = model
         self.capacity = capacity
         encoded = model.encode(tensor(ids[None], device=model.device)).detach()
@@ -65,7 +65,7 @@ class _Writer:
 
 
 def generate_from(
-    model: T5,
+    model: Model,
     ids: Sequence[int] | np.ndarray,
     max_tokens: int | None = None,
     *,
@@ -94,7 +94,7 @@ def generate_from(
         The new tokens, without the start token.
 
     Raises:
-        TypeError: the model is no T5, or an argument is of another kind.
+        TypeError: the model is not an encoder–decoder, or an argument is of another kind.
         ValueError: a token is outside the vocabulary, there are too many, or a setting is out of
             range.
         FloatingPointError: the model's logits are NaN.
@@ -104,9 +104,9 @@ def generate_from(
         >>> len(generate_from(model, [5, 6, 7], 4, stop_ids=()))
         4
     """
-    if not isinstance(model, T5):
+    if not isinstance(model, Model) or not hasattr(model, "decode_next"):
         raise TypeError(
-            f"generate_from: model must be a T5; got {type(model).__name__}: generate(model, ids, "
+            f"generate_from: model must be a T5; got {type(model).__name__}; generate(model, ids, "
             "count) continues text"
         )
     config = model.config
