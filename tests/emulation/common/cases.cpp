@@ -129,6 +129,17 @@ void optimizers(table & t) {
             });
         }
     }
+    t.add("OPT_STEP_ADAMW", "moment-read-after", [](builder & b) {
+        const shape s = { 1000, 3, 1, 1 };
+        ggml_tensor * w = b.real(s);
+        ggml_set_param(w);
+        ggml_tensor * g = b.real(s);
+        ggml_tensor * m = b.real(s);
+        ggml_tensor * v = b.real(s, 0.0f, 1.0f);
+        ggml_tensor * step = ggml_opt_step_adamw(b.ctx, w, g, m, v,
+            b.values(GGML_TYPE_F32, { 7, 1, 1, 1 }, { 1e-2f, 0.9f, 0.99f, 1e-8f, 0.1f, 1.3f, 1.2f }));
+        return ggml_add(b.ctx, step, ggml_add(b.ctx, ggml_scale(b.ctx, m, 2.0f), ggml_scale(b.ctx, v, 3.0f)));
+    });
     t.add("OPT_STEP_SGD", "rows", [](builder & b) {
         ggml_tensor * w = b.real({ 37, 3, 1, 1 });
         ggml_set_param(w);

@@ -96,6 +96,17 @@ void matrices(table & t) {
             }).max_nmse = 1e-4;
         }
     }
+    // few columns, for which Metal has kernels of their own
+    for (int64_t n : { 2, 5, 6, 8, 9, 13, 16, 17 }) {
+        for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16 }) {
+            op_case & c = t.add("MUL_MAT", "columns-" + std::to_string(n) + "-" + ggml_type_name(type), [=](builder & b) {
+                ggml_tensor * x = b.real({ 128, 70, 2, 1 }, -1.0f, 1.0f, layout::contiguous, type);
+                return ggml_mul_mat(b.ctx, x, b.real({ 128, n, 4, 1 }));
+            });
+            c.max_nmse = type == GGML_TYPE_F32 ? 1e-10 : 1e-6; // the CPU rounds the other source, too
+            c.only     = "Metal";
+        }
+    }
     // CUDA's are ggml's own; the CPU rounds the other source to q8_0
     for (int64_t n : { 2, 45 }) {
         op_case & c = t.add("MUL_MAT", "q5_0-by-" + std::to_string(n), [=](builder & b) {

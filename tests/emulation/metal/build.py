@@ -47,6 +47,7 @@ UPSTREAM = (
     "conv",
     "quantize",
     "mul_mv",
+    "mul_mv_mma",
     "mul_mm",
     "misc",
     "argsort",
@@ -157,9 +158,23 @@ def _split(parameters: str) -> list[str]:
     return [p.strip() for p in [*parts, parameters[last:]]]
 
 
+def _expanded(text: str) -> str:
+    """The text with what its macros with arguments declare: kernels of several types."""
+    text = text.replace("\\\n", " ")
+    for name, parameters, body in re.findall(r"#define (\w+)\(([^)]*)\) (.*host_name.*)", text):
+        names = _split(parameters)
+
+        def use(match: re.Match[str], names: list[str] = names, body: str = body) -> str:
+            given = dict(zip(names, _split(match.group(1)), strict=True))
+            return re.sub(r"\w+", lambda word: given.get(word.group(), word.group()), body)
+
+        text = re.sub(rf"^{name}\((.*)\)$", use, text, flags=re.M)
+    return re.sub(r'"\s*"', "", text)
+
+
 def kernels_of(source: str) -> list[Kernel]:
     """The kernels that the host can name, in the order of the file."""
-    text = _compiled(_without_comments(source))
+    text = _expanded(_compiled(_without_comments(source)))
     functions: dict[str, list[str]] = {}
     found = []
     for match in re.finditer(r"(template\s*<[^;{}]*>\s*)?kernel\s+void\s+(\w+)\s*\(", text):

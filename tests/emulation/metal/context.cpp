@@ -9,6 +9,8 @@
 //   an element of a contiguous result that nobody wrote
 //   two runs that differ in a bit: a race
 //   threads that diverge at a barrier or in a SIMD-group function
+//   matrices that take more registers than a thread has
+//   a node that writes what others read or write since the last barrier, or reads what they write
 //   a kernel that reads what lies beyond its tensors: its results are NaN
 //
 // and end the process, with the op's name, but the last, which the caller sees.
@@ -263,6 +265,59 @@ void run_nodes(node_group & g, const std::vector<emu::command> & commands) {
     }
 }
 
+// what nodes read and write that may still run
+struct range {
+    const char * begin;
+    const char * end;
+    bool         written;
+};
+
+std::vector<range> ranges_of(const node_group & g) {
+    std::vector<range> res;
+    for (const ggml_tensor * t : g.nodes) {
+        for (int s = 0; s < GGML_MAX_SRC; ++s) {
+            const bool inner = std::find(g.nodes.begin(), g.nodes.end(), t->src[s]) != g.nodes.end();
+            if (t->src[s] && !inner) {
+                const char * p = (const char *) t->src[s]->data;
+                res.push_back({ p, p + ggml_nbytes(t->src[s]), changes(t, s) });
+            }
+        }
+    }
+    const ggml_tensor * dst = g.nodes.back();
+    const char * p = (const char *) dst->data;
+    const size_t size = dst->view_src ? ggml_nbytes(dst) : ggml_backend_buft_get_alloc_size(dst->buffer->buft, dst);
+    res.push_back({ p, p + size, true });
+    return res;
+}
+
+// barriers between nodes; those within one are seen as it runs in another order
+void check_order(std::vector<range> & running, const node_group & g, const std::vector<emu::command> & commands) {
+    if (commands.empty()) {
+        return;
+    }
+    if (commands.front().is_barrier) {
+        running.clear();
+    }
+    const std::vector<range> own = ranges_of(g);
+    for (const range & a : running) {
+        for (const range & b : own) {
+            if ((a.written || b.written) && a.begin < b.end && b.begin < a.end) {
+                fail(g, "", "no barrier before it, though nodes before it write what it reads, or use what it writes");
+            }
+        }
+    }
+    if (commands.back().is_barrier) {
+        running.clear();
+        return;
+    }
+    for (const emu::command & c : commands) {
+        if (c.is_barrier) {
+            running.clear();
+        }
+    }
+    running.insert(running.end(), own.begin(), own.end());
+}
+
 bool counts(const ggml_tensor * t) {
     return !ggml_op_is_empty(t->op) && !ggml_is_empty(t);
 }
@@ -320,6 +375,8 @@ enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph *
     ggml_metal_op_t ops = ggml_metal_op_init(ctx->dev, nullptr, gf, ggml_metal_device_get_fusion_info(ctx->dev),
             0, ggml_graph_n_nodes(gf), true, false, 0);
 
+    std::vector<range> running;
+
     const char * log = getenv("PYGGML_EMULATED_LOG");
     FILE * log_file = log ? fopen(log, "a") : nullptr;
 
@@ -354,6 +411,7 @@ enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph *
                 }
             }
         }
+        check_order(running, g, commands);
         run_nodes(g, commands);
         i += n;
     }

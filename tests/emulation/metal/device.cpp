@@ -174,7 +174,8 @@ void ggml_metal_encoder_memory_barrier(ggml_metal_encoder_t) {
 ggml_metal_device_t ggml_metal_device_init(int device, int) {
     ggml_metal_device * dev = new ggml_metal_device {};
 
-    // an M1: what every Apple GPU has that ggml trains on
+    // an M1: what every Apple GPU has that ggml trains on; or a GPU of Intel or AMD
+    const bool is_apple = !getenv("PYGGML_EMULATED_INTEL");
     auto & p = dev->props;
     p.device                     = device;
     p.device_virt                = device;
@@ -184,12 +185,12 @@ ggml_metal_device_t ggml_metal_device_init(int device, int) {
     p.max_working_set_size       = (size_t) 4 << 30;
     p.max_theadgroup_memory_size = emu::max_threadgroup_memory;
     p.has_simdgroup_reduction    = true;
-    p.has_simdgroup_mm           = true;
+    p.has_simdgroup_mm           = is_apple;
     p.has_unified_memory         = true;
     p.has_bfloat                 = true;
     p.use_shared_buffers         = true;
     p.device_id                  = GGML_METAL_DEVICE_M1;
-    p.gpu_family                 = 7;
+    p.gpu_family                 = is_apple ? 7 : 0;
     p.op_offload_min_batch_size  = 32;
 
     dev->finfo   = ggml_metal_fusion_info_init(getenv("GGML_METAL_FUSION_DISABLE") == nullptr, 0);

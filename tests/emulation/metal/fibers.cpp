@@ -35,6 +35,7 @@ struct fiber {
     simd_op    op      = op_barrier;
     simdgroup * group  = nullptr;
     int        index   = 0;
+    int        held    = 0;
 };
 
 // makecontext once for each fiber, setjmp from then on: it asks the system for nothing
@@ -180,11 +181,20 @@ void barrier() {
     to_scheduler();
 }
 
-void misaligned(const std::string & what, const void *) {
+[[noreturn]] static void fail_thread(const std::string & what) {
     mistake = what;
     current->where = state::failed;
     to_scheduler();
     abort(); // no thread goes on after an error
+}
+
+void misaligned(const std::string & what, const void *) { fail_thread(what); }
+
+void hold(int registers) {
+    current->held += registers;
+    if (current->held > max_held) {
+        fail_thread("more matrices than a thread has registers for");
+    }
 }
 
 int lane() {
@@ -203,6 +213,7 @@ void run_threadgroup(int n, void (*body)(void * user, int i), void * user, bool 
         f.group = &groups[i/width];
         f.index = i;
         f.where = state::ready;
+        f.held  = 0;
         if (i%width == 0) {
             // a slot that nobody filled is NaN
             memset(f.group->slot, 0xff, sizeof(f.group->slot));

@@ -38,7 +38,22 @@ MISTAKES = {
         said="supports_op says yes|no tensor of the op",
         kernels=("out_prod",),
     ),
+    "moments that nobody waits for": Mistake(
+        source="ggml-metal-common.cpp",
+        right="return tensor->op == GGML_OP_OPT_STEP_ADAMW && (i == 2 || i == 3);",
+        wrong="return false;",
+        case="OPT_STEP_ADAMW/moment-read-after",
+        said="no barrier before it",
+        kernels=("unary", "binbcast", "misc"),
+    ),
     # what context.cpp watches
+    "more than the registers hold": Mistake(
+        source="fa_back",
+        right="simdgroup_float8x8 dv[V ? DMAX/8 : 1];",
+        wrong="simdgroup_float8x8 dv[DMAX/8];",
+        case="FLASH_ATTN_EXT_BACK/d256",
+        said="more matrices than a thread has registers for",
+    ),
     "a write past the end": Mistake(
         source="rows_back",
         right="        if (i < args.ne) {",

@@ -163,12 +163,18 @@ def test_parser_reads_kernels() -> None:
     template [[host_name("kernel_a_f16")]]
     kernel void kernel_a<half>(constant args & a, device half * x, uint i);
     kernel void kernel_c(device const float * x) {} // kernel void kernel_d(int x)
+    #define KERNELS(name, T) \\
+    template [[host_name("kernel_a_" name "_1")]] kernel a_t kernel_a<T, 1>; \\
+    template [[host_name("kernel_a_" name "_2")]] kernel a_t kernel_a<T, 2>;
+KERNELS("bf16", bfloat)
     """
     found = {kernel.host_name: kernel.call for kernel in kernels_of(source)}
     assert found == {
         "kernel_c": "kernel_c",
         "kernel_a_f32": "kernel_a<float>",
         "kernel_a_f16": "kernel_a<half>",
+        "kernel_a_bf16_1": "kernel_a<bfloat, 1>",
+        "kernel_a_bf16_2": "kernel_a<bfloat, 2>",
     }
 
 
@@ -217,6 +223,29 @@ def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
     lines = [line for line in table if line.split()[1].startswith(f"{op}/")]
     assert lines, f"{op}: no case ran"
     assert not [line for line in lines if line.startswith("FAIL")]
+
+
+def test_gpus_of_other_lanes_train_nothing(
+    harness: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels count on SIMD groups of 32 lanes; Intel's and AMD's have others."""
+    source = (KERNELS.parent / "ggml-metal-train.cpp").read_text()
+    supports = source[source.index("bool ggml_metal_train_supports_op(") :]
+    ops = re.findall(r"case GGML_OP_(\w+):", supports[: supports.index("\n}\n")])
+    assert len(ops) > 25
+    monkeypatch.setenv("PYGGML_EMULATED_INTEL", "1")
+    lines = run_table(harness, library, *ops)
+    told = ("supports_op says no", "refused as it should")
+    assert len(lines) > 300
+    assert not [line for line in lines if not line.endswith(told)]
+
+
+def test_no_constant_is_nan() -> None:
+    """Fast math may take a NaN or an infinity among floats for any number: bits are written."""
+    for name in OURS:
+        text = (KERNELS / f"{name}.metal").read_text() + (KERNELS / "train.h").read_text()
+        text = re.sub(r"//[^\n]*", "", text)
+        assert not re.findall(r"\bNAN\b|\bnan\(|INFINITY|as_type<float>\(0x7f", text), name
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

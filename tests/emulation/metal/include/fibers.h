@@ -26,6 +26,10 @@ posted simd_post(const void * data, size_t size, simd_op op);
 void   barrier();
 int    lane();
 
+// registers of 32 bits that a lane's matrices take, of the 128 that it has; too many are a threadgroup_error
+constexpr int max_held = 96;
+void          hold(int registers);
+
 struct threadgroup_error {
     const char * what;
 };

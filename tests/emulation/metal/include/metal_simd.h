@@ -105,12 +105,25 @@ template <class T> T simd_broadcast_first(T v) {
 inline bool simd_any(bool b) { return simd_max((int) b) != 0; }
 inline bool simd_all(bool b) { return simd_min((int) b) != 0; }
 
-// A lane holds two elements of an 8 x 8 matrix. Which ones is not documented, and no kernel may rely on it: here lane
-// i holds those of row i/4 in columns 2*(i%4) and 2*(i%4) + 1.
+// A lane holds two elements of an 8 x 8 matrix, neighbours in a row. Which ones is not documented; ggml's mul_mv_mma.metal
+// has found out, and relies on it.
 template <class T, int R, int C> struct simdgroup_matrix {
     static_assert(R == 8 && C == 8, "simdgroup matrices are 8 x 8");
+    static constexpr int registers = (2*sizeof(T) + 3)/4; // of a lane
+
     T e[2];
+
+    simdgroup_matrix() { emu::hold(registers); }
+    simdgroup_matrix(const simdgroup_matrix & other) : e { other.e[0], other.e[1] } { emu::hold(registers); }
+    ~simdgroup_matrix() { emu::hold(-registers); }
+    simdgroup_matrix & operator=(const simdgroup_matrix &) = default;
+
+    T * thread_elements() { return e; }
 };
+
+inline int matrix_row(int lane)    { return ((lane/4) & 4) + ((lane/2)%4); }
+inline int matrix_column(int lane) { return ((lane/4) & 2)*2 + (lane%2)*2; }
+inline int matrix_lane(int row, int column) { return (row & 4)*4 + (row & 3)*2 + (column & 4)*2 + (column & 2)/2; }
 
 // columns, rows; a plain 0 stands for the corner
 struct matrix_origin {
@@ -121,12 +134,16 @@ struct matrix_origin {
     template <class T> matrix_origin(const vec<T, 2> & v) : x(v.x), y(v.y) {}
 };
 
-template <class T, int R, int C = R> simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T v) { return { { v, v } }; }
+template <class T, int R, int C = R> simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T v) {
+    simdgroup_matrix<T, R, C> m;
+    m.e[0] = m.e[1] = v;
+    return m;
+}
 
 template <class T, class P>
 void simdgroup_load(simdgroup_matrix<T, 8, 8> & m, const P * p, ulong ld = 8, matrix_origin o = {}, bool transpose = false) {
-    const int r = emu::lane()/4;
-    const int c = 2*(emu::lane()%4);
+    const int r = matrix_row(emu::lane());
+    const int c = matrix_column(emu::lane());
     for (int i = 0; i < 2; ++i) {
         const long row = (transpose ? c + i : r) + o.y;
         const long col = (transpose ? r : c + i) + o.x;
@@ -137,8 +154,8 @@ void simdgroup_load(simdgroup_matrix<T, 8, 8> & m, const P * p, ulong ld = 8, ma
 
 template <class T, class P>
 void simdgroup_store(const simdgroup_matrix<T, 8, 8> & m, P * p, ulong ld = 8, matrix_origin o = {}, bool transpose = false) {
-    const int r = emu::lane()/4;
-    const int c = 2*(emu::lane()%4);
+    const int r = matrix_row(emu::lane());
+    const int c = matrix_column(emu::lane());
     for (int i = 0; i < 2; ++i) {
         const long row = (transpose ? c + i : r) + o.y;
         const long col = (transpose ? r : c + i) + o.x;
@@ -154,12 +171,12 @@ void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8> & d, const simdgrou
     const float v[4] = { (float) a.e[0], (float) a.e[1], (float) b.e[0], (float) b.e[1] };
     const emu::posted p = emu::simd_post(v, sizeof(v), emu::op_matrix_multiply);
 
-    const int row = emu::lane()/4;
-    const int col = 2*(emu::lane()%4);
+    const int row = matrix_row(emu::lane());
+    const int col = matrix_column(emu::lane());
     float s[2] = { (float) c.e[0], (float) c.e[1] };
     for (int k = 0; k < 8; ++k) {
-        const float   ak = ((const float *) p.slot[4*row + k/2])[k%2];
-        const float * bk =  (const float *) p.slot[4*k + col/2] + 2;
+        const float   ak = ((const float *) p.slot[matrix_lane(row, k)])[k%2];
+        const float * bk =  (const float *) p.slot[matrix_lane(k, col)] + 2;
         s[0] += ak*bk[0];
         s[1] += ak*bk[1];
     }

@@ -47,13 +47,18 @@ template <class T> struct promote { using type = T; };
 template <> struct promote<bfloat> { using type = float; };
 template <class A, class B> using common = decltype(typename promote<A>::type() + typename promote<B>::type());
 
+template <class T, int N> struct vec;
 template <class T, int N> struct vec_data;
 template <class T> struct alignas(2*sizeof(T)) vec_data<T, 2> { T x, y; };
 template <class T> struct alignas(4*sizeof(T)) vec_data<T, 3> { T x, y, z, padding; };
-template <class T> struct alignas(4*sizeof(T)) vec_data<T, 4> { T x, y, z, w; };
+template <class T> struct alignas(4*sizeof(T)) vec_data<T, 4> {
+    union {
+        struct { T x, y, z, w; };
+        struct { vec<T, 2> xy, zw; };
+    };
+};
 
 // without the alignment of a vector
-template <class T, int N> struct vec;
 template <class T, int N> struct packed {
     T v[N];
 
@@ -125,6 +130,20 @@ METAL_BINARY(-)
 METAL_BINARY(*)
 METAL_BINARY(/)
 #undef METAL_BINARY
+
+// of whole numbers: the type stays the vector's
+#define METAL_BITS(op) \
+    template <class A, int N> vec<A, N> operator op(const vec<A, N> & a, const vec<A, N> & b) { \
+        vec<A, N> r; for (int i = 0; i < N; ++i) { r[i] = (A) (a[i] op b[i]); } return r; \
+    } \
+    template <class A, class S, int N, class = std::enable_if_t<std::is_integral<S>::value>> \
+    vec<A, N> operator op(const vec<A, N> & a, S s) { return a op vec<A, N>(s); }
+METAL_BITS(&)
+METAL_BITS(|)
+METAL_BITS(^)
+METAL_BITS(<<)
+METAL_BITS(>>)
+#undef METAL_BITS
 
 #define METAL_COMPARE(op) \
     template <class A, class B, int N> vec<bool, N> operator op(const vec<A, N> & a, const vec<B, N> & b) { \
