@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyggml.data import IGNORE_INDEX, Loader, RandomWindows, TokenDataset
-from pyggml.data._fingerprint import fingerprint
+from pyggml.data.fingerprint import fingerprint
 
 
 def dataset(items: int = 10, seq_len: int = 4) -> TokenDataset:

@@ -16,7 +16,7 @@ import pytest
 from pyggml.data import END_OF_TEXT, Documents, RandomWindows, Tokenizer, TokenStore, embedded_text
 from pyggml.data.text import byte_ranges as _units
 from pyggml.data.text import vocabulary as _vocab
-from pyggml.data.text import worker as _worker
+from pyggml.data.text import encoding as _worker
 from pyggml.errors import FormatError
 
 pytest.importorskip("tokenizers")

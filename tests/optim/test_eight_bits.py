@@ -6,7 +6,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.data.text.text import embedded_text
+from pyggml.data.text.files import embedded_text
 from pyggml.models import GPT2, GPT2Config
 from pyggml.optim import AdamW, AdamW8bit, param_groups
 from pyggml.optim.schedules import schedules

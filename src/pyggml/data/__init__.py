@@ -20,7 +20,7 @@ from .text.packing import PackedDataset, best_fit
 from .text.records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
 from .text.store import TokenStore
 from .text.stream import StreamDecoder
-from .text.text import TEXT_SUFFIXES, embedded_text, read_text
+from .text.files import TEXT_SUFFIXES, embedded_text, read_text
 from .text.tokenizer import END_OF_TEXT, Tokenizer
 from .text.tokens import RandomWindows, TokenDataset, split_tokens
 

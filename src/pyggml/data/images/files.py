@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import FormatError
 from .._check import path_like, whole
-from .._fingerprint import fingerprint
+from ..fingerprint import fingerprint
 from .crops import pillow
 
 __all__ = ["ImageFolder", "one_line", "read_image"]

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from ...errors import FormatError, ShapeError
 from .._check import decimal, several, whole
-from .._draws import item_rng, number_of, virtual_items
-from .._fingerprint import fingerprint
+from ..item_random import item_rng, number_of, virtual_items
+from ..fingerprint import fingerprint
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
 from .transforms import ImageTransform

@@ -9,7 +9,7 @@ from .packing import PackedDataset, best_fit
 from .records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
 from .store import TokenStore
 from .stream import StreamDecoder
-from .text import TEXT_SUFFIXES, embedded_text, read_text
+from .files import TEXT_SUFFIXES, embedded_text, read_text
 from .tokenizer import END_OF_TEXT, Tokenizer
 from .tokens import RandomWindows, TokenDataset, split_tokens
 

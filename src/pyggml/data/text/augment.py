@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from .._check import decimal, set_fields, token_ids, whole
-from .._draws import item_rng, number_of, virtual_items
-from .._fingerprint import fingerprint
+from ..item_random import item_rng, number_of, virtual_items
+from ..fingerprint import fingerprint
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
 from .documents import Documents, check_documents

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import FormatError
-from .text import decode
+from .files import decode
 
 __all__ = ["UNIT_BYTES", "UNIT_BYTES_MAX", "Unit", "cut", "read_unit"]
 

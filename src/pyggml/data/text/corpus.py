@@ -17,9 +17,9 @@ from .._check import path_like, several
 from .byte_ranges import Unit, cut, read_unit
 from .documents import Documents
 from .records import RECORD_SUFFIXES, is_records, read_texts
-from .text import TEXT_SUFFIXES, walk
+from .files import TEXT_SUFFIXES, walk
 from .tokenizer import Tokenizer
-from .worker import Encoded, Settings, encode_all
+from .encoding import Encoded, Settings, encode_all
 
 __all__ = ["Corpus", "Progress", "encode_texts", "silent"]
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from ...errors import FormatError
 from .._check import decimal, several
-from .._fingerprint import fingerprint
+from ..fingerprint import fingerprint
 from .tokens import _checked_ids, _in_range
 
 __all__ = ["Documents"]

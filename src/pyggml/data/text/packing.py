@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._check import whole
-from .._fingerprint import fingerprint
+from ..fingerprint import fingerprint
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
 from .documents import Documents, check_documents

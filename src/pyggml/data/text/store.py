@@ -22,7 +22,7 @@ from .corpus import Corpus, Progress, check_encoding, encode_texts, silent
 from .documents import Documents
 from .records import is_records
 from .tokenizer import Tokenizer
-from .worker import Encoded
+from .encoding import Encoded
 
 __all__ = ["TokenStore"]
 

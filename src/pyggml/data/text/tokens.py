@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._check import decimal, flag, whole
-from .._fingerprint import fingerprint
+from ..fingerprint import fingerprint
 from ..dataset import IGNORE_INDEX
 
 __all__ = ["RandomWindows", "TokenDataset", "split_tokens"]

@@ -31,7 +31,7 @@ __all__ = ["Encoded", "Settings", "encode_all", "encode_unit", "main"]
 _START = (
     # Nothing is imported before the parent's path is there: a folder may hold a json.py.
     "import sys; sys.path[:] = eval(sys.stdin.buffer.readline());"
-    " from pyggml.data.text.worker import main; main()"
+    " from pyggml.data.text.encoding import main; main()"
 )
 
 
