@@ -130,7 +130,7 @@ PAIR = b'{"q": "a", "a": "b"}\n'
         ("a.jsonl", PAIR, ["--prompt-field", ""], 2, ["--prompt-field must be text"]),
         ("a.jsonl", PAIR, FIELDS, 2, ["--val-fraction 0.1", "give more pairs"]),
         ("a.csv", b"q,a\n", FIELDS, 1, ["a.csv: must hold pairs; got none"]),
-        ("a.jsonl", b'{"prompt": "a", "completion": "b"}', [], 1, ["'text'", "--prompt-field"]),
+        ("a.jsonl", b'{"prompt": "a", "completion": "b"}', [], 1, ["'text'", "read_pairs"]),
     ],
     ids=str,
 )  # fmt: skip

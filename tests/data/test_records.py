@@ -142,11 +142,9 @@ def test_datasets_are_read_as_texts_and_pairs(datasets: Any, tmp_path: Path, kin
     with pytest.raises(FormatError, match=r"row 0: id must be text; got int"):
         list(read_texts(rows, "id"))
     name = type(rows).__name__
-    with pytest.raises(
-        TypeError, match=rf"got a {name} of rows: for rows give Corpus\.of\(read_te"
-    ):
+    with pytest.raises(TypeError, match=rf"paths .*{name}.*Corpus\.of"):
         Corpus(rows)
-    with pytest.raises(TypeError, match=rf"got a {name} of rows: .*TokenStore\.write\(path, read_"):
+    with pytest.raises(TypeError, match=rf"paths .*{name}.*TokenStore\.write"):
         TokenStore.build(rows, tokenizer, tmp_path)
 
 
@@ -162,9 +160,9 @@ def test_rows_in_the_place_of_paths_or_texts_name_what_takes_them(tmp_path: Path
             TypeError, match=r"for rows give Corpus\.of\(read_texts\(rows, field\)\)"
         ):
             call()
-    with pytest.raises(ValueError, match=r"for rows give read_texts\(rows, field\)"):
+    with pytest.raises(TypeError, match=r"for rows give read_texts\(rows, field\)"):
         TokenStore.write(tmp_path / "s", ROWS, tokenizer)
-    with pytest.raises(TypeError, match=r"paths of files or folders; got 5$"):
+    with pytest.raises(TypeError, match="paths .*got 5"):
         Corpus([5])
 
 

@@ -7,16 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pyggml.data import END_OF_TEXT, Documents, RandomWindows, Tokenizer, TokenStore, embedded_text
-from pyggml.data.text import byte_ranges as _units
-from pyggml.data.text import vocabulary as _vocab
-from pyggml.data.text import encoding as _worker
+from pyggml.data.text import chunks, corpus, vocabulary
+from pyggml.data.text import files as text_files
+from pyggml.data.text.encoding import Encoder
 from pyggml.errors import FormatError
 
 pytest.importorskip("tokenizers")
@@ -38,25 +37,19 @@ def files(folder: Path, *texts: str) -> list[Path]:
     return made
 
 
-def small_units(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def cut_small(monkeypatch: pytest.MonkeyPatch, chars: int) -> None:
     """Cut as if texts were large."""
-    monkeypatch.setattr(_units.cut, "__defaults__", (size,))
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", chars)
+    monkeypatch.setattr(text_files, "_BLOCK_BYTES", chars)
 
 
-@pytest.mark.parametrize("unit_bytes", [1, 7, 100, 5000, _units.UNIT_BYTES])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("chars", [1, 7, 100, 5000])
 def test_ids_are_those_of_whole_documents(
-    tokenizer: Tokenizer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    unit_bytes: int,
-    workers: int,
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chars: int
 ) -> None:
-    if workers == 2 and unit_bytes in (1, 7):
-        pytest.skip("a process for so little")
-    small_units(monkeypatch, unit_bytes)
-    texts = [MIXED, *(TEXTS[:4] if unit_bytes > 7 else [TEXTS[0][:300]]), "x", "y\n"]
-    store = TokenStore.build(files(tmp_path / "t", *texts), tokenizer, tmp_path, workers=workers)
+    cut_small(monkeypatch, chars)
+    texts = [MIXED, *(TEXTS[:4] if chars > 7 else [TEXTS[0][:300]]), "x", "y\n"]
+    store = TokenStore.build(files(tmp_path / "t", *texts), tokenizer, tmp_path)
     np.testing.assert_array_equal(store.ids, tokenizer.encode_documents(texts))
     assert store.ids.dtype == np.uint16
     assert len(store.documents) == len(texts)
@@ -69,14 +62,14 @@ def test_ids_are_those_of_whole_documents(
 def test_no_way_of_splitting_words_spans_a_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pre: str
 ) -> None:
-    small_units(monkeypatch, 1)
+    cut_small(monkeypatch, 1)
     trained = Tokenizer.train_bpe([MIXED * 5, *TEXTS[:5]], 500)
-    model = trained._content["model"]
+    model = json.loads(trained.to_json())["model"]
     merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
-    backend = _vocab.build(model["vocab"], merges, pre)
+    backend = vocabulary.build(model["vocab"], merges, pre)
     backend.add_special_tokens([END_OF_TEXT])
     tokenizer = Tokenizer(backend)
-    assert tokenizer._can_cut()
+    assert tokenizer.cuttable
     rng = np.random.default_rng(0)
     pieces = [*"aZ é世д1 .'\t", "\n", "\n", "\r\n", "\r", "'s", "\u0301", "\n\n", "  "]
     for trial in range(8):
@@ -88,15 +81,15 @@ def test_no_way_of_splitting_words_spans_a_cut(
 
 
 @pytest.mark.parametrize("separator", ["\n\n", "END\n", "<|endoftext|>", "|", "aa"])
-@pytest.mark.parametrize("unit_bytes", [1, 3, 20, 10**6])
+@pytest.mark.parametrize("chars", [1, 3, 20, 10**6])
 def test_separators_cut_as_str_split(
     tokenizer: Tokenizer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     separator: str,
-    unit_bytes: int,
+    chars: int,
 ) -> None:
-    small_units(monkeypatch, unit_bytes)
+    cut_small(monkeypatch, chars)
     rng = np.random.default_rng(0)
     pieces = [separator, separator[:1], "word", "\n", "é 世界\n", "a", "x\ny", "|", " "]
     for trial in range(6):
@@ -105,8 +98,7 @@ def test_separators_cut_as_str_split(
         paths = files(tmp_path / f"t{trial}", text)
         store = TokenStore.build(paths, tokenizer, tmp_path / "cache", separator=separator)
         got = [tokenizer.decode(d[:-1]) for d in store.documents]
-        # Blank documents may stay where a unit ends in them.
-        assert [part for part in got if part.strip()] == want
+        assert got == want
         assert all(d[-1] == tokenizer.eos_id for d in store.documents)
 
 
@@ -115,7 +107,7 @@ def test_the_same_content_is_found_again(
 ) -> None:
     first = TokenStore.build(files(tmp_path / "a", *TEXTS[:3]), tokenizer, tmp_path / "c")
     before = (first.path / "tokens.bin").stat().st_mtime_ns
-    monkeypatch.setattr(_worker, "encode_unit", None)  # nothing is tokenized
+    monkeypatch.setattr(Encoder, "_encode_batch", None)  # nothing is tokenized
     again = TokenStore.build(files(tmp_path / "b", *TEXTS[:3]), tokenizer, tmp_path / "c")
     assert (again.path, (again.path / "tokens.bin").stat().st_mtime_ns) == (first.path, before)
 
@@ -164,7 +156,7 @@ def test_streams_of_documents(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert store.documents.lengths.sum() == len(store)
     with pytest.raises(FileExistsError):
         TokenStore.write(tmp_path / "s", TEXTS, tokenizer)
-    with pytest.raises(ValueError, match="document 1 is a int"):
+    with pytest.raises(TypeError, match="document 1 is a int"):
         TokenStore.write(tmp_path / "t", ["a", 1], tokenizer)  # type: ignore[list-item]
     with pytest.raises(FormatError, match="all documents are empty"):
         TokenStore.write(tmp_path / "t", [""], tokenizer)
@@ -179,7 +171,6 @@ def test_windows_of_a_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
     np.testing.assert_array_equal(y[0], store.ids[6:22])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("content", "match"),
     [
@@ -194,44 +185,38 @@ def test_bad_files_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
     content: bytes,
     match: str,
-    workers: int,
 ) -> None:
-    small_units(monkeypatch, 30)
+    cut_small(monkeypatch, 30)
     paths = files(tmp_path / "a", "good\n" * 30, "")
     paths[1].write_bytes(content)
     with pytest.raises(FormatError, match=match):
-        TokenStore.build(paths, tokenizer, tmp_path / "c", workers=workers)
+        TokenStore.build(paths, tokenizer, tmp_path / "c")
     assert list((tmp_path / "c").iterdir()) == []
 
 
 def test_unknown_characters_name_the_file(tmp_path: Path) -> None:
     chars = Tokenizer.chars(["abc\n"])
-    with pytest.raises(FormatError, match=r"0\.txt: after byte 0: .*'d' \(U\+0064\)"):
+    with pytest.raises(FormatError, match=r"0\.txt: .*'d' \(U\+0064\) at offset 3"):
         TokenStore.build(files(tmp_path / "a", "abcd"), chars, tmp_path)
 
 
 def test_bad_arguments(tokenizer: Tokenizer, tmp_path: Path) -> None:
     paths = files(tmp_path / "a", "text")
-    for options, match in [
-        ({"separator": ""}, "separator must be text"),
-        ({"workers": 0}, "workers must be an integer >= 1"),
-        ({"workers": True}, "workers must be an integer >= 1"),
-    ]:
-        with pytest.raises(ValueError, match=match):
-            TokenStore.build(paths, tokenizer, tmp_path, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="separator"):
+        TokenStore.build(paths, tokenizer, tmp_path, separator="")
     with pytest.raises(FormatError, match=r"nothing: no such file"):
         TokenStore.build(tmp_path / "nothing", tokenizer, tmp_path)
     with pytest.raises(FormatError, match=r"0\.txt: must hold text; the file is empty"):
         TokenStore.build(files(tmp_path / "b", ""), tokenizer, tmp_path)
-    with pytest.raises(TypeError, match="tokenizer must be a Tokenizer"):
+    with pytest.raises(TypeError, match="tokenizer"):
         TokenStore.build(paths, "chars", tmp_path)  # type: ignore[arg-type]
 
 
 def test_text_without_a_place_to_cut_is_refused(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small_units(monkeypatch, 100)
-    monkeypatch.setattr(_units, "UNIT_BYTES_MAX", 1000)
+    cut_small(monkeypatch, 100)
+    monkeypatch.setattr(corpus, "LONGEST_CHARS", 1000)
     with pytest.raises(FormatError, match=r"0\.txt: text must be cut.*give the separator"):
         TokenStore.build(files(tmp_path / "a", "x " * 5000), tokenizer, tmp_path)
 
@@ -316,13 +301,6 @@ def test_a_store_is_not_read_unless_it_is_to_be_checked(
         unchecked.verify()
 
 
-def test_a_store_of_an_earlier_version_is_read(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    store = TokenStore.write(tmp_path / "s", TEXTS[:3], tokenizer)
-    del store.info["documents_blake2b"]
-    (store.path / "store.json").write_text(json.dumps(store.info))
-    np.testing.assert_array_equal(TokenStore(store.path).ids, store.ids)
-
-
 def test_a_store_that_another_process_built_first_is_taken(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,8 +326,7 @@ tokenizer = Tokenizer.from_file(folder / "tokenizer.json")
 def progress(done, total):
     if done > 0.6 * total:
         print("on the way", flush=True)
-store = TokenStore.build(folder / "text", tokenizer, folder / "cache", workers=2,
-                         progress=progress)
+store = TokenStore.build(folder / "text", tokenizer, folder / "cache", progress=progress)
 print("done", len(store))
 """
 
@@ -372,63 +349,31 @@ def test_a_killed_build_leaves_no_half_store(tokenizer: Tokenizer, tmp_path: Pat
     assert json.loads((left[0] / "store.json").read_text())["documents"] == len(TEXTS)
 
 
-def test_a_worker_that_dies_is_told(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_worker, "_START", "import os; os._exit(9)")
-    with pytest.raises(RuntimeError, match=r"0\.txt: a worker died .*use fewer workers"):
-        TokenStore.build(files(tmp_path / "a", "text"), tokenizer, tmp_path / "c", workers=2)
-    assert list((tmp_path / "c").iterdir()) == []
-
-
-def test_an_interrupted_build_ends_its_workers(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-    popen = subprocess.Popen
-
-    def spy(*args: object, **kwargs: object) -> subprocess.Popen[bytes]:
-        started.append(popen(*args, **kwargs))  # type: ignore[call-overload]
-        return started[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", spy)
-    small_units(monkeypatch, 3000)
+def test_an_interrupted_build_leaves_nothing(tokenizer: Tokenizer, tmp_path: Path) -> None:
     total = sum(len(t.encode()) for t in TEXTS)
 
     def progress(done: int, _: int) -> None:
-        if done > total:
+        if done > 1.5 * total:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         TokenStore.build(
-            files(tmp_path / "a", *TEXTS), tokenizer, tmp_path / "c", workers=2, progress=progress
+            files(tmp_path / "a", *TEXTS), tokenizer, tmp_path / "c", progress=progress
         )
-    assert started
-    limit = time.monotonic() + 300
-    while any(p.poll() is None for p in started) and time.monotonic() < limit:
-        time.sleep(0.01)
-    assert all(p.poll() is not None for p in started)
     assert list((tmp_path / "c").iterdir()) == []
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_a_worker_killed_before_it_reads_leaves_no_error(
-    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
-) -> None:
-    monkeypatch.setattr(_worker, "_START", "import time; time.sleep(600)")
-    (path,) = files(tmp_path, "text")
-    pool = _worker._Pool(tokenizer, _worker.Settings("text", True, "uint16"), 2)
-    if large:  # more than a pipe holds: the thread is in the midst of writing
-        pool._hello = b"x" * (1 << 20) + pool._hello
-    with pool:  # what leaves it by an error ends it alike
-        future = pool.submit(_units.Unit(str(path), 0, 4, True, True))
-        while not pool._started:
-            time.sleep(0.01)
-        time.sleep(0.1)
-    assert all(p.returncode == -signal.SIGKILL for p in pool._started)
-    assert all(p.stdin.closed and p.stdout.closed for p in pool._started)
-    with pytest.raises(RuntimeError, match="a worker died"):
-        future.result()
+def test_a_file_that_changes_while_it_is_read_raises(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Its name would be the hash of another text."""
+    (path,) = files(tmp_path / "a", TEXTS[0])
+
+    def progress(done: int, total: int) -> None:
+        if done == total // 2:
+            path.write_text("another text")
+
+    with pytest.raises(FormatError, match=r"0\.txt: must not change"):
+        TokenStore.build(path, tokenizer, tmp_path / "c", progress=progress)
+    assert list((tmp_path / "c").iterdir()) == []
 
 
 def test_documents() -> None:

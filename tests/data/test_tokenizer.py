@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers")
 from pyggml.data import END_OF_TEXT, Tokenizer, embedded_text
-from pyggml.data.text import chunks as _pieces
+from pyggml.data.text import chunks, encoding
 from pyggml.errors import DTypeError, FormatError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -92,7 +92,7 @@ def test_training_gives_the_size_asked_for() -> None:
 
 TRAIN = """
 from pyggml.data import Tokenizer, embedded_text
-print(Tokenizer.train_bpe(embedded_text(), 800)._backend.to_str())
+print(Tokenizer.train_bpe(embedded_text(), 800).to_json())
 """
 
 
@@ -124,9 +124,9 @@ def test_cutting_long_documents_changes_nothing(
     manual = "\n".join(embedded_text()[:20])
     document = "Hello there\n  Indented\n\n" * 60 if tokenizer is CHARS else manual
     whole = [*tokenizer.encode(document), tokenizer.eos_id]
-    monkeypatch.setattr(_pieces, "PIECE_CHARS", 200)
-    monkeypatch.setattr(_pieces, "BATCH_CHARS", 1000)
-    assert len(_pieces.cut_text(document)) > 5
+    monkeypatch.setattr(chunks, "CHUNK_CHARS", 200)
+    monkeypatch.setattr(encoding, "_BATCH_CHARS", 1000)
+    assert len(list(chunks.cut([document]))) > 5
     assert tokenizer.encode_documents([document]).tolist() == whole
 
 
@@ -252,7 +252,7 @@ def test_gpt2_counts_the_tokens_that_are_known() -> None:
 
 def changed(tokenizer: Tokenizer, tmp_path: Path, **parts: object) -> Tokenizer:
     """The tokenizer with some parts of its JSON replaced; `model_x` reaches into the model."""
-    content = json.loads(tokenizer._backend.to_str())
+    content = json.loads(tokenizer.to_json())
     for name, value in parts.items():
         if name.startswith("model_"):
             content["model"][name.removeprefix("model_")] = value
@@ -320,7 +320,7 @@ def test_the_gguf_vocabulary_rebuilds_the_tokenizer(tokenizer: Tokenizer) -> Non
 
 
 def test_a_filler_never_repeats_a_token(tmp_path: Path) -> None:
-    backend = BPE._backend.from_str(BPE._backend.to_str())
+    backend = BPE._backend.from_str(BPE.to_json())
     backend.add_tokens([f"[PAD{BPE.vocab_size + 1}]"])
     tokenizer = Tokenizer(backend)
     tokens = tokenizer.to_gguf_metadata(tokenizer.vocab_size + 3)["tokenizer.ggml.tokens"]
@@ -390,7 +390,7 @@ def test_normal_form_is_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFi
 def test_no_end_of_text_is_refused() -> None:
     from tokenizers import models
 
-    backend = BPE._backend.from_str(BPE._backend.to_str())
+    backend = BPE._backend.from_str(BPE.to_json())
     backend.model = models.BPE({"a": 0, "b": 1}, [])
     content = json.loads(backend.to_str())
     content["added_tokens"] = []

@@ -104,7 +104,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Tokenizer.token_id": (TOKENIZER.token_id, {"token": "h"}),
     "StreamDecoder.push": (TOKENIZER.stream().push, {"token_id": 1}),
     "TokenStore": (TokenStore, {"path": "nowhere"}),
-    "TokenStore.build": (TokenStore.build, {"paths": "nowhere", "tokenizer": TOKENIZER, "cache": "nowhere", "separator": "|", "field": "text", "workers": 1}),
+    "TokenStore.build": (TokenStore.build, {"paths": "nowhere", "tokenizer": TOKENIZER, "cache": "nowhere", "separator": "|", "field": "text"}),
     "encode_pairs": (encode_pairs, {"pairs": [("hello", "world")], "tokenizer": TOKENIZER}),
     "read_text": (read_text, {"paths": "nowhere"}),
 }  # fmt: skip

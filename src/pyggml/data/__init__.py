@@ -16,11 +16,11 @@ from .text.augment import AugmentedDataset, CorruptSpans, FillInTheMiddle, MaskT
 from .text.buckets import BucketLoader
 from .text.corpus import Corpus
 from .text.documents import Documents
+from .text.files import TEXT_SUFFIXES, embedded_text, read_text
 from .text.packing import PackedDataset, best_fit
 from .text.records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
 from .text.store import TokenStore
 from .text.stream import StreamDecoder
-from .text.files import TEXT_SUFFIXES, embedded_text, read_text
 from .text.tokenizer import END_OF_TEXT, Tokenizer
 from .text.tokens import RandomWindows, TokenDataset, split_tokens
 

@@ -57,7 +57,7 @@ class PairCorpus(Corpus):
             if number // 2 % every == 0 and text:
                 yield text
         if number < 0:
-            raise FormatError(f"--text {self._names()}: must hold pairs; got none")
+            raise FormatError(f"--text {self.names}: must hold pairs; got none")
 
     def tokens(self, tokenizer: Tokenizer, eos: bool = True) -> Documents:
         """The pairs in memory; their prompts do not count as targets.

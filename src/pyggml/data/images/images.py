@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from ...errors import FormatError, ShapeError
 from .._check import decimal, several, whole
-from ..item_random import item_rng, number_of, virtual_items
-from ..fingerprint import fingerprint
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
+from ..fingerprint import fingerprint
+from ..item_random import item_rng, number_of, virtual_items
 from .transforms import ImageTransform
 
 __all__ = [

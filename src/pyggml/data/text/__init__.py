@@ -5,11 +5,11 @@ from .augment import AugmentedDataset, CorruptSpans, FillInTheMiddle, MaskTokens
 from .buckets import BucketLoader
 from .corpus import Corpus
 from .documents import Documents
+from .files import TEXT_SUFFIXES, embedded_text, read_text
 from .packing import PackedDataset, best_fit
 from .records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
 from .store import TokenStore
 from .stream import StreamDecoder
-from .files import TEXT_SUFFIXES, embedded_text, read_text
 from .tokenizer import END_OF_TEXT, Tokenizer
 from .tokens import RandomWindows, TokenDataset, split_tokens
 

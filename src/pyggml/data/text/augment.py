@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from .._check import decimal, set_fields, token_ids, whole
-from ..item_random import item_rng, number_of, virtual_items
-from ..fingerprint import fingerprint
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
+from ..fingerprint import fingerprint
+from ..item_random import item_rng, number_of, virtual_items
 from .documents import Documents, check_documents
 
 # Lengths of crops are tried one by one.

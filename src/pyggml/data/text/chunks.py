@@ -1,117 +1,118 @@
 # SPDX-License-Identifier: MIT
-"""Documents on their way into a tokenizer: checked, cut into pieces, gathered into batches."""
+"""Documents cut into chunks that tokenize to the same ids as the whole."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from .._check import several
+from ...errors import FormatError
 
-__all__ = ["batches", "check_bytes", "check_covered", "check_documents", "cut_text"]
+__all__ = ["CHUNK_CHARS", "Chunk", "check_unicode", "cut", "describe"]
 
-# Longer documents are cut where no token can span, to bound memory and use all cores. The library
-# takes a fifth less time for a megabyte in pieces of this size than in four large ones.
-PIECE_CHARS = 1 << 12
-BATCH_CHARS = 1 << 22
-# Letters that every Unicode version agrees on: the library's tables may be older than Python's.
+# Smaller chunks let `tokenizers` use all cores and keep its memory small.
+CHUNK_CHARS = 1 << 12
+# Text of a file that has no place to cut is one chunk, up to here.
+LONGEST_CHARS = 1 << 28
+# No token spans a letter and a line end. These letters are letters in every Unicode version: the
+# tables of `tokenizers` may be older than Python's.
 _AFTER_LETTER = re.compile(
-    r"(?<=[A-Za-z\u00c0-\u00d6\u0391-\u03a1\u0410-\u044f\u4e00-\u9fa5])(?=\n)"
+    r"(?<=[A-Za-z\u00c0-\u00d6\u0391-\u03a1\u0410-\u044f\u4e00-\u9fa5])(?=\r?\n)"
 )
 
 
+class Chunk(NamedTuple):
+    """A part of a document.
+
+    Attributes:
+        text: the text, valid Unicode.
+        starts: whether the document starts with it.
+        ends: whether the document ends with it.
+        source: the file, row or number of the document, for messages.
+        offset: characters of the source before it.
+    """
+
+    text: str
+    starts: bool = True
+    ends: bool = True
+    source: str = ""
+    offset: int = 0
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it is a whole document of nothing but white space."""
+        return self.starts and self.ends and not self.text.strip()
+
+
 def describe(char: str) -> str:
-    """A character for an error message."""
+    """Return a character for an error message."""
     return f"{char!r} (U+{ord(char):04X})"
 
 
-def check_documents(texts: Any, who: str) -> Iterator[str]:
-    """Go through documents; refuse none at all, and text that UTF-8 cannot hold."""
-    if isinstance(texts, str):
-        texts = [texts]
-    if not several(texts):
-        raise TypeError(f"Tokenizer.{who}: texts must be documents; got {type(texts).__name__}")
-    found = False
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(
-                f"Tokenizer.{who}: every document must be text; got {type(text).__name__}"
-            )
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"Tokenizer.{who}: text must be valid Unicode; got {describe(text[error.start])}"
-            ) from error
-        found = found or bool(text)
-        yield text
-    if not found:
-        raise ValueError(f"Tokenizer.{who}: needs text to start from; got none")
-
-
-def batches(documents: Sequence[str], cut: bool) -> Iterator[list[tuple[str, tuple[bool, bool]]]]:
-    """Pieces of documents, each with whether it starts and whether it ends its document."""
-    batch: list[tuple[str, tuple[bool, bool]]] = []
-    size = 0
-    for document in documents:
-        pieces = cut_text(document) if cut else [document]
-        for number, piece in enumerate(pieces):
-            batch.append((piece, (number == 0, number == len(pieces) - 1)))
-            size += len(piece)
-            if size >= BATCH_CHARS:
-                yield batch
-                batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def cut_text(document: str) -> list[str]:
-    """Cut a long document at line ends that follow a letter."""
-    pieces = []
-    start = 0
-    while len(document) - start > PIECE_CHARS:
-        found = _AFTER_LETTER.search(document, start + PIECE_CHARS)
-        if found is None:
-            break
-        pieces.append(document[start : found.start()])
-        start = found.start()
-    return [*pieces, document[start:]]
-
-
-def check_bytes(text: str, present: bytes | None, added: list[str]) -> None:
-    """Refuse characters that a vocabulary has no bytes for: the library drops them.
-
-    `present` is None where all bytes are there; texts of `added` tokens need no bytes.
-    """
+def check_unicode(who: str, text: str) -> bytes:
+    """Return the text in UTF-8; raise on half a surrogate pair."""
     try:
-        data = text.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"Tokenizer.encode: text must be valid Unicode; got {describe(text[error.start])}"
-            f" at offset {error.start}"
+            f"{who}: text must be valid Unicode; got {describe(text[error.start])} at offset"
+            f" {error.start}"
         ) from error
-    if present is None or not data.translate(None, present):
-        return
-    spans = re.finditer("|".join(map(re.escape, added)), text) if added else ()
-    parsed = {offset for span in spans for offset in range(*span.span())}
-    for offset, char in enumerate(text):
-        if offset not in parsed and char.encode().translate(None, present):
-            raise ValueError(
-                f"Tokenizer.encode: text must consist of the vocabulary's characters; got"
-                f" {describe(char)} at offset {offset}; make the tokenizer from text that has"
-                " it, or use bpe:SIZE"
+
+
+def cut(
+    blocks: Iterable[str],
+    source: str = "",
+    separator: str | None = None,
+    anywhere: bool = True,
+    longest: int | None = None,
+) -> Iterator[Chunk]:
+    """Cut text into documents, and long documents into chunks between a letter and a line end.
+
+    Args:
+        blocks: the text, in parts that may end anywhere.
+        source: a name of the text, for messages.
+        separator: stands between two documents, as `str.split` takes it; None takes one document.
+        anywhere: whether long documents may be cut; otherwise only separators cut.
+        longest: characters without a place to cut that raise.
+
+    Raises:
+        FormatError: there is a longer stretch without a place to cut.
+
+    Example:
+        >>> [chunk.text for chunk in cut(["one|t", "wo"], separator="|")]
+        ['one', 'two']
+    """
+    mark = separator or ""
+    margin = max(1, len(mark) - 1)
+    text, offset, starts = "", 0, True
+    for block in blocks:
+        # Nothing was found before here. A separator, and a "\r\n", may lie across two blocks.
+        seen = len(text) - margin
+        text += block
+        start = 0
+        while True:
+            end = text.find(mark, max(start, seen)) if mark else -1
+            # A later separator may begin in the last characters.
+            stop = len(text) - margin if end < 0 else end
+            limit = len(text) if end < 0 else end
+            while anywhere:
+                found = _AFTER_LETTER.search(text, max(start + CHUNK_CHARS, seen), limit)
+                if found is None or found.start() > stop:
+                    break
+                at = found.start()
+                yield Chunk(text[start:at], starts, False, source, offset + start)
+                start, starts = at, False
+            if end < 0:
+                break
+            yield Chunk(text[start:end], starts, True, source, offset + start)
+            start, starts = end + len(mark), True
+        text, offset = text[start:], offset + start
+        if longest is not None and len(text) > longest:
+            raise FormatError(
+                f"Corpus: {source}: text must be cut every {longest:,} characters at least; found"
+                f" no place for it after character {offset:,}; give the separator of its"
+                " documents, or a byte-level tokenizer and text with line ends"
             )
-
-
-def check_covered(text: str, encoding: Any) -> None:
-    """Refuse characters that a tokenizer without bytes and without an unknown token dropped."""
-    position = 0
-    for start, end in [*encoding.offsets, (len(text), len(text))]:
-        for offset in range(position, start):
-            if not text[offset].isspace():
-                raise ValueError(
-                    f"Tokenizer.encode: text must consist of the vocabulary's characters; got"
-                    f" {describe(text[offset])} at offset {offset}"
-                )
-        position = max(position, end)
+    yield Chunk(text, starts, True, source, offset)

@@ -1,227 +1,171 @@
 # SPDX-License-Identifier: MIT
-"""Tokenizing in processes of their own: units in, ids out, in the order of the units.
-
-The workers are started as programs, not by `multiprocessing`: that would import the caller's main
-module again in each, or fork a process whose threads compute.
-"""
+"""Chunks of text to token ids, with the parallel encoder of `tokenizers`."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-from collections import deque
-from collections.abc import Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...errors import FormatError
-from . import vocabulary as _vocab
-from .byte_ranges import Unit, read_unit
-from .tokenizer import Tokenizer, _library
+from .chunks import Chunk, check_unicode, describe
+from .vocabulary import byte_alphabet, cuts_at_newline, is_byte_level
 
-__all__ = ["Encoded", "Settings", "encode_all", "encode_unit", "main"]
+if TYPE_CHECKING:
+    import tokenizers
 
-_START = (
-    # Nothing is imported before the parent's path is there: a folder may hold a json.py.
-    "import sys; sys.path[:] = eval(sys.stdin.buffer.readline());"
-    " from pyggml.data.text.encoding import main; main()"
-)
+__all__ = ["Encoded", "Encoder"]
 
-
-class Settings(NamedTuple):
-    """How text becomes ids."""
-
-    separator: str | None
-    eos: bool
-    dtype: str
+# Text that is encoded at once: enough for all cores, and little for the memory.
+_BATCH_CHARS = 1 << 20
 
 
 class Encoded(NamedTuple):
-    """Ids of a unit, and behind which of them a document ends."""
+    """Ids of some chunks.
+
+    Attributes:
+        ids: the ids, (n,).
+        ends: positions in ids behind which a document ends.
+    """
 
     ids: np.ndarray
     ends: list[int]
-    size_bytes: int
 
 
-def encode_unit(tokenizer: Tokenizer, unit: Unit, settings: Settings) -> Encoded:
-    """Read and tokenize a unit."""
-    text = read_unit(unit)
-    texts = text.split(settings.separator) if settings.separator else [text]
-    flags = [[True, True] for _ in texts]
-    flags[0][0], flags[-1][1] = unit.opens, unit.closes
-    kept = [
-        (piece, opens, closes)
-        for piece, (opens, closes) in zip(texts, flags, strict=True)
-        if not (opens and closes) or piece.strip()
-    ]
-    head = [tokenizer.bos_id] if settings.eos and tokenizer.add_bos else []
-    tail = [tokenizer.eos_id] if settings.eos else []
-    parts: list[np.ndarray] = []
-    ends: list[int] = []
-    number = total = 0
-    for ids, (starts, stops) in tokenizer._encode_pieces([piece for piece, _, _ in kept]):
-        _, opens, closes = kept[number]
-        number += stops
-        whole = [*(head if starts and opens else []), *ids, *(tail if stops and closes else [])]
-        parts.append(np.array(whole, settings.dtype))
-        total += len(whole)
-        if stops and closes:
-            ends.append(total)
-    empty = np.zeros(0, settings.dtype)
-    return Encoded(np.concatenate([empty, *parts]), ends, unit.end - unit.start)
-
-
-def encode_all(
-    tokenizer: Tokenizer, units: Iterable[Unit], settings: Settings, workers: int
-) -> Generator[Encoded, None, None]:
-    """Tokenize units, in their order.
+class Encoder:
+    """Text to ids; raises on characters that the library would drop in silence.
 
     Args:
-        tokenizer: text to ids.
-        units: what to read.
-        settings: how text becomes ids.
-        workers: processes; one is this process.
+        backend: a tokenizer of the `tokenizers` library.
 
-    Raises:
-        FormatError: a file cannot be read as text.
-        ValueError: the vocabulary has no tokens for a character.
-        RuntimeError: a worker died.
+    Attributes:
+        byte_level: whether it is a BPE over bytes.
+        cuttable: whether a document may be cut between a letter and a line end.
     """
-    if workers == 1:
-        for unit in units:
-            try:
-                yield encode_unit(tokenizer, unit, settings)
-            except (ValueError, OSError) as error:
-                raise _placed(error, unit) from error
-        return
-    with _Pool(tokenizer, settings, workers) as pool:
-        pending: deque[Future[Encoded]] = deque()
-        for unit in units:
-            pending.append(pool.submit(unit))
-            if len(pending) >= 2 * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        # Special tokens spelled out in a text are text, unless the caller asks to parse them.
+        backend.encode_special_tokens = True
+        # A file may bring settings that would cut off the end of a text in silence.
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._parsing: tokenizers.Tokenizer | None = None
+        content: dict[str, Any] = json.loads(backend.to_str())
+        self.byte_level = is_byte_level(content)
+        self._added = [token["content"] for token in content["added_tokens"]]
+        self._drops = not self.byte_level and content["model"].get("unk_token") is None
+        vocab = backend.get_vocab(with_added_tokens=True)
+        present = bytes(byte for char, byte in byte_alphabet().items() if char in vocab)
+        # Bytes that the vocabulary has; None for all.
+        self._present = present if self.byte_level and len(present) < 256 else None
+        self.cuttable = self.byte_level and _is_cuttable(content)
+
+    def encode_text(self, who: str, text: str, parse_special: bool, add_special: bool) -> list[int]:
+        """Return the ids of a whole text; see `Tokenizer.encode`."""
+        self._check_bytes(who, Chunk(text), self._added if parse_special else ())
+        backend = self._parser() if parse_special else self._backend
+        encoding = backend.encode(text, add_special_tokens=add_special)
+        if self._drops:
+            self._check_covered(who, Chunk(text), encoding)
+        return list(encoding.ids)
+
+    def _parser(self) -> tokenizers.Tokenizer:
+        """The backend that parses special tokens in a text."""
+        if self._parsing is None:
+            self._parsing = type(self._backend).from_str(self._backend.to_str())
+        return self._parsing
+
+    def encode(
+        self, who: str, chunks: Iterable[Chunk], head: list[int], tail: list[int], dtype: str
+    ) -> Iterator[Encoded]:
+        """Go through the ids of chunks, some 1 MB of text at a time.
+
+        Args:
+            who: the caller, for messages.
+            chunks: documents, or parts of them in order.
+            head: ids before each document.
+            tail: ids after each document.
+            dtype: of the ids.
+
+        Raises:
+            ValueError: the vocabulary has no tokens for a character; names its place.
+        """
+        batch: list[Chunk] = []
+        size = 0
+        for chunk in chunks:
+            batch.append(chunk)
+            size += len(chunk.text)
+            if size >= _BATCH_CHARS:
+                yield self._encode_batch(who, batch, head, tail, dtype)
+                batch, size = [], 0
+        if batch:
+            yield self._encode_batch(who, batch, head, tail, dtype)
+
+    def _encode_batch(
+        self, who: str, batch: list[Chunk], head: list[int], tail: list[int], dtype: str
+    ) -> Encoded:
+        for chunk in batch:
+            self._check_bytes(who, chunk)
+        texts = [chunk.text for chunk in batch]
+        # The fast one leaves out offsets, which only tell of dropped characters.
+        encode = self._backend.encode_batch if self._drops else self._backend.encode_batch_fast
+        parts = [np.zeros(0, dtype)]
+        ends: list[int] = []
+        total = 0
+        for chunk, encoding in zip(batch, encode(texts, add_special_tokens=False), strict=True):
+            if self._drops:
+                self._check_covered(who, chunk, encoding)
+            ids = [*(head if chunk.starts else ()), *encoding.ids, *(tail if chunk.ends else ())]
+            parts.append(np.array(ids, dtype))
+            total += len(ids)
+            if chunk.ends:
+                ends.append(total)
+        return Encoded(np.concatenate(parts), ends)
+
+    def _check_bytes(self, who: str, chunk: Chunk, parsed: Iterable[str] = ()) -> None:
+        """Raise on a character whose bytes a byte-level vocabulary lacks; `parsed` needs none."""
+        data = check_unicode(who, chunk.text)
+        if self._present is None or not data.translate(None, self._present):
+            return
+        pattern = "|".join(map(re.escape, parsed))
+        spans = re.finditer(pattern, chunk.text) if pattern else ()
+        skipped = {offset for span in spans for offset in range(*span.span())}
+        for offset, char in enumerate(chunk.text):
+            if offset not in skipped and char.encode().translate(None, self._present):
+                raise _missing(who, chunk, offset)
+
+    def _check_covered(self, who: str, chunk: Chunk, encoding: Any) -> None:
+        """Raise on a character that no token covers."""
+        position = 0
+        for start, end in [*encoding.offsets, (len(chunk.text),) * 2]:
+            for offset in range(position, start):
+                if not chunk.text[offset].isspace():
+                    raise _missing(who, chunk, offset)
+            position = max(position, end)
 
 
-def _placed(error: Exception, unit: Unit) -> FormatError:
-    """The error with its file: offsets in it are those of a piece."""
-    text = str(error)
-    if unit.path in text:
-        return FormatError(text)
-    return FormatError(f"TokenStore: {unit.path}: after byte {unit.start:,}: {text}")
+def _missing(who: str, chunk: Chunk, offset: int) -> ValueError:
+    """The error of a character that the vocabulary does not have."""
+    kind = FormatError if chunk.source else ValueError
+    return kind(
+        f"{who}: {chunk.source + ': ' if chunk.source else ''}text must consist of the vocabulary's"
+        f" characters; got {describe(chunk.text[offset])} at offset {chunk.offset + offset}; make"
+        " the tokenizer from text that has it, or use bpe:SIZE"
+    )
 
 
-class _Pool:
-    """Worker processes, each led by a thread that waits for it."""
-
-    def __init__(self, tokenizer: Tokenizer, settings: Settings, workers: int) -> None:
-        setup = {
-            "backend": tokenizer._backend.to_str(),
-            "ids": [tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos, tokenizer.add_eos],
-            "settings": settings,
-        }
-        path = ascii([entry for entry in sys.path if isinstance(entry, str)])
-        self._hello = f"{path}\n{json.dumps(setup)}\n".encode()
-        self._own = threading.local()
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()
-        self._closed = False
-        self._threads = ThreadPoolExecutor(workers, "pyggml-tokenize")
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        with self._lock:
-            self._closed = True
-            for process in self._started:
-                process.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        for process in self._started:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                # A killed worker leaves unread what stdin still holds: closing it says so, too.
-                if pipe is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        pipe.close()
-
-    def submit(self, unit: Unit) -> Future[Encoded]:
-        """Let a worker encode a unit."""
-        return self._threads.submit(self._encode, unit)
-
-    def _process(self) -> subprocess.Popen[bytes]:
-        if not hasattr(self._own, "process"):
-            with self._lock:
-                if self._closed:
-                    raise RuntimeError("TokenStore: the build was stopped")
-                # The workers are what runs in parallel; the library's threads would get in the way.
-                self._own.process = subprocess.Popen(
-                    [sys.executable, "-c", _START],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-                    bufsize=1 << 16,
-                )
-                self._started.append(self._own.process)
-            self._own.greeted = False
-        process: subprocess.Popen[bytes] = self._own.process
-        return process
-
-    def _encode(self, unit: Unit) -> Encoded:
-        process = self._process()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        line = body = b""
-        reply: dict[str, Any] = {}
-        try:
-            if not self._own.greeted:
-                process.stdin.write(self._hello)
-                self._own.greeted = True
-            process.stdin.write(json.dumps(unit).encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-            reply = json.loads(line) if line else {}
-            body = process.stdout.read(reply.get("nbytes", 0))
-        except (BrokenPipeError, ValueError):
-            line = b""
-        if "error" in reply:
-            raise FormatError(reply["error"])
-        if not line or len(body) != reply["nbytes"]:
-            raise RuntimeError(
-                f"TokenStore: {unit.path}: a worker died (exit status {process.poll()}) after byte"
-                f" {unit.start:,}; if memory ran out, use fewer workers"
-            )
-        ids = np.frombuffer(body, reply["dtype"])
-        return Encoded(ids, reply["ends"], unit.end - unit.start)
-
-
-def main() -> None:
-    """Encode units from standard input until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    results = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no result
-    setup = json.loads(sys.stdin.buffer.readline())
-    settings = Settings(*setup["settings"])
-    backend = _library().Tokenizer.from_str(setup["backend"])
-    tokenizer = Tokenizer(backend, vocabulary=_vocab.Vocabulary(backend, *setup["ids"]))
-    for line in sys.stdin.buffer:
-        unit = Unit(*json.loads(line))
-        try:
-            ids, ends, _ = encode_unit(tokenizer, unit, settings)
-        except (ValueError, OSError) as error:
-            text = str(_placed(error, unit))
-            results.write(json.dumps({"error": text, "nbytes": 0}).encode() + b"\n")
-        else:
-            reply = {"nbytes": ids.nbytes, "dtype": ids.dtype.str, "ends": ends}
-            results.write(json.dumps(reply).encode() + b"\n")
-            results.write(ids.tobytes())
-        results.flush()
+def _is_cuttable(content: dict[str, Any]) -> bool:
+    """Whether no token spans a letter and a line end after it."""
+    if content.get("normalizer"):
+        return False
+    # An added token may take the white space after it.
+    if any({*"\r\n"} & {*token["content"]} or token["rstrip"] for token in content["added_tokens"]):
+        return False
+    try:
+        return cuts_at_newline(content)
+    except FormatError:
+        return False

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .._check import whole
-from ..fingerprint import fingerprint
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
+from ..fingerprint import fingerprint
 from .documents import Documents, check_documents
 
 __all__ = ["PackedDataset", "best_fit"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...errors import FormatError
-from .._check import several
 from .documents import Documents
 from .tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ _COMPRESSED = ".gz"
 # A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
 _FIELD_MAX = 1 << 28
 _PARQUET_ROWS = 1024
-_PAIRS = ", or read pairs with read_pairs (train-llm's --prompt-field and --completion-field)"
+_PAIRS = ", or read pairs with read_pairs"
 
 
 class Record(dict[str, Any]):
@@ -95,10 +95,15 @@ def read_texts(source: Any, field: str = "text") -> Iterator[str]:
         >>> list(read_texts([{"body": "one", "id": 1}], field="body"))
         ['one']
     """
+    return (text for text, _ in read_located_texts(source, field))
+
+
+def read_located_texts(source: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Go through the texts of a field as `read_texts`, each with the place of its row."""
     for record in read_records(source):
         text = _text(record, field, "read_texts")
         if text.strip():
-            yield text
+            yield text, _where(record)
 
 
 def read_pairs(
@@ -147,17 +152,12 @@ def encode_pairs(
         >>> encode_pairs([("2+2=", "4")], tokenizer).targets(0).tolist()
         [False, False, False, False, True, True]
     """
-    if not isinstance(tokenizer, Tokenizer):
-        raise TypeError(
-            f"encode_pairs: tokenizer must be a Tokenizer; got {type(tokenizer).__name__}"
-        )
+    checks.instance("encode_pairs", "tokenizer", tokenizer, Tokenizer)
     sequences: list[np.ndarray] = []
     counted: list[np.ndarray] = []
     head = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     tail = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    if not several(pairs):
-        raise TypeError(f"encode_pairs: pairs must be (prompt, completion); got {pairs!r}")
-    for pair in pairs:
+    for pair in checks.items("encode_pairs", "pairs", pairs):
         good = isinstance(pair, (tuple, list)) and len(pair) == 2
         if not good or not all(isinstance(part, str) for part in pair):
             raise TypeError(f"encode_pairs: a pair must be (prompt, completion); got {pair!r}")
@@ -181,7 +181,7 @@ def _text(record: dict[str, Any], field: str, who: str) -> str:
         raise FormatError(
             f"{who}: {_where(record)}: must have the field {field!r}; got"
             f" {', '.join(map(repr, record)) or 'none'}; name another"
-            + (" with field= (--field)" if who == "read_texts" else " field")
+            + (" with field=" if who == "read_texts" else " field")
             + (_PAIRS if who == "read_texts" and {"prompt", "completion"} <= set(record) else "")
             + ("; if ; stands between columns, write commas" if _semicolons(record) else "")
         )

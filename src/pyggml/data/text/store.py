@@ -8,21 +8,21 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...errors import FormatError
 from ...io.atomic import atomic_dir
-from .._check import flag, path_like, whole
-from .corpus import Corpus, Progress, check_encoding, encode_texts, silent
+from .chunks import Chunk, cut
+from .corpus import Corpus
 from .documents import Documents
+from .encoding import Encoded
 from .records import is_records
 from .tokenizer import Tokenizer
-from .encoding import Encoded
 
 __all__ = ["TokenStore"]
 
@@ -30,8 +30,10 @@ _FORMAT = "pyggml tokens"
 _VERSION = 1
 _DTYPES = ("<u2", "<u4")
 _READ_BYTES = 1 << 20
-# The hash of each file, by its field of store.json; earlier versions had only the first.
+# The field of store.json with the hash of each file.
 _HASHES = {"tokens.bin": "blake2b", "documents.bin": "documents_blake2b"}
+# Is told bytes done and bytes in all.
+Progress = Callable[[int, int], None]
 _log = logging.getLogger("pyggml.data")
 
 
@@ -64,8 +66,8 @@ class TokenStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check: bool = True) -> None:
-        self.path = path_like("TokenStore", "path", path)
-        check = flag("TokenStore", "check", check)
+        self.path = checks.path("TokenStore", "path", path)
+        check = checks.flag("TokenStore", "check", check)
         self.info = _read_info(self.path / "store.json")
         self.vocab_size = int(self.info["vocab_size"])
         self.ids = self._map("tokens.bin", self.info["dtype"], self.info["tokens"])
@@ -101,15 +103,14 @@ class TokenStore:
         separator: str | None = None,
         field: str = "text",
         eos: bool = True,
-        workers: int | None = None,
-        progress: Progress = silent,
+        progress: Progress | None = None,
     ) -> TokenStore:
         """Tokenize text, unless the same was done before.
 
         The store's name in `cache` is a hash of the text, the tokenizer and the settings: the same
         text is found wherever its files lie, and changed text is not. What is found is verified,
         which takes less time than hashing the text did; where it is damaged, it is made anew, with
-        a warning. Of the text no more than a few megabytes per worker are in memory.
+        a warning. No more than a few megabytes of the text are in memory.
 
         Args:
             paths: a `Corpus`; or files and folders, text or records, as it takes them.
@@ -119,12 +120,10 @@ class TokenStore:
                 brings its own.
             field: the field of records that holds the text; see `Corpus`, which brings its own.
             eos: whether the end-of-text token follows each document.
-            workers: processes to tokenize text files in; None is one for each core. Records are
-                tokenized in this one, by threads.
             progress: told (bytes done, bytes in all), twice for each byte: hashed and tokenized.
 
         Returns:
-            The store; its ids are those of `Tokenizer.encode_documents`, whatever `workers`.
+            The store; its ids equal those of `Tokenizer.encode_documents`.
 
         Raises:
             FormatError: a file is missing, is not what it says, or has a character that the
@@ -132,16 +131,19 @@ class TokenStore:
             ValueError: the tokenizer has no end-of-text token, or a setting is out of range.
             OSError: the cache cannot be written.
         """
-        check_encoding(tokenizer, eos)
-        _check_workers(workers)
+        who = "TokenStore.build"
+        checks.instance(who, "tokenizer", tokenizer, Tokenizer)
         corpus = paths if isinstance(paths, Corpus) else Corpus(paths, field, separator)
         report = _Report(progress, 2 * _bytes_in(corpus))
+        dtype = _DTYPES[tokenizer.vocab_size > 2**16]
+        chunks = corpus.chunks(tokenizer.cuttable, report.add)
+        encoded = tokenizer.encode_chunks(chunks, eos, dtype, who)
+        times = [file.stat().st_mtime_ns for file in corpus.files]
         sources = [_source(file, report, corpus.field) for file in corpus.files]
         sources += [_hashed(text, report) for text in corpus.texts]
-        dtype = _DTYPES[tokenizer.vocab_size > 2**16]
         hashes = [source["blake2b"] + source.get("field", "") for source in sources]
         key = _key(tokenizer, corpus.separator, eos, hashes)
-        target = path_like("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
+        target = checks.path("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
         if target.is_dir():
             try:
                 store = cls(target)
@@ -159,11 +161,9 @@ class TokenStore:
             "files": sources if corpus.files else [],
         }
         try:
-            with (
-                atomic_dir(target, replace=True) as folder,
-                closing(corpus.encode(tokenizer, eos, dtype, workers)) as encoded,
-            ):
-                _write(folder, encoded, dtype, info, report)
+            with atomic_dir(target, replace=True) as folder:
+                _write(folder, encoded, dtype, info)
+                _check_unchanged(corpus.files, times)
         except OSError as error:
             try:
                 store = cls(target)  # another process may have been faster, with the same
@@ -197,29 +197,21 @@ class TokenStore:
                 tokenizer has no end-of-text token.
             OSError: the folder cannot be written.
         """
-        check_encoding(tokenizer, eos)
-        if isinstance(documents, str):
-            documents = [documents]
-        target = path_like("TokenStore.write", "path", path)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        checks.instance("TokenStore.write", "tokenizer", tokenizer, Tokenizer)
+        target = checks.path("TokenStore.write", "path", path)
         dtype = _DTYPES[tokenizer.vocab_size > 2**16]
+        chunks = _chunks(documents, tokenizer.cuttable)
+        encoded = tokenizer.encode_chunks(chunks, eos, dtype, "TokenStore.write")
+        target.parent.mkdir(parents=True, exist_ok=True)
         info = {"key": None, "vocab_size": tokenizer.vocab_size, "separator": None, "eos": eos}
         with atomic_dir(target) as folder:
-            encoded = encode_texts(_texts(documents), tokenizer, eos, dtype)
-            _write(folder, encoded, dtype, {**info, "files": []}, _Report(silent, 0))
+            _write(folder, encoded, dtype, {**info, "files": []})
         return cls(target, check=False)
 
     @property
     def crc32(self) -> int:
         """CRC-32 of the ids as 32-bit integers: the same for the same ids, stored or not."""
-        if isinstance(self.info.get("crc32"), int):
-            return int(self.info["crc32"])
-        crc = 0
-        count = _READ_BYTES // 4
-        with open(self.path / "tokens.bin", "rb") as file:
-            while (block := np.fromfile(file, self.info["dtype"], count)).size:
-                crc = zlib.crc32(block.astype("<i4").tobytes(), crc)
-        return crc
+        return int(self.info["crc32"])
 
     def verify(self) -> None:
         """Read all of it and compare with the hashes that were taken when it was written.
@@ -228,10 +220,7 @@ class TokenStore:
             FormatError: one is another, or a file cannot be read; names the file and the field.
         """
         for name, field in _HASHES.items():
-            wanted = self.info.get(field)
-            if wanted is None:
-                continue
-            got = _hash_of(self.path / name)
+            wanted, got = self.info[field], _hash_of(self.path / name)
             if got != wanted:
                 raise FormatError(
                     f"{self.path / name}: must have the hash that {field} of store.json says,"
@@ -250,52 +239,60 @@ class TokenStore:
         )
 
 
-def _hash_of(file: Path) -> str:
+def _hash_of(file: Path, report: Callable[[int], None] | None = None) -> str:
     """The hash of a file's content."""
     digest = hashlib.blake2b(digest_size=32)
     try:
         with open(file, "rb") as handle:
             while block := handle.read(_READ_BYTES):
                 digest.update(block)
+                if report is not None:
+                    report(len(block))
     except OSError as error:
         raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
     return digest.hexdigest()
 
 
 class _Report:
-    """Counts bytes for whoever wants to know."""
+    """Counts bytes and reports the sum."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
 
     def add(self, size_bytes: int) -> None:
-        """Tell that so many more bytes are done."""
+        """Add bytes that are done."""
         self._done += size_bytes
-        self._progress(min(self._done, self._total), self._total)
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total)
 
     def finish(self) -> None:
-        """Tell that all is done."""
+        """Report that all is done."""
         self.add(max(0, self._total - self._done))
 
 
-def _check_workers(workers: Any) -> None:
-    if workers is not None:
-        whole("TokenStore", "workers", workers, 1, " or None")
-
-
-def _texts(documents: Iterable[Any]) -> Iterator[str]:
-    for number, text in enumerate(documents):
+def _chunks(documents: Iterable[Any], anywhere: bool) -> Iterator[Chunk]:
+    """Chunks of documents in memory, blank ones left out."""
+    for number, text in enumerate([documents] if isinstance(documents, str) else documents):
         if not isinstance(text, str):
-            raise ValueError(
-                f"TokenStore.write: documents must be texts; document {number} is a"
+            raise TypeError(
+                f"TokenStore.write: documents must be str; document {number} is a"
                 f" {type(text).__name__}"
                 + (": for rows give read_texts(rows, field)" if isinstance(text, Mapping) else "")
             )
-        yield text
+        yield from (chunk for chunk in cut([text], anywhere=anywhere) if not chunk.is_blank)
+
+
+def _check_unchanged(files: list[Path], times: list[int]) -> None:
+    """Raise where a file was written to since its hash was taken."""
+    for file, time in zip(files, times, strict=True):
+        if file.stat().st_mtime_ns != time:
+            raise FormatError(
+                f"TokenStore.build: {file}: must not change while it is read; it did: build again"
+            )
 
 
 def _bytes_in(corpus: Corpus) -> int:
-    """What is read to hash it."""
+    """Bytes that are read to hash a corpus."""
     return sum(file.stat().st_size for file in corpus.files) or corpus.size_bytes
 
 
@@ -308,33 +305,22 @@ def _hashed(text: str, report: _Report) -> dict[str, Any]:
 
 
 def _source(file: Path, report: _Report, field: str) -> dict[str, Any]:
-    """A file's name, size and hash, and how it is read where that is not as text."""
-    digest = hashlib.blake2b(digest_size=32)
-    size = 0
-    try:
-        with open(file, "rb") as handle:
-            while block := handle.read(_READ_BYTES):
-                digest.update(block)
-                size += len(block)
-                report.add(len(block))
-    except OSError as error:
-        raise FormatError(f"TokenStore: {file}: cannot be read: {error.strerror}") from error
-    found = {"name": file.name, "bytes": size, "blake2b": digest.hexdigest()}
+    """A file's name, size and hash, and the field of its records."""
+    digest = _hash_of(file, report.add)
+    found = {"name": file.name, "bytes": file.stat().st_size, "blake2b": digest}
     if is_records(file):
         found["field"] = f"{''.join(file.suffixes[-2:])}:{field}"
     return found
 
 
 def _key(tokenizer: Tokenizer, separator: str | None, eos: bool, hashes: list[str]) -> str:
-    """What the ids depend on, hashed."""
+    """A hash of all that the ids depend on."""
     ids = [tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos]
-    parts = [_FORMAT, _VERSION, tokenizer._backend.to_str(), ids, separator, eos, hashes]
+    parts = [_FORMAT, _VERSION, tokenizer.to_json(), ids, separator, eos, hashes]
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=32).hexdigest()
 
 
-def _write(
-    folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str, Any], report: _Report
-) -> None:
+def _write(folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str, Any]) -> None:
     """Write the files of a store."""
     digest, places = (hashlib.blake2b(digest_size=32) for _ in range(2))
     tokens = documents = crc = 0
@@ -352,7 +338,6 @@ def _write(
             offsets.write(ends)
             tokens += part.ids.size
             documents += len(part.ends)
-            report.add(part.size_bytes)
     if not tokens:
         raise FormatError("TokenStore: needs text to start from; all documents are empty")
     content = {
@@ -387,12 +372,11 @@ def _read_info(file: Path) -> dict[str, Any]:
         )
     if info.get("dtype") not in _DTYPES:
         raise FormatError(f"{file}: dtype must be one of {_DTYPES}; got {info.get('dtype')!r}")
-    for field, least in (("tokens", 1), ("documents", 1), ("vocab_size", 1)):
+    for field, least in (("tokens", 1), ("documents", 1), ("vocab_size", 1), ("crc32", 0)):
         value = info.get(field)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**48:
             raise FormatError(f"{file}: {field} must be an integer >= {least}; got {value!r}")
     for field in _HASHES.values():
-        value = info.get(field, "" if field != "blake2b" else None)
-        if not isinstance(value, str):
-            raise FormatError(f"{file}: {field} must be text; got {value!r}")
+        if not isinstance(info.get(field), str):
+            raise FormatError(f"{file}: {field} must be text; got {info.get(field)!r}")
     return info

@@ -1,23 +1,42 @@
 # SPDX-License-Identifier: MIT
-"""Text from tokens as they come."""
+"""Token ids to text, one id at a time."""
 
 from __future__ import annotations
 
 import codecs
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 from .vocabulary import byte_alphabet
-
-if TYPE_CHECKING:
-    from .tokenizer import Tokenizer
 
 __all__ = ["StreamDecoder"]
 
 
-class StreamDecoder:
-    """Text from token ids one at a time, held back until characters are whole.
+class Decoder(Protocol):
+    """The part of a `Tokenizer` that a stream needs."""
 
-    What `push` and `finish` return, joined, is what `Tokenizer.decode` gives for the same ids.
+    vocab_size: int
+    byte_level: bool
+    special_ids: frozenset[int]
+
+    def check_id(self, who: str, token_id: int) -> int:
+        """Return a token id, checked."""
+
+    def token(self, token_id: int) -> str | None:
+        """Return the spelling of a token."""
+
+    def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
+        """Return the text of ids."""
+
+
+class StreamDecoder:
+    """Turn token ids into text one at a time; a part of a character waits for the rest of it.
+
+    The returned texts of `push` and `finish`, joined, equal `Tokenizer.decode` of the same ids.
+
+    Args:
+        tokenizer: ids to text.
+        skip_special: whether special tokens are left out.
 
     Example:
         >>> tokenizer = Tokenizer.train_bpe(["abc"], 257)
@@ -26,28 +45,27 @@ class StreamDecoder:
         ['', 'é']
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Decoder, skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
-        self._special = {t["id"] for t in tokenizer._content["added_tokens"] if t["special"]}
-        self._alphabet = byte_alphabet() if tokenizer._byte_level else None
+        self._alphabet = byte_alphabet() if tokenizer.byte_level else None
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._ids: list[int] = []
         self._given = 0
 
     def push(self, token_id: int) -> str:
-        """Take one token and return the text that is certain by now; often empty.
+        """Take one token and return the text that is complete; often empty.
 
         Raises:
             ValueError: the id is negative, or beyond the fillers of a padded embedding.
             DTypeError: the id is not an integer.
         """
-        token_id = self._tokenizer._number(token_id, "StreamDecoder.push: ids")
+        token_id = self._tokenizer.check_id("StreamDecoder.push", token_id)
         if token_id >= self._tokenizer.vocab_size:
             return ""
         if self._alphabet is None:
             return self._push_text(token_id)
-        if self._skip_special and token_id in self._special:
+        if self._skip_special and token_id in self._tokenizer.special_ids:
             return ""
         token = self._tokenizer.token(token_id) or ""
         values = [self._alphabet.get(char) for char in token]
@@ -55,7 +73,7 @@ class StreamDecoder:
         return self._utf8.decode(data)
 
     def _push_text(self, token_id: int) -> str:
-        """Without a byte alphabet: decode all so far, and give what was not given yet."""
+        """Decode all ids so far and return the new part; for vocabularies that are not of bytes."""
         self._ids.append(token_id)
         text = self._tokenizer.decode(self._ids, self._skip_special)
         whole = text.rstrip("\ufffd")
@@ -64,7 +82,7 @@ class StreamDecoder:
         return new
 
     def finish(self) -> str:
-        """Return what was held back, such as half a character as U+FFFD, and start anew."""
+        """Return the rest, such as half a character as U+FFFD, and start anew."""
         if self._alphabet is None:
             rest = self._tokenizer.decode(self._ids, self._skip_special)[self._given :]
         else:

@@ -1,38 +1,85 @@
 # SPDX-License-Identifier: MIT
-"""The small files of a tokenizer: its settings and what is wrong with them."""
+"""Tokenizer files of the `tokenizers` library, and the settings beside them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import FormatError
+from ...io.atomic import atomic_write
+from .training import library
 
-__all__ = ["check_ids", "read_config"]
+if TYPE_CHECKING:
+    import tokenizers
+
+__all__ = ["read_backend", "read_config", "write_config"]
 
 # The library walks over every number up to the largest; no vocabulary comes near this.
 _ID_MAX = 2**24
 
 
-def read_config(file: Path) -> dict[str, Any]:
-    """The settings beside a tokenizer file; tokens may be spelled as text or as objects."""
+def read_backend(file: Path) -> tokenizers.Tokenizer:
+    """Read the tokenizer of a JSON file.
+
+    Args:
+        file: its path.
+
+    Raises:
+        FormatError: the file is missing, or is not a tokenizer.
+    """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FormatError(f"Tokenizer.from_file: {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"Tokenizer.from_file: {file}: not UTF-8 at {error.start}") from error
+    _check_ids(file, text)
+    try:
+        backend: tokenizers.Tokenizer = library().Tokenizer.from_str(text)
+    except ImportError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise FormatError(
+            f"Tokenizer.from_file: {file}: not a file of the tokenizers library: {error}"
+        ) from error
+    return backend
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the `tokenizer_config.json` beside a tokenizer file, with tokens as text.
+
+    Args:
+        file: the tokenizer file.
+
+    Raises:
+        FormatError: the settings cannot be read.
+    """
+    beside = file.with_name("tokenizer_config.json")
+    try:
+        content = json.loads(beside.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"Tokenizer.from_file: {file}: cannot be read: {error}") from error
+        raise FormatError(f"Tokenizer.from_file: {beside}: cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise FormatError(f"Tokenizer.from_file: {file}: must be a JSON object")
+        raise FormatError(f"Tokenizer.from_file: {beside}: must be a JSON object")
     for role in ("bos_token", "eos_token"):
         if isinstance(content.get(role), dict):
             content[role] = content[role].get("content")
     return content
 
 
-def check_ids(file: Path, text: str) -> None:
-    """Refuse token numbers that would keep the library busy for hours; it checks the rest."""
+def write_config(file: Path, bos: str | None, eos: str | None) -> None:
+    """Write which tokens begin and end a text into the settings beside a tokenizer file."""
+    config = {**read_config(file), "bos_token": bos, "eos_token": eos}
+    with atomic_write(file.with_name("tokenizer_config.json"), "w") as handle:
+        handle.write(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def _check_ids(file: Path, text: str) -> None:
+    """Raise on token numbers that would keep the library busy for hours; it checks the rest."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

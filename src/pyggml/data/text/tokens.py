@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._check import decimal, flag, whole
-from ..fingerprint import fingerprint
 from ..dataset import IGNORE_INDEX
+from ..fingerprint import fingerprint
 
 __all__ = ["RandomWindows", "TokenDataset", "split_tokens"]
 
