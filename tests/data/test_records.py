@@ -162,7 +162,7 @@ def test_rows_in_the_place_of_paths_or_texts_name_what_takes_them(tmp_path: Path
             call()
     with pytest.raises(TypeError, match=r"for rows give read_texts\(rows, field\)"):
         TokenStore.write(tmp_path / "s", ROWS, tokenizer)
-    with pytest.raises(TypeError, match="paths .*got 5"):
+    with pytest.raises(TypeError, match=r"paths .*got 5"):
         Corpus([5])
 
 
