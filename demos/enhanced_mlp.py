@@ -18,7 +18,7 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.data import ArrayDataset, Loader
 from pyggml.optim import AdamW
-from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.optim.schedules import warmup_cosine
 from pyggml.recipes import plot_curves, script_options
 from pyggml.train import TrainStep, accuracy, confusion_matrix
 

@@ -22,7 +22,7 @@ import pyggml as pg
 from pyggml.data import AugmentedDataset, Batch, Documents, Loader, MaskTokens
 from pyggml.models import BERTConfig, BERTForMaskedLM, BERTForSequenceClassification
 from pyggml.optim import AdamW, Muon, Optimizer, muon_groups
-from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.optim.schedules import warmup_cosine
 from pyggml.recipes import plot_curves, script_options
 from pyggml.train import TrainStep
 

@@ -19,7 +19,7 @@ import pyggml as pg
 from pyggml.data import Loader, RandomWindows, Tokenizer, embedded_text, split_tokens
 from pyggml.models import GPT2, GPT2Config, generate
 from pyggml.optim import AdamW, decay_groups
-from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.optim.schedules import warmup_cosine
 from pyggml.recipes import plot_curves, script_options
 from pyggml.train import TrainStep, eval_batches, evaluate
 

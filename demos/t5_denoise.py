@@ -22,7 +22,7 @@ import pyggml as pg
 from pyggml.data import AugmentedDataset, CorruptSpans, Documents, Loader, Tokenizer
 from pyggml.models import T5, T5Config
 from pyggml.optim import Muon, muon_groups
-from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.optim.schedules import warmup_cosine
 from pyggml.recipes import plot_curves, script_options
 from pyggml.train import TrainStep
 

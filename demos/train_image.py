@@ -22,7 +22,7 @@ import pyggml as pg
 from pyggml.data import ImageDataset, Loader, RandomCrop, digits_images, idx_images, split_images
 from pyggml.models import CNN, CNNConfig, load
 from pyggml.optim import AdamW, decay_groups
-from pyggml.optim.schedules.schedules import warmup_cosine
+from pyggml.optim.schedules import warmup_cosine
 from pyggml.recipes import plot_matrix, script_options
 from pyggml.train import TrainStep, confusion_matrix
 

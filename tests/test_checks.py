@@ -15,6 +15,7 @@ from pyggml.errors import ShapeError
 ACCEPTED = [
     (checks.number, (0.5, 0.0, 1.0), 0.5),
     (checks.number, (np.float32(2), None, None), 2.0),
+    (checks.f32, (3e38, 0.0), 3e38),
     (checks.whole, (np.int8(3), 0), 3),
     (checks.flag, (np.True_,), True),
     (checks.choice, ("sum", ("mean", "sum")), "sum"),
@@ -32,6 +33,8 @@ REFUSED = [
     (checks.number, (math.nan,), ValueError, "f: x must be a finite number; got nan"),
     (checks.number, (10**400, 0), ValueError, "must be a finite number >= 0; got 1000"),
     (checks.number, (2, 0, 1), ValueError, "f: x must be a finite number >= 0 and <= 1; got 2"),
+    (checks.f32, (-1, 0.0), ValueError, "f: x must be a finite number >= 0; got -1"),
+    (checks.f32, (1e39, 0.0), ValueError, "f: x must be finite in f32; got 1e+39"),
     (checks.whole, (1.0,), TypeError, "f: x must be a whole number; got 1.0"),
     (checks.whole, (0, 1), ValueError, "f: x must be a whole number >= 1; got 0"),
     (checks.whole, (2**63, 1), ValueError, f"f: x must be a whole number >= 1 and <= {2**63 - 1}"),

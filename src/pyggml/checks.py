@@ -23,6 +23,7 @@ __all__ = [
     "F32_MAX",
     "array",
     "choice",
+    "f32",
     "flag",
     "function",
     "instance",
@@ -103,6 +104,41 @@ def number(
         raise ValueError(
             f"{who}: {name} must be {kind}{_bounds(least, most, above, below)}; got {shown(value)}"
         )
+    return result
+
+
+def f32(
+    who: str,
+    name: str,
+    value: Any,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return a finite number within bounds that f32 holds; see `number`.
+
+    Args:
+        who: the function or class that was called.
+        name: the argument's name.
+        value: the argument.
+        least: smallest value allowed.
+        most: largest value allowed.
+        above: every value allowed is greater.
+        below: every value allowed is smaller.
+
+    Raises:
+        TypeError: the value is not a real number.
+        ValueError: the value is out of bounds, not finite or beyond f32.
+
+    Example:
+        >>> f32("AdamW", "lr", 0.1, 0.0)
+        0.1
+    """
+    result = number(who, name, value, least, most, above=above, below=below)
+    if abs(result) > F32_MAX:
+        raise ValueError(f"{who}: {name} must be finite in f32; got {shown(value)}")
     return result
 
 

@@ -15,7 +15,7 @@ from draw import Draw, close, rough
 import pyggml as pg
 from pyggml import nn, optim
 from pyggml.nn import functional, init, losses
-from pyggml.optim.schedules import schedules
+from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
 Check = Callable[[np.ndarray], bool | None]
@@ -410,7 +410,7 @@ def number_call(d: Draw) -> Call:
 
 NUMBERS = (
     *((init, n) for n in init.__all__ if n not in ("Initializer", "empty_weights")),
-    *((schedules, n) for n in schedules.__all__ if n != "Schedule"),
+    *((schedules, n) for n in (*optim.schedule_functions(), "join", "warmup")),
     (optim, "clip_factor"),
     (optim, "ReduceOnPlateau"),
 )

@@ -9,8 +9,7 @@ import pytest
 import pyggml as pg
 from pyggml.data import Loader, RandomWindows, Tokenizer
 from pyggml.models import GPT2, GPT2Config, build
-from pyggml.optim import AdamW, decay_groups
-from pyggml.optim.schedules import schedules
+from pyggml.optim import AdamW, decay_groups, schedules
 from pyggml.train import TrainStep
 
 torch = pytest.importorskip("torch")

@@ -8,8 +8,7 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.data.text.files import embedded_text
 from pyggml.models import GPT2, GPT2Config
-from pyggml.optim import AdamW, AdamW8bit, param_groups
-from pyggml.optim.schedules import schedules
+from pyggml.optim import AdamW, AdamW8bit, param_groups, schedules
 from pyggml.train import TrainStep
 
 UNIT = 2.0**12

@@ -87,7 +87,7 @@ def test_frozen_parameters_are_left_out_and_bad_arguments_named():
         ema.load_state_dict({k: v for k, v in state.items() if k != "average.1.bias"})
     with pytest.raises(pg.ShapeError, match=r"average\.1\.bias must have the shape"):
         ema.load_state_dict({**state, "average.1.bias": np.zeros(7)})
-    with pytest.raises(ValueError, match="steps must be an integer >= 0"):
+    with pytest.raises(ValueError, match="steps must be"):
         ema.load_state_dict({**state, "steps": -1})
     with pytest.raises(ValueError, match="decay must be"):
         EMA(net, 1.0)

@@ -220,9 +220,9 @@ def test_bad_arguments_are_named():
     for options, message in [
         ({"fused_update": True}, "fused_update must be False"),
         ({"line_search_fn": "armijo"}, "line_search_fn must be"),
-        ({"max_iter": 0}, "max_iter must be an integer >= 1"),
-        ({"max_eval": 0}, "max_eval must be an integer >= 1"),
-        ({"history_size": 0}, "history_size must be an integer >= 1"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"max_eval": 0}, "max_eval must be"),
+        ({"history_size": 0}, "history_size must be"),
         ({"tolerance_grad": -1.0}, "tolerance_grad must be"),
         ({"tolerance_change": float("nan")}, "tolerance_change must be"),
         ({"weight_decay": 0.1}, "weight_decay must be 0"),

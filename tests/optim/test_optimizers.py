@@ -3,6 +3,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,7 @@ import pyggml as pg
 from pyggml import nn, optim
 from pyggml.backend.library import lib
 from pyggml.models import GPT2, GPT2Config
-from pyggml.optim import SGD, AdamW, clip_factor, decay_groups
-from pyggml.optim.schedules import schedules
+from pyggml.optim import SGD, AdamW, clip_factor, decay_groups, schedules
 
 from .cases import CASES, COMPARED, PLAIN, both_step
 
@@ -348,7 +348,7 @@ def test_state_dict_is_checked_before_anything_is_loaded():
         optimizer.load_state_dict({k: v for k, v in state.items() if k != "0.m"})
     with pytest.raises(pg.ShapeError, match=r"1.v must have the shape \(5,\)"):
         optimizer.load_state_dict({**state, "1.v": np.zeros(4)})
-    with pytest.raises(ValueError, match="steps must be an integer >= 0"):
+    with pytest.raises(ValueError, match="steps must be"):
         optimizer.load_state_dict({**state, "steps": np.int64(-1)})
 
 
@@ -425,17 +425,17 @@ def test_clip_factor_is_pytorchs():
     [
         (lambda p: AdamW([]), ValueError, "params must hold a tensor"),
         (lambda p: AdamW([p, p]), ValueError, "every parameter must be given once"),
-        (lambda p: AdamW([p], lr=-1.0), ValueError, "lr must be finite and >= 0; got -1"),
-        (lambda p: AdamW([p], lr=float("nan")), ValueError, "lr must be finite"),
-        (lambda p: AdamW([p], betas=(0.9, 1.0)), ValueError, r"betas\[1\] .* < 1.0"),
-        (lambda p: AdamW([p], eps=0), ValueError, "eps must be > 0"),
+        (lambda p: AdamW([p], lr=-1.0), ValueError, "lr must be"),
+        (lambda p: AdamW([p], lr=float("nan")), ValueError, "lr must be"),
+        (lambda p: AdamW([p], betas=(0.9, 1.0)), ValueError, r"betas\[1\] must be"),
+        (lambda p: AdamW([p], eps=0), ValueError, "eps must be"),
         (lambda p: SGD([p], weight_decay=-0.1), ValueError, "weight_decay must be"),
         (lambda p: SGD([{"params": [p], "momentum": 1}]), ValueError, "momentum"),
         (lambda p: SGD([{"weight_decay": 1.0}]), ValueError, "a group must have params"),
         (lambda p: SGD([{"params": [p], "names": ["a", "b"]}]), ValueError, "as many"),
         (lambda p: SGD([p, 3]), TypeError, "params must be Tensors; got int"),
         (lambda p: SGD([pg.zeros((2,))]), ValueError, "params must hold a tensor"),
-        (lambda p: SGD([p]).step(clip=0.0), ValueError, "clip must be > 0"),
+        (lambda p: SGD([p]).step(clip=0.0), ValueError, "clip must be"),
         (lambda p: SGD([p]).step(lr=-0.1), ValueError, "lr must be"),
     ],
 )
@@ -547,3 +547,45 @@ def test_a_graph_with_updates_of_parameters_frozen_since_is_refused():
         graph.run()
     np.testing.assert_allclose(w.numpy(), start[0] - 0.1 * start[1], rtol=1e-5)
     np.testing.assert_array_equal(b.numpy(), start[1])
+
+
+def test_counts_may_be_numpys():
+    n = np.int64
+    assert schedules.linear(0.0, 1.0, n(4))(n(1)) == 0.25
+    assert schedules.warmup_cosine(np.float32(1.0), n(2), n(6))(n(2)) == 1.0
+    assert schedules.join([schedules.constant(1.0)] * 2, np.array([3]))(n(5)) == 1.0
+    assert (
+        optim.LBFGS(params([(2, 2)]), max_iter=n(3), max_eval=n(5), history_size=n(2)).max_iter == 3
+    )
+    assert optim.Muon(params([(2, 2)]), ns_steps=n(3)).ns_steps == 3
+    assert optim.AdamW8bit(params([(2, 2)]), min_8bit_size=n(0)).min_8bit_size == 0
+    assert optim.ReduceOnPlateau(1.0, patience=n(3), cooldown=n(1)).patience == 3
+    assert AdamW(params([(2, 2)]), lr=np.float32(0.5), betas=np.array([0.5, 0.75])).betas[1] == 0.75
+
+
+def test_parameters_of_a_wrong_kind_or_value_raise():
+    w, layer = nn.Parameter(np.ones((2, 2))), nn.Linear(2, 2)
+    other = nn.Parameter(np.ones((2, 2)))
+    for params, error, message in [
+        (w, TypeError, "params .*list"),
+        ({"params": [w]}, TypeError, "params .*list"),
+        (dict(layer.named_parameters()), TypeError, "params .*list"),
+        (layer.named_parameters(), TypeError, "params .*decay_groups"),
+        ([w, {"params": [w]}], TypeError, "params .*groups"),
+        ([{"params": layer}], TypeError, "params"),
+        ([{"params": w}], TypeError, "params"),
+        ([w * 2.0], ValueError, "params .*stored"),
+        ([], ValueError, "params"),
+        ([pg.ones((2,))], ValueError, "params .*unfreeze"),
+        ([w, w], ValueError, "0 .* again as 1"),
+        ([w, copy(w)], ValueError, "0 .* again as 1"),
+        ([{"params": [w], "names": 1}], TypeError, "names"),
+        (
+            [{"params": [w], "names": ["a"]}, {"params": [other], "names": ["a"]}],
+            ValueError,
+            "names .* a twice",
+        ),
+    ]:
+        with pytest.raises(error, match=message):
+            AdamW(params)
+        assert w.grad is None

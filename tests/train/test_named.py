@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from pyggml import nn
-from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions
-from pyggml.optim.schedules import schedules
+from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions, schedules
 from pyggml.recipes import read_config, save_config
 from pyggml.train import ConfigError, TrainConfig, Trainer, TrainStep, make_optimizer
 from pyggml.train.named import make_loss

@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..tensors.tensor import Tensor
-from ._check import check_finite, check_number, check_several
 from .groups import Group, ParamGroups
 from .inplace import blend, mean_square
 from .optimizer import Optimizer, Spec, State
@@ -63,15 +62,11 @@ class Adafactor(Optimizer):
         *,
         fused_update: bool = False,
     ) -> None:
-        self.beta2_decay = check_finite("Adafactor", "beta2_decay", beta2_decay)
-        if self.beta2_decay > 0:
-            raise ValueError(f"Adafactor: beta2_decay must be <= 0; got {beta2_decay}")
-        first, second = check_several("Adafactor", "eps", "eps1, eps2", eps)
-        least = _F32_EPS if first is None else check_number("Adafactor", "eps[0]", first)
-        self.eps = (least, check_number("Adafactor", "eps[1]", second))
-        self.d = check_number("Adafactor", "d", d)
-        if self.d < 1:
-            raise ValueError(f"Adafactor: d must be >= 1; got {d}")
+        self.beta2_decay = checks.f32("Adafactor", "beta2_decay", beta2_decay, most=0.0)
+        first, second = checks.items("Adafactor", "eps", eps, 2)
+        least = _F32_EPS if first is None else checks.f32("Adafactor", "eps[0]", first, 0.0)
+        self.eps = (least, checks.f32("Adafactor", "eps[1]", second, 0.0))
+        self.d = checks.f32("Adafactor", "d", d, 1.0)
         super().__init__(params, lr, weight_decay, fused_update)
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:

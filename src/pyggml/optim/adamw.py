@@ -7,16 +7,13 @@ import math
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..tensors.tensor import Tensor
-from ._check import check_betas, check_flag, check_positive
-from .groups import Group, ParamGroups
+from .groups import Group, ParamGroups, checked_betas
 from .inplace import adamw_factors, assign, blend, blending
 from .optimizer import Optimizer, State
 
 __all__ = ["Adam", "AdamW"]
-
-_EPS_WHY = ", or a zero gradient divides by zero"
 
 
 class AdamW(Optimizer):
@@ -65,9 +62,9 @@ class AdamW(Optimizer):
         fused_update: bool = False,
     ) -> None:
         who = type(self).__name__
-        self.betas = check_betas(who, betas)
-        self.eps = check_positive(who, "eps", eps, _EPS_WHY)
-        self.amsgrad = check_flag(who, "amsgrad", amsgrad)
+        self.betas = checked_betas(who, betas)
+        self.eps = checks.f32(who, "eps", eps, above=0.0)
+        self.amsgrad = checks.flag(who, "amsgrad", amsgrad)
         if self.amsgrad:  # ggml's step keeps no largest moment: ops of their own do it all
             self._folds = False
             self.state_names = ("m", "v", "v_max")

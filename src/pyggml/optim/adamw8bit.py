@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..tensors.tensor import Tensor
-from ._check import check_whole
 from .adamw import AdamW
 from .groups import Group, ParamGroups
 from .inplace import assign
@@ -69,7 +68,7 @@ class AdamW8bit(AdamW):
         min_8bit_size: int = 4096,
         fused_update: bool = False,
     ) -> None:
-        self.min_8bit_size = check_whole("AdamW8bit", "min_8bit_size", min_8bit_size)
+        self.min_8bit_size = checks.whole("AdamW8bit", "min_8bit_size", min_8bit_size, 0)
         super().__init__(params, lr, betas, eps, weight_decay, fused_update=fused_update)
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..graph.graph import Graph
 from ..ops._check import need_float
 from ..tensors.tensor import Tensor, full
-from ._check import check_finite, check_number, check_positive, items_of
 
 __all__ = ["NORM_MAX", "ClipValue", "GradNorm", "clip_factor", "factor_of", "sum_of_squares"]
 
@@ -88,7 +87,7 @@ class ClipValue:
     """
 
     def __init__(self, tensors: Sequence[Tensor], value: float) -> None:
-        value = check_positive("ClipValue", "value", value)
+        value = checks.f32("ClipValue", "value", value, above=0.0)
         tensors = _several("ClipValue", tensors)
         op = next((t for t in tensors if not t.is_stored), None)
         if op is not None:
@@ -110,7 +109,7 @@ class ClipValue:
         Raises:
             ValueError: factor is not finite.
         """
-        self._factor.copy_([check_finite("ClipValue", "factor", factor)])
+        self._factor.copy_([checks.f32("ClipValue", "factor", factor)])
         self._graph.run()
 
 
@@ -122,12 +121,9 @@ def _square(x: np.ndarray) -> float:
 
 def _several(where: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors, of which there must be one at least."""
-    items = None if isinstance(tensors, Tensor) else items_of(tensors)
-    if items is None:
-        raise TypeError(
-            f"{where}: tensors must be a list of tensors; got {type(tensors).__name__}; put it "
-            "into a list"
-        )
+    if isinstance(tensors, Tensor):
+        raise TypeError(f"{where}: tensors must be a list; got one tensor; put it into a list")
+    items = checks.items(where, "tensors", tensors)
     several = [need_float(where, "each of tensors", t) for t in items]
     if not several:
         raise ValueError(f"{where}: tensors must hold one at least; got none")
@@ -176,8 +172,8 @@ def clip_factor(norm: float, clip: float) -> float:
         >>> clip_factor(0.5, 1.0)
         1.0
     """
-    norm = check_number("clip_factor", "norm", norm)
-    return factor_of(norm, check_positive("clip_factor", "clip", clip))
+    norm = checks.f32("clip_factor", "norm", norm, 0.0)
+    return factor_of(norm, checks.f32("clip_factor", "clip", clip, above=0.0))
 
 
 def factor_of(norm: float, clip: float) -> float:

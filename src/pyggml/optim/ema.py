@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import ops
+from .. import checks, ops
 from ..graph.graph import Graph
 from ..tensors.tensor import Tensor, tensor, zeros_group
-from ._check import check_flag, check_model, check_number, check_whole
+from .groups import need_model
 from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays
 
@@ -61,10 +61,10 @@ class EMA:
     """
 
     def __init__(self, model: _Model, decay: float = 0.999, warmup: bool = True) -> None:
-        self.decay = check_number("EMA", "decay", decay, below=1.0)
-        self.warmup = check_flag("EMA", "warmup", warmup)
+        self.decay = checks.f32("EMA", "decay", decay, 0.0, below=1.0)
+        self.warmup = checks.flag("EMA", "warmup", warmup)
         self.steps = 0
-        named = check_model("EMA", model).named_parameters()
+        named = need_model("EMA", model).named_parameters()
         self._params = {name: p for name, p in named if p.requires_grad}
         if not self._params:
             raise ValueError(
@@ -158,7 +158,7 @@ class EMA:
         own = self._tensors()
         check_entries("EMA", state, {"steps", *own})
         restore = load_arrays("EMA", own, state)
-        self.steps = check_whole("EMA.load_state_dict", "steps", one(state["steps"]))
+        self.steps = checks.whole("EMA.load_state_dict", "steps", one(state["steps"]), 0)
         restore()
 
     @property

@@ -7,11 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from .. import checks
 from ..errors import BackendError
 from ..tensors.tensor import Tensor
-from ._check import check_number, items_of, shown
 
-__all__ = ["Group", "Model", "ParamGroups", "check_params", "read_groups"]
+__all__ = [
+    "Group",
+    "Model",
+    "ParamGroups",
+    "check_params",
+    "checked_betas",
+    "need_model",
+    "read_groups",
+]
 
 
 class Model(Protocol):
@@ -63,6 +71,24 @@ class Group:
         )
 
 
+def checked_betas(who: str, betas: Any) -> tuple[float, float]:
+    """Return the decay of two averages, each in [0, 1)."""
+    first, second = checks.items(who, "betas", betas, 2)
+    return (
+        checks.f32(who, "betas[0]", first, 0.0, below=1.0),
+        checks.f32(who, "betas[1]", second, 0.0, below=1.0),
+    )
+
+
+def need_model(who: str, model: Any) -> Any:
+    """Return a module; raise a TypeError for what has no named parameters."""
+    if not callable(getattr(model, "named_parameters", None)):
+        raise TypeError(
+            f"{who}: model must be a module, as nn.Module is; got {type(model).__name__}"
+        )
+    return model
+
+
 def read_groups(
     where: str, params: ParamGroups, weight_decay: float, more: Sequence[str] = ()
 ) -> tuple[list[Group], dict[str, Tensor]]:
@@ -91,8 +117,8 @@ def read_groups(
             Group(
                 [tensors[i] for i in kept],
                 [names[i] for i in kept],
-                check_number(where, "weight_decay", item.get("weight_decay", weight_decay)),
-                check_number(where, "lr_scale", item.get("lr_scale", 1.0)),
+                checks.f32(where, "weight_decay", item.get("weight_decay", weight_decay), 0.0),
+                checks.f32(where, "lr_scale", item.get("lr_scale", 1.0), 0.0),
                 {key: item[key] for key in more if key in item},
             )
         )
@@ -100,18 +126,13 @@ def read_groups(
 
 
 def _as_list(where: str, name: str, params: Any) -> list[Any]:
-    """The items of what was given; what only looks like a list of them is named."""
-    cure = "give a list, such as model.parameters() or decay_groups(model)"
+    """Return the items of a list; raise with the cure for what only looks like one."""
     if isinstance(params, Tensor):
         cure = "put the tensor into a list"
     elif isinstance(params, Mapping):
-        cure = (
-            "put the group into a list"
-            if "params" in params
-            else "give the values, list(params.values())"
-        )
-    elif (items := items_of(params)) is not None:
-        return items
+        cure = "give list(params.values()), or [params] where it is a group"
+    else:
+        return list(checks.items(where, name, params))
     raise TypeError(
         f"{where}: {name} must be several tensors, or groups of them; got "
         f"{type(params).__name__}; {cure}"
@@ -137,13 +158,10 @@ def _check_parameter(where: str, value: Any) -> None:
 
 
 def _read_names(where: str, names: Any, size: int, count: int) -> list[str]:
-    """A group's names: as given, or the places of its parameters among all."""
+    """Return a group's names, or the places of its parameters among all."""
     if names is None:
         return [str(count + i) for i in range(size)]
-    read = items_of(names)
-    if read is None or not all(isinstance(name, str) for name in read):
-        came = type(names).__name__ if read is None else shown(read)
-        raise ValueError(f"{where}: a group's names must be a list of texts; got {came}")
+    read = list(checks.names(where, "a group's names", names))
     if len(read) != size:
         raise ValueError(
             f"{where}: a group's names must be as many as its params; "

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from .. import ops
 from ..tensors.tensor import Tensor
-from ._check import check_betas
-from .groups import Group, ParamGroups
+from .groups import Group, ParamGroups, checked_betas
 from .inplace import blend, blending
 from .optimizer import Optimizer, State
 
@@ -54,7 +53,7 @@ class Lion(Optimizer):
         *,
         fused_update: bool = False,
     ) -> None:
-        self.betas = check_betas("Lion", betas)
+        self.betas = checked_betas("Lion", betas)
         super().__init__(params, lr, weight_decay, fused_update)
         self._mean = blending(self.betas[1], 1.0 - self.betas[1], self.params[0])
 

@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..tensors.tensor import Tensor
-from ._check import (
-    check_betas,
-    check_choice,
-    check_finite,
-    check_flag,
-    check_number,
-    check_positive,
-    check_several,
-    check_whole,
-)
-from .groups import Group, Model, ParamGroups
+from .groups import Group, Model, ParamGroups, checked_betas
 from .inplace import adamw_factors, blend, blending
 from .optimizer import Optimizer, Spec, State
 from .patterns import muon_groups
@@ -93,15 +83,15 @@ class Muon(Optimizer):
         adamw_eps: float = 1e-8,
         fused_update: bool = False,
     ) -> None:
-        self.momentum = check_number("Muon", "momentum", momentum, below=1.0)
-        self.nesterov = check_flag("Muon", "nesterov", nesterov)
-        given = check_several("Muon", "ns_coefficients", "a, b, c", ns_coefficients)
-        self.ns_coefficients = tuple(check_finite("Muon", "ns_coefficients", c) for c in given)
-        self.ns_steps = check_whole("Muon", "ns_steps", ns_steps, 1, 99)
-        self.eps = check_positive("Muon", "eps", eps)
-        self.adjust_lr_fn = check_choice("Muon", "adjust_lr_fn", adjust_lr_fn, _RATES)
-        self.betas = check_betas("Muon", betas)
-        self.adamw_eps = check_positive("Muon", "adamw_eps", adamw_eps)
+        self.momentum = checks.f32("Muon", "momentum", momentum, 0.0, below=1.0)
+        self.nesterov = checks.flag("Muon", "nesterov", nesterov)
+        given = checks.items("Muon", "ns_coefficients", ns_coefficients, 3)
+        self.ns_coefficients = tuple(checks.f32("Muon", "ns_coefficients", c) for c in given)
+        self.ns_steps = checks.whole("Muon", "ns_steps", ns_steps, 1, 99)
+        self.eps = checks.f32("Muon", "eps", eps, above=0.0)
+        self.adjust_lr_fn = checks.choice("Muon", "adjust_lr_fn", adjust_lr_fn, _RATES)
+        self.betas = checked_betas("Muon", betas)
+        self.adamw_eps = checks.f32("Muon", "adamw_eps", adamw_eps, above=0.0)
         super().__init__(params, lr, weight_decay, fused_update)
         self._sum = blending(self.momentum, 1.0, self.params[0])
 
@@ -114,7 +104,7 @@ class Muon(Optimizer):
         for group in groups:
             given = group.options.get("rule")
             if given is not None:
-                check_choice("Muon", "a group's rule", given, _RULES)
+                checks.choice("Muon", "a group's rule", given, _RULES)
             wrong = [p.shape for p in group.params if p.ndim != 2]
             if given == "muon" and wrong:
                 raise ValueError(f'Muon: the rule "muon" is for matrices; got shape {wrong[0]}')

@@ -12,14 +12,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import ops
+from .. import checks, ops
 from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..graph.graph import Graph, grad_of, most_fallbacks
 from ..tensors.autocast import autocast
 from ..tensors.storage import whole
 from ..tensors.tensor import Tensor, tensor, zeros_group
-from ._check import check_flag, check_number, check_positive
 from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
 from .groups import Group, Model, ParamGroups, check_params, read_groups
 from .patterns import decay_groups
@@ -85,9 +84,9 @@ class Optimizer(ABC):
         self, params: ParamGroups, lr: float, weight_decay: float, fused_update: bool = False
     ) -> None:
         self._who = type(self).__name__
-        self.fused_update = check_flag(self._who, "fused_update", fused_update)
-        self.lr = check_number(self._who, "lr", lr)
-        check_number(self._who, "weight_decay", weight_decay)
+        self.fused_update = checks.flag(self._who, "fused_update", fused_update)
+        self.lr = checks.f32(self._who, "lr", lr, 0.0)
+        checks.f32(self._who, "weight_decay", weight_decay, 0.0)
         if callable(getattr(params, "named_parameters", None)):
             params = self._model_groups(cast(Model, params), weight_decay)
         given, self._left_out = read_groups(self._who, params, weight_decay, self.group_options)
@@ -277,7 +276,7 @@ class Optimizer(ABC):
                 were frozen or unfrozen since `recorded_update`; or as `trained`.
             ValueError: lr is negative.
         """
-        new_lr = self.lr if lr is None else check_number(f"{self._who}.updating", "lr", lr)
+        new_lr = self.lr if lr is None else checks.f32(f"{self._who}.updating", "lr", lr, 0.0)
         if any(param.node.hooks for param in self.params):
             raise GradientError(
                 f"{self._who}: gradient hooks need gradients, which fused_update=True does not "
@@ -337,10 +336,10 @@ class Optimizer(ABC):
             >>> opt.step(), w.tolist()
             (2.0, [0.0])
         """
-        new_lr = self.lr if lr is None else check_number(f"{self._who}.step", "lr", lr)
+        new_lr = self.lr if lr is None else checks.f32(f"{self._who}.step", "lr", lr, 0.0)
         if clip is not None:
-            clip = check_positive(f"{self._who}.step", "clip", clip, ", or None for none")
-        grad_scale = check_positive(f"{self._who}.step", "grad_scale", grad_scale)
+            clip = checks.f32(f"{self._who}.step", "clip", clip, above=0.0)
+        grad_scale = checks.f32(f"{self._who}.step", "grad_scale", grad_scale, above=0.0)
         self._kept("step")
         trained = self.trained()
         self._adopt("step")

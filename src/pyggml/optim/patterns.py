@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ._check import check_flag, check_model, check_number, items_of
-from .groups import Model
+from .. import checks
+from .groups import Model, need_model
 
 __all__ = ["Rule", "decay_groups", "layerwise_lr", "muon_groups", "param_groups"]
 
@@ -44,8 +44,8 @@ def decay_groups(
         >>> [len(g["params"]) for g in decay_groups(Linear(2, 3))]
         [1, 1]
     """
-    weight_decay = check_number("decay_groups", "weight_decay", weight_decay)
-    check_flag("decay_groups", "decay_embeddings", decay_embeddings)
+    weight_decay = checks.f32("decay_groups", "weight_decay", weight_decay, 0.0)
+    checks.flag("decay_groups", "decay_embeddings", decay_embeddings)
     embeddings = _embeddings("decay_groups", model)
     split: dict[bool, dict[str, Any]] = {
         True: {"params": [], "names": [], "weight_decay": weight_decay},
@@ -60,7 +60,7 @@ def decay_groups(
 
 def _embeddings(where: str, model: Model) -> set[int]:
     """The ids of the embedding tables, also where the head shares one."""
-    check_model(where, model)
+    need_model(where, model)
     return {
         id(module.weight)
         for _, module in model.named_modules()
@@ -100,7 +100,7 @@ def param_groups(
         >>> [(g["names"], g["weight_decay"], g["lr_scale"]) for g in groups]
         [(['weight'], 0.01, 0.5), (['bias'], 0.0, 1.0)]
     """
-    check_flag("param_groups", "decay_embeddings", decay_embeddings)
+    checks.flag("param_groups", "decay_embeddings", decay_embeddings)
     return _grouped("param_groups", model, weight_decay, rules, decay_embeddings, ())
 
 
@@ -113,7 +113,7 @@ def _grouped(
     first: Sequence[Rule],
 ) -> list[dict[str, Any]]:
     """`param_groups` after some rules that need not match."""
-    weight_decay = check_number(where, "weight_decay", weight_decay)
+    weight_decay = checks.f32(where, "weight_decay", weight_decay, 0.0)
     embeddings = _embeddings(where, model)
     rules = _checked_rules(where, rules)
     unused = [pattern for pattern, _ in rules]
@@ -145,13 +145,8 @@ def _grouped(
 def _checked_rules(where: str, rules: Any) -> list[Rule]:
     """Raise a TypeError unless they are pairs of a pattern and a dict."""
     wanted = "(pattern, options), a glob or a compiled regular expression and a dict"
-    given = items_of(rules)
-    if given is None:
-        raise TypeError(
-            f"{where}: rules must be a list of pairs {wanted}; got {type(rules).__name__}"
-        )
     checked: list[Rule] = []
-    for rule in given:
+    for rule in checks.items(where, "rules", rules):
         pair = isinstance(rule, (tuple, list)) and len(rule) == 2
         if (
             not pair
@@ -214,8 +209,7 @@ def layerwise_lr(model: Model, decay: float) -> list[Rule]:
         >>> [options["lr_scale"] for _, options in layerwise_lr(model, 0.5)]
         [0.25, 0.25, 0.5, 0.5]
     """
-    if check_number("layerwise_lr", "decay", decay) == 0 or decay > 1:
-        raise ValueError(f"layerwise_lr: decay must be in (0, 1]; got {decay}")
+    decay = checks.f32("layerwise_lr", "decay", decay, most=1.0, above=0.0)
     tables = _embeddings("layerwise_lr", model)
     depth: dict[str, int | None] = {}
     for name, parameter in model.named_parameters():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from . import schedules
 from .adafactor import Adafactor
 from .adamw import Adam, AdamW
 from .adamw8bit import AdamW8bit
@@ -13,7 +14,6 @@ from .lion import Lion
 from .muon import Muon
 from .optimizer import Optimizer
 from .rmsprop import Adagrad, RMSprop
-from .schedules import schedules
 from .sgd import SGD
 
 __all__ = ["optimizers", "schedule_functions"]
@@ -22,12 +22,15 @@ _CLASSES: tuple[type[Optimizer], ...] = (
     *(SGD, Adam, AdamW, AdamW8bit, RMSprop, Adagrad),
     *(Adafactor, Lion, Muon, LBFGS),
 )
-# These put schedules together.
-_NOT_OF_NUMBERS = ("Schedule", "join", "warmup")
+_SCHEDULES = (
+    *(schedules.constant, schedules.linear, schedules.cosine, schedules.cosine_restarts),
+    *(schedules.polynomial, schedules.inverse_sqrt, schedules.one_cycle),
+    *(schedules.warmup_cosine, schedules.warmup_stable_decay),
+)
 
 
 def optimizers() -> dict[str, type[Optimizer]]:
-    """The optimizers by their names in lower case, such as "adamw".
+    """Return the optimizers by their names in lower case, such as "adamw".
 
     Example:
         >>> optimizers()["adamw"].__name__
@@ -37,11 +40,10 @@ def optimizers() -> dict[str, type[Optimizer]]:
 
 
 def schedule_functions() -> dict[str, Callable[..., schedules.Schedule]]:
-    """The functions that make schedules of numbers alone, by their names, such as "warmup_cosine".
+    """Return the functions that make a schedule of numbers alone, by name.
 
     Example:
         >>> schedule_functions()["constant"](0.5)(7)
         0.5
     """
-    names = [name for name in schedules.__all__ if name not in _NOT_OF_NUMBERS]
-    return {name: getattr(schedules, name) for name in names}
+    return {make.__name__: make for make in _SCHEDULES}

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..tensors.tensor import Tensor
-from ._check import check_flag, check_number, check_positive
 from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, State
@@ -15,7 +14,6 @@ from .optimizer import Optimizer, State
 __all__ = ["Adagrad", "RMSprop"]
 
 _F32_MAX = float(np.finfo(np.float32).max)
-_EPS_WHY = ", or a zero gradient divides by zero"
 
 
 class RMSprop(Optimizer):
@@ -62,10 +60,10 @@ class RMSprop(Optimizer):
         *,
         fused_update: bool = False,
     ) -> None:
-        self.alpha = check_number("RMSprop", "alpha", alpha, below=1.0)
-        self.eps = check_positive("RMSprop", "eps", eps, _EPS_WHY)
-        self.momentum = check_number("RMSprop", "momentum", momentum, below=1.0)
-        self.centered = check_flag("RMSprop", "centered", centered)
+        self.alpha = checks.f32("RMSprop", "alpha", alpha, 0.0, below=1.0)
+        self.eps = checks.f32("RMSprop", "eps", eps, above=0.0)
+        self.momentum = checks.f32("RMSprop", "momentum", momentum, 0.0, below=1.0)
+        self.centered = checks.flag("RMSprop", "centered", centered)
         self._couples = True
         self.state_names = ("v", *("a" * self.centered), *("b" * bool(self.momentum)))
         super().__init__(params, lr, weight_decay, fused_update)
@@ -127,9 +125,9 @@ class Adagrad(Optimizer):
         *,
         fused_update: bool = False,
     ) -> None:
-        self.lr_decay = check_number("Adagrad", "lr_decay", lr_decay)
-        start = check_number("Adagrad", "initial_accumulator_value", initial_accumulator_value)
-        self.eps = check_positive("Adagrad", "eps", eps, _EPS_WHY)
+        self.lr_decay = checks.f32("Adagrad", "lr_decay", lr_decay, 0.0)
+        start = checks.f32("Adagrad", "initial_accumulator_value", initial_accumulator_value, 0.0)
+        self.eps = checks.f32("Adagrad", "eps", eps, above=0.0)
         super().__init__(params, lr, weight_decay, fused_update)
         self._sum = blending(1.0, 1.0, self.params[0])
         if start:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from .. import ops
+from .. import checks, ops
 from ..tensors.tensor import Tensor
-from ._check import check_flag, check_number
 from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, State
@@ -51,8 +50,8 @@ class SGD(Optimizer):
         nesterov: bool = False,
         fused_update: bool = False,
     ) -> None:
-        self.momentum = check_number("SGD", "momentum", momentum, below=1.0)
-        self.nesterov = check_flag("SGD", "nesterov", nesterov)
+        self.momentum = checks.f32("SGD", "momentum", momentum, 0.0, below=1.0)
+        self.nesterov = checks.flag("SGD", "nesterov", nesterov)
         if self.nesterov and not self.momentum:
             raise ValueError("SGD: nesterov needs momentum > 0; got 0")
         # Without momentum, decay in the gradient and decay apart are the same step.

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import checks
 from ..backend.dtypes import encode
 from ..errors import DTypeError, ShapeError
 from ..tensors.storage import read_bytes, write
 from ..tensors.tensor import Tensor
-from ._check import check_mapping, check_number, check_whole
 
 __all__ = ["check_entries", "load_arrays", "one", "read_steps", "save_arrays"]
 
@@ -31,7 +31,7 @@ def save_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
 
 def check_entries(who: str, state: Mapping[str, ArrayLike], expected: set[str]) -> None:
     """Raise a KeyError unless `state` holds the expected entries and no others."""
-    check_mapping(f"{who}.load_state_dict", state)
+    checks.mapping(f"{who}.load_state_dict", "state", state)
     missing, unexpected = expected - set(state), set(state) - expected
     if missing or unexpected:
         raise KeyError(
@@ -76,8 +76,8 @@ def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:
     """
     where = f"{who}.load_state_dict"
     return (
-        check_whole(where, "steps", one(state["steps"])),
-        check_number(where, "lr", one(state["lr"])),
+        checks.whole(where, "steps", one(state["steps"]), 0),
+        checks.f32(where, "lr", one(state["lr"]), 0.0),
     )
 
 

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..optim import ReduceOnPlateau, schedule_functions
-from ..optim.schedules import schedules
+from ..optim import ReduceOnPlateau, schedule_functions, schedules
 from .checks import PLATEAU, ConfigError
 from .need import need_number
 

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ... import checks
 from ...errors import GradientError
 from ...graph.graph import most_fallbacks
 from ...tensors.tensor import Tensor
-from .._check import check_flag, check_number, check_whole, is_real, to_float
 from ..groups import Group, ParamGroups
 from ..optimizer import Optimizer, State
 from ..state import check_entries, load_arrays, read_steps, save_arrays
@@ -86,7 +86,7 @@ class LBFGS(Optimizer):
         weight_decay: float = 0.0,
         fused_update: bool = False,
     ) -> None:
-        if check_flag("LBFGS", "fused_update", fused_update):
+        if checks.flag("LBFGS", "fused_update", fused_update):
             raise ValueError(
                 "LBFGS: fused_update must be False, as the line search needs gradients that stay"
             )
@@ -95,12 +95,12 @@ class LBFGS(Optimizer):
             raise ValueError(
                 f"LBFGS: line_search_fn must be 'strong_wolfe' or None; got {line_search_fn!r}"
             )
-        self.max_iter = check_whole("LBFGS", "max_iter", max_iter, 1)
+        self.max_iter = checks.whole("LBFGS", "max_iter", max_iter, 1)
         most = self.max_iter * 5 // 4 if max_eval is None else max_eval
-        self.max_eval = check_whole("LBFGS", "max_eval", most, 1)
-        self.history_size = check_whole("LBFGS", "history_size", history_size, 1)
-        self.tolerance_grad = check_number("LBFGS", "tolerance_grad", tolerance_grad)
-        self.tolerance_change = check_number("LBFGS", "tolerance_change", tolerance_change)
+        self.max_eval = checks.whole("LBFGS", "max_eval", most, 1)
+        self.history_size = checks.whole("LBFGS", "history_size", history_size, 1)
+        self.tolerance_grad = checks.f32("LBFGS", "tolerance_grad", tolerance_grad, 0.0)
+        self.tolerance_change = checks.f32("LBFGS", "tolerance_change", tolerance_change, 0.0)
         self.line_search_fn = line_search_fn
         super().__init__(params, lr, weight_decay, False)
         if any(g.weight_decay or g.lr_scale != 1 for g in self.groups):
@@ -156,7 +156,7 @@ class LBFGS(Optimizer):
             )
         if clip is not None:
             raise ValueError("LBFGS.step: clip must be None; the line search needs the gradients")
-        self.lr = self.lr if lr is None else check_number("LBFGS.step", "lr", lr)
+        self.lr = self.lr if lr is None else checks.f32("LBFGS.step", "lr", lr, 0.0)
         if len(self.trained()) < len(self.params):
             raise GradientError("LBFGS.step: a parameter was frozen; make a new optimizer")
         vectors = self._vectors
@@ -318,13 +318,7 @@ class LBFGS(Optimizer):
 
 
 def _as_loss(value: Any) -> float:
-    """What a closure returned, as a number."""
-    array = isinstance(value, (Tensor, np.ndarray))
-    number = value.item() if array and value.size == 1 else value
-    if not is_real(number):
-        came = f"shape {value.shape}" if array else type(value).__name__
-        raise TypeError(
-            f"LBFGS.step: the closure must return the loss, one number; got {came}; end it with "
-            "`return loss`"
-        )
-    return to_float(number)
+    """Return the loss that a closure computed as a number."""
+    if isinstance(value, (Tensor, np.ndarray)) and value.size == 1:
+        value = value.item()
+    return checks.number("LBFGS.step", "what the closure returns", value, finite=False)

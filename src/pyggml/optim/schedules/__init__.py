@@ -2,21 +2,17 @@
 """Learning-rate schedules."""
 
 from .adaptive import Joined, is_adaptive, update_schedule
-from .plateau import ReduceOnPlateau
-from .schedules import (
+from .curves import (
     Schedule,
     constant,
     cosine,
     cosine_restarts,
-    inverse_sqrt,
-    join,
     linear,
     one_cycle,
     polynomial,
-    warmup,
-    warmup_cosine,
-    warmup_stable_decay,
 )
+from .joined import inverse_sqrt, join, warmup, warmup_cosine, warmup_stable_decay
+from .plateau import ReduceOnPlateau
 
 __all__ = [
     "Joined",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Schedules that hear of measures, alone and as parts of others."""
+"""Schedules that follow a metric, alone and as parts of others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._check import check_mapping, check_whole
+from ... import checks
 
 __all__ = ["Joined", "is_adaptive", "update_schedule"]
 
@@ -15,7 +15,7 @@ _METHODS = ("update", "state_dict", "load_state_dict")
 
 
 def is_adaptive(schedule: Any) -> bool:
-    """Whether a schedule hears of measures: it has `update`, `state_dict` and `load_state_dict`.
+    """Return True for a schedule that follows a metric: it has `update` and a state.
 
     Args:
         schedule: a schedule.
@@ -27,23 +27,23 @@ def is_adaptive(schedule: Any) -> bool:
     return all(callable(getattr(schedule, name, None)) for name in _METHODS)
 
 
-def update_schedule(schedule: Any, measure: float, step: int | None = None) -> bool:
-    """Tell a schedule a measure, where it hears of any; returns whether its values were reduced.
+def update_schedule(schedule: Any, metric: float, step: int | None = None) -> bool:
+    """Tell a schedule a metric if it follows one; return True if its values fell.
 
     Args:
         schedule: a schedule.
-        measure: of an evaluation, say.
+        metric: of an evaluation, say.
         step: after how many steps; None where that is not known.
     """
     if not is_adaptive(schedule):
         return False
     if "step" in inspect.signature(schedule.update).parameters:
-        return bool(schedule.update(measure, step=step))
-    return bool(schedule.update(measure))
+        return bool(schedule.update(metric, step=step))
+    return bool(schedule.update(metric))
 
 
 class Joined:
-    """Schedules one after another, of which some hear of measures; made by `schedules.join`.
+    """Schedules one after another, of which some follow a metric; made by `schedules.join`.
 
     Args:
         value: step -> value.
@@ -62,36 +62,36 @@ class Joined:
         self._starts = starts
 
     def __call__(self, step: int) -> float:
-        """The value at a step."""
+        """Return the value at a step."""
         return self._value(step)
 
     def _adaptive(self) -> dict[str, Any]:
-        """The parts that hear of measures, by their number; the same one once."""
+        """Return the parts that follow a metric, by their number; the same one once."""
         found: dict[int, tuple[str, Any]] = {}
         for number, part in enumerate(self._parts):
             if is_adaptive(part):
                 found.setdefault(id(part), (str(number), part))
         return dict(found.values())
 
-    def update(self, measure: float, step: int | None = None) -> bool:
-        """Tell a measure to the part that gives the value at a step; returns whether that fell.
+    def update(self, metric: float, step: int | None = None) -> bool:
+        """Tell a metric to the part that gives the value at a step; return True if that fell.
 
         Args:
-            measure: of an evaluation, say; a NaN counts as no progress.
+            metric: of an evaluation, say; a NaN counts as no progress.
             step: after how many steps; None tells all parts.
 
         Raises:
-            ValueError: the measure is no number, or the step no whole number from 0.
+            ValueError: the metric is no number, or the step no whole number from 0.
         """
         if step is None:
-            reduced = [update_schedule(part, measure) for part in self._adaptive().values()]
+            reduced = [update_schedule(part, metric) for part in self._adaptive().values()]
             return any(reduced)
-        step = check_whole("join: update", "step", step)
+        step = checks.whole("join: update", "step", step, 0)
         current = sum(step >= start for start in self._starts[1:])
-        return update_schedule(self._parts[current], measure, step - self._starts[current])
+        return update_schedule(self._parts[current], metric, step - self._starts[current])
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` takes: the states of the parts that have any, by their number."""
+        """Return the states of the parts that have one, by their number."""
         return {number: part.state_dict() for number, part in self._adaptive().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class Joined:
             ValueError: a number is out of range.
         """
         who, parts = "join: load_state_dict", self._adaptive()
-        if set(check_mapping(who, state)) != set(parts):
+        if set(checks.mapping(who, "state", state)) != set(parts):
             raise KeyError(
                 f"{who}: needs the states of parts {sorted(parts)}; got {sorted(map(str, state))}"
             )

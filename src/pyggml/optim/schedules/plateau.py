@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""ReduceOnPlateau: a factor on a schedule that falls when a measure stops getting better."""
+"""ReduceOnPlateau: a factor on a schedule that falls when a metric stops getting better."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from .._check import (
-    check_choice,
-    check_finite,
-    check_mapping,
-    check_number,
-    check_whole,
-    is_real,
-    shown,
-    to_float,
-)
+from ... import checks
 from .adaptive import is_adaptive, update_schedule
-from .schedules import Schedule, constant
+from .curves import Schedule, constant
 
 __all__ = ["ReduceOnPlateau"]
 
@@ -41,7 +32,7 @@ class ReduceOnPlateau:
 
     Attributes:
         scale: the factor at present, 1 at first.
-        best: the best measure so far.
+        best: the best metric so far.
 
     Raises:
         ValueError: a number is out of range, or an unknown mode.
@@ -69,50 +60,43 @@ class ReduceOnPlateau:
     ) -> None:
         who = "ReduceOnPlateau"
         self._schedule: Any = (
-            schedule if callable(schedule) else constant(check_number(who, "schedule", schedule))
+            schedule if callable(schedule) else constant(checks.f32(who, "schedule", schedule, 0.0))
         )
-        self.factor = check_number(who, "factor", factor, below=1.0)
-        if self.factor == 0:
-            raise ValueError(f"{who}: factor must be in (0, 1); got 0")
-        self.patience = check_whole(who, "patience", patience)
-        self.cooldown = check_whole(who, "cooldown", cooldown)
-        self.threshold = check_number(who, "threshold", threshold)
-        self.mode = check_choice(who, "mode", mode, _MODES)
-        self.threshold_mode = check_choice(who, "threshold_mode", threshold_mode, _THRESHOLDS)
-        self.least = check_number(who, "least", least)
+        self.factor = checks.f32(who, "factor", factor, above=0.0, below=1.0)
+        self.patience = checks.whole(who, "patience", patience, 0)
+        self.cooldown = checks.whole(who, "cooldown", cooldown, 0)
+        self.threshold = checks.f32(who, "threshold", threshold, 0.0)
+        self.mode = checks.choice(who, "mode", mode, _MODES)
+        self.threshold_mode = checks.choice(who, "threshold_mode", threshold_mode, _THRESHOLDS)
+        self.least = checks.f32(who, "least", least, 0.0)
         self.scale = 1.0
         self.best = math.inf if mode == "min" else -math.inf
         self._bad = 0
         self._cooling = 0
 
     def __call__(self, step: int) -> float:
-        """The value at a step.
+        """Return the value at a step.
 
         Raises:
             ValueError: the schedule gave no finite number.
         """
-        value = check_finite("ReduceOnPlateau", "schedule(step)", self._schedule(step))
+        value = checks.f32("ReduceOnPlateau", "schedule(step)", self._schedule(step))
         return max(value * self.scale, min(value, self.least))
 
-    def update(self, measure: float, step: int | None = None) -> bool:
-        """Take note of a measure, of an evaluation say; returns whether the values were reduced.
+    def update(self, metric: float, step: int | None = None) -> bool:
+        """Take note of a metric; return True if the values were reduced.
 
         Args:
-            measure: a NaN counts as no progress.
-            step: after how many steps; only for a schedule within that hears of measures itself.
+            metric: a NaN counts as no progress.
+            step: after how many steps; only for a schedule within that follows a metric itself.
 
         Raises:
-            ValueError: it is no number.
+            TypeError: the metric is no number.
         """
-        if not is_real(measure):
-            raise ValueError(
-                "ReduceOnPlateau.update: measure must be a number, such as a validation loss; got "
-                f"{type(measure).__name__}"
-            )
-        measure = to_float(measure)
-        inner = update_schedule(self._schedule, measure, step)
-        if self._is_better(measure):
-            self.best = measure
+        metric = checks.number("ReduceOnPlateau.update", "metric", metric, finite=False)
+        inner = update_schedule(self._schedule, metric, step)
+        if self._is_better(metric):
+            self.best = metric
             self._bad = 0
         else:
             self._bad += 1
@@ -126,7 +110,7 @@ class ReduceOnPlateau:
         self._bad = 0
         return True
 
-    def _is_better(self, measure: float) -> bool:
+    def _is_better(self, metric: float) -> bool:
         sign = -1.0 if self.mode == "min" else 1.0
         if self.threshold_mode == "abs":
             bar = self.best + sign * self.threshold
@@ -134,10 +118,10 @@ class ReduceOnPlateau:
             bar = self.best
         else:
             bar = self.best * (1.0 + sign * self.threshold)
-        return measure < bar if self.mode == "min" else measure > bar
+        return metric < bar if self.mode == "min" else metric > bar
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` takes: plain numbers; no best yet is None, for JSON."""
+        """Return plain numbers for `load_state_dict`; the best is None as long as there is none."""
         best = None if math.isinf(self.best) else self.best
         own: dict[str, Any] = {
             "scale": self.scale,
@@ -160,17 +144,13 @@ class ReduceOnPlateau:
         who = "ReduceOnPlateau.load_state_dict"
         expected = {"scale", "best", "bad", "cooling"}
         expected |= {"schedule"} if is_adaptive(self._schedule) else set()
-        if set(check_mapping(who, state)) != expected:
+        if set(checks.mapping(who, "state", state)) != expected:
             raise KeyError(f"{who}: needs {sorted(expected)}; got {sorted(map(str, state))}")
-        scale = check_number(who, "scale", state["scale"])
-        counts = [check_whole(who, name, state[name]) for name in ("bad", "cooling")]
+        scale = checks.f32(who, "scale", state["scale"], 0.0)
+        counts = [checks.whole(who, name, state[name], 0) for name in ("bad", "cooling")]
         best = math.inf if self.mode == "min" else -math.inf
         if state["best"] is not None:
-            if not is_real(state["best"]) or not math.isfinite(to_float(state["best"])):
-                raise ValueError(
-                    f"{who}: best must be a finite number or None; got {shown(state['best'])}"
-                )
-            best = float(state["best"])
+            best = checks.number(who, "best", state["best"])
         if "schedule" in expected:
             self._schedule.load_state_dict(state["schedule"])
         self.scale, self.best, (self._bad, self._cooling) = scale, best, counts
