@@ -19,6 +19,10 @@ cdef: vendor
 test *args:
     {{python}} -m pytest "$@"
 
+# the rows of the package, modules per folder, import cycles
+layers:
+    {{python}} scripts/layers.py
+
 # all tests
 test-all *args:
     {{python}} -m pytest -m "" "$@"

@@ -20,7 +20,7 @@ import pyggml as pg
 from pyggml import ops
 from pyggml.errors import BackendError, DTypeError
 from pyggml.graph.backward_checks import op_name, walk
-from pyggml.tensors.tensor import Tensor
+from pyggml.tensors import Tensor
 from pyggml.testing import CASES, Case
 from pyggml.testing.check import HALF_GRADIENTS
 from pyggml.testing.reasons import NO_FUNCTION, NO_GRADIENT, NO_ROW

@@ -1,43 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""A module imports only from the layers below its own; packages say what they offer."""
+"""A module imports only from the rows below its own; folders are small and name what they offer."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-import pytest
+from .scripts.loading import load
 
-import pyggml
+layers = load(Path(__file__).parents[1] / "scripts" / "layers.py")
+NAMES = sorted(name for name in layers.FILES if name not in ("", "__main__"))
 
-PACKAGE = Path(pyggml.__file__).parent
-# Demos are installed beside the package's own files; they are programs, and no part of it.
-FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE / "demos")
-
-# docs/internals/design.md, "The house", lowest first; names in one row don't import each other.
-LAYERS = [
-    {"errors", "_ggml"},
-    {"checks"},
-    {"options"},
-    {"options"},
-    {"backend"},
-    {"tensors", "io"},
-    {"ops", "data"},
-    {"graph", "testing"},
-    {"debug"},
-    {"nn", "optim"},
-    {"models"},
-    {"train"},
-    {"recipes"},
-    {"cli", "grad0"},
-]
-# Arrows that still run upwards; the list only shrinks.
-UPWARD = {
-    ("tensors.node", "graph.custom_function"),
-    ("graph.graph", "debug.anomaly"),
-    ("graph.graph", "debug.profiler"),
-}
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+# Folders in which modules still import each other, or touch private names; the list only shrinks.
+UNFINISHED = {"data", "models", "optim", "recipes", "train"}
 
 # Only inside functions: `import pyggml` brings NumPy and cffi's module, no more.
 LAZY = {
@@ -46,81 +21,61 @@ LAZY = {
 }  # fmt: skip
 
 
-def unit(path: Path) -> str:
-    """The module or package right below pyggml that a file is or belongs to."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def finished(name: str) -> bool:
+    return name.partition(".")[0] not in UNFINISHED
 
 
-def own_imports(tree: ast.Module, path: Path) -> set[str]:
-    """The modules of pyggml that a file imports, by dotted names; those for types count, too."""
-    found: set[str] = set()
-    here = path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name.split(".") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = list(here[: len(here) - node.level + 1]) if node.level else []
-            base += (node.module or "").split(".") if node.module else []
-            names = [
-                [*base, alias.name] if is_module([*base, alias.name]) else base
-                for alias in node.names
-            ]
-        else:
-            continue
-        found |= {".".join(name[1:]) for name in names if name[0] == "pyggml" and len(name) > 1}
-    return found
+def test_imports_point_downwards() -> None:
+    wrong = []
+    for name in NAMES:
+        row = layers.row_of(name)
+        assert row is not None, f"{name} has no row; add it to the design page and to ROWS"
+        for target in layers.imports(name):
+            below = layers.row_of(target)
+            assert below is not None, f"{name} imports {target}, which has no row"
+            if below >= row and target.partition(".")[0] != name.partition(".")[0]:
+                wrong.append((name, target))
+    assert wrong == []
 
 
-def is_module(name: list[str]) -> bool:
-    """Whether a dotted name below pyggml is a file or a folder."""
-    path = PACKAGE.joinpath(*name[1:])
-    return name[0] == "pyggml" and (path.is_dir() or path.with_suffix(".py").is_file())
+def test_no_modules_import_each_other() -> None:
+    assert [loop for loop in layers.cycles() if any(map(finished, loop))] == []
 
 
-def module_of(path: Path) -> str:
-    """The dotted name of a file below pyggml."""
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+def test_private_names_stay_in_their_file() -> None:
+    assert [t for name in NAMES if finished(name) for t in layers.private_touches(name)] == []
 
 
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+def test_folders_are_small_packages() -> None:
+    assert len(layers.singles()) <= layers.MOST_SINGLES
+    assert list(filter(finished, layers.large_folders())) == []
+    assert {name.rpartition(".")[0] for name in layers.FILES} <= layers.FACES
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_downwards(path: Path) -> None:
-    me = unit(path)
-    if me in ("__init__", "__main__"):
-        return
-    assert me in RANK, f"{me} has no layer; add it to the design page and to LAYERS"
-    for name in own_imports(parse(path), path):
-        other = name.split(".")[0]
-        if other == me or (module_of(path), name) in UPWARD:
-            continue
-        assert other in RANK, f"{path.name} imports {name}, which is no unit of pyggml"
-        assert RANK[other] < RANK[me], f"{me} must not import {name}"
-
-
-def test_only_lib_imports_the_compiled_module() -> None:
-    found = [module_of(p) for p in FILES if "_ggml" in own_imports(parse(p), p)]
+def test_only_one_module_imports_the_compiled_one() -> None:
+    found = [n for n in NAMES if any(t.partition(".")[0] == "_ggml" for t in layers.imports(n))]
     assert found == ["backend.library"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_star_imports_and_lazy_ones_stay_inside(path: Path) -> None:
-    tree = parse(path)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            assert all(alias.name != "*" for alias in node.names), f"{path.name}:{node.lineno}"
-    for node in outside_functions(tree):
-        if isinstance(node, ast.Import):
-            names = {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = {(node.module or "").split(".")[0]}
-        else:
-            continue
-        if unit(path) == "cli" and path.name != "__init__.py":
-            names -= {"typer"}  # what a command's signature is made of; nobody else imports these
-        assert not names & LAZY, f"{path.name}:{node.lineno} imports {names} for everyone"
+def test_no_star_imports() -> None:
+    for name, tree in layers.TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                assert all(alias.name != "*" for alias in node.names), f"{name}:{node.lineno}"
+
+
+def test_lazy_imports_stay_inside_functions() -> None:
+    for name, tree in layers.TREES.items():
+        for node in outside_functions(tree):
+            if isinstance(node, ast.Import):
+                names = {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = {(node.module or "").split(".")[0]}
+            else:
+                continue
+            if name.startswith("cli."):
+                names -= {"typer"}  # what a command's signature is made of; nobody else imports it
+            assert not names & LAZY, f"{name}:{node.lineno} imports {names} for everyone"
 
 
 def outside_functions(node: ast.AST) -> list[ast.AST]:
@@ -135,21 +90,9 @@ def outside_functions(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-PACKAGES = [path for path in FILES if path.name == "__init__.py"]
-
-
-@pytest.mark.parametrize("path", PACKAGES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_packages_say_what_they_offer(path: Path) -> None:
-    targets = [
-        target.id
-        for node in parse(path).body
-        if isinstance(node, (ast.Assign, ast.AnnAssign))
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    ]
-    assert "__all__" in targets
-
-
-def test_folders_are_packages() -> None:
-    folders = {path.parent for path in FILES}
-    assert [f for f in folders if not (f / "__init__.py").is_file()] == []
+def test_packages_say_what_they_offer() -> None:
+    for name in layers.FACES:
+        assert any(
+            isinstance(node, (ast.Assign, ast.AnnAssign)) and "__all__" in ast.unparse(node)
+            for node in layers.TREES[name].body
+        ), name

@@ -20,9 +20,7 @@ from .backend.device import (
 )
 from .backend.dtypes import DType, as_dtype
 from .backend.library import ffi, ggml_version, lib, patch_count
-from .debug.anomaly import detect_anomaly
-from .debug.profiler import profile
-from .debug.roofline import measure_peaks
+from .debug import detect_anomaly, measure_peaks, profile
 from .errors import (
     AnomalyError,
     BackendError,
@@ -32,15 +30,22 @@ from .errors import (
     RecordingError,
     ShapeError,
 )
-from .graph.compile import Compiled, compile
-from .graph.custom_function import custom_function
-from .graph.gradients import check_grads, value_and_grad
-from .graph.graph import Graph
-from .graph.passes.recompute import checkpoint, postpone, recompute
+from .graph import (
+    Compiled,
+    Graph,
+    check_grads,
+    checkpoint,
+    compile,
+    custom_function,
+    postpone,
+    recompute,
+    value_and_grad,
+)
 from .ops.dropout import DropoutStream
 from .tensors.autocast import autocast, bf16_products
+from .tensors.create import empty, full, ones, tensor, zeros, zeros_group
 from .tensors.random import random_generator, seed
-from .tensors.tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
+from .tensors.tensor import Tensor
 
 __version__ = "0.1.0"
 

@@ -188,7 +188,7 @@ def test_no_search_path_needed() -> None:
 
 @pytest.mark.parametrize(
     ("watch", "module", "inside"),
-    [(pg.detect_anomaly, "anomaly", "_values"), (pg.profile, "profiler", "count_flops")],
+    [(pg.detect_anomaly, "anomaly", "read_floats"), (pg.profile, "profiler", "count_flops")],
 )
 def test_ctrl_c_while_ggml_calls_python(
     watch: Any, module: str, inside: str, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.debug.profiler import OpSummary, Peaks
+from pyggml.debug import OpSummary, Peaks
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import pyggml as pg
 from pyggml import ops
 from pyggml.backend.library import lib
-from pyggml.graph.graph import grad_of
+from pyggml.graph import grad_of
 
 N = 300
 

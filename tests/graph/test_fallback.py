@@ -12,7 +12,7 @@ import pyggml as pg
 from pyggml import ops, optim
 from pyggml.data import Loader, RandomWindows
 from pyggml.errors import BackendError
-from pyggml.graph.passes.fallback import find_fallbacks
+from pyggml.graph.passes.fallback import fallbacks
 from pyggml.models import GPT2, GPT2Config
 from pyggml.train import TrainConfig, Trainer, step_fallbacks
 from pyggml.train.fallbacks import tell_fallbacks
@@ -50,16 +50,16 @@ X = pg.ones((2, 4))
 
 def test_what_the_cpu_computes_is_counted():
     nodes = headers(ops.gelu(ops.gelu(X) + X).reshape(4, 2).sum())
-    assert find_fallbacks(nodes, Refusing("GELU", "SUM", "RESHAPE")) == {"GELU": 2, "SUM": 1}
-    assert find_fallbacks(nodes, Refusing()) == {}
+    assert fallbacks(nodes, Refusing("GELU", "SUM", "RESHAPE")) == {"GELU": 2, "SUM": 1}
+    assert fallbacks(nodes, Refusing()) == {}
 
 
 def test_writing_into_stored_memory_is_refused():
     rows = pg.tensor([1], dtype="i32")
     nodes = headers(ops.set_rows(pg.zeros((2, 4)), pg.ones((1, 4)), rows))
     with pytest.raises(BackendError, match=r"SET_ROWS of .*, and the CPU cannot write"):
-        find_fallbacks(nodes, Refusing("SET_ROWS"))
-    assert find_fallbacks(nodes, Refusing("GELU")) == {}
+        fallbacks(nodes, Refusing("SET_ROWS"))
+    assert fallbacks(nodes, Refusing("GELU")) == {}
 
 
 def test_the_cpu_leaves_nothing():
@@ -80,7 +80,7 @@ def test_a_plan_tells(fused, monkeypatch):
     # As a GPU would be: what it lacks has to be written elsewhere.
     monkeypatch.setattr("pyggml.graph.passes.fallback._is_held", lambda node: False)
     monkeypatch.setattr(
-        "pyggml.graph.graph.find_fallbacks", lambda nodes, _: find_fallbacks(nodes, lacks)
+        "pyggml.graph.passes.fallback.fallbacks", lambda nodes, _: fallbacks(nodes, lacks)
     )
     trainer = Trainer(model, optimizer, Loader(windows, 2), None, config)
     updates = len(model.parameters())

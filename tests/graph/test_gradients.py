@@ -9,7 +9,7 @@ import pytest
 import pyggml as pg
 from pyggml import AnomalyError, DTypeError, GradientError, RecordingError, ShapeError, ops
 from pyggml.optim import SGD
-from pyggml.tensors.tensor import record
+from pyggml.tensors import record
 
 
 def test_value_and_grad_of_one_and_of_several() -> None:

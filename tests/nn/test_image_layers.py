@@ -221,12 +221,12 @@ def test_mistakes_are_named(make, error, message):
 
 
 def test_effects_want_what_an_op_returned():
-    from pyggml.graph.attached_updates import on_compute
+    from pyggml.graph import attach_update
 
     stored, y = pg.zeros((2,)), pg.ops.exp(pg.zeros((2,)))
-    with pytest.raises(ValueError, match="t must be what an op returned; got a stored tensor"):
-        on_compute(stored, pg.ops.cpy(y, stored))
+    with pytest.raises(ValueError, match="t must be what an op returned"):
+        attach_update(stored, pg.ops.cpy(y, stored))
     with pytest.raises(ValueError, match="must write in place"):
-        on_compute(y, y + 1.0)
-    with pytest.raises(TypeError, match="effect must be a Tensor; got float"):
-        on_compute(y, 1.0)
+        attach_update(y, y + 1.0)
+    with pytest.raises(TypeError, match="update must be a Tensor"):
+        attach_update(y, 1.0)

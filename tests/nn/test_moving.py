@@ -13,7 +13,7 @@ import pytest
 import pyggml as pg
 from pyggml import nn, optim
 from pyggml.errors import BackendError, GradientError
-from pyggml.graph.graph import Graph
+from pyggml.graph import Graph
 from pyggml.models import GPT2, GPT2Config
 from pyggml.train import TrainStep
 

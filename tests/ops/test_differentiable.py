@@ -8,7 +8,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import GradientError, ops
-from pyggml.tensors.tensor import record
+from pyggml.tensors import record
 
 
 def weight(*shape: int) -> pg.Tensor:

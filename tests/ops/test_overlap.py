@@ -11,7 +11,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.graph.passes.place_updates import address, memory_of
+from pyggml.backend.headers import address, memory_of
 from pyggml.ops._check import overlap
 
 View = Callable[[Any], Any]

@@ -13,7 +13,7 @@ import pytest
 import pyggml as pg
 from pyggml import ops
 from pyggml.errors import GradientError, ShapeError
-from pyggml.graph.graph import Graph, grad_of
+from pyggml.graph import Graph, grad_of
 from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
 from pyggml.optim import SGD, AdamW, AdamW8bit, Lion, decay_groups
 from pyggml.train import NonFiniteError, Trainer, TrainingError, TrainStep

@@ -6,7 +6,7 @@ import pytest
 
 from pyggml import GradientError, RecordingError
 from pyggml.data import IGNORE_INDEX
-from pyggml.graph.graph import Graph
+from pyggml.graph import Graph
 from pyggml.optim import LBFGS, SGD, AdamW
 from pyggml.train import GradScaler, NonFiniteError, TrainStep, eval_batches, evaluate, graphs
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 import pyggml
-from pyggml.tensors.tensor import record
+from pyggml.tensors import record
 
 from ..contract import NotSupportedError
 from ..products import Operands

@@ -84,11 +84,11 @@ class Device:
 
     @property
     def is_lost(self) -> bool:
-        """Whether this is a forked process, which has no way to the parent's GPU."""
+        """True in a forked process, which cannot use the parent's GPU."""
         return _forked and self.kind == "gpu"
 
     def check(self) -> None:
-        """Refuse a device that a forked process cannot use.
+        """Raise for a device that a forked process cannot use.
 
         Raises:
             BackendError: it is a GPU, and this is a forked process.
@@ -134,19 +134,19 @@ class Device:
         return self._buffer_type
 
     def has_memory(self, size_bytes: int) -> bool:
-        """Whether so much is free. Linux grants what it has not, and kills the process later."""
+        """Return True where so much is free; Linux grants more, and kills the process later."""
         if size_bytes < LARGE_BYTES:
             return True
         return self.kind != "cpu" or size_bytes <= self.memory_free
 
     def supports(self, node: Any) -> bool:
-        """Whether the device computes this `ggml_tensor *`."""
+        """Return True where the device computes this `ggml_tensor *`."""
         if not self.is_lost:
             self._start()
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
     def computes_into(self, node: Any) -> bool:
-        """Whether the device computes this `ggml_tensor *` in memory that holds the result alone.
+        """Return True where the device computes this op in memory that holds the result alone.
 
         Some ops work in memory behind their result, which a stored tensor has not.
         """
@@ -155,7 +155,7 @@ class Device:
         return bool(fits) and self.supports(node)
 
     def has_failed(self) -> bool:
-        """Whether the device lost a graph that was computed, as one does that the system stops.
+        """Return True where the device lost a computed graph, as when the system stops it.
 
         Metal keeps that from who waits for it, and refuses the next graph: it is given one without
         ops. Where CUDA or Vulkan loses a graph, ggml's wait ends the process.
@@ -178,7 +178,7 @@ def _empty_graph() -> tuple[Any, Any]:
 
 
 def freer(where: Device, free: Any) -> Any:
-    """What gives memory of a device back, for `ffi.gc`.
+    """Return the function that frees memory of a device, for `ffi.gc`.
 
     A signal must find no Python code in there: its exception would be lost. Only memory of a GPU
     needs some, lest a forked process touch the parent's.
@@ -187,7 +187,7 @@ def freer(where: Device, free: Any) -> Any:
 
 
 class Freer:
-    """Gives memory of a GPU back, unless a forked process would touch the parent's."""
+    """Free memory of a GPU, unless a forked process would touch the parent's."""
 
     __slots__ = ("_free", "_where")
 
@@ -210,7 +210,7 @@ _untouched: WeakGroup[Buffer] = WeakGroup()
 
 
 def _promised() -> int:
-    """Bytes of zeros that nothing has written yet."""
+    """Return the bytes of zeros that nothing has written yet."""
     return sum(buffer.size_bytes for buffer in _untouched.members())
 
 
@@ -263,7 +263,7 @@ class Buffer:
 
 
 def _map(size_bytes: int) -> Any:
-    """Zeros that the system makes page by page when they are written; None where it cannot.
+    """Map zeros that the system makes page by page when they are written; None where it cannot.
 
     An optimizer's state is there at once, and its pages by the threads of the first step.
     """
@@ -349,7 +349,7 @@ def device(name: Device | str | None = None) -> Device:
 
 
 def default_device() -> Device:
-    """The device of tensors that name none; the CPU until `set_default_device` is called."""
+    """Return the device of tensors that name none; the CPU until `set_default_device` is called."""
     return _default if _default is not None else _all()["cpu"]
 
 
@@ -370,7 +370,7 @@ def _available_cores() -> int:
 
 
 def get_threads() -> int:
-    """Number of CPU threads that a graph uses; by default all cores open to the process.
+    """Return the number of CPU threads of a graph; by default all cores open to the process.
 
     In a forked process it is 1; see `set_threads`.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""ggml's element types, and the way between them and NumPy arrays."""
+"""ggml's element types, and their conversion from and to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether arithmetic ops accept it as a floating-point type."""
+        """True for f32, f16 and bf16, which arithmetic ops take."""
         return self.name in ("f32", "f16", "bf16")
 
     @property
     def is_readable(self) -> bool:
-        """Whether ggml reads it back as f32; types for its own use, q8_1 and q8_K, it does not."""
+        """True where ggml reads it back as f32; False for types of its own use, q8_1 and q8_K."""
         if self.name == "f32":
             return True
         return bool(lib.ggml_get_type_traits(self.ggml_type).to_float != ffi.NULL)
 
     def row_bytes(self, n: int) -> int:
-        """Bytes of `n` consecutive elements; `n` must be a multiple of the block size."""
+        """Return the bytes of `n` consecutive elements, a multiple of the block size."""
         return n // self.block_size * self.type_size
 
 

@@ -24,23 +24,23 @@ _INTEGER = ffi.typeof("uintptr_t")
 
 
 def address(ptr: Any) -> int:
-    """A header's address, by which it is known."""
+    """Return a header's address, by which it is known."""
     return int(ffi.cast(_INTEGER, ptr))
 
 
 def operands(ptr: Any) -> list[Any]:
-    """The headers that an op reads, in the order of its slots."""
+    """Return the headers that an op reads, in the order of its slots."""
     return [source for source in ffi.unpack(ptr.src, lib.GGML_MAX_SRC) if source]
 
 
 def sources(ptr: Any) -> list[Any]:
-    """The headers that an op names: its operands, and what it is a view of."""
+    """Return the headers that an op names: its operands, and what it is a view of."""
     view = ptr.view_src
     return operands(ptr) + ([view] if view else [])
 
 
 def memory_of(ptr: Any) -> Memory:
-    """What tells one tensor's memory from another's: views share their source's."""
+    """Return a key of a tensor's memory: views share their source's."""
     root = ptr.view_src if ptr.view_src != ffi.NULL else ptr
     # Two headers may be of one stored tensor; others have no memory before the graph is planned.
     # Each buffer of some backends counts its addresses from the same number: Vulkan's, WebGPU's.
@@ -50,5 +50,5 @@ def memory_of(ptr: Any) -> Memory:
 
 
 def op_name(ptr: Any) -> str:
-    """ggml's name of a node's op, such as MUL_MAT or GELU."""
+    """Return ggml's name of a node's op, such as MUL_MAT or GELU."""
     return str(ffi.string(lib.ggml_op_desc(ptr)).decode())

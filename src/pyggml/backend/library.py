@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""ggml's C API, its log and its last words.
+"""ggml's C API, its log, and its message before an abort.
 
 The only module that imports the compiled one. `lib` holds ggml's functions and constants, `ffi`
 the C types; a call of a `lib` function releases the interpreter lock while it runs.
@@ -190,7 +190,7 @@ def capture_log() -> Iterator[list[str]]:
 
 
 def ggml_version() -> str:
-    """ggml's version.
+    """Return ggml's version.
 
     Example:
         >>> ggml_version().count(".")
@@ -200,7 +200,7 @@ def ggml_version() -> str:
 
 
 def patch_count() -> int:
-    """The number of patches that this build's ggml carries.
+    """Return the number of patches in this build's ggml.
 
     Example:
         >>> patch_count() >= 0
@@ -210,7 +210,7 @@ def patch_count() -> int:
 
 
 def _forget_callbacks() -> None:
-    """What ggml does after Python's end must not call into Python."""
+    """Unset the callbacks: after Python's end ggml must not call into it."""
     lib.ggml_log_set(ffi.NULL, ffi.NULL)
     lib.ggml_set_abort_callback(ffi.NULL)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much memory this process may still take."""
+"""The memory that this process may still take."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _number(path: str) -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Memory that Linux could give this process without killing one; None where it is unknown.
+    """Return the memory that Linux could give without killing a process; None where unknown.
 
     What the page cache holds counts as available, as in MemAvailable.
     """
@@ -62,7 +62,7 @@ def available_bytes() -> int | None:
 
 
 def has_room(size_bytes: int) -> bool:
-    """Whether this process may have that much more address space; ggml aborts where it may not."""
+    """Return True where this process may have that much more memory; ggml aborts where not."""
     try:
         if size_bytes < _SMALL_BYTES:  # the heap may have it, and is faster
             np.empty(size_bytes, np.uint8)

@@ -1,4 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Profiles, anomaly detection and the machine's peaks."""
 
-__all__: list[str] = []
+from .anomaly import detect_anomaly
+from .profiler import OpRecord, OpSummary, Peaks, Profile, profile
+from .roofline import measure_peaks
+
+__all__ = [
+    "OpRecord",
+    "OpSummary",
+    "Peaks",
+    "Profile",
+    "detect_anomaly",
+    "measure_peaks",
+    "profile",
+]

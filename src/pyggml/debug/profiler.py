@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where the time of a step goes, op by op."""
+"""The time of each op of a step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..backend.headers import MOVES, op_name
+from ..backend.headers import MOVES, address, op_name, operands
 from ..backend.library import ffi, lib
+from ..graph.observers import observe
 from ..tensors.node import Node
 
-__all__ = ["OpRecord", "OpSummary", "Peaks", "Profile", "Recorder", "active_profile", "profile"]
+__all__ = ["OpRecord", "OpSummary", "Peaks", "Profile", "profile"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class OpSummary:
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a machine attains at best; `measure_peaks` finds it.
+    """The peak rates of a machine; `measure_peaks` finds them.
 
     Args:
         flop_s: floating-point operations a second.
@@ -88,7 +89,7 @@ class Peaks:
     byte_s: float
 
     def share(self, op: OpSummary) -> float:
-        """How much of the attainable speed an op reaches; 1 leaves nothing.
+        """Return the share of the attainable speed that an op reaches; 1 leaves nothing.
 
         Above 1 are products of a narrower dtype than the one measured, and ops whose data are in
         the cache.
@@ -98,7 +99,7 @@ class Peaks:
 
 
 class Profile:
-    """What `profile` recorded.
+    """The records of `profile`.
 
     Attributes:
         records: the computed ops, in order.
@@ -203,11 +204,7 @@ class Profile:
         Path(path).write_text(text, encoding="utf-8")
 
 
-class _State(threading.local):
-    profile: Profile | None = None
-
-
-_state = _State()
+_taken = threading.local()
 
 
 @contextlib.contextmanager
@@ -232,27 +229,16 @@ def profile() -> Iterator[Profile]:
         ...     _ = (tensor([1.0, 2.0]) * 2.0).numpy()
         >>> print(p)  # doctest: +SKIP
     """
-    if _state.profile is not None:
+    if getattr(_taken, "profile", None) is not None:
         raise RuntimeError("profile: one is being taken on this thread already; leave it first")
-    _state.profile = taken = Profile()
+    taken = Profile()
     try:
-        yield taken
+        _taken.profile = taken
+        with observe(lambda recorded: OpTimer(taken, recorded)):
+            yield taken
     finally:
-        _state.profile = None  # first: a Ctrl-C in the next line must not leave it on
+        _taken.profile = None  # first: a Ctrl-C in the next line must not leave it on
         taken.finish()
-
-
-def active_profile() -> Profile | None:
-    """The profile that is being taken on this thread."""
-    return _state.profile
-
-
-def _address(ptr: Any) -> int:
-    return int(ffi.cast("uintptr_t", ptr))
-
-
-def _sources(ptr: Any) -> list[Any]:
-    return [ptr.src[i] for i in range(lib.GGML_MAX_SRC) if ptr.src[i] != ffi.NULL]
 
 
 def _elements(ptr: Any) -> int:
@@ -284,8 +270,8 @@ def count_flops(ptr: Any) -> int:
     return 0
 
 
-class Recorder:
-    """The scheduler's callback: takes the time before and after each op.
+class OpTimer:
+    """The observer that takes the time before and after each op.
 
     Args:
         profile: where the records go.
@@ -294,21 +280,23 @@ class Recorder:
 
     def __init__(self, profile: Profile, recorded: Mapping[int, Node]):
         self.error: Exception | None = None
-        self.handle = ffi.new_handle(self)
         self._profile = profile
         self._recorded = recorded
         self._start = 0.0
 
-    def __call__(self, ptr: Any, ask: bool) -> bool:
-        """Asked first, ggml wants to know whether to show the node; then it shows it."""
-        if ask:
-            self._start = self._profile.clock()
-            return True
+    def before(self, ptr: Any) -> bool:
+        """Note when the op begins."""
+        del ptr
+        self._start = self._profile.clock()
+        return True
+
+    def after(self, ptr: Any) -> bool:
+        """Record the op."""
         seconds = self._profile.clock() - self._start
         if ptr.op not in MOVES:
-            sources = _sources(ptr)
+            sources = operands(ptr)
             moved = sum(int(lib.ggml_nbytes(t)) for t in [ptr, *sources])
-            node = self._recorded.get(_address(ptr))
+            node = self._recorded.get(address(ptr))
             self._profile.records.append(
                 OpRecord(
                     op_name(ptr),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a machine attains at best, to hold a profile against."""
+"""The peak rates of a machine, to compare a profile with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .. import ops
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..graph.graph import Graph
-from ..tensors.tensor import tensor
+from ..tensors.create import tensor
 from .profiler import Peaks
 
 __all__ = ["measure_peaks"]

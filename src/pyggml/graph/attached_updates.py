@@ -5,43 +5,69 @@ from __future__ import annotations
 
 from ..backend.headers import MOVES
 from ..backend.library import ffi
+from ..checks import instance
+from ..tensors.node import Node, NodeTable
 from ..tensors.tensor import Tensor
+from .walk import walk
 
-__all__ = ["on_compute"]
+__all__ = ["attach_update", "is_attached", "with_updates"]
+
+_UPDATES: NodeTable[list[Node]] = NodeTable()
+_ATTACHED: NodeTable[bool] = NodeTable()
 
 
-def on_compute(t: Tensor, effect: Tensor) -> Tensor:
+def attach_update(t: Tensor, update: Tensor) -> Tensor:
     """Let every run of a graph that computes `t` carry out an in-place op as well.
 
-    That is how a layer keeps running statistics: whoever makes the graph need not know of them.
+    A layer keeps running statistics this way: the code that makes the graph need not know of them.
     The op is carried out right after `t`, once in each run; also where the backward computes `t`
     a second time.
 
     Args:
         t: what an op returned.
-        effect: an in-place op of stored tensors and of what `t` is computed from, such as
+        update: an in-place op of stored tensors and of what `t` is computed from, such as
             `ops.cpy` into a buffer.
 
     Returns:
         The same tensor `t`.
 
     Raises:
-        ValueError: `t` is stored, so that no graph computes it; or the effect writes nothing.
+        ValueError: `t` is stored, so that no graph computes it; or the update writes nothing.
 
     Example:
-        >>> count = zeros((2,))
-        >>> y = exp(count)
-        >>> y = on_compute(y, cpy(count + 1.0, count))
+        >>> count = pg.zeros(2)
+        >>> y = pg.ops.exp(count)
+        >>> y = attach_update(y, pg.ops.cpy(count + 1.0, count))
         >>> y.tolist(), count.tolist()
         ([1.0, 1.0], [1.0, 1.0])
     """
-    for name, value in (("t", t), ("effect", effect)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"on_compute: {name} must be a Tensor; got {type(value).__name__}")
-        if value.is_stored:
-            raise ValueError(f"on_compute: {name} must be what an op returned; got a stored tensor")
-    if effect.ptr.view_src == ffi.NULL or effect.ptr.op in MOVES:
-        raise ValueError("on_compute: the effect must write in place, as ops.cpy does")
-    effect.node.keep = True  # it is carried out once, though the backward may compute t again
-    t.node.effects.append(effect.node)
+    for name, value in (("t", t), ("update", update)):
+        if instance("attach_update", name, value, Tensor).is_stored:
+            raise ValueError(f"attach_update: {name} must be what an op returned; got {value!r}")
+    if update.ptr.view_src == ffi.NULL or update.ptr.op in MOVES:
+        raise ValueError("attach_update: update must write in place, as ops.cpy does")
+    _ATTACHED[update.node] = True
+    _UPDATES[t.node] = [*(_UPDATES.get(t.node) or ()), update.node]
     return t
+
+
+def is_attached(node: Node) -> bool:
+    """Return True for an update: it is carried out once, though t may be computed again."""
+    return node in _ATTACHED
+
+
+def with_updates(nodes: list[Node], seen: set[int]) -> list[Node]:
+    """Return nodes and, right after each, the updates attached to it and their operands.
+
+    Args:
+        nodes: operands first.
+        seen: ids of the nodes that a walk has met; it grows.
+    """
+    if not any(node in _UPDATES for node in nodes):
+        return nodes
+    order: list[Node] = []
+    for node in nodes:
+        order.append(node)
+        for update in _UPDATES.get(node) or ():
+            order += with_updates(walk([update], seen), seen)
+    return order

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ggml can differentiate, and the checks that keep its backward from aborting."""
+"""The ops that ggml differentiates, and the checks that keep its backward from aborting."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from ..backend.headers import memory_of, op_name
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, GradientError, ShapeError
+from ..tensors.gradient_stops import is_detached, stop_gradients, stopped_by
 from ..tensors.node import Node
 from ..tensors.tensor import Tensor
+from .pullbacks import PULLBACKS
+from .walk import is_placeholder, walk
 
 __all__ = [
     "backward_headers",
     "check_path",
     "check_request",
-    "divide",
+    "check_unread",
     "end_gradients",
-    "is_passing",
-    "leaves",
-    "walk",
 ]
 
 # Ops whose gradient ggml_compute_backward builds; the rest would abort there.
@@ -69,56 +69,6 @@ _VIEW_STRIDE_END = 2**31
 _PAD_CIRCULAR = 8
 
 
-def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
-    """Nodes below `roots` that are not in `done`, sources first; without recursion."""
-    order: list[Node] = []
-    for root in roots:
-        stack = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-            elif id(node) not in done:
-                done.add(id(node))
-                stack.append((node, True))
-                stack.extend((s, False) for s in reversed(node.srcs) if id(s) not in done)
-    return order
-
-
-def is_passing(node: Node) -> bool:
-    """Whether it stands for a gradient that exists only while a graph runs; see `grad_of`."""
-    return node.buffer is None and node.ptr.op == lib.GGML_OP_NONE
-
-
-def divide(nodes: Iterable[Node], passing: Collection[int]) -> tuple[list[Node], list[Node]]:
-    """Part nodes, sources first, into those that need none of the passing gradients, and the rest.
-
-    Args:
-        nodes: in the order of computing.
-        passing: ids of the nodes that stand for the gradients; they are left out.
-
-    Raises:
-        GradientError: a gradient is used that the graph does not compute.
-    """
-    free: list[Node] = []
-    bound: list[Node] = []
-    late = set(passing)
-    for node in nodes:
-        if id(node) in passing:
-            continue
-        if is_passing(node):
-            raise GradientError(
-                f"graph: the gradient of shape {node.shape}, made at {node.where}, exists only in"
-                " a graph with its parameter; pass grads={parameter: gradient} and a loss"
-            )
-        if any(id(s) in late for s in node.srcs):
-            late.add(id(node))
-            bound.append(node)
-        else:
-            free.append(node)
-    return free, bound
-
-
 def check_request(
     loss: Tensor | None, grads: Mapping[Tensor, Tensor], seed: Tensor | None
 ) -> dict[int, tuple[Node, Tensor]]:
@@ -134,9 +84,10 @@ def check_request(
         )
     if loss.dtype.name != "f32":
         raise DTypeError(f"backward: the loss must be f32; got {loss!r}; use .astype('f32')")
-    if loss.node.barrier is not None:
+    stop = stopped_by(loss.node)
+    if stop is not None:
         raise GradientError(
-            f"backward: no gradient comes back through what {loss.node.barrier} returned, and"
+            f"backward: no gradient comes back through what {stop} returned, and"
             " parameters lead to it; call the function itself, .detach() what it returned, or put"
             " all of the loss into the function"
         )
@@ -160,14 +111,14 @@ def check_request(
             raise DTypeError(f"backward: parameters must be stored f32 tensors; got {param!r}")
         if grad.node is param.node:
             raise ValueError("backward: a parameter cannot be its own gradient")
-        made = grad.is_stored or is_passing(grad.node)
+        made = grad.is_stored or is_placeholder(grad.node)
         if not made or grad.dtype.name != "f32" or grad.shape != param.shape:
             raise ShapeError(
                 f"backward: the gradient of {param!r} must be stored, f32 and of its shape;"
                 f" got {grad!r}"
             )
-    passing = [id(g.node) for g in grads.values() if is_passing(g.node)]
-    if len(set(passing)) < len(passing):
+    transient = [id(g.node) for g in grads.values() if is_placeholder(g.node)]
+    if len(set(transient)) < len(transient):
         raise ValueError("backward: each parameter needs a grad_of its own; one is given twice")
     return {id(p.node): (p.node, g) for p, g in grads.items()}
 
@@ -184,7 +135,7 @@ def _name(ptr: Any) -> str:
 def check_unread(
     accumulate: Mapping[int, tuple[Node, Tensor]], nodes: Iterable[Node], seed: Tensor | None
 ) -> None:
-    """Refuse gradients that would be written over what the same graph reads.
+    """Raise where gradients would be written over what the same graph reads.
 
     Args:
         accumulate: as `check_request` returns it.
@@ -204,7 +155,7 @@ def check_unread(
 
 
 def backward_headers(forward: Iterable[Node]) -> int:
-    """How many tensors the backward of these nodes may make."""
+    """Return how many tensors the backward of these nodes may make."""
     return sum(_HEADERS.get(_name(node.ptr), _HEADERS_OTHERS) for node in forward)
 
 
@@ -217,14 +168,14 @@ def _differentiable(ptr: Any) -> bool:
 
 
 def _source(node: Node, i: int) -> Node | None:
-    """The recorded node behind src[i] of a header."""
+    """Return the recorded node behind src[i] of a header."""
     src = node.ptr.src[i]
     return next((s for s in node.srcs if s.ptr == src), None) if src != ffi.NULL else None
 
 
 def _ignored(node: Node) -> Node | None:
-    """The source whose parameters ggml does not look for."""
-    if _is_cut(node):
+    """Return the source whose parameters ggml does not look for."""
+    if is_detached(node):
         return node.srcs[0]
     if node.ptr.op == lib.GGML_OP_UNARY:
         return node.srcs[0] if _unary_name(node.ptr) in _FLAT else None
@@ -232,43 +183,23 @@ def _ignored(node: Node) -> Node | None:
     return None if which is None else _source(node, which)
 
 
-def _refuse(node: Node, why: str, cure: str) -> GradientError:
+def _error(node: Node, why: str, cure: str) -> GradientError:
     return GradientError(
         f"backward: {op_name(node.ptr)} of shape {node.shape}, recorded at {node.where}, {why};"
         f" {cure}"
     )
 
 
-def leaves(roots: Iterable[Node]) -> list[Node]:
-    """Stored nodes below `roots`, but for those that are only behind a detach."""
-    found: dict[int, Node] = {}
-    todo = list(roots)
-    while todo:
-        node = todo.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            todo += node.srcs[1:] if _is_cut(node) else node.srcs
-    return [node for node in found.values() if node.buffer is not None]
-
-
 def end_gradients(who: str, results: Iterable[Tensor], below: Iterable[Node]) -> None:
-    """Mark copied results, so that a backward which would drop their gradients is refused."""
-    if any(node.requires_grad or node.barrier for node in below):
+    """Mark copied results, so that a backward which would drop their gradients raises."""
+    if any(node.requires_grad or stopped_by(node) for node in below):
         for result in results:
             if result.dtype.is_float:
-                result.node.barrier = who
+                stop_gradients(who, result.node)
 
 
-def _is_cut(node: Node) -> bool:
-    """Whether it is what `without_gradient` records, a view that names no operand.
-
-    Its first source is what it is a view of; the others are the gates of a custom function.
-    """
-    return bool(node.ptr.op == lib.GGML_OP_VIEW and node.ptr.src[0] == ffi.NULL)
-
-
-def check_path(forward: list[Node], loss: Node, params: set[int]) -> set[int]:
-    """Refuse what ggml_build_backward_expand would abort on.
+def check_path(forward: list[Node], loss: Node, params: Collection[int]) -> set[int]:
+    """Raise for what ggml_build_backward_expand would abort on.
 
     Returns:
         The ids of the nodes that ggml will want a gradient of.
@@ -296,7 +227,7 @@ def check_path(forward: list[Node], loss: Node, params: set[int]) -> set[int]:
         raise GradientError("backward: no parameter leads to the loss")
     if id(loss) in rounded:
         made = rounded[id(loss)]
-        raise _refuse(made, "makes whole numbers, which have no gradient", "detach its input")
+        raise _error(made, "makes whole numbers, which have no gradient", "detach its input")
     for node in walk([loss], set()):
         if id(node) in needed and node.buffer is None:
             _check_node(node, needed)
@@ -308,44 +239,44 @@ def _is_float(node: Node) -> bool:
 
 
 def _converts(node: Node) -> bool:
-    """Whether an op of whole numbers passes them on, as whole numbers or as floats."""
+    """Return True where an op of whole numbers passes them on, as whole numbers or as floats."""
     return bool(node.ptr.type == lib.GGML_TYPE_I32 or node.ptr.op == lib.GGML_OP_CPY)
 
 
 def _check_node(node: Node, needed: set[int]) -> None:
-    """Refuse a node whose own case in ggml_compute_backward would abort."""
-    if node.pullback is not None and id(node.srcs[0]) in needed:
+    """Raise for a node whose own case in ggml_compute_backward would abort."""
+    if node in PULLBACKS and id(node.srcs[0]) in needed:
         cure = "pass them as arguments, or .detach() them in it"
-        raise _refuse(node, "is computed from parameters besides its arguments", cure)
+        raise _error(node, "is computed from parameters besides its arguments", cure)
     name = _name(node.ptr)
     if not _differentiable(node.ptr):
         cure = "detach its input, or compute the loss another way"
-        raise _refuse(node, "has no gradient", cure)
+        raise _error(node, "has no gradient", cure)
     if node.ptr.type != lib.GGML_TYPE_F32 and not (name in _HALF and node.ptr.type in _FLOATS):
         made = ffi.string(lib.ggml_type_name(node.ptr.type)).decode()
-        raise _refuse(node, f"makes {made}, for which it has no gradient", "cast to f32 before it")
+        raise _error(node, f"makes {made}, for which it has no gradient", "cast to f32 before it")
     if name in _CONSTANT:
         which, what = _CONSTANT[name]
         source = _source(node, which)
         if source is not None and id(source) in needed:
-            raise _refuse(node, f"has no gradient for its {what}", f"detach the {what}")
+            raise _error(node, f"has no gradient for its {what}", f"detach the {what}")
     if name == "VIEW" and id(node.srcs[0]) in needed:
         _check_view(node)
     # ggml adds the margins up with 32-bit offsets into a tensor that is not yet as small as x.
     circular = name == "PAD" and node.ptr.op_params[_PAD_CIRCULAR]
     if circular and lib.ggml_nbytes(node.ptr) >= _VIEW_OFFSET_END:
-        raise _refuse(node, "pads circularly to 1 GiB or more", "pad smaller tensors")
+        raise _error(node, "pads circularly to 1 GiB or more", "pad smaller tensors")
 
 
 def _check_view(node: Node) -> None:
     src, view = node.srcs[0].ptr, node.ptr
     if not lib.ggml_is_contiguous(src):
-        raise _refuse(node, "views a tensor out of order", "make it contiguous() first")
+        raise _error(node, "views a tensor out of order", "make it contiguous() first")
     size = lib.ggml_type_size(src.type)
     offset = int(ffi.cast("size_t *", ffi.addressof(view, "op_params"))[0])
     widest = max(int(view.nb[i]) for i in (1, 2, 3)) // size * 4
     if offset // size * 4 >= _VIEW_OFFSET_END or widest >= _VIEW_STRIDE_END:
-        raise _refuse(
+        raise _error(
             node,
             "begins 1 GiB or more into its source, or steps 2 GiB or more in it",
             "split the tensor before it grows so large",

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
+from ..checks import function
 from ..errors import GradientError
 from ..ops.dropout import DropoutStream
 from ..tensors.autocast import rounding
+from ..tensors.create import tensor
 from ..tensors.node import Node
-from ..tensors.tensor import Tensor, register_hook, tensor
-from ..tensors.tracing import Recording, outer
-from .backward_checks import end_gradients, leaves, walk
+from ..tensors.operators import register
+from ..tensors.tensor import Tensor
+from ..tensors.tracing import Trace, outer
+from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
+from .walk import leaves, walk
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
 
@@ -45,7 +49,7 @@ def backward(loss: Tensor) -> None:
         grads[param] = param.grad
     graph = Graph([loss], loss=loss, grads=grads)
     graph.run()
-    loss._value = graph.read(loss)
+    loss.remember(graph.read(loss))
     for param in grads:
         param.run_hooks()
 
@@ -76,7 +80,7 @@ class Compiled:
         key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
         if key not in self._plans or not self._plans[key][2].is_current:
             inputs = [tensor(t) for t in given]
-            with self._dropout, Recording("compile", [t.node for t in inputs]):
+            with self._dropout, Trace("compile", [t.node for t in inputs]):
                 outputs = self._fn(*inputs)
             flat = _as_list(outputs)
             self._plans[key] = inputs, outputs, Graph(flat), leaves(t.node for t in flat)
@@ -94,7 +98,7 @@ class Compiled:
 
 
 def compile(fn: Callable[..., Any]) -> Compiled:
-    """Record a function once per shape of its inputs; later calls only copy and compute.
+    """Record a function once per shape of its inputs; later calls only copy inputs and compute.
 
     Args:
         fn: takes tensors, returns a tensor or a list or tuple of them. What it reads besides its
@@ -110,10 +114,8 @@ def compile(fn: Callable[..., Any]) -> Compiled:
         >>> double([1.0, 2.0]).tolist()
         [2.0, 4.0]
     """
-    if not callable(fn):
-        raise TypeError(f"compile: expected a function of tensors; got {type(fn).__name__}")
-    return Compiled(fn)
+    return Compiled(function("compile", "fn", fn, "tensors -> tensors"))
 
 
-register_hook("evaluate", evaluate)
-register_hook("backward", backward)
+register("evaluate", evaluate)
+register("backward", backward)

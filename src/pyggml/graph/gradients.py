@@ -9,18 +9,22 @@ from typing import Any
 import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
+from ..checks import function
+from ..checks import number as check_number
 from ..errors import DTypeError, GradientError, ShapeError
 from ..ops.dropout import DropoutStream
 from ..tensors.autocast import rounding
-from ..tensors.tensor import Tensor, tensor
-from ..tensors.tracing import Recording, outer
-from .backward_checks import end_gradients, leaves
+from ..tensors.create import tensor
+from ..tensors.tensor import Tensor
+from ..tensors.tracing import Trace, outer
+from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
+from .walk import leaves
 
 __all__ = ["check_grads", "value_and_grad"]
 
 
-def _as_inputs(who: str, args: Sequence[Any]) -> list[Tensor]:
+def _as_inputs(args: Sequence[Any]) -> list[Tensor]:
     return [a if isinstance(a, Tensor) else tensor(a) for a in args]
 
 
@@ -29,11 +33,6 @@ def _scalar(who: str, result: Any) -> Tensor:
         got = result.shape if isinstance(result, Tensor) else type(result).__name__
         raise ShapeError(f"{who}: the function must return a tensor of one element; got {got}")
     return result
-
-
-def _need_function(who: str, fn: Any) -> None:
-    if not callable(fn):
-        raise TypeError(f"{who}: expected a function of tensors; got {type(fn).__name__}")
 
 
 def _argument_numbers(argnums: Any) -> list[int]:
@@ -53,7 +52,7 @@ class _Plan:
         self.inputs = [tensor(t) for t in given]
         self.dropout = DropoutStream()
         self.runs = 0
-        with self.dropout, Recording("value_and_grad", [t.node for t in self.inputs]):
+        with self.dropout, Trace("value_and_grad", [t.node for t in self.inputs]):
             self.loss = _scalar("value_and_grad", fn(*self.inputs))
         wanted = [self.inputs[i] for i in argnums]
         if len({id(t) for t in wanted}) < len(wanted):
@@ -108,7 +107,7 @@ def value_and_grad(
         >>> value.item(), grad.tolist()
         (5.0, [2.0, 4.0])
     """
-    _need_function("value_and_grad", fn)
+    function("value_and_grad", "fn", fn, "tensors -> tensor")
     which = _argument_numbers(argnums)
     plans: dict[Any, _Plan] = {}
 
@@ -118,7 +117,7 @@ def value_and_grad(
                 f"value_and_grad: a function that {outer()} records must not call it, as a gradient"
                 " has no gradient and no place in another graph; call it outside"
             )
-        given = _as_inputs("value_and_grad", args)
+        given = _as_inputs(args)
         for i in which:
             if not -len(given) <= i < len(given):
                 raise IndexError(f"value_and_grad: there is no argument {i} of {len(given)}")
@@ -163,11 +162,10 @@ def check_grads(
         >>> check_grads(lambda x: x * x, [1.0, -2.0]) < 1e-2
         True
     """
-    _need_function("check_grads", fn)
+    function("check_grads", "fn", fn, "tensors -> tensor")
     for name, number in (("eps", eps), ("tolerance", tolerance)):
-        if isinstance(number, bool) or not isinstance(number, (int, float, np.number)):
-            raise TypeError(f"check_grads: {name} must be a number; got {type(number).__name__}")
-    given = [t.numpy() for t in _as_inputs("check_grads", inputs)]
+        check_number("check_grads", name, number)
+    given = [t.numpy() for t in _as_inputs(inputs)]
     checked = [i for i, x in enumerate(given) if x.dtype == np.float32]
     if not checked:
         raise DTypeError("check_grads: at least one input must be f32")
@@ -208,7 +206,7 @@ class _Products:
     def __init__(self, fn: Callable[..., Tensor], given: Sequence[np.ndarray], weight: Tensor):
         self._given = given
         self._inputs = [tensor(x) for x in given]
-        with Recording("check_grads", [t.node for t in self._inputs]):
+        with Trace("check_grads", [t.node for t in self._inputs]):
             self._out = fn(*self._inputs)
         self._graph = Graph([self._out])
         self._weight = weight.numpy().astype(np.float64)

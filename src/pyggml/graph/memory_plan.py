@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory for what graphs compute: planned by ggml, for one graph or for several that take turns."""
+"""Memory planning: ggml plans the results of one graph, or of several that take turns."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class Activations:
 
     @property
     def _several(self) -> bool:
-        """Whether the CPU helps out."""
+        """True where the CPU computes what the device does not."""
         return self.device.kind != "cpu"
 
     def _devices(self) -> list[Device]:
-        """The graphs' own, and the CPU for the ops that it lacks."""
+        """Return the graphs' device, and the CPU for the ops that it lacks."""
         return [self.device, *([find_device("cpu")] if self._several else [])]
 
     @property
@@ -100,7 +100,7 @@ class Activations:
         )
 
     def is_held_by(self, graph: Computation) -> bool:
-        """Whether the memory has the results of this graph."""
+        """Return True where the memory has the results of this graph."""
         return self._holder is graph
 
     def take(self, graph: Computation) -> Any:
@@ -137,7 +137,7 @@ class Activations:
         return self._sched
 
     def measure(self, graph: Computation) -> int:
-        """The bytes that a graph needs.
+        """Return the bytes that a graph needs.
 
         Raises:
             BackendError: they are more than the device has free.

@@ -16,10 +16,10 @@ from .. import nn
 from ..backend.device import Device
 from ..backend.dtypes import as_dtype
 from ..errors import FormatError
-from ..graph.passes.recompute import checkpoint
+from ..graph import checkpoint
 from ..io import Encoded, GGUFFile, u32, write_gguf
 from ..nn.raw_bytes import blocks_of, from_blocks
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .config import ModelConfig
 from .files import (
     check_tensor,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..graph.graph import Graph
-from ..tensors.tensor import Tensor, zeros
+from ..graph import Graph
+from ..tensors import Tensor, zeros
 from .language import LanguageModel
 from .vision.image import ImageModel
 

@@ -17,7 +17,7 @@ from ..nn import init
 from ..nn.attention import check_attention, check_heads
 from ..nn.layers import check_eps, check_sizes
 from ..nn.masks import position_ids
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .config import ModelConfig
 from .files import UNTIED, drop_copies, read_number, read_sizes, read_tie, read_vocab_size
 from .language import LanguageModel, check_ids

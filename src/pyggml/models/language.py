@@ -13,7 +13,7 @@ from ..errors import BackendError, ShapeError
 from ..io import GGUFFile
 from ..ops._check import need_tensor
 from ..ops.attention import computes_flash_attn
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .base import Model
 from .files import check_block_count, check_tensor
 from .targets import check_targets

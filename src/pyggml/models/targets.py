@@ -6,8 +6,8 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..ops._check import need_dtype, need_tensor
 from ..ops.rows import stored_source
+from ..tensors import Tensor
 from ..tensors.storage import read
-from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
 
 __all__ = ["check_targets"]

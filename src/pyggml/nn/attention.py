@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..errors import ShapeError
 from ..ops._check import need_tensor
 from ..ops.attention import computes_flash_attn
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from . import functional, init
 from .cache import LayerCache
 from .layers import Linear, RMSNorm, check_sizes

@@ -9,7 +9,7 @@ from .. import checks, ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor, tensor, zeros_group
+from ..tensors import Tensor, tensor, zeros_group
 from .layers import check_sizes
 from .rope import Rope
 

@@ -10,7 +10,7 @@ from .. import ops
 from ..errors import ShapeError
 from ..ops._check import need_tensor
 from ..ops.convolution import check_pair
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from . import init
 from .layers import check_sizes
 from .module import Module, Parameter

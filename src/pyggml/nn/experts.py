@@ -10,9 +10,9 @@ import numpy as np
 from .. import ops
 from ..backend.device import Device
 from ..errors import ShapeError
-from ..graph.passes.recompute import recompute
+from ..graph import recompute
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor, tensor
+from ..tensors import Tensor, tensor
 from . import init
 from .layers import Linear, check_sizes
 from .mlp import SwiGLUMLP

@@ -7,10 +7,10 @@ import math
 
 from .. import ops
 from ..errors import ShapeError
-from ..graph.passes.recompute import recompute
+from ..graph import recompute
 from ..ops import linear
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .losses import (
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,

@@ -7,9 +7,9 @@ import math
 
 from .. import ops
 from ..errors import ShapeError
-from ..graph.attached_updates import on_compute
+from ..graph import attach_update
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor, without_gradient, zeros
+from ..tensors import Tensor, without_gradient, zeros
 from . import init
 from .layers import check_eps, check_sizes
 from .module import Module, Parameter
@@ -114,8 +114,8 @@ class BatchNorm2d(Module):
         rate = 1.0 / batches if self.momentum is None else float(self.momentum)
         for running, now in ((self.running_mean, mean), (self.running_var, var)):
             moved = running + (now.reshape(running.shape) - running) * rate
-            on_compute(y, ops.cpy(moved, running))
-        on_compute(y, ops.cpy(batches, self.num_batches_tracked))
+            attach_update(y, ops.cpy(moved, running))
+        attach_update(y, ops.cpy(batches, self.num_batches_tracked))
 
 
 class BatchNorm1d(BatchNorm2d):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from .. import ops
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from . import functional, init
 from .module import Module, Parameter
 

@@ -15,7 +15,7 @@ from .. import ops
 from ..backend.dtypes import as_dtype
 from ..errors import DTypeError, ShapeError
 from ..ops._check import need_flag, need_tensor
-from ..tensors.tensor import Tensor, tensor
+from ..tensors import Tensor, tensor
 from . import functional, init
 from .layers import Dropout, Linear, check_sizes
 from .module import Module, Parameter, check_names

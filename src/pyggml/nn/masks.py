@@ -13,8 +13,8 @@ from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, ShapeError
 from ..ops._check import need_dtype, need_tensor
+from ..tensors import Tensor, tensor
 from ..tensors.storage import check_shape
-from ..tensors.tensor import Tensor, tensor
 from .layers import check_sizes
 
 __all__ = ["causal_mask", "padding_mask", "position_ids", "segment_mask"]

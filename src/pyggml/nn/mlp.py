@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from .. import ops
-from ..graph.passes.recompute import recompute
-from ..tensors.tensor import Tensor
+from ..graph import recompute
+from ..tensors import Tensor
 from . import init
 from .layers import Linear
 from .module import Module

@@ -13,7 +13,7 @@ from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import encode
 from ..errors import BackendError, DTypeError, ShapeError
-from ..tensors.tensor import Tensor, tensor, zeros
+from ..tensors import Tensor, tensor, zeros
 from .init import empty_dtype
 from .raw_bytes import blocks_of, blocks_shape, set_blocks
 

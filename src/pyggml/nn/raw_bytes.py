@@ -7,8 +7,8 @@ import numpy as np
 
 from ..backend.device import Device
 from ..backend.dtypes import DType
+from ..tensors import Tensor, empty
 from ..tensors.storage import read_bytes, write
-from ..tensors.tensor import Tensor, empty
 from ..tensors.tracing import check_write
 
 __all__ = ["blocks_of", "blocks_shape", "from_blocks", "set_blocks"]

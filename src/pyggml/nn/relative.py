@@ -13,7 +13,7 @@ from .. import ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor, tensor
+from ..tensors import Tensor, tensor
 from . import init
 from .layers import Embedding, check_sizes
 

@@ -15,7 +15,7 @@ from .. import ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..ops._check import need_tensor
-from ..tensors.tensor import Tensor, tensor
+from ..tensors import Tensor, tensor
 
 __all__ = ["Rope", "RopeScaling"]
 

@@ -13,8 +13,10 @@ import numpy as np
 from ..backend.headers import memory_of
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError, shown
-from ..tensors.storage import whole_numbers
-from ..tensors.tensor import MAX_DIMS, Tensor, check_shape, ne_of, record, tensor
+from ..tensors.create import tensor
+from ..tensors.record import record
+from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
+from ..tensors.tensor import Tensor
 
 __all__ = [
     "apart",

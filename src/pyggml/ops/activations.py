@@ -8,7 +8,8 @@ from typing import Any
 
 from ..backend.library import ffi, lib
 from ..errors import ShapeError, shown
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ._check import contiguous, need_flag, need_float, need_number
 from .elementwise import unary
 

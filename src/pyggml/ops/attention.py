@@ -14,8 +14,9 @@ from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError
 from ..tensors.autocast import allow_rounding
 from ..tensors.node import Arena
+from ..tensors.record import record
 from ..tensors.storage import read
-from ..tensors.tensor import Tensor, record
+from ..tensors.tensor import Tensor
 from ._check import (
     contiguous,
     need_choice,
@@ -54,7 +55,7 @@ def _mask(who: str, mask: Any, lead: tuple[int, ...], last: tuple[int, ...], sco
 
 
 def _fits_f16(who: str, mask: Tensor) -> None:
-    """Refuse a stored mask whose finite numbers would become infinite in f16."""
+    """Raise for a stored mask whose finite numbers would become infinite in f16."""
     if mask.dtype.name == "f32" and mask.is_stored:
         values = read(mask.node)
         beyond = np.isfinite(values) & (np.abs(values) > _F16_MAX)
@@ -133,7 +134,7 @@ def soft_max(
 
 @lru_cache(maxsize=64)
 def computes_flash_attn(where: Device, width: int) -> bool:
-    """Whether a device computes `flash_attn_ext` of f32 heads `width` wide, and its gradient."""
+    """Return True where a device computes `flash_attn_ext` of f32 heads and its gradient."""
     rows = 32  # more than what takes the kernels of generation
     arena = Arena(16)
 

@@ -9,8 +9,10 @@ import numpy as np
 
 from ..backend.library import lib
 from ..errors import ShapeError, shown
+from ..tensors.create import zeros
+from ..tensors.record import record
 from ..tensors.storage import check_size, whole_numbers
-from ..tensors.tensor import Tensor, record, zeros
+from ..tensors.tensor import Tensor
 from ._check import contiguous, need_choice, need_float, need_ndim, need_whole
 from .products import mul_mat
 from .shape import reshape, transpose

@@ -8,8 +8,10 @@ from typing import Any
 
 from ..backend.library import lib
 from ..errors import ShapeError
+from ..tensors.create import zeros
+from ..tensors.record import record
 from ..tensors.storage import check_size
-from ..tensors.tensor import Tensor, record, zeros
+from ..tensors.tensor import Tensor
 from ._check import contiguous, need_float, need_ndim, need_whole
 from .convolution import each_axis, reach
 from .products import mul_mat

@@ -11,8 +11,10 @@ import numpy as np
 from ..backend.device import Device
 from ..backend.library import lib
 from ..errors import ShapeError, shown
+from ..tensors.create import tensor
 from ..tensors.random import random_generator
-from ..tensors.tensor import Tensor, record, tensor
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ._check import need_dtype, need_float, need_number, need_whole
 from .products import rows_in_order
 
@@ -32,7 +34,7 @@ _recording = _Recording()
 
 
 class DropoutStream:
-    """Where the dropouts of a computation that runs many times get their masks.
+    """The masks of the dropouts in a computation that runs many times.
 
     A dropout recorded inside `with stream:` without a seed of its own takes the stream's tensor
     (seed, offset) and the next index. `seek` says which masks the following runs have: nothing is
@@ -71,14 +73,14 @@ class DropoutStream:
         return words.view(np.int32)
 
     def take(self, device: Device) -> tuple[Tensor, int]:
-        """The stream's seed on a device, and the next index of this recording."""
+        """Return the stream's seed on a device, and the next index of this recording."""
         if device not in self._tensors:
             self._tensors[device] = tensor(self._words(), device=device)
         self._index += 1
         return self._tensors[device], self._index - 1
 
     def seek(self, offset: int) -> None:
-        """Go to the masks number `offset`, counted modulo 2^32."""
+        """Go to the masks numbered `offset`, counted modulo 2^32."""
         if offset == self._offset:
             return
         self._offset = offset

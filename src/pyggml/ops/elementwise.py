@@ -9,7 +9,8 @@ from typing import Any
 
 from ..backend.library import lib
 from ..errors import DTypeError
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ._check import (
     as_tensor,
     broadcast,

@@ -11,8 +11,10 @@ import numpy as np
 
 from ..backend.library import lib
 from ..errors import ShapeError, shown
-from ..tensors.storage import check_size, whole_numbers
-from ..tensors.tensor import MAX_DIMS, Tensor, check_shape, ne_of, record, tensor
+from ..tensors.create import tensor
+from ..tensors.record import record
+from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of, whole_numbers
+from ..tensors.tensor import Tensor
 from ._check import (
     contiguous,
     need_choice,
@@ -81,7 +83,7 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Te
 
 
 def _pairs(widths: Any) -> list[tuple[int, int]]:
-    """What the caller gave as pairs of whole numbers; which of them fit is not asked here."""
+    """Return the caller's pairs of whole numbers, whether they fit or not."""
     known = isinstance(widths, (list, tuple)) or (isinstance(widths, np.ndarray) and widths.ndim)
     pairs = []
     for pair in widths if known else [None]:

@@ -7,7 +7,8 @@ import math
 
 from ..backend.library import lib
 from ..errors import ShapeError
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ._check import contiguous, need_choice, need_dtype, need_float, need_tensor, need_whole
 from .elementwise import abs as absolute
 from .elementwise import clamp, div, scale, step

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from ..backend.library import lib
 from ..errors import ShapeError
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ._check import contiguous, need_float, need_ndim, need_number, need_whole
 
 __all__ = ["group_norm", "l2_norm", "norm", "rms_norm"]

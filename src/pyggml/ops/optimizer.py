@@ -8,7 +8,8 @@ from typing import Any
 
 from ..backend.library import lib
 from ..errors import ShapeError
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
 from ._check import apart, contiguous, need_float, overlap
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..backend.library import lib
 from ..errors import ShapeError, shown
-from ..tensors.storage import check_size
-from ..tensors.tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
+from ..tensors.record import record
+from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of
+from ..tensors.tensor import Tensor
 from ._check import contiguous, need_float, need_ndim, need_number, need_whole, need_wholes
 
 __all__ = [

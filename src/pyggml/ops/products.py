@@ -9,7 +9,8 @@ from typing import Any
 from ..backend.library import lib
 from ..errors import DTypeError, ShapeError
 from ..tensors.autocast import allow_rounding, rounds_operands
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.tensor import Tensor
 from ._check import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
 from .shape import broadcast_to, cast, reshape, transpose
 
@@ -17,7 +18,7 @@ __all__ = ["linear", "matmul", "mul_mat", "operand", "out_prod", "rows_in_order"
 
 
 def rows_in_order(x: Tensor) -> Tensor:
-    """ggml's product strides freely over all axes but the last."""
+    """Return `x` with its rows in order: ggml's product takes any strides of the other axes."""
     nb = x.ptr.nb
     if nb[0] == x.dtype.type_size and nb[1] >= nb[0]:
         return x
@@ -26,7 +27,7 @@ def rows_in_order(x: Tensor) -> Tensor:
 
 
 def operand(x: Tensor) -> Tensor:
-    """What a product multiplies for `x` under `autocast`; gradients pass to `x` unrounded."""
+    """Return `x` as `autocast` lets a product read it; gradients pass to `x` unrounded."""
     if not rounds_operands() or x.dtype.name != "f32":
         return x
     return cast(cast(x, "f16"), "f32")

@@ -7,7 +7,9 @@ import numpy as np
 
 from ..backend.library import lib
 from ..errors import ShapeError, shown
-from ..tensors.tensor import Tensor, record
+from ..tensors.record import record
+from ..tensors.row_limits import limit_rows
+from ..tensors.tensor import Tensor
 from ._check import axis_of, contiguous, need_flag, need_float, need_ndim
 from .elementwise import scale
 from .shape import getitem, permute, reshape
@@ -108,7 +110,7 @@ def argmax(x: Tensor) -> Tensor:
     need_float("argmax", "x", x)
     need_ndim("argmax", "x", x, 1, 2)
     result = record(lib.ggml_argmax, [contiguous(x)], (x.shape[0] if x.ndim == 2 else 1,), False)
-    result.node.limit = x.shape[-1]
+    limit_rows(result.node, x.shape[-1])
     return result if x.ndim == 2 else reshape(result, ())
 
 
@@ -139,5 +141,5 @@ def top_k(x: Tensor, k: int) -> Tensor:
             f"top_k: k must be from 1 to {x.shape[-1]}, the last extent; got {shown(k)}"
         )
     order = record(lib.ggml_argsort, [contiguous(x), lib.GGML_SORT_ORDER_DESC], x.shape, False)
-    order.node.limit = x.shape[-1]
+    limit_rows(order.node, x.shape[-1])
     return getitem(order, (..., slice(0, k)))

@@ -6,8 +6,10 @@ from __future__ import annotations
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError
 from ..tensors.node import Node
+from ..tensors.record import record
+from ..tensors.row_limits import check_rows, limit_rows, row_limit
 from ..tensors.storage import read
-from ..tensors.tensor import Tensor, record
+from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
 from ._check import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
@@ -18,19 +20,19 @@ _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_O
 
 
 def stored_source(node: Node) -> Node:
-    """What a node is a view of, or a copy in another order; itself where it is neither."""
+    """Return the node behind views and copies in another order."""
     while node.buffer is None and node.ptr.op in _VIEWS:
         node = node.srcs[0]
     return node
 
 
 def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
-    """See to it that row numbers stay below `limit`, now and whenever they are written."""
+    """Raise unless row numbers are below `limit`, now and whenever they are written."""
     node = stored_source(rows.node)
     if node.buffer is not None:
-        node.check_rows(who, read(node), limit, f"{name}, row numbers,")
-        node.limit = limit if node.limit is None else min(limit, node.limit)
-    elif node.limit is None or node.limit > limit:
+        check_rows(who, read(node), limit, f"{name}, row numbers,")
+        limit_rows(node, limit)
+    elif (row_limit(node) or limit + 1) > limit:
         raise ShapeError(
             f"{who}: {name}, row numbers, must be stored, or come from argmax over at most {limit}"
             " columns"

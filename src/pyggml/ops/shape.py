@@ -12,8 +12,9 @@ import numpy as np
 from ..backend.dtypes import DType, as_dtype
 from ..backend.library import lib
 from ..errors import DTypeError, ShapeError, shown
-from ..tensors.storage import whole_numbers
-from ..tensors.tensor import MAX_DIMS, Tensor, check_shape, ne_of, record
+from ..tensors.record import record
+from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
+from ..tensors.tensor import Tensor
 from ._check import axis_of, broadcast, contiguous, need_tensor
 
 __all__ = [

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from .. import checks, ops
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .groups import Group, ParamGroups, checked_betas
 from .inplace import adamw_factors, assign, blend, blending
 from .optimizer import Optimizer, State

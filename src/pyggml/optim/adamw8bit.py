@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from .. import checks, ops
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .adamw import AdamW
 from .groups import Group, ParamGroups
 from .inplace import assign

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import checks, ops
-from ..graph.graph import Graph
+from ..graph import Graph
 from ..ops._check import need_float
-from ..tensors.tensor import Tensor, full
+from ..tensors import Tensor, full
 
 __all__ = ["NORM_MAX", "ClipValue", "GradNorm", "clip_factor", "factor_of", "sum_of_squares"]
 

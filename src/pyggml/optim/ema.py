@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, ops
-from ..graph.graph import Graph
-from ..tensors.tensor import Tensor, tensor, zeros_group
+from ..graph import Graph
+from ..tensors import Tensor, tensor, zeros_group
 from .groups import need_model
 from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from .. import checks
 from ..errors import BackendError
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 
 __all__ = [
     "Group",

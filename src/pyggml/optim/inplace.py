@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import ops
 from ..backend.library import lib
-from ..tensors.tensor import Tensor, record, tensor
+from ..tensors import Tensor, record, tensor
 from .clip import sum_of_squares
 
 __all__ = ["adamw_factors", "assign", "blend", "blending", "copied", "mean_square"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .. import ops
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .groups import Group, ParamGroups, checked_betas
 from .inplace import blend, blending
 from .optimizer import Optimizer, State

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks, ops
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .groups import Group, Model, ParamGroups, checked_betas
 from .inplace import adamw_factors, blend, blending
 from .optimizer import Optimizer, Spec, State

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from .. import checks, ops
 from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
-from ..graph.graph import Graph, grad_of, most_fallbacks
+from ..graph import Graph, grad_of, most_fallbacks
+from ..tensors import Tensor, tensor, zeros_group
 from ..tensors.autocast import autocast
+from ..tensors.moves import has_moved
 from ..tensors.storage import whole
-from ..tensors.tensor import Tensor, tensor, zeros_group
 from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
 from .groups import Group, Model, ParamGroups, check_params, read_groups
 from .patterns import decay_groups
@@ -191,7 +192,7 @@ class Optimizer(ABC):
                     " optimizer was made and requires a gradient now; make a new optimizer, or"
                     " leave it out of this one's params"
                 )
-        if any(node.moved for node in self._nodes):
+        if any(map(has_moved, self._nodes)):
             raise GradientError(
                 f"{self._who}: the parameters live on {self.params[0].device.name} since the"
                 f" optimizer was made, and its state on {self.device.name}; call model.to() before"
@@ -230,7 +231,7 @@ class Optimizer(ABC):
     def _adopt(self, method: str) -> None:
         """Take over the gradients that replaced this optimizer's own."""
         for i, (param, own) in enumerate(self.grads.items()):
-            given = self._nodes[i].grad
+            given = param.grad
             if given is own:
                 continue
             if given is None:
@@ -277,7 +278,7 @@ class Optimizer(ABC):
             ValueError: lr is negative.
         """
         new_lr = self.lr if lr is None else checks.f32(f"{self._who}.updating", "lr", lr, 0.0)
-        if any(param.node.hooks for param in self.params):
+        if any(param.has_hooks for param in self.params):
             raise GradientError(
                 f"{self._who}: gradient hooks need gradients, which fused_update=True does not "
                 "keep; remove the hooks, or make the optimizer without it"
@@ -344,7 +345,7 @@ class Optimizer(ABC):
         trained = self.trained()
         self._adopt("step")
         for param in trained:
-            if param.node.hooks:
+            if param.has_hooks:
                 param.run_hooks()
         norm = self._kept("step")()
         if not math.isfinite(norm):
@@ -388,9 +389,9 @@ class Optimizer(ABC):
             GradientError: with `fused_update` there are none.
         """
         self._kept("take_grads")
-        for node, grad in zip(self._nodes, self.grads.values(), strict=True):
-            node.grad = grad
-            if not node.requires_grad:
+        for param, grad in self.grads.items():
+            param.grad = grad
+            if not param.requires_grad:
                 grad.zero_()
 
     def _tensors(self) -> dict[str, Tensor]:

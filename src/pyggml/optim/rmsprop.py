@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import checks, ops
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .groups import Group, ParamGroups
 from .inplace import blend, blending
 from .optimizer import Optimizer, State

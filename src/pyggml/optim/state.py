@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..backend.dtypes import encode
 from ..errors import DTypeError, ShapeError
+from ..tensors import Tensor
 from ..tensors.storage import read_bytes, write
-from ..tensors.tensor import Tensor
 
 __all__ = ["check_entries", "load_arrays", "one", "read_steps", "save_arrays"]
 

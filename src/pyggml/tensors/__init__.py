@@ -2,8 +2,10 @@
 """Tensors, stored or recorded."""
 
 from .autocast import autocast, bf16_products
+from .create import empty, full, ones, tensor, zeros, zeros_group
 from .random import random_generator, seed
-from .tensor import Tensor, empty, full, ones, tensor, zeros, zeros_group
+from .record import record, without_gradient
+from .tensor import Tensor
 
 __all__ = [
     "Tensor",
@@ -13,8 +15,10 @@ __all__ = [
     "full",
     "ones",
     "random_generator",
+    "record",
     "seed",
     "tensor",
+    "without_gradient",
     "zeros",
     "zeros_group",
 ]

@@ -67,7 +67,7 @@ def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
 
 
 def rounding() -> int:
-    """The permission that products recorded now get; graphs of one cannot stand for another's."""
+    """Return the level of rounding that products recorded now may use; graphs differ by it."""
     return _state.level
 
 
@@ -84,12 +84,12 @@ def allow_rounding(product: Any, sources: int = 2) -> None:
 
 
 def rounds_operands() -> bool:
-    """Whether products recorded now are to round their f32 operands by casts to f16."""
+    """Return True where products recorded now round their f32 operands by casts to f16."""
     return _state.level not in _IN_PRODUCTS and _state.level != lib.GGML_PREC_UNDEFINED
 
 
 def bf16_products() -> bool:
-    """Whether this CPU multiplies bf16 in hardware, so that `autocast` makes it faster.
+    """Return True where this CPU multiplies bf16 in hardware: `autocast` then makes it faster.
 
     Example:
         >>> isinstance(bf16_products(), bool)

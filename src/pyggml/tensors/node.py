@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any, Generic, TypeVar
 
 from ..backend.device import Buffer, Device
 from ..backend.library import ffi, lib
 from ..backend.memory import has_room
-from ..errors import BackendError, ShapeError
+from ..errors import BackendError
 
-if TYPE_CHECKING:
-    from ..graph.custom_function import Pullback
-    from .tensor import Tensor
+__all__ = ["Arena", "Node", "NodeTable", "caller", "recorder"]
 
-__all__ = ["Arena", "Moves", "Node", "caller", "recorder"]
+_T = TypeVar("_T")
 
 _PACKAGE = __name__.partition(".")[0]
 # The command line, behind which there is no program of the user's; and what lies between callers.
@@ -78,7 +75,7 @@ def caller() -> tuple[str, int]:
 
 
 def _kind_of(module: str) -> int:
-    """Whose a module is: the user's, the package's, or the package's command line."""
+    """Return whether a module is the user's, the package's, or the package's command line."""
     if module.startswith(_COMMANDS):
         return _COMMAND
     top = module.partition(".")[0]
@@ -97,34 +94,19 @@ def _recording_line() -> tuple[str, int]:
     return next((found[unit] for unit in _RECORDING if unit in found), ("<unknown>", 0))
 
 
-class Moves:
-    """How many tensors were given memory elsewhere; before the next one, all are where they were.
-
-    Attributes:
-        count: of this process.
-    """
-
-    count = 0
-
-
 class Node:
-    """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory."""
+    """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory.
+
+    What a module above remembers of a node is in a `NodeTable` of its own.
+    """
 
     __slots__ = (
         "arena",
-        "barrier",
         "buffer",
         "device",
-        "effects",
-        "grad",
-        "hooks",
-        "keep",
-        "late",
-        "limit",
-        "moved",
+        "notes",
         "origin",
         "ptr",
-        "pullback",
         "requires_grad",
         "shape",
         "srcs",
@@ -147,49 +129,73 @@ class Node:
         self.srcs = srcs
         self.buffer = buffer
         self.requires_grad = requires_grad
-        # The function that computed these numbers from parameters without a way back to them.
-        self.barrier: str | None = None
-        self.grad: Tensor | None = None
-        self.hooks: list[Callable[[Tensor], Any]] = []
+        self.notes: dict[NodeTable[Any], Any] | None = None
         self.origin = caller()
-        # Row numbers kept here must be below this: ggml's row ops abort on others.
-        self.limit: int | None = None
-        # The recorded backward of a custom function that this is a result of.
-        self.pullback: Pullback | None = None
-        # In-place ops that a graph which computes this carries out as well.
-        self.effects: list[Node] = []
-        # Whether the backward reads the result of the forward, or computes it again.
-        self.keep = recorder.keep
-        # Whether it is computed only when the backward comes to it.
-        self.late = False
-        # Whether the tensor that had this memory lives elsewhere now; see `Tensor.move_`.
-        self.moved = False
+        for listener in recorder.listeners:
+            listener(self)
 
     @property
     def where(self) -> str:
-        """Where the caller recorded it, for messages."""
+        """The caller's file and line, for messages."""
         return f"{self.origin[0]}:{self.origin[1]}"
 
-    def check_rows(self, who: str, rows: np.ndarray, limit: int, name: str = "row numbers") -> None:
-        """Refuse row numbers that are not in a table of `limit` rows."""
-        if rows.size and (rows.min() < 0 or rows.max() >= limit):
-            raise ShapeError(
-                f"{who}: {name} must be from 0 to {limit - 1}; got {rows.min()} to {rows.max()}"
-            )
+
+class NodeTable(Generic[_T]):
+    """A table keyed by node, owned by the module that needs it; an entry ends with its node.
+
+    An entry may lead back to its node: the two are collected together.
+
+    Example:
+        >>> marked = NodeTable()
+        >>> t = pg.tensor([1.0])
+        >>> marked[t.node] = "yes"
+        >>> marked.get(t.node)
+        'yes'
+    """
+
+    __slots__ = ()
+
+    def __setitem__(self, node: Node, value: _T) -> None:
+        if node.notes is None:
+            node.notes = {}
+        node.notes[self] = value
+
+    def __contains__(self, node: Node) -> bool:
+        return node.notes is not None and self in node.notes
+
+    def get(self, node: Node) -> _T | None:
+        """Return the entry of a node, or None."""
+        return None if node.notes is None else node.notes.get(self)
+
+    def discard(self, node: Node) -> None:
+        """Remove the entry of a node, if there is one."""
+        if node.notes is not None:
+            node.notes.pop(self, None)
 
 
 class Recorder(threading.local):
-    """The arena that this thread records into, and whether results are kept for a backward."""
+    """The arena that this thread records into, and who is told of each new node."""
 
     arena: Arena | None = None
-    keep: bool = True
+    listeners: tuple[Callable[[Node], None], ...] = ()
 
     def room(self) -> Arena:
-        """An arena with headers left for one op."""
+        """Return an arena with headers left for one op."""
         if self.arena is None or self.arena.left < _HEADERS_PER_OP:
             self.arena = Arena(_ARENA_TENSORS)
         self.arena.left -= _HEADERS_PER_OP
         return self.arena
+
+    @contextmanager
+    def tell(self, listener: Callable[[Node], None]) -> Iterator[None]:
+        """Call `listener` with each node that this thread makes inside the block."""
+        before = self.listeners
+        if listener not in before:
+            self.listeners = (*before, listener)
+        try:
+            yield
+        finally:
+            self.listeners = before
 
 
 recorder = Recorder()

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""`Tensor`'s operators and methods that are ops; the ops themselves live layers up."""
+"""`Tensor`'s operators and methods that are ops, and the table of functions from rows above."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..backend.dtypes import DType
+
 if TYPE_CHECKING:
-    from ..backend.dtypes import DType
-    from .tensor import Tensor
+    from typing_extensions import Self
 
-__all__ = ["Operators", "register"]
+__all__ = ["HIGHER", "Operators", "register"]
 
-_OPS: dict[str, Callable[..., Tensor]] = {}
+# The one way from this row to those above: ops, and `evaluate` and `backward` of graphs.
+HIGHER: dict[str, Callable[..., Any]] = {}
 
 
-def register(name: str, fn: Callable[..., Tensor]) -> None:
-    """Give `Tensor`'s operators and methods their op; called by `pyggml.ops`."""
-    _OPS[name] = fn
+def register(name: str, fn: Callable[..., Any]) -> None:
+    """Give `Tensor` a function of a higher row; called where that is defined."""
+    HIGHER[name] = fn
 
 
 def _no_comparison(sign: str, other: object) -> NoReturn:
@@ -28,45 +30,45 @@ def _no_comparison(sign: str, other: object) -> NoReturn:
 
 
 class Operators:
-    """What `Tensor` passes on to `pyggml.ops`."""
+    """The operators and methods that `Tensor` passes on to `pyggml.ops`."""
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Tensor:
-        return _OPS["add"](self, other)
+    def __add__(self, other: Any) -> Self:
+        return HIGHER["add"](self, other)
 
-    def __radd__(self, other: Any) -> Tensor:
-        return _OPS["add"](other, self)
+    def __radd__(self, other: Any) -> Self:
+        return HIGHER["add"](other, self)
 
-    def __sub__(self, other: Any) -> Tensor:
-        return _OPS["sub"](self, other)
+    def __sub__(self, other: Any) -> Self:
+        return HIGHER["sub"](self, other)
 
-    def __rsub__(self, other: Any) -> Tensor:
-        return _OPS["sub"](other, self)
+    def __rsub__(self, other: Any) -> Self:
+        return HIGHER["sub"](other, self)
 
-    def __mul__(self, other: Any) -> Tensor:
-        return _OPS["mul"](self, other)
+    def __mul__(self, other: Any) -> Self:
+        return HIGHER["mul"](self, other)
 
-    def __rmul__(self, other: Any) -> Tensor:
-        return _OPS["mul"](other, self)
+    def __rmul__(self, other: Any) -> Self:
+        return HIGHER["mul"](other, self)
 
-    def __truediv__(self, other: Any) -> Tensor:
-        return _OPS["div"](self, other)
+    def __truediv__(self, other: Any) -> Self:
+        return HIGHER["div"](self, other)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _OPS["div"](other, self)
+    def __rtruediv__(self, other: Any) -> Self:
+        return HIGHER["div"](other, self)
 
-    def __pow__(self, exponent: float) -> Tensor:
-        return _OPS["pow"](self, exponent)
+    def __pow__(self, exponent: float) -> Self:
+        return HIGHER["pow"](self, exponent)
 
-    def __neg__(self) -> Tensor:
-        return _OPS["neg"](self)
+    def __neg__(self) -> Self:
+        return HIGHER["neg"](self)
 
-    def __matmul__(self, other: Any) -> Tensor:
-        return _OPS["matmul"](self, other)
+    def __matmul__(self, other: Any) -> Self:
+        return HIGHER["matmul"](self, other)
 
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _OPS["matmul"](other, self)
+    def __rmatmul__(self, other: Any) -> Self:
+        return HIGHER["matmul"](other, self)
 
     def __eq__(self, other: object) -> bool:
         return _no_comparison("==", other)
@@ -88,38 +90,38 @@ class Operators:
 
     __hash__ = object.__hash__  # by identity: tensors are keys of dictionaries
 
-    def __getitem__(self, index: Any) -> Tensor:
-        return _OPS["getitem"](self, index)
+    def __getitem__(self, index: Any) -> Self:
+        return HIGHER["getitem"](self, index)
 
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: Any) -> Self:
         """The same elements in another shape; one extent may be -1."""
-        return _OPS["reshape"](self, shape[0] if len(shape) == 1 else shape)
+        return HIGHER["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
-    def permute(self, *axes: int) -> Tensor:
+    def permute(self, *axes: int) -> Self:
         """Reorder the axes, as NumPy's transpose."""
-        return _OPS["permute"](self, axes)
+        return HIGHER["permute"](self, axes)
 
-    def transpose(self, a: int, b: int) -> Tensor:
+    def transpose(self, a: int, b: int) -> Self:
         """Swap two axes."""
-        return _OPS["transpose"](self, a, b)
+        return HIGHER["transpose"](self, a, b)
 
     @property
-    def T(self) -> Tensor:
+    def T(self) -> Self:
         """The last two axes swapped."""
-        return _OPS["transpose"](self, -1, -2)
+        return HIGHER["transpose"](self, -1, -2)
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self) -> Self:
         """The same tensor with its elements in order in memory."""
-        return _OPS["cont"](self)
+        return HIGHER["cont"](self)
 
-    def sum(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: int | None = None, keepdims: bool = False) -> Self:
         """Sum over one axis, or over all."""
-        return _OPS["sum"](self, axis, keepdims)
+        return HIGHER["sum"](self, axis, keepdims)
 
-    def mean(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: int | None = None, keepdims: bool = False) -> Self:
         """Mean over one axis, or over all."""
-        return _OPS["mean"](self, axis, keepdims)
+        return HIGHER["mean"](self, axis, keepdims)
 
-    def astype(self, dtype: DType | str) -> Tensor:
+    def astype(self, dtype: DType | str) -> Self:
         """The numbers in another dtype."""
-        return _OPS["cast"](self, dtype)
+        return HIGHER["cast"](self, dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The generator behind every initialiser, and its seed."""
+"""The random generator of all initialisers, and its seed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seed(n: int) -> None:
 
 
 def random_generator() -> np.random.Generator:
-    """The generator that initialisers draw from.
+    """Return the generator that initialisers draw from.
 
     Example:
         >>> random_generator().random(2).shape

@@ -30,6 +30,7 @@ __all__ = [
     "read",
     "read_bytes",
     "store",
+    "whole",
     "whole_numbers",
     "write",
 ]
@@ -44,7 +45,7 @@ _NO_SEQUENCES = (str, bytes, bytearray, dict, set, frozenset)
 
 
 def whole_numbers(x: Any) -> list[int] | None:
-    """The whole numbers of a sequence; None when it is none, or holds anything else.
+    """Return the whole numbers of a sequence; None for anything else.
 
     The numbers after the first few dozens, which no shape has, are not looked at.
     """
@@ -62,7 +63,7 @@ def whole_numbers(x: Any) -> list[int] | None:
 
 
 def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
-    """Turn `shape` into a tuple that ggml can hold.
+    """Return a shape as a tuple that ggml can hold.
 
     Raises:
         ShapeError: more than four axes, an extent below one, or too many elements.
@@ -82,7 +83,7 @@ def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
 
 
 def check_size(who: str, shape: Sequence[int], name: str = "shape") -> None:
-    """Refuse a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
+    """Raise for a shape whose bytes or strides would not fit ggml's 64-bit arithmetic.
 
     Raises:
         ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
@@ -95,7 +96,7 @@ def check_size(who: str, shape: Sequence[int], name: str = "shape") -> None:
 
 
 def ne_of(shape: Sequence[int]) -> list[int]:
-    """ggml's extents of a Python shape: reversed, filled up with ones."""
+    """Return ggml's extents of a Python shape: reversed, filled up with ones."""
     return [*reversed(shape), *([1] * (MAX_DIMS - len(shape)))]
 
 
@@ -131,7 +132,7 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
 
 
 def whole(node: Node) -> Node:
-    """One f32 vector over all of a stored node's buffer, what lies between its tensors included."""
+    """Return one f32 vector over all of a stored node's buffer, gaps between tensors included."""
     assert node.buffer is not None
     arena, buffer = Arena(1), node.buffer
     shape = (buffer.size_bytes // 4,)
@@ -179,16 +180,16 @@ def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...
 
 
 def copy_to(node: Node, where: Device) -> Node:
-    """Make a stored node on a device with the bytes of another one."""
+    """Make a stored node on a device with the bytes of another one, and all that is noted of it."""
     (copy,) = allocate([(node.shape, dtype_of_type(node.ptr.type))], where)
     write(copy, read_bytes(node))
-    copy.requires_grad, copy.limit, copy.hooks = node.requires_grad, node.limit, node.hooks
-    copy.barrier = node.barrier
+    copy.requires_grad = node.requires_grad
+    copy.notes = None if node.notes is None else dict(node.notes)
     return copy
 
 
 def natural_dtype(array: np.ndarray) -> DType:
-    """The dtype that numbers get when none is named."""
+    """Return the dtype of numbers for which none is named."""
     if array.dtype.kind == "f":
         return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
     if array.dtype.kind in "iu":

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,47 +13,20 @@ from ..backend import dtypes
 from ..backend.device import COMPUTE_LOCK, Buffer, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
-from ..backend.library import ffi, lib
+from ..backend.library import lib
 from ..errors import BackendError, DTypeError, FormatError, ShapeError
-from .node import Moves, Node, recorder
-from .operators import Operators
-from .storage import (
-    MAX_DIMS,
-    allocate,
-    check_shape,
-    check_size,
-    copy_to,
-    natural_dtype,
-    ne_of,
-    read,
-    read_bytes,
-    store,
-    write,
-)
+from .gradient_stops import stop_gradients, stopped_by
+from .moves import note_move
+from .node import Node, NodeTable
+from .operators import HIGHER, Operators
+from .row_limits import check_rows, row_limit
+from .storage import allocate, check_shape, copy_to, read, read_bytes, store, write
 from .tracing import check_read, check_write, is_input, outer
 
-__all__ = [
-    "MAX_DIMS",
-    "Tensor",
-    "check_shape",
-    "empty",
-    "full",
-    "ne_of",
-    "ones",
-    "record",
-    "register_hook",
-    "tensor",
-    "without_gradient",
-    "zeros",
-    "zeros_group",
-]
+__all__ = ["Tensor"]
 
-_HOOKS: dict[str, Callable[[Tensor], Any]] = {}
-
-
-def register_hook(name: str, fn: Callable[[Tensor], Any]) -> None:
-    """Give `Tensor` its way to `evaluate` and `backward`; called by the layer above."""
-    _HOOKS[name] = fn
+_GRADS: NodeTable[Tensor] = NodeTable()
+_HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
 
 
 class Tensor(Operators):
@@ -116,7 +88,7 @@ class Tensor(Operators):
 
     @property
     def device(self) -> Device:
-        """Where it lives or will be computed."""
+        """The device that stores or computes it."""
         return self._node.device
 
     @property
@@ -136,7 +108,7 @@ class Tensor(Operators):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the tensor has memory of its own."""
+        """True for a tensor with memory of its own, False for a recorded op."""
         return self._node.buffer is not None
 
     @property
@@ -148,7 +120,7 @@ class Tensor(Operators):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow to or through it; settable on stored f32 tensors."""
+        """True where gradients flow to or through it; settable on stored f32 tensors."""
         return self._node.requires_grad
 
     @requires_grad.setter
@@ -166,7 +138,7 @@ class Tensor(Operators):
     @property
     def grad(self) -> Tensor | None:
         """The stored tensor into which gradients of this one are added, if any."""
-        return self._node.grad
+        return _GRADS.get(self._node)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -176,7 +148,10 @@ class Tensor(Operators):
             raise ValueError("grad: a tensor cannot be its own gradient; give it another one")
         if value is not None and (value.shape != self.shape or not value.is_stored):
             raise ShapeError(f"grad: must be stored and of shape {self.shape}; got {value.shape}")
-        self._node.grad = value
+        if value is None:
+            _GRADS.discard(self._node)
+        else:
+            _GRADS[self._node] = value
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
         """Call `hook(grad)` whenever this parameter's gradient has been completed.
@@ -199,14 +174,21 @@ class Tensor(Operators):
             )
         if not callable(hook):
             raise TypeError(f"register_hook: hook must be callable; got {type(hook).__name__}")
-        hooks = self._node.hooks
+        hooks = _HOOKS.get(self._node)
+        if hooks is None:
+            hooks = _HOOKS[self._node] = []
         hooks.append(hook)
         return lambda: hooks.remove(hook) if hook in hooks else None
+
+    @property
+    def has_hooks(self) -> bool:
+        """True where `register_hook` gave it a hook."""
+        return bool(_HOOKS.get(self._node))
 
     def run_hooks(self) -> None:
         """Give the gradient to the hooks, in the order of their registration."""
         if self.grad is not None:
-            for hook in list(self._node.hooks):
+            for hook in list(_HOOKS.get(self._node) or ()):
                 hook(self.grad)
 
     # Reading and writing
@@ -223,17 +205,23 @@ class Tensor(Operators):
             return np.array(self._value)
         if self.is_stored:
             return read(self._node)
-        value: np.ndarray = _HOOKS["evaluate"](self)
+        value: np.ndarray = HIGHER["evaluate"](self)
         if self.requires_grad:
-            self._value = value  # the recorded op is still needed for backward()
+            self.remember(value)  # the recorded op is still needed for backward()
             return np.array(value)
         stored = store(value, self.dtype, self.device, self.shape)
-        stored.barrier = self._node.barrier
+        stop = stopped_by(self._node)
+        if stop is not None:
+            stop_gradients(stop, stored)
         self._node = stored
         return value
 
+    def remember(self, value: np.ndarray) -> None:
+        """Keep the numbers of a recorded tensor that were computed, for `numpy`."""
+        self._value = value
+
     def item(self) -> float | int:
-        """The number of a one-element tensor.
+        """Return the number of a one-element tensor.
 
         Raises:
             ShapeError: it has more than one.
@@ -244,7 +232,7 @@ class Tensor(Operators):
         return result
 
     def tolist(self) -> Any:
-        """The numbers as nested lists."""
+        """Return the numbers as nested lists."""
         return self.numpy().tolist()
 
     def copy_(self, values: Any) -> Tensor:
@@ -266,8 +254,9 @@ class Tensor(Operators):
         if array.shape != self.shape:
             raise ShapeError(f"copy_: shape must be {self.shape}; got {array.shape}")
         check_write("copy_", self._node)
-        if self._node.limit is not None:
-            self._node.check_rows("copy_", array, self._node.limit)
+        limit = row_limit(self._node)
+        if limit is not None:
+            check_rows("copy_", array, limit)
         write(self._node, dtypes.encode(array, self.dtype, "copy_"))
         return self
 
@@ -282,7 +271,7 @@ class Tensor(Operators):
         return self
 
     def to(self, device: Device | str) -> Tensor:
-        """The same numbers on another device, without a way back for gradients.
+        """Return the same numbers on another device, without a way back for gradients.
 
         Args:
             device: "cpu", "cuda:0", "metal", …; where the tensor lives already, it is returned.
@@ -295,12 +284,12 @@ class Tensor(Operators):
             return self
         if self.is_stored and self.dtype.quantized:  # its bytes: to quantise again may round
             return Tensor(copy_to(self._node, where))
-        return tensor(self.numpy(), self.dtype, where)
+        return Tensor(store(self.numpy(), self.dtype, where, self.shape))
 
     def move_(self, device: Device | str) -> Tensor:
-        """Let a stored tensor, and its gradient, live on another device from now on.
+        """Move a stored tensor and its gradient to another device.
 
-        Graphs and optimizers that were made before refuse to run; `compile` records anew.
+        Graphs and optimizers that were made before raise when they run; `compile` records anew.
 
         Args:
             device: as in `to`.
@@ -319,23 +308,25 @@ class Tensor(Operators):
     def _move(self, where: Device) -> None:
         before = self._node
         after = copy_to(before, where)
-        if before.grad is not None:
-            after.grad = Tensor(copy_to(before.grad.node, where))
-        self._node, before.moved = after, True
-        Moves.count += 1
+        grad = _GRADS.get(before)
+        if grad is not None:
+            _GRADS[after] = Tensor(copy_to(grad.node, where))
+        self._node = after
+        note_move(before)
 
     def detach(self) -> Tensor:
-        """The same numbers without a way back for gradients.
+        """Return the same numbers without a way back for gradients.
 
         A recorded tensor is computed now; in a function that is being recorded to run many times
         (`compile`, `value_and_grad`, …) at each of its runs.
         """
-        constant = self.is_stored and not self.requires_grad and self._node.barrier is None
+        constant = self.is_stored and not self.requires_grad and stopped_by(self._node) is None
         if outer() is not None and not (constant and not is_input(self._node)):
-            return without_gradient(self)
+            cut: Tensor = HIGHER["without_gradient"](self)
+            return cut
         if constant:
             return self
-        return tensor(self.numpy(), self.dtype, self.device)
+        return Tensor(store(self.numpy(), self.dtype, self.device, self.shape))
 
     def backward(self) -> None:
         """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.
@@ -344,7 +335,7 @@ class Tensor(Operators):
             ShapeError: self is not a scalar.
             GradientError: nothing requires a gradient, or an op has none.
         """
-        _HOOKS["backward"](self)
+        HIGHER["backward"](self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -394,114 +385,12 @@ class Tensor(Operators):
         )
 
 
-def record(
-    fn: Callable[..., Any],
-    args: Sequence[Any],
-    shape: tuple[int, ...],
-    differentiable: bool = True,
-    who: str | None = None,
-) -> Tensor:
-    """Record one ggml op.
-
-    Args:
-        fn: builder of ggml that takes a context and then `args`.
-        args: tensors, passed as `ggml_tensor *`, and plain C values.
-        shape: Python shape of the result.
-        differentiable: False when no gradient can come back through it.
-        who: the function that the user called, for messages; None is the builder's name.
-
-    Raises:
-        BackendError: the tensors are on different devices.
-    """
-    who = who or fn.__name__.removeprefix("ggml_")
-    check_size(who, shape)
-    sources = [a for a in args if isinstance(a, Tensor)]
-    where = sources[0].device
-    for source in sources:
-        if source.device is not where:
-            names = ", ".join(s.device.name for s in sources)
-            raise BackendError(f"{who}: tensors must be on one device; got {names}")
-    arena = recorder.room()
-    try:
-        ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
-    except OverflowError as error:
-        raise ShapeError(f"{who}: a number is too large for ggml: {error}") from None
-    node = Node(
-        ptr,
-        arena,
-        where,
-        shape,
-        tuple(s.node for s in sources),
-        requires_grad=differentiable and any(s.requires_grad for s in sources),
-    )
-    result = Tensor(node)
-    if differentiable and result.dtype.is_float:
-        node.barrier = next((s.node.barrier for s in sources if s.node.barrier), None)
-    return result
-
-
-def without_gradient(t: Tensor) -> Tensor:
-    """The numbers of a tensor, computed with it and without a way back for gradients.
-
-    Unlike `Tensor.detach` this computes nothing now.
-    """
-    # What shares memory may get its own when the graph is made: a copy stays the same.
-    alone = t.is_stored or t.ptr.view_src == ffi.NULL
-    source = t if alone else record(lib.ggml_cont, [t], t.shape)
-    cut = record(lib.ggml_view_tensor, [source], t.shape, False)
-    # A view that names no operand: ggml looks for no parameter behind it.
-    cut.ptr.op = lib.GGML_OP_VIEW
-    return cut
-
-
-def tensor(
-    values: Any,
-    dtype: DType | str | None = None,
-    device: Device | str | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Store numbers on a device.
-
-    Args:
-        values: array, nested lists, number or tensor; they are copied.
-        dtype: None takes f32 for floats and i32 for integers.
-        device: None takes the default device.
-        requires_grad: whether gradients are wanted for it.
-
-    Raises:
-        ShapeError: more than four axes, or an empty array.
-        DTypeError: not numbers, or numbers that do not fit the dtype.
-
-    Example:
-        >>> tensor([[1, 2, 3]]).shape
-        (1, 3)
-    """
-    if values is None:
-        raise DTypeError("tensor: expected numbers, an array or a tensor; got None")
-    if isinstance(values, Tensor):
-        dtype = dtype if dtype is not None else values.dtype
-        device = device if device is not None else values.device
-        values = values.numpy()
-    masked = sys.modules.get("numpy.ma")  # who has not imported it has no masked array
-    if masked is not None and isinstance(values, masked.MaskedArray):
-        raise DTypeError("tensor: a masked array has gaps; close them with values.filled(0)")
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ShapeError(f"tensor: the lists are ragged ({error})") from None
-    shape = check_shape("tensor", array.shape)
-    kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
-    result = Tensor(store(array, kind, find_device(device), shape))
-    if requires_grad:
-        result.requires_grad = True
-    return result
-
-
 def _restore(
     data: np.ndarray, dtype: str, shape: tuple[int, ...], device: str, trained: bool
 ) -> Tensor:
     """Unpickle a tensor; its gradient and its hooks stay behind."""
-    result = zeros_group([(shape, dtype)], device)[0]
+    (node,) = allocate([(check_shape("unpickle", shape), as_dtype(dtype))], find_device(device))
+    result = Tensor(node)
     if data.dtype != np.uint8 or data.nbytes != result.nbytes:
         raise FormatError(
             f"unpickle: {result!r} needs {result.nbytes} bytes; got {data.nbytes} of {data.dtype}"
@@ -509,90 +398,3 @@ def _restore(
     write(result.node, data)
     result.requires_grad = trained
     return result
-
-
-def zeros_group(
-    specs: Sequence[tuple[Sequence[int], DType | str]], device: Device | str | None = None
-) -> list[Tensor]:
-    """Make zero tensors that share one buffer, so that one call clears them all.
-
-    Args:
-        specs: shape and dtype of each.
-        device: None takes the default device.
-
-    Example:
-        >>> a, b = zeros_group([((2, 3), "f32"), ((4,), "f32")])
-        >>> a.buffer is b.buffer
-        True
-    """
-    checked = [(check_shape("zeros", shape), as_dtype(dtype)) for shape, dtype in specs]
-    if not checked:
-        return []
-    nodes = allocate(checked, find_device(device))
-    if nodes[0].buffer is not None and not nodes[0].buffer.is_zero:
-        nodes[0].buffer.clear()
-    return [Tensor(node) for node in nodes]
-
-
-def _extents(who: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """Take (2, 3) and 2, 3 for one shape."""
-    return check_shape(who, shape[0] if len(shape) == 1 else shape)
-
-
-def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
-    """Make a stored tensor of zeros.
-
-    Args:
-        shape: extents, one by one or as one tuple; none for a scalar.
-        dtype: element type.
-        device: None takes the default device.
-
-    Raises:
-        ShapeError: the extents are not whole numbers from 1, or more than four.
-        BackendError: the device lacks the memory.
-
-    Source: torch.zeros.
-
-    Example:
-        >>> pg.zeros(2, 3).shape == pg.zeros((2, 3)).shape
-        True
-    """
-    return zeros_group([(_extents("zeros", shape), dtype)], device)[0]
-
-
-def full(
-    shape: Any, value: float, *, dtype: DType | str = "f32", device: Device | str | None = None
-) -> Tensor:
-    """Make a stored tensor with one value everywhere; see `zeros`.
-
-    Example:
-        >>> pg.full((2,), 7.0).tolist()
-        [7.0, 7.0]
-    """
-    return _full("full", check_shape("full", shape), value, dtype, device)
-
-
-def _full(
-    who: str, extents: tuple[int, ...], value: float, dtype: DType | str, device: Any
-) -> Tensor:
-    where = find_device(device)
-    if not find_device("cpu").has_memory(4 * math.prod(extents)):
-        raise BackendError(
-            f"{who}: {4 * math.prod(extents):,} bytes are more than is free; use a smaller shape"
-        )
-    return tensor(np.full(extents, value), dtype, where)
-
-
-def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
-    """Make a stored tensor of ones; see `zeros`.
-
-    Example:
-        >>> pg.ones(2, 2).tolist()
-        [[1.0, 1.0], [1.0, 1.0]]
-    """
-    return _full("ones", _extents("ones", shape), 1, dtype, device)
-
-
-def empty(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
-    """Make a stored tensor whose numbers are to be written; they start at zero. See `zeros`."""
-    return zeros_group([(_extents("empty", shape), dtype)], device)[0]

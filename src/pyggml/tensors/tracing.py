@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Functions that are being recorded to run many times: what in them may not be read or written."""
+"""Traces: functions recorded to run many times, whose inputs must not be read or written."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Iterable
 from ..errors import RecordingError
 from .node import Node, caller
 
-__all__ = ["Recording", "check_read", "check_write", "is_input", "outer"]
+__all__ = ["Trace", "check_read", "check_write", "is_input", "outer"]
 
 
 class _State(threading.local):
     """The recordings of this thread, the innermost last."""
 
     def __init__(self) -> None:
-        self.open: list[Recording] = []
+        self.open: list[Trace] = []
 
 
 _state = _State()
 
 
-class Recording:
-    """A function is recorded inside `with`: its inputs' numbers now are not those of later runs.
+class Trace:
+    """Trace the function that is recorded inside `with`: its inputs change in later runs.
 
     Args:
         who: what records, for messages.
@@ -31,7 +31,7 @@ class Recording:
 
     Example:
         >>> x = tensor([1.0])
-        >>> with Recording("compile", [x.node]):
+        >>> with Trace("compile", [x.node]):
         ...     y = x * 2.0
     """
 
@@ -39,7 +39,7 @@ class Recording:
         self.who = who
         self.inputs = {id(node): node for node in inputs}
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> Trace:
         _state.open.append(self)
         return self
 
@@ -47,7 +47,7 @@ class Recording:
         _state.open.remove(self)
 
     def feeds(self, node: Node) -> bool:
-        """Whether a tensor is computed from the inputs, or is one."""
+        """Return True for an input, and for what is computed from the inputs."""
         seen: set[int] = set()
         todo = [node]
         while todo:
@@ -61,17 +61,17 @@ class Recording:
 
 
 def outer() -> str | None:
-    """What records on this thread; None when nothing does."""
+    """Return the name of the innermost trace on this thread; None when there is none."""
     return _state.open[-1].who if _state.open else None
 
 
 def is_input(node: Node) -> bool:
-    """Whether a node is an input of a function that this thread records."""
+    """Return True for an input of a function that this thread traces."""
     return any(id(node) in recording.inputs for recording in _state.open)
 
 
 def check_read(node: Node) -> None:
-    """Refuse to read what a recorded function computes from its inputs.
+    """Raise for reading what a traced function computes from its inputs.
 
     Raises:
         RecordingError: the numbers would be those of the recording, in every later run.
@@ -89,7 +89,7 @@ def check_read(node: Node) -> None:
 
 
 def check_write(who: str, node: Node) -> None:
-    """Refuse to overwrite the inputs of a recorded function.
+    """Raise for overwriting the inputs of a traced function.
 
     Raises:
         RecordingError: it would be written once, and not in later runs.

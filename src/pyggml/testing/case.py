@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a row of the case table says."""
+"""A row of the case table."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..tensors.tensor import Tensor, tensor
+from ..tensors.create import tensor
+from ..tensors.tensor import Tensor
 from . import references as r
 from . import references_attention as a
 from .case import Case

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from .. import ops
-from ..tensors.tensor import Tensor, tensor
+from ..tensors.create import tensor
+from ..tensors.tensor import Tensor
 from . import references as r
 from .case import Case
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..backend.device import Device
 from ..errors import BackendError, DTypeError, GradientError
-from ..tensors.tensor import Tensor, tensor
+from ..tensors.create import tensor
+from ..tensors.tensor import Tensor
 from .case import Case
 
 __all__ = ["HALF_GRADIENTS", "TOLERANCES", "Result", "run_case"]
@@ -36,7 +37,7 @@ _SMALLEST = 1e-3
 
 @dataclass(frozen=True)
 class Result:
-    """How a case went.
+    """The result of a case.
 
     Attributes:
         case: the row.

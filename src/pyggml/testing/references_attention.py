@@ -94,7 +94,7 @@ def attention(
 
 
 def cross_entropy_loss(x: Array) -> Array:
-    """Of LABELS, averaged over the rows."""
+    """Compute the loss of LABELS, averaged over the rows."""
     peak = x.max(-1, keepdims=True)
     log_p = x - peak - np.log(np.exp(x - peak).sum(-1, keepdims=True))
     return np.asarray(-(LABELS * log_p).sum(-1).mean())

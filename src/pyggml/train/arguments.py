@@ -12,7 +12,7 @@ import numpy as np
 from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .callbacks.writers import Callback
 from .checks import PRECISIONS
 from .config import TrainConfig

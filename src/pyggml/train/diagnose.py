@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..debug.anomaly import detect_anomaly
+from ..debug import detect_anomaly
 from ..errors import AnomalyError
 from .config import TrainConfig
 from .finite import NonFiniteError

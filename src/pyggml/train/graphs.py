@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..checks import whole
-from ..graph.graph import Graph, most_fallbacks
+from ..graph import Graph, most_fallbacks
 from ..graph.memory_plan import Activations
 from ..nn.swap import Swaps
 from ..ops.dropout import DropoutStream
+from ..tensors import Tensor, tensor, zeros
 from ..tensors.autocast import autocast, rounding
-from ..tensors.tensor import Tensor, tensor, zeros
-from ..tensors.tracing import Recording
+from ..tensors.tracing import Trace
 from .batches import Batch, Spec, arrays_of, spec_of
 from .losses import Count, LossFunction
 
@@ -271,7 +271,7 @@ class StepGraphs:
         self._model.train(training)
         try:
             precision = autocast(self._precision) if self._precision else nullcontext()
-            with self.dropout, precision, Recording("TrainStep", nodes):
+            with self.dropout, precision, Trace("TrainStep", nodes):
                 return function(self._model, x, *y, **more)
         finally:
             self._model.train(before)

@@ -11,7 +11,7 @@ import numpy as np
 from ..data import IGNORE_INDEX
 from ..models import LanguageModel, Model
 from ..nn import functional
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 
 __all__ = [
     "Count",

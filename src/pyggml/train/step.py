@@ -14,11 +14,10 @@ import numpy as np
 
 from ..checks import whole
 from ..data import IGNORE_INDEX
-from ..debug.anomaly import LossError
-from ..graph.graph import Graph
+from ..graph import Graph, LossError
 from ..optim import ClipValue
 from ..optim.clip import NORM_MAX
-from ..tensors.tensor import Tensor
+from ..tensors import Tensor
 from .arguments import check_step, need_model, need_optimizer
 from .batches import (
     Batch,

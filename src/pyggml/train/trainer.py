@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backend.device import device as find_device
 from ..data import Prefetch
-from ..debug.roofline import measure_peaks
+from ..debug import measure_peaks
 from ..models import LanguageModel
 from ..optim import EMA
 from ..optim.schedules.adaptive import is_adaptive

@@ -22,7 +22,7 @@ import pyggml as pg
 from pyggml.backend.device import device
 from pyggml.backend.library import ffi, lib
 from pyggml.data import Batch, Loader, TokenDataset
-from pyggml.graph.graph import Graph
+from pyggml.graph import Graph
 from pyggml.ops import linear
 from pyggml.ops.attention import computes_flash_attn
 from pyggml.optim import AdamW, optimizers
@@ -53,8 +53,7 @@ def _lacking(where: Any, seen: set[str]) -> Any:
 
     def init(self: Graph, *args: Any, **kwargs: Any) -> None:
         before(self, *args, **kwargs)
-        for i in range(lib.ggml_graph_n_nodes(self._cgraph)):
-            node = lib.ggml_graph_node(self._cgraph, i)
+        for node in self.headers:
             if not where.supports(node):
                 seen.add(ffi.string(lib.ggml_op_desc(node)).decode())
 

@@ -1,4 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""What rewrites a graph before its memory is planned."""
+"""Passes rewrite a graph before its memory is planned; each is a function of the plan."""
 
-__all__ = []
+from .accumulate import accumulate_in_place
+from .custom_backwards import splice_custom_backwards
+from .fallback import count_fallbacks
+from .recompute import recompute_and_defer
+from .updates import place_updates
+
+__all__ = ["PASSES"]
+
+# In this order: each sees what those before it made.
+PASSES = (
+    splice_custom_backwards,
+    recompute_and_defer,
+    accumulate_in_place,
+    place_updates,
+    count_fallbacks,
+)

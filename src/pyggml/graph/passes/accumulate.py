@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Gradients that are added to others: one op that adds, or writes, and no second one in memory."""
+"""The pass that adds gradients in place, or writes the first one: no second one in memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from typing import Any
 
 from ...backend.headers import MOVES, address, operands
 from ...backend.library import ffi, lib
+from ..plan import Plan
 
-__all__ = ["fold_sums", "write_first"]
-
+__all__ = ["accumulate_in_place"]
 
 # The gradients that can be added to what is there, as GGML_OP: each has a third source then.
 _ADDING = (lib.GGML_OP_OUT_PROD, lib.GGML_OP_GET_ROWS_BACK)
 
 
-def fold_sums(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any]:
+def accumulate_in_place(plan: Plan) -> None:
+    """Make each product that is added to a gradient one op that adds; with `overwrite`, writes."""
+    if plan.loss is None:
+        return
+    plan.order = _add_in_place(plan.order, plan.device.supports)
+    if plan.overwrite:
+        plan.order, plan.cleared = _write_first(
+            plan.order, plan.totals(), plan.device.computes_into
+        )
+
+
+def _add_in_place(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any]:
     """Make a product, or rows, and the ADD that alone reads them one op that adds in place.
 
     Args:
@@ -34,7 +45,7 @@ def fold_sums(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any
     def alone(ptr: Any) -> bool:
         return uses[address(ptr)] == 1 and not ptr.flags & lib.GGML_TENSOR_FLAG_OUTPUT
 
-    folded: set[int] = set()
+    added: set[int] = set()
     gone: set[int] = set()
     for ptr in order:
         if ptr.op != lib.GGML_OP_ADD:
@@ -44,7 +55,7 @@ def fold_sums(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any
             continue
         # In place already, as a stored gradient is, or a result that nobody else reads.
         own = there.op in _ADDING and alone(there)
-        own = own and (there.view_src == ffi.NULL or address(there) in folded)
+        own = own and (there.view_src == ffi.NULL or address(there) in added)
         if ptr.view_src == ffi.NULL and not own:
             continue
         whole = lib.ggml_are_same_shape(there, addend) and lib.ggml_is_contiguous(there)
@@ -57,20 +68,20 @@ def fold_sums(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any
         if ptr.view_src == ffi.NULL:
             ptr.view_src = there.view_src if there.view_src != ffi.NULL else there
         if supports(ptr):
-            folded.add(address(ptr))
+            added.add(address(ptr))
             gone.add(address(addend))
         else:
             ptr[0] = before[0]
     return [ptr for ptr in order if address(ptr) not in gone]
 
 
-def write_first(
+def _write_first(
     order: Sequence[Any], totals: Sequence[Any], supports: Callable[[Any], bool]
 ) -> tuple[list[Any], list[Any]]:
     """Let the first addend of each total be written over it, not added to what is there.
 
     Args:
-        order: headers in the order of computing, sums folded; some are changed.
+        order: headers in the order of computing, sums in place; some are changed.
         totals: stored tensors, to each of which addends are added in place.
         supports: whether the device computes an op.
 
@@ -101,12 +112,12 @@ def write_first(
 
 
 def _uses(order: Sequence[Any]) -> Counter[int]:
-    """How often each tensor is an operand."""
+    """Count how often each tensor is an operand."""
     return Counter(address(source) for ptr in order for source in operands(ptr))
 
 
 def _is_sum(ptr: Any, total: Any) -> bool:
-    """Whether it adds an addend of the same shape to the total, in place."""
+    """Return True for an addition of an equal shape to the total, in place."""
     return bool(
         ptr.op == lib.GGML_OP_ADD
         and ptr.view_src == total

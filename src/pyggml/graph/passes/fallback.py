@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ops that a device leaves to the CPU: told, or refused where the CPU cannot take them."""
+"""The pass that counts the ops that a device leaves to the CPU; it raises where none takes one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from ...backend.device import device as find_device
 from ...backend.headers import MOVES, op_name
 from ...backend.library import ffi, lib
 from ...errors import BackendError
+from ..plan import Plan
 
-__all__ = ["find_fallbacks"]
+__all__ = ["count_fallbacks", "fallbacks"]
 
 
-def find_fallbacks(nodes: Iterable[Any], where: Device) -> dict[str, int]:
-    """Find what a device does not compute itself.
+def count_fallbacks(plan: Plan) -> None:
+    """Count what the CPU computes for the device."""
+    plan.fallbacks = fallbacks(plan.order, plan.device)
+
+
+def fallbacks(nodes: Iterable[Any], where: Device) -> dict[str, int]:
+    """Count what a device does not compute itself.
 
     ggml's scheduler hands such an op to the CPU, and copies its operands there and its result back.
 
@@ -57,7 +63,7 @@ def find_fallbacks(nodes: Iterable[Any], where: Device) -> dict[str, int]:
 
 
 def _is_held(node: Any) -> bool:
-    """Whether an op writes into memory that is there before its graph is planned."""
+    """Return True where an op writes into memory that is there before its graph is planned."""
     root = node if node.view_src == ffi.NULL else node.view_src
     return bool(root.buffer != ffi.NULL)
 

@@ -1,24 +1,31 @@
 # SPDX-License-Identifier: MIT
-"""Results that the backward computes again instead of keeping them, or computes first of all."""
+"""The pass that lets the backward compute results again instead of keeping them, or defers them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...backend.headers import MOVES, address, op_name, sources
 from ...backend.library import ffi, lib
-from ...tensors.node import Node, recorder
+from ...checks import instance
+from ...tensors.node import Node, NodeTable, recorder
 from ...tensors.tensor import Tensor
+from ..attached_updates import is_attached
+from ..plan import Plan
+from .defer import Deferred, deferred
 
-__all__ = ["checkpoint", "postpone", "recompute", "rewrite"]
+__all__ = ["checkpoint", "recompute", "recompute_and_defer"]
+
+# Results that the backward computes again.
+_RECOMPUTED: NodeTable[bool] = NodeTable()
 
 
 def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function and keep only its inputs and outputs for the backward.
 
-    What is in between is computed a second time when the backward gets there: less memory for
-    more time. Gradients are the same to the last bit, dropout included.
+    The backward computes everything in between a second time: less memory for more time. Gradients
+    are the same to the last bit, dropout included.
 
     Args:
         fn: records ops; returns a tensor, or a list or tuple that holds tensors.
@@ -33,14 +40,13 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Example:
         >>> x = checkpoint(block, x)  # doctest: +SKIP
     """
-    outer, recorder.keep = recorder.keep, False
-    try:
+    inside = _recompute in recorder.listeners  # of another checkpoint
+    with recorder.tell(_recompute):
         result = fn(*args, **kwargs)
-    finally:
-        recorder.keep = outer
     for value in result if isinstance(result, (list, tuple)) else [result]:
-        if isinstance(value, Tensor) and outer:
-            _mark(value.node, True)
+        if isinstance(value, Tensor) and not inside:
+            for node in _viewed(value.node):
+                _RECOMPUTED.discard(node)
     return result
 
 
@@ -59,58 +65,60 @@ def recompute(t: Tensor) -> Tensor:
         ValueError: `t` is stored; there is nothing to compute.
 
     Example:
-        >>> recompute(gelu(ones((2,)))).shape
+        >>> recompute(pg.ops.gelu(pg.ones(2))).shape
         (2,)
     """
-    if not isinstance(t, Tensor):
-        raise TypeError(f"recompute: t must be a Tensor; got {type(t).__name__}")
-    if t.is_stored:
+    if instance("recompute", "t", t, Tensor).is_stored:
         raise ValueError("recompute: t must be what an op returned; got a stored tensor")
-    _mark(t.node, False)
+    for node in _viewed(t.node):
+        _recompute(node)
     return t
 
 
-def postpone(t: Tensor) -> Tensor:
-    """Let a recorded tensor be computed only when the backward comes to it.
+def _recompute(node: Node) -> None:
+    """Mark a result; called with each one that is recorded in a checkpoint."""
+    _RECOMPUTED[node] = True
 
-    Of large results that only the loss is made of, such as the logits of parts of a batch, each
-    then exists from its own computing to its own gradient, and no two at a time. Nothing is
-    computed twice, and no number differs. Without a backward it has no effect.
 
-    Args:
-        t: what an op returned.
-
-    Returns:
-        The same tensor.
-
-    Raises:
-        ValueError: `t` is stored; there is nothing to compute.
-
-    Example:
-        >>> postpone(linear(ones((1, 2)), ones((3, 2)))).shape
-        (1, 3)
-    """
-    if not isinstance(t, Tensor):
-        raise TypeError(f"postpone: t must be a Tensor; got {type(t).__name__}")
-    if t.is_stored:
-        raise ValueError("postpone: t must be what an op returned; got a stored tensor")
-    node = t.node
+def _viewed(node: Node) -> Iterator[Node]:
+    """Yield a node and, where it is a view, the nodes below down to the op that computes it."""
+    yield node
     while node.ptr.op in MOVES and node.srcs:
         node = node.srcs[0]
-    node.late = True
-    return t
+        yield node
 
 
-def _mark(node: Node, keep: bool) -> None:
-    """Say whether a result is kept, be it a view: then that of the op below."""
-    node.keep = keep
-    while node.ptr.op in MOVES and node.srcs:
-        node = node.srcs[0]
-        node.keep = keep
+def recompute_and_defer(plan: Plan) -> None:
+    """Compute marked results again in the backward, and deferred ones as late as can be."""
+    if plan.loss is None:
+        return
+    again = {address(plan.header(node)): node for node in _to_recompute(plan, plan.loss.node)}
+    waiting = {address(plan.header(node)) for node in deferred(plan.forward)}
+    if not again and not waiting:
+        return
+    plan.order, copies, plan.n_forward = _reorder(
+        plan.order, plan.ctx, plan.n_forward, again.keys(), waiting
+    )
+    for at, copy in copies.items():
+        plan.recorded[address(copy)] = again[at]
 
 
-def check_repeatable(nodes: Iterable[Node]) -> None:
-    """Refuse what writes into other tensors' memory: doing it twice is something else.
+def _to_recompute(plan: Plan, loss: Node) -> list[Node]:
+    """Return the marked nodes that nobody but the graph reads."""
+    found: dict[int, Node] = {}
+    for node in plan.forward:
+        if node.buffer is not None or id(node) in plan.outputs or node is loss:
+            continue
+        # A view that is kept would keep what it is a view of.
+        views = node.ptr.op in MOVES and any(id(source) in found for source in node.srcs)
+        if views or (node in _RECOMPUTED and not is_attached(node)):
+            found[id(node)] = node
+    _check_repeatable(found.values())
+    return list(found.values())
+
+
+def _check_repeatable(nodes: Iterable[Node]) -> None:
+    """Raise for ops that write into other tensors' memory: to do it twice is something else.
 
     Raises:
         ValueError: such an op was recorded inside of `checkpoint`.
@@ -131,26 +139,26 @@ def check_repeatable(nodes: Iterable[Node]) -> None:
 class _Copies:
     """Second headers for results of the forward that the backward computes again."""
 
-    def __init__(self, ctx: Any, forward: Sequence[Any], forgotten: Collection[int]):
+    def __init__(self, ctx: Any, forward: Sequence[Any], again: Collection[int]):
         self._ctx = ctx
-        self._forgotten = forgotten
+        self._again = again
         self._order = {address(ptr): i for i, ptr in enumerate(forward)}
         self._forward = forward
         self.made: dict[int, Any] = {}
 
     def _missing(self, ptr: Any) -> list[int]:
-        """Forgotten results that computing `ptr` needs, in the order of the forward."""
+        """Return the results to recompute for `ptr`, in the order of the forward."""
         found: set[int] = set()
         todo = [address(p) for p in sources(ptr)]
         while todo:
             at = todo.pop()
-            if at in self._forgotten and at not in self.made and at not in found:
+            if at in self._again and at not in self.made and at not in found:
                 found.add(at)
                 todo += [address(p) for p in sources(self._forward[self._order[at]])]
         return sorted(found, key=self._order.__getitem__)
 
     def redirect(self, ptr: Any) -> None:
-        """Let `ptr` read the copies of what was forgotten."""
+        """Let `ptr` read the copies."""
         for i, source in enumerate(ffi.unpack(ptr.src, lib.GGML_MAX_SRC)):
             if source:
                 ptr.src[i] = self.made.get(address(source), source)
@@ -158,7 +166,7 @@ class _Copies:
             ptr.view_src = self.made.get(address(ptr.view_src), ptr.view_src)
 
     def make(self, ptr: Any) -> list[Any]:
-        """Copies of what `ptr` needs and nothing has computed again yet."""
+        """Copy the results that `ptr` needs and nothing has computed again yet."""
         made = []
         for at in self._missing(ptr):
             old = self._forward[self._order[at]]
@@ -170,96 +178,30 @@ class _Copies:
         return made
 
 
-def _whole(ptr: Any) -> Any:
-    """A tensor, or what it is a view of."""
-    return ptr.view_src if ptr.view_src != ffi.NULL else ptr
-
-
-class _Postponed:
-    """Results of the forward that are computed when the backward first needs them.
-
-    What is made of them, such as the loss, follows as soon as all its sources are there.
-    """
-
-    def __init__(self, forward: Sequence[Any], marked: Collection[int]):
-        self._marked = marked
-        self._waiting: dict[int, Any] = {}
-        self._readers: dict[int, list[Any]] = {}
-        for ptr in forward:
-            late = [address(p) for p in sources(ptr) if address(p) in self._waiting]
-            if late or address(ptr) in marked:
-                self._waiting[address(ptr)] = ptr
-            for at in late:
-                self._readers.setdefault(at, []).append(ptr)
-        self._all = frozenset(self._waiting)
-
-    def __contains__(self, at: int) -> bool:
-        return at in self._all
-
-    def zeros(self, backward: Sequence[Any]) -> list[Any]:
-        """What the gradients of the sources begin with: memory that outlasts each result.
-
-        Made first it does not lie where a result was, so that the next one fits there.
-        """
-        read = {address(_whole(p)) for ptr in self._waiting.values() for p in sources(ptr)}
-        fills = (ptr for ptr in backward if ptr.op == lib.GGML_OP_FILL)
-        return [ptr for ptr in fills if address(_whole(ptr.src[0])) in read]
-
-    def take(self, ptr: Any) -> list[Any]:
-        """What must be computed before `ptr`, and what can be computed for it."""
-        taken: list[Any] = []
-        for source in sources(ptr):
-            if address(source) in self._waiting:
-                taken += self._compute(self._waiting[address(source)])
-        return taken
-
-    def rest(self) -> list[Any]:
-        """What no gradient needs."""
-        taken: list[Any] = []
-        while self._waiting:
-            taken += self._compute(next(iter(self._waiting.values())))
-        return taken
-
-    def _compute(self, ptr: Any) -> list[Any]:
-        if address(ptr) not in self._waiting:
-            return []
-        taken = self.take(ptr)
-        if address(ptr) not in self._waiting:  # it followed one of its sources
-            return taken
-        del self._waiting[address(ptr)]
-        taken.append(ptr)
-        for reader in self._readers.get(address(ptr), []):
-            ready = not any(address(p) in self._waiting for p in sources(reader))
-            if ready and address(reader) not in self._marked:
-                taken += self._compute(reader)
-        return taken
-
-
-def rewrite(
+def _reorder(
     nodes: Sequence[Any],
     ctx: Any,
     n_forward: int,
-    forgotten: Collection[int],
-    late: Collection[int] = (),
+    again: Collection[int],
+    waiting: Collection[int],
 ) -> tuple[list[Any], dict[int, Any], int]:
-    """Order a graph anew: what is forgotten or postponed is computed as late as it can be.
+    """Order a graph anew: results to recompute and deferred ones are computed late.
 
     Args:
         nodes: forward and backward as ggml expanded them; the backward's are changed.
         ctx: context for the copied headers.
         n_forward: nodes before the backward.
-        forgotten: addresses of the forward's nodes that are not to be kept.
-        late: addresses of the forward's nodes that wait for the backward.
+        again: addresses of the forward's nodes that are not to be kept.
+        waiting: addresses of the forward's nodes that wait for the backward.
 
     Returns:
         All nodes in their new order, the copies by the address of the node that each repeats, and
         how many come before the last one of the forward is done.
     """
-    postponed = _Postponed(nodes[:n_forward], late)
-    nodes = [*nodes[:n_forward], *postponed.zeros(nodes[n_forward:]), *nodes[n_forward:]]
-    again = {at for at in forgotten if at not in postponed}
-    copies = _Copies(ctx, nodes[:n_forward], again)
-    order = [ptr for ptr in nodes[:n_forward] if address(ptr) not in postponed]
+    later = Deferred(nodes[:n_forward], waiting)
+    nodes = [*nodes[:n_forward], *later.zeros(nodes[n_forward:]), *nodes[n_forward:]]
+    copies = _Copies(ctx, nodes[:n_forward], {at for at in again if at not in later})
+    order = [ptr for ptr in nodes[:n_forward] if address(ptr) not in later]
     done = len(order)
     seen: set[int] = set()
     for ptr in nodes[n_forward:]:
@@ -268,10 +210,10 @@ def rewrite(
         seen.add(address(ptr))
         order += copies.make(ptr)
         copies.redirect(ptr)
-        taken = postponed.take(ptr)
+        taken = later.take(ptr)
         order += taken
         done = len(order) if taken else done
         order.append(ptr)
-    rest = postponed.rest()
+    rest = later.rest()
     order += rest
     return order, copies.made, len(order) if rest else done

@@ -10,7 +10,7 @@ from ...errors import ShapeError
 from ...io import GGUFFile, u32
 from ...nn import functional
 from ...nn.module import Parameter
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ..targets import check_targets
 from .model import BERTBody, BERTConfig, BERTModel, linear
 

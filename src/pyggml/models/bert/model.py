@@ -15,7 +15,7 @@ from ...nn import functional, init
 from ...nn.masks import position_ids
 from ...ops._check import need_tensor
 from ...ops.attention import computes_flash_attn
-from ...tensors.tensor import Tensor, zeros
+from ...tensors import Tensor, zeros
 from ..base import Model
 from ..files import (
     check_block_count,

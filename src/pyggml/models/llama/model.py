@@ -13,7 +13,7 @@ from ... import nn, ops
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.experts import Routing
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ..files import UNTIED, drop_copies
 from ..language import LanguageModel, check_ids
 from . import files as llama_files

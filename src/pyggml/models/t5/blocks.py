@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from ... import nn, ops
-from ...graph.passes.recompute import recompute
+from ...graph import recompute
 from ...nn import functional, init
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from .config import T5Config
 
 __all__ = ["Stack", "T5Cache", "linear"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.graph import Graph
-from ...tensors.tensor import Tensor, tensor, zeros
+from ...graph import Graph
+from ...tensors import Tensor, tensor, zeros
 from ..base import Model
 from ..generate import check_settings, check_tokens, sample
 

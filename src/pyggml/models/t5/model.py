@@ -15,7 +15,8 @@ from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import functional, init
 from ...ops._check import need_dtype, need_tensor
-from ...tensors.tensor import Tensor, tensor
+from ...tensors import Tensor, tensor
+from ...tensors.row_limits import limit_rows
 from ..base import Model
 from ..files import UNTIED, drop_copies
 from ..language import check_ids, check_room
@@ -192,7 +193,7 @@ class T5(Model):
         known = ops.clamp(ops.cast(targets, "f32"), 0.0, float(self.config.vocab_size - 1))
         rows = start if length == 1 else ops.concat([start, known[:, :-1]], axis=1)
         shifted = ops.cast(rows, "i32")
-        shifted.node.limit = self.config.vocab_size  # as it was clamped
+        limit_rows(shifted.node, self.config.vocab_size)  # as it was clamped
         return shifted
 
     def new_cache(self, encoded: Tensor, capacity: int) -> T5Cache:

@@ -14,7 +14,7 @@ from ... import nn, ops
 from ...errors import ShapeError
 from ...nn.layers import check_sizes
 from ...ops._check import need_float
-from ...tensors.tensor import Tensor, tensor
+from ...tensors import Tensor, tensor
 from ..base import Model
 from ..config import ModelConfig, check_labels
 

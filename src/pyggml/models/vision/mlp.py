@@ -16,7 +16,7 @@ from ...io import GGUFFile
 from ...nn import init
 from ...nn.layers import check_sizes
 from ...ops._check import need_float
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ..files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation
 

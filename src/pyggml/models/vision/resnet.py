@@ -10,7 +10,7 @@ from ... import nn, ops
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.layers import check_sizes
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ..files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths
 

@@ -10,7 +10,7 @@ import numpy as np
 from ... import ops
 from ...errors import ShapeError
 from ...ops._check import is_scalar, need_float
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 
 __all__ = [
     "F32_MAX",

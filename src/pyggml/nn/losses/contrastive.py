@@ -8,7 +8,7 @@ import numpy as np
 from ... import ops
 from ...errors import DTypeError, ShapeError
 from ...ops._check import need_float, need_tensor
-from ...tensors.tensor import Tensor, tensor
+from ...tensors import Tensor, tensor
 from ._check import check_margin, check_reduction, check_temperature, flag, reduce
 
 __all__ = ["cosine_embedding_loss", "info_nce"]

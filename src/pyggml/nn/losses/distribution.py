@@ -11,7 +11,8 @@ import numpy as np
 from ... import ops
 from ...errors import DTypeError, ShapeError
 from ...ops._check import need_dtype, need_float, need_tensor
-from ...tensors.tensor import Tensor, tensor
+from ...tensors import Tensor, tensor
+from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
 from ._check import (
     F32_MAX,
@@ -130,9 +131,9 @@ def _weight_of(weight: Tensor, targets: Tensor) -> Tensor:
     if classes > _F32_WHOLE:
         raise ShapeError(f"cross_entropy: weight must have at most 2^24 classes; got {classes}")
     at = ops.cast(ops.clamp(ops.cast(targets, "f32"), 0.0, float(classes - 1)), "i32")
-    at.node.limit = classes  # by the clamp
+    limit_rows(at.node, classes)  # by the clamp
     flat = ops.reshape(at, (at.size,))
-    flat.node.limit = classes
+    limit_rows(flat.node, classes)
     return ops.reshape(ops.get_rows(ops.reshape(weight, (classes, 1)), flat), targets.shape)
 
 
@@ -167,7 +168,7 @@ def _pick(table: Tensor, at: Tensor) -> Tensor:
     rows, columns = table.shape
     starts = tensor(np.arange(rows, dtype=np.float32) * columns, device=table.device)
     number = ops.cast(ops.add(ops.cast(at, "f32"), starts), "i32")
-    number.node.limit = rows * columns  # by what argmax gives
+    limit_rows(number.node, rows * columns)  # by what argmax gives
     return ops.reshape(ops.get_rows(ops.reshape(table, (rows * columns, 1)), number), (rows,))
 
 

@@ -7,9 +7,9 @@ import math
 
 from ... import ops
 from ...errors import ShapeError
-from ...graph.passes.recompute import postpone
+from ...graph import postpone
 from ...ops._check import need_dtype, need_float, need_tensor
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ._check import check_reduction, check_smoothing, whole
 from .distribution import counted, cross_entropy
 

@@ -6,7 +6,7 @@ Options are checked where the module is made, before any training.
 
 from __future__ import annotations
 
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ..module import Module
 from ._check import (
     KL_REDUCTIONS,

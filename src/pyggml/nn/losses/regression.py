@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ... import ops
-from ...tensors.tensor import Tensor
+from ...tensors import Tensor
 from ._check import F32_MAX, as_weight, check_reduction, number, reduce, same_shape
 
 __all__ = ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss", "square_error"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ... import ops
-from ...graph.graph import Graph
-from ...tensors.tensor import Tensor, tensor, zeros_group
+from ...graph import Graph
+from ...tensors import Tensor, tensor, zeros_group
 from ..inplace import assign
 
 __all__ = ["FlatVectors"]

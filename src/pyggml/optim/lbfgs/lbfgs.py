@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from ... import checks
 from ...errors import GradientError
-from ...graph.graph import most_fallbacks
-from ...tensors.tensor import Tensor
+from ...graph import most_fallbacks
+from ...tensors import Tensor
 from ..groups import Group, ParamGroups
 from ..optimizer import Optimizer, State
 from ..state import check_entries, load_arrays, read_steps, save_arrays

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""Walks over recorded nodes, operands first; and gradients that only a graph computes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ..backend.library import ffi, lib
+from ..errors import GradientError
+from ..tensors.gradient_stops import is_detached
+from ..tensors.node import Node, recorder
+from ..tensors.storage import ne_of
+from ..tensors.tensor import Tensor
+
+__all__ = ["divide", "is_placeholder", "leaves", "placeholder", "walk"]
+
+
+def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
+    """Return the nodes below `roots` that are not in `done`, operands first; no recursion."""
+    order: list[Node] = []
+    for root in roots:
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+            elif id(node) not in done:
+                done.add(id(node))
+                stack.append((node, True))
+                stack.extend((s, False) for s in reversed(node.srcs) if id(s) not in done)
+    return order
+
+
+def leaves(roots: Iterable[Node]) -> list[Node]:
+    """Return the stored nodes below `roots`, but for those that are only behind a detach."""
+    found: dict[int, Node] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            todo += node.srcs[1:] if is_detached(node) else node.srcs
+    return [node for node in found.values() if node.buffer is not None]
+
+
+def placeholder(like: Tensor) -> Tensor:
+    """Make an f32 header of a tensor's shape without memory: a gradient that a graph computes."""
+    arena = recorder.room()
+    ne = ffi.new("int64_t[]", ne_of(like.shape))
+    ptr = lib.ggml_new_tensor(arena.ctx, lib.GGML_TYPE_F32, len(ne), ne)
+    return Tensor(Node(ptr, arena, like.device, like.shape))
+
+
+def is_placeholder(node: Node) -> bool:
+    """Return True for what `placeholder` made."""
+    return node.buffer is None and bool(node.ptr.op == lib.GGML_OP_NONE)
+
+
+def divide(nodes: Iterable[Node], transient: Collection[int]) -> tuple[list[Node], list[Node]]:
+    """Divide nodes, operands first, by whether they need gradients that are not stored.
+
+    Args:
+        nodes: in the order of computing.
+        transient: ids of the placeholders of these gradients; they are left out.
+
+    Returns:
+        The nodes that need none, and the others.
+
+    Raises:
+        GradientError: a gradient is used that the graph does not compute.
+    """
+    free: list[Node] = []
+    bound: list[Node] = []
+    needing = set(transient)
+    for node in nodes:
+        if id(node) in transient:
+            continue
+        if is_placeholder(node):
+            raise GradientError(
+                f"graph: the gradient of shape {node.shape}, made at {node.where}, exists only in"
+                " a graph with its parameter; pass grads={parameter: gradient} and a loss"
+            )
+        if any(id(s) in needing for s in node.srcs):
+            needing.add(id(node))
+            bound.append(node)
+        else:
+            free.append(node)
+    return free, bound

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Making stored tensors: from numbers, or of zeros and ones."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend.device import Device
+from ..backend.device import device as find_device
+from ..backend.dtypes import DType, as_dtype
+from ..errors import BackendError, DTypeError, ShapeError
+from .storage import allocate, check_shape, natural_dtype, store
+from .tensor import Tensor
+
+__all__ = ["empty", "full", "ones", "tensor", "zeros", "zeros_group"]
+
+
+def tensor(
+    values: Any,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Store numbers on a device.
+
+    Args:
+        values: array, nested lists, number or tensor; they are copied.
+        dtype: None takes f32 for floats and i32 for integers.
+        device: None takes the default device.
+        requires_grad: whether gradients are wanted for it.
+
+    Raises:
+        ShapeError: more than four axes, or an empty array.
+        DTypeError: not numbers, or numbers that do not fit the dtype.
+
+    Example:
+        >>> tensor([[1, 2, 3]]).shape
+        (1, 3)
+    """
+    if values is None:
+        raise DTypeError("tensor: expected numbers, an array or a tensor; got None")
+    if isinstance(values, Tensor):
+        dtype = dtype if dtype is not None else values.dtype
+        device = device if device is not None else values.device
+        values = values.numpy()
+    masked = sys.modules.get("numpy.ma")  # who has not imported it has no masked array
+    if masked is not None and isinstance(values, masked.MaskedArray):
+        raise DTypeError("tensor: a masked array has gaps; close them with values.filled(0)")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(f"tensor: the lists are ragged ({error})") from None
+    shape = check_shape("tensor", array.shape)
+    kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
+    result = Tensor(store(array, kind, find_device(device), shape))
+    if requires_grad:
+        result.requires_grad = True
+    return result
+
+
+def zeros_group(
+    specs: Sequence[tuple[Sequence[int], DType | str]], device: Device | str | None = None
+) -> list[Tensor]:
+    """Make zero tensors that share one buffer, so that one call clears them all.
+
+    Args:
+        specs: shape and dtype of each.
+        device: None takes the default device.
+
+    Example:
+        >>> a, b = zeros_group([((2, 3), "f32"), ((4,), "f32")])
+        >>> a.buffer is b.buffer
+        True
+    """
+    checked = [(check_shape("zeros", shape), as_dtype(dtype)) for shape, dtype in specs]
+    if not checked:
+        return []
+    nodes = allocate(checked, find_device(device))
+    if nodes[0].buffer is not None and not nodes[0].buffer.is_zero:
+        nodes[0].buffer.clear()
+    return [Tensor(node) for node in nodes]
+
+
+def _extents(who: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """Take (2, 3) and 2, 3 for one shape."""
+    return check_shape(who, shape[0] if len(shape) == 1 else shape)
+
+
+def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """Make a stored tensor of zeros.
+
+    Args:
+        shape: extents, one by one or as one tuple; none for a scalar.
+        dtype: element type.
+        device: None takes the default device.
+
+    Raises:
+        ShapeError: the extents are not whole numbers from 1, or more than four.
+        BackendError: the device lacks the memory.
+
+    Source: torch.zeros.
+
+    Example:
+        >>> pg.zeros(2, 3).shape == pg.zeros((2, 3)).shape
+        True
+    """
+    return zeros_group([(_extents("zeros", shape), dtype)], device)[0]
+
+
+def full(
+    shape: Any, value: float, *, dtype: DType | str = "f32", device: Device | str | None = None
+) -> Tensor:
+    """Make a stored tensor with one value everywhere; see `zeros`.
+
+    Example:
+        >>> pg.full((2,), 7.0).tolist()
+        [7.0, 7.0]
+    """
+    return _full("full", check_shape("full", shape), value, dtype, device)
+
+
+def _full(
+    who: str, extents: tuple[int, ...], value: float, dtype: DType | str, device: Any
+) -> Tensor:
+    where = find_device(device)
+    if not find_device("cpu").has_memory(4 * math.prod(extents)):
+        raise BackendError(
+            f"{who}: {4 * math.prod(extents):,} bytes are more than is free; use a smaller shape"
+        )
+    return tensor(np.full(extents, value), dtype, where)
+
+
+def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """Make a stored tensor of ones; see `zeros`.
+
+    Example:
+        >>> pg.ones(2, 2).tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+    """
+    return _full("ones", _extents("ones", shape), 1, dtype, device)
+
+
+def empty(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+    """Make a stored tensor whose numbers are to be written; they start at zero. See `zeros`."""
+    return zeros_group([(_extents("empty", shape), dtype)], device)[0]

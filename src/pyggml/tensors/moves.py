@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Stored tensors that moved to another device: graphs made before must not run."""
+
+from __future__ import annotations
+
+from .node import Node, NodeTable
+
+__all__ = ["has_moved", "move_count", "note_move"]
+
+_MOVED: NodeTable[bool] = NodeTable()
+_count = 0
+
+
+def note_move(node: Node) -> None:
+    """Note that the tensor that had this memory lives elsewhere now."""
+    global _count
+    _MOVED[node] = True
+    _count += 1
+
+
+def has_moved(node: Node) -> bool:
+    """Return True where the tensor that had this memory lives elsewhere."""
+    return node in _MOVED
+
+
+def move_count() -> int:
+    """Return the number of moves in this process; while it stays, every tensor does."""
+    return _count

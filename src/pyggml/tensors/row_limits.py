@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""Row numbers: each is below the number of rows of its table, as ggml aborts on others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ShapeError
+from .node import Node, NodeTable
+
+__all__ = ["check_rows", "limit_rows", "row_limit"]
+
+_LIMITS: NodeTable[int] = NodeTable()
+
+
+def row_limit(node: Node) -> int | None:
+    """Return the number that all numbers of a node are below, or None where it is unknown."""
+    return _LIMITS.get(node)
+
+
+def limit_rows(node: Node, limit: int) -> None:
+    """Note that all numbers of a node are, and stay, below `limit`; `copy_` checks later writes."""
+    before = _LIMITS.get(node)
+    _LIMITS[node] = limit if before is None else min(limit, before)
+
+
+def check_rows(who: str, rows: np.ndarray, limit: int, name: str = "row numbers") -> None:
+    """Raise unless row numbers are those of a table of `limit` rows."""
+    if rows.size and (rows.min() < 0 or rows.max() >= limit):
+        raise ShapeError(
+            f"{who}: {name} must be from 0 to {limit - 1}; got {rows.min()} to {rows.max()}"
+        )
