@@ -131,5 +131,5 @@ def test_lengths_that_no_memory_holds() -> None:
 
 @pytest.mark.parametrize("eps", [0.0, -1.0, np.nan, 1e-30])
 def test_a_step_that_does_not_move(eps: float) -> None:
-    with pytest.raises(ValueError, match="eps must move every element"):
+    with pytest.raises(ValueError, match="eps must"):
         pg.check_grads(lambda x: x * x, [1.0], eps=eps)
