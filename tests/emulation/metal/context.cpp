@@ -24,6 +24,7 @@
 #include "ggml-metal-context.h"
 #include "ggml-metal-common.h"
 #include "ggml-metal-ops.h"
+#include "ggml-metal-train.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -349,23 +350,10 @@ bool ggml_metal_cpy_tensor_async(ggml_metal_t, ggml_metal_t, const struct ggml_t
     return true;
 }
 
-enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph * gf) {
-    if (ctx->has_error) {
-        return GGML_STATUS_FAILED;
-    }
-    if (ggml_graph_n_nodes(gf) == 0) {
-        return GGML_STATUS_SUCCESS;
-    }
-    // the n-th graph's command buffer ends halfway, as one does that a display waited for too long
-    bool kill = false;
-    if (const char * left = getenv("PYGGML_EMULATED_KILL")) {
-        const int n = atoi(left) - 1;
-        kill = n == 0;
-        setenv("PYGGML_EMULATED_KILL", std::to_string(n).c_str(), true);
-    }
-
+// a command buffer: the nodes from begin to end; with `killed` the first half of them
+static void compute_buffer(ggml_metal_t ctx, ggml_cgraph * gf, int begin, int end, bool killed, FILE * log) {
     std::vector<ggml_tensor *> nodes;
-    for (int i = 0; i < ggml_graph_n_nodes(gf); ++i) {
+    for (int i = begin; i < end; ++i) {
         if (counts(ggml_graph_node(gf, i))) {
             nodes.push_back(ggml_graph_node(gf, i));
         }
@@ -373,18 +361,12 @@ enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph *
 
     // as on the device all dispatches may run side by side, unless told otherwise
     ggml_metal_op_t ops = ggml_metal_op_init(ctx->dev, nullptr, gf, ggml_metal_device_get_fusion_info(ctx->dev),
-            0, ggml_graph_n_nodes(gf), true, false, 0);
+            begin, end, true, false, 0);
 
     std::vector<range> running;
 
-    const char * log = getenv("PYGGML_EMULATED_LOG");
-    FILE * log_file = log ? fopen(log, "a") : nullptr;
-
-    for (int i = 0; i < ggml_metal_op_n_nodes(ops); ) {
-        if (kill && i >= ggml_metal_op_n_nodes(ops)/2) {
-            ctx->killed = true;
-            break;
-        }
+    const int n_nodes = ggml_metal_op_n_nodes(ops)/(killed ? 2 : 1);
+    for (int i = 0; i < n_nodes; ) {
         const int n = ggml_metal_op_encode(ops, i);
         GGML_ASSERT(n > 0);
 
@@ -404,10 +386,10 @@ enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph *
             add_block(g.blocks, (char *) t->data, size, false, true);
         }
         const std::vector<emu::command> commands = emu::take_commands();
-        if (log_file) {
+        if (log) {
             for (const emu::command & c : commands) {
                 if (!c.is_barrier) {
-                    fprintf(log_file, "%s\t%s\n", g.name.c_str(), c.kernel->name);
+                    fprintf(log, "%s\t%s\n", g.name.c_str(), c.kernel->name);
                 }
             }
         }
@@ -415,10 +397,37 @@ enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph *
         run_nodes(g, commands);
         i += n;
     }
+    if (log) {
+        fprintf(log, "end\tof a command buffer\n");
+    }
+    ggml_metal_op_free(ops);
+}
+
+enum ggml_status ggml_metal_graph_compute(ggml_metal_t ctx, struct ggml_cgraph * gf) {
+    if (ctx->has_error) {
+        return GGML_STATUS_FAILED;
+    }
+    if (ggml_graph_n_nodes(gf) == 0) {
+        return GGML_STATUS_SUCCESS;
+    }
+    // the first command buffer of the n-th graph ends halfway, as one does that a display waited for too long
+    if (const char * left = getenv("PYGGML_EMULATED_KILL")) {
+        const int n = atoi(left) - 1;
+        ctx->killed |= n == 0;
+        setenv("PYGGML_EMULATED_KILL", std::to_string(n).c_str(), true);
+    }
+
+    const char * log = getenv("PYGGML_EMULATED_LOG");
+    FILE * log_file = log ? fopen(log, "a") : nullptr;
+
+    for (int begin = 0; begin < ggml_graph_n_nodes(gf); ) {
+        const int end = ggml_metal_train_buffer_end(gf, begin);
+        compute_buffer(ctx, gf, begin, end, ctx->killed && begin == 0, log_file);
+        begin = ctx->killed ? ggml_graph_n_nodes(gf) : end;
+    }
     if (log_file) {
         fclose(log_file);
     }
-    ggml_metal_op_free(ops);
     return GGML_STATUS_SUCCESS;
 }
 

@@ -261,6 +261,23 @@ def test_emulation_sees_mistakes(folder: Path, harness: Path, mistake: str) -> N
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
+def test_command_buffers_are_short(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS ends those that take a second; a step is in as many as its work makes."""
+    losses, nodes = [], []
+    for name, gflop in {"whole": "", "parts": "1e-3"}.items():
+        monkeypatch.setenv("GGML_METAL_BUFFER_GFLOP", gflop)
+        losses += [row["metal"] for row in run(library, tmp_path / name, "train", "gpt2")]
+        buffers = (tmp_path / name).read_text().split("end\tof a command buffer\n")
+        nodes.append([len(buffer.splitlines()) for buffer in buffers if buffer])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert sum(nodes[0]) >= sum(nodes[1]) * 0.9
+    assert max(nodes[0]) > 50
+    assert max(nodes[1]) < max(nodes[0]) / 2
+    assert len(nodes[1]) > 2 * len(nodes[0])
+
+
 @pytest.mark.parametrize("graph", ["2 fused", "2 apart", "3 apart"])
 def test_a_killed_step_ends_the_run(library: Path, tmp_path: Path, graph: str) -> None:
     """Neither its loss nor its half-written weights are used; the checkpoint before stands."""
