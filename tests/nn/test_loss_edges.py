@@ -228,8 +228,8 @@ def test_odd_arguments_are_taken_or_named(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_modules_refuse_an_option_before_they_are_called(name):
-    with pytest.raises(ValueError, match=f"^{name}: reduction must be mean, .*; got 'average'"):
+def test_modules_check_an_option_before_they_are_called(name):
+    with pytest.raises(ValueError, match=f"^{name}: reduction must be"):
         MODULES[name](reduction="average")
     for option, value in [
         ("label_smoothing", 1.5), ("ignore_index", 0.5), ("beta", -1.0), ("delta", 0.0),
@@ -237,7 +237,7 @@ def test_modules_refuse_an_option_before_they_are_called(name):
         ("log_target", 1),
     ]:  # fmt: skip
         if option in inspect.signature(MODULES[name]).parameters:
-            with pytest.raises(ValueError, match=f"^{name}: {option} must be"):
+            with pytest.raises((TypeError, ValueError), match=f"^{name}: {option} must be"):
                 MODULES[name](**{option: value})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from .. import nn
 from ..errors import FormatError
 from ..io import GGUFFile, f32, read_gguf, write_gguf
-from ..nn.lora import adapt, check_rank, need_adapters, refuse_adapters
+from ..nn.lora import adapt, check_rank, need_adapters, need_no_adapters
 from .base import Model
 from .files import check_tensor
 
@@ -90,7 +90,7 @@ def load_lora(model: Model, path: str | os.PathLike[str], dropout: float = 0.0) 
         >>> nn.merge_lora(model)  # doctest: +SKIP
     """
     _need_model("load_lora", model)
-    refuse_adapters("load_lora", model)
+    need_no_adapters("load_lora", model)
     nn.Dropout(dropout)
     with read_gguf(path) as file:
         alpha = _check_metadata(file, model)

@@ -209,7 +209,7 @@ class Model(nn.Module, ABC):
             raise ValueError(
                 f"to_gguf_metadata: dtype must be one of {', '.join(_FILE_TYPES)}; got {dtype!r}"
             )
-        nn.lora.refuse_adapters("to_gguf_metadata", self)
+        nn.lora.need_no_adapters("to_gguf_metadata", self)
         general: dict[str, Any] = {
             "general.architecture": self.gguf_arch,
             "general.name": name or f"pyggml {self.arch}",
@@ -245,7 +245,7 @@ class Model(nn.Module, ABC):
         Raises:
             ValueError: the model has LoRA adapters, which a model's file has no place for.
         """
-        nn.lora.refuse_adapters("to_gguf_tensors", self)
+        nn.lora.need_no_adapters("to_gguf_tensors", self)
         tensors: dict[str, Any] = {}
         for own, value in self._named_state():
             name = self.gguf_name(own)

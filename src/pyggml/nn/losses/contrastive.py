@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ... import ops
+from ... import checks, ops
 from ...errors import DTypeError, ShapeError
 from ...ops._check import need_float, need_tensor
 from ...tensors import Tensor, tensor
-from ._check import check_margin, check_reduction, check_temperature, flag, reduce
+from .reduction import REDUCTIONS, reduce
 
 __all__ = ["cosine_embedding_loss", "info_nce"]
 
@@ -49,8 +49,8 @@ def cosine_embedding_loss(
     need_float(who, "x1", x1)
     need_float(who, "x2", x2)
     need_tensor(who, "target", target)
-    check_reduction(who, reduction)
-    margin = check_margin(who, margin)
+    checks.choice(who, "reduction", reduction, REDUCTIONS)
+    margin = checks.f32(who, "margin", margin, -1.0, 1.0)
     if x1.ndim not in (1, 2) or x1.shape != x2.shape or target.shape != x1.shape[:-1]:
         raise ShapeError(
             f"{who}: x1 and x2 must be (N, D) and target (N,), or (D,) and ();"
@@ -103,9 +103,9 @@ def info_nce(
     for name, x in (("query", query), ("key", key), ("negatives", negatives)):
         if x is not None or name != "negatives":
             need_float("info_nce", name, x)
-    check_reduction("info_nce", reduction)
-    factor = 1.0 / check_temperature("info_nce", temperature)
-    if flag("info_nce", "symmetric", symmetric) and negatives is not None:
+    checks.choice("info_nce", "reduction", reduction, REDUCTIONS)
+    factor = 1.0 / checks.f32("info_nce", "temperature", temperature, 1.0 / checks.F32_MAX)
+    if checks.flag("info_nce", "symmetric", symmetric) and negatives is not None:
         raise ValueError("info_nce: symmetric takes no negatives, which have no query")
     if query.ndim != 2 or key.shape != query.shape:
         raise ShapeError(

@@ -8,25 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import ops
+from ... import checks, ops
 from ...errors import DTypeError, ShapeError
 from ...ops._check import need_dtype, need_float, need_tensor
 from ...tensors import Tensor, tensor
 from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
-from ._check import (
-    F32_MAX,
-    KL_REDUCTIONS,
-    as_weight,
-    check_reduction,
-    check_smoothing,
-    flag,
-    number,
-    ratio,
-    reduce,
-    same_shape,
-    whole,
-)
+from .reduction import KL_REDUCTIONS, REDUCTIONS, as_weight, ratio, reduce, same_shape
 
 __all__ = ["binary_cross_entropy_with_logits", "counted", "cross_entropy", "kl_div", "z_loss"]
 
@@ -75,9 +63,9 @@ def cross_entropy(
     who = "cross_entropy"
     need_float(who, "logits", logits)
     need_tensor(who, "targets", targets)
-    check_reduction(who, reduction)
-    check_smoothing(who, label_smoothing)
-    ignore_index = whole(who, "ignore_index", ignore_index)
+    checks.choice(who, "reduction", reduction, REDUCTIONS)
+    checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)
+    ignore_index = checks.whole(who, "ignore_index", ignore_index, -(2**31), 2**31 - 1)
     if logits.ndim < 1:
         raise ShapeError(f"{who}: logits must be (..., V); got a scalar")
     if weight is not None:
@@ -223,7 +211,7 @@ def binary_cross_entropy_with_logits(
     """
     who = "binary_cross_entropy_with_logits"
     same_shape(who, x, target)
-    check_reduction(who, reduction)
+    checks.choice(who, "reduction", reduction, REDUCTIONS)
     # (1 - t) x + (1 + (p - 1) t) log(1 + exp(-x))
     soft = ops.softplus(ops.neg(x))
     if pos_weight is not None:
@@ -261,13 +249,13 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
         0.1438
     """
     same_shape("kl_div", x, target)
-    check_reduction("kl_div", reduction, KL_REDUCTIONS)
-    if flag("kl_div", "log_target", log_target):
+    checks.choice("kl_div", "reduction", reduction, KL_REDUCTIONS)
+    if checks.flag("kl_div", "log_target", log_target):
         # The logarithm of 0 is -inf, and 0 times that NaN.
-        finite = ops.clamp(target, -F32_MAX, F32_MAX)
+        finite = ops.clamp(target, -checks.F32_MAX, checks.F32_MAX)
         loss = ops.mul(ops.exp(finite), ops.sub(finite, x))
     else:
-        loss = ops.mul(target, ops.sub(ops.log(ops.clamp(target, _F32_TINY, F32_MAX)), x))
+        loss = ops.mul(target, ops.sub(ops.log(ops.clamp(target, _F32_TINY, checks.F32_MAX)), x))
     if reduction == "batchmean":
         return ops.scale(ops.sum(loss), 1.0 / (x.shape[0] if x.ndim else 1))
     return reduce(loss, reduction)
@@ -306,9 +294,9 @@ def z_loss(
         4.3241
     """
     need_float("z_loss", "logits", logits)
-    check_reduction("z_loss", reduction)
-    number("z_loss", "coefficient", coefficient)
-    ignore_index = whole("z_loss", "ignore_index", ignore_index)
+    checks.choice("z_loss", "reduction", reduction, REDUCTIONS)
+    checks.f32("z_loss", "coefficient", coefficient, 0.0)
+    ignore_index = checks.whole("z_loss", "ignore_index", ignore_index, -(2**31), 2**31 - 1)
     if logits.ndim < 1:
         raise ShapeError("z_loss: logits must be (..., V); got a scalar")
     loss = ops.scale(ops.sqr(_log_sum_exp(logits)), coefficient)

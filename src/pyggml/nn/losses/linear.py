@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 
-from ... import ops
+from ... import checks, ops
 from ...errors import ShapeError
 from ...graph import postpone
 from ...ops._check import need_dtype, need_float, need_tensor
 from ...tensors import Tensor
-from ._check import check_reduction, check_smoothing, whole
 from .distribution import counted, cross_entropy
+from .reduction import REDUCTIONS
 
 __all__ = ["linear_cross_entropy"]
 
@@ -62,9 +62,9 @@ def linear_cross_entropy(
     need_float(who, "x", x)
     need_tensor(who, "weight", weight)
     need_tensor(who, "targets", targets)
-    check_reduction(who, reduction)
-    check_smoothing(who, label_smoothing)
-    ignore_index = whole(who, "ignore_index", ignore_index)
+    checks.choice(who, "reduction", reduction, REDUCTIONS)
+    checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)
+    ignore_index = checks.whole(who, "ignore_index", ignore_index, -(2**31), 2**31 - 1)
     need_dtype(who, "targets", targets, "i32")
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[-1]:
         raise ShapeError(

@@ -6,21 +6,12 @@ Options are checked where the module is made, before any training.
 
 from __future__ import annotations
 
+from ... import checks
 from ...tensors import Tensor
 from ..module import Module
-from ._check import (
-    KL_REDUCTIONS,
-    check_margin,
-    check_reduction,
-    check_smoothing,
-    check_temperature,
-    flag,
-    maybe_float,
-    number,
-    whole,
-)
 from .contrastive import cosine_embedding_loss, info_nce
 from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
+from .reduction import KL_REDUCTIONS, REDUCTIONS, maybe_float
 from .regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 
 __all__ = [
@@ -63,9 +54,9 @@ class CrossEntropyLoss(Module):
     ):
         who = "CrossEntropyLoss"
         self.weight = maybe_float(who, "weight", weight)
-        self.ignore_index = whole(who, "ignore_index", ignore_index)
-        self.reduction = check_reduction(who, reduction)
-        self.label_smoothing = check_smoothing(who, label_smoothing)
+        self.ignore_index = checks.whole(who, "ignore_index", ignore_index, -(2**31), 2**31 - 1)
+        self.reduction = checks.choice(who, "reduction", reduction, REDUCTIONS)
+        self.label_smoothing = checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -98,7 +89,7 @@ class BCEWithLogitsLoss(Module):
     ):
         who = "BCEWithLogitsLoss"
         self.weight = maybe_float(who, "weight", weight)
-        self.reduction = check_reduction(who, reduction)
+        self.reduction = checks.choice(who, "reduction", reduction, REDUCTIONS)
         self.pos_weight = maybe_float(who, "pos_weight", pos_weight)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
@@ -120,7 +111,7 @@ class MSELoss(Module):
     """
 
     def __init__(self, reduction: str = "mean"):
-        self.reduction = check_reduction("MSELoss", reduction)
+        self.reduction = checks.choice("MSELoss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -139,7 +130,7 @@ class L1Loss(Module):
     """
 
     def __init__(self, reduction: str = "mean"):
-        self.reduction = check_reduction("L1Loss", reduction)
+        self.reduction = checks.choice("L1Loss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -159,8 +150,8 @@ class SmoothL1Loss(Module):
     """
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0):
-        self.reduction = check_reduction("SmoothL1Loss", reduction)
-        self.beta = number("SmoothL1Loss", "beta", beta)
+        self.reduction = checks.choice("SmoothL1Loss", "reduction", reduction, REDUCTIONS)
+        self.beta = checks.f32("SmoothL1Loss", "beta", beta, 0.0)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -180,8 +171,8 @@ class HuberLoss(Module):
     """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
-        self.reduction = check_reduction("HuberLoss", reduction)
-        self.delta = number("HuberLoss", "delta", delta, above=True)
+        self.reduction = checks.choice("HuberLoss", "reduction", reduction, REDUCTIONS)
+        self.delta = checks.f32("HuberLoss", "delta", delta, above=0.0)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -201,8 +192,8 @@ class KLDivLoss(Module):
     """
 
     def __init__(self, reduction: str = "mean", log_target: bool = False):
-        self.reduction = check_reduction("KLDivLoss", reduction, KL_REDUCTIONS)
-        self.log_target = flag("KLDivLoss", "log_target", log_target)
+        self.reduction = checks.choice("KLDivLoss", "reduction", reduction, KL_REDUCTIONS)
+        self.log_target = checks.flag("KLDivLoss", "log_target", log_target)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -222,8 +213,8 @@ class CosineEmbeddingLoss(Module):
     """
 
     def __init__(self, margin: float = 0.0, reduction: str = "mean"):
-        self.margin = check_margin("CosineEmbeddingLoss", margin)
-        self.reduction = check_reduction("CosineEmbeddingLoss", reduction)
+        self.margin = checks.f32("CosineEmbeddingLoss", "margin", margin, -1.0, 1.0)
+        self.reduction = checks.choice("CosineEmbeddingLoss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, x1: Tensor, x2: Tensor, target: Tensor) -> Tensor:
         """The loss; see the function of the same name."""
@@ -244,9 +235,9 @@ class InfoNCE(Module):
     """
 
     def __init__(self, temperature: float = 0.1, symmetric: bool = False, reduction: str = "mean"):
-        self.temperature = check_temperature("InfoNCE", temperature)
-        self.symmetric = flag("InfoNCE", "symmetric", symmetric)
-        self.reduction = check_reduction("InfoNCE", reduction)
+        self.temperature = checks.f32("InfoNCE", "temperature", temperature, 1.0 / checks.F32_MAX)
+        self.symmetric = checks.flag("InfoNCE", "symmetric", symmetric)
+        self.reduction = checks.choice("InfoNCE", "reduction", reduction, REDUCTIONS)
 
     def forward(self, query: Tensor, key: Tensor, negatives: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""
@@ -269,9 +260,9 @@ class ZLoss(Module):
     def __init__(
         self, coefficient: float = 1e-4, ignore_index: int = -100, reduction: str = "mean"
     ):
-        self.coefficient = number("ZLoss", "coefficient", coefficient)
-        self.ignore_index = whole("ZLoss", "ignore_index", ignore_index)
-        self.reduction = check_reduction("ZLoss", reduction)
+        self.coefficient = checks.f32("ZLoss", "coefficient", coefficient, 0.0)
+        self.ignore_index = checks.whole("ZLoss", "ignore_index", ignore_index, -(2**31), 2**31 - 1)
+        self.reduction = checks.choice("ZLoss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, logits: Tensor, targets: Tensor | None = None) -> Tensor:
         """The loss; see the function of the same name."""

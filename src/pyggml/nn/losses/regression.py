@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ... import ops
+from ... import checks, ops
 from ...tensors import Tensor
-from ._check import F32_MAX, as_weight, check_reduction, number, reduce, same_shape
+from .reduction import REDUCTIONS, as_weight, reduce, same_shape
 
 __all__ = ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss", "square_error"]
 
@@ -15,7 +15,7 @@ def _difference(
 ) -> tuple[Tensor, Tensor | None]:
     """x - target and the stretched weight, all checked."""
     same_shape(who, x, target)
-    check_reduction(who, reduction)
+    checks.choice(who, "reduction", reduction, REDUCTIONS)
     stretched = None if weight is None else as_weight(who, "weight", weight, x.shape)
     return ops.sub(x, target), stretched
 
@@ -108,7 +108,7 @@ def huber_loss(
         >>> huber_loss(tensor([1.0, 3.0]), tensor([0.0, 0.0]), "none").tolist()
         [0.5, 2.5]
     """
-    delta = number("huber_loss", "delta", delta, above=True)
+    delta = checks.f32("huber_loss", "delta", delta, above=0.0)
     difference, weight = _difference("huber_loss", x, target, reduction, weight)
     loss = _huber(difference, delta)
     return reduce(loss if weight is None else ops.mul(loss, weight), reduction)
@@ -136,9 +136,9 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
         >>> smooth_l1_loss(tensor([0.5, 3.0]), tensor([0.0, 0.0]), "none", beta=0.5).tolist()
         [0.25, 2.75]
     """
-    beta = number("smooth_l1_loss", "beta", beta)
+    beta = checks.f32("smooth_l1_loss", "beta", beta, 0.0)
     difference, _ = _difference("smooth_l1_loss", x, target, reduction, None)
-    if beta * F32_MAX < 1.0:  # its inverse is infinite in f32
+    if beta * checks.F32_MAX < 1.0:  # its inverse is infinite in f32
         return reduce(ops.abs(difference), reduction)
     return reduce(ops.scale(_huber(difference, beta), 1.0 / beta), reduction)
 
