@@ -125,8 +125,8 @@ def test_images_and_labels_of_a_folder(tmp_path: Path) -> None:
     (folder / "train-labels.idx1-ubyte").unlink()
     with pytest.raises(FormatError, match=r"must hold train-labels-idx1-ubyte or .*; neither is"):
         idx_images(folder)
-    with pytest.raises(ValueError, match=r"classes must be an integer >= 1 or None; got 2\.5"):
-        idx_images(folder, classes=2.5)
+    with pytest.raises(ValueError, match="classes"):
+        idx_images(folder, classes=0)
     with pytest.raises(ValueError, match='part must be "train" or "test"'):
         idx_images(folder, "valid")
 

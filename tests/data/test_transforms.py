@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import colorsys
+import functools
 import sys
 import tracemalloc
 from typing import Any
@@ -10,15 +11,18 @@ import numpy as np
 import pytest
 
 from pyggml.data import (
+    ArrayImages,
     CenterCrop,
     ColorJitter,
     HorizontalFlip,
+    ImageDataset,
     Normalize,
     RandomCrop,
     RandomResizedCrop,
     Resize,
     ResizedCenterCrop,
 )
+from pyggml.data.images.pipeline import Pipeline
 from pyggml.errors import ShapeError
 
 
@@ -53,19 +57,20 @@ def test_shapes_and_repetition(transform: Any, shape: tuple[int, ...]) -> None:
         pytest.importorskip("PIL.Image")
     image = picture()
     before = image.copy()
-    made = transform(image, rng(1))
+    transforms = Pipeline("test", [transform])
+    made = transforms(image, rng(1))
     assert made.shape == shape
     assert made.dtype == np.float32
-    np.testing.assert_array_equal(made, transform(image, rng(1)))
+    np.testing.assert_array_equal(made, transforms(image, rng(1)))
     np.testing.assert_array_equal(image, before)  # the source's own is not written
 
 
 def test_resizing_keeps_flat_and_linear_pictures() -> None:
     pytest.importorskip("PIL.Image")
     flat = np.full((9, 7, 2), 0.3, np.float32)
-    np.testing.assert_allclose(Resize((4, 12))(flat, rng()), 0.3, rtol=1e-6)
+    np.testing.assert_allclose(Resize((4, 12))(flat), 0.3, rtol=1e-6)
     ramp = np.broadcast_to(np.linspace(0, 1, 40, dtype=np.float32)[None, :, None], (20, 40, 1))
-    half = Resize(10)(np.array(ramp), rng())
+    half = Resize(10)(np.array(ramp))
     want = ramp[0, :, 0].reshape(20, 2).mean(1)  # pairs of columns
     np.testing.assert_allclose(half[5, 1:-1, 0], want[1:-1], atol=1e-6)
 
@@ -79,7 +84,7 @@ def test_resizing_is_that_of_torch() -> None:
         want = torch.nn.functional.interpolate(
             given, size, mode="bilinear", antialias=True, align_corners=False
         )
-        got = Resize(size)(image, rng()).transpose(2, 0, 1)
+        got = Resize(size)(image).transpose(2, 0, 1)
         np.testing.assert_allclose(got, want[0].numpy(), atol=2e-6)
 
 
@@ -88,20 +93,20 @@ def test_resizing_is_that_of_torch() -> None:
 def test_the_middle_is_resized_as_the_whole_is(shape: tuple[int, int], size: int) -> None:
     pytest.importorskip("PIL.Image")
     image = picture(*shape)
-    whole = CenterCrop(size)(Resize(size)(image, rng()), rng())
+    whole = CenterCrop(size)(Resize(size)(image))
     # Pillow takes a box in f32, so that its edges are rounded to 2^-24 of the image's length.
-    found = ResizedCenterCrop(size)(image, rng())
+    found = ResizedCenterCrop(size)(image)
     np.testing.assert_allclose(found, whole, atol=max(shape) * 2.0**-22)
 
 
 def test_a_middle_of_another_shape_covers_both_sides() -> None:
     pytest.importorskip("PIL.Image")
     image = picture(20, 60)
-    whole = Resize((10, 30))(image, rng())
-    found = ResizedCenterCrop((10, 20))(image, rng())
+    whole = Resize((10, 30))(image)
+    found = ResizedCenterCrop((10, 20))(image)
     np.testing.assert_allclose(found, whole[:, 5:25], atol=60 * 2.0**-22)
-    whole = Resize((12, 36))(image, rng())
-    found = ResizedCenterCrop((4, 36))(image, rng())
+    whole = Resize((12, 36))(image)
+    found = ResizedCenterCrop((4, 36))(image)
     np.testing.assert_allclose(found, whole[4:8], atol=60 * 2.0**-22)
 
 
@@ -111,7 +116,7 @@ def test_a_long_strip_takes_no_more_memory_than_its_middle() -> None:
     # Resized as a whole it would have 64 rows and 64 million columns: 15 GiB.
     tracemalloc.start()
     try:
-        made = ResizedCenterCrop(64)(strip, rng())
+        made = ResizedCenterCrop(64)(strip)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -121,7 +126,7 @@ def test_a_long_strip_takes_no_more_memory_than_its_middle() -> None:
 
 def test_crops() -> None:
     image = picture()
-    np.testing.assert_array_equal(CenterCrop(4)(image, rng()), image[3:7, 5:9])
+    np.testing.assert_array_equal(CenterCrop(4)(image), image[3:7, 5:9])
     corners = set()
     for seed in range(300):
         made = RandomCrop(8)(image, rng(seed))
@@ -135,7 +140,7 @@ def test_crops() -> None:
     np.testing.assert_array_equal(made, padded)
     for crop in (CenterCrop(11), RandomCrop(11)):
         with pytest.raises(ShapeError, match=r"at least \(11, 11\); got \(10, 14\)"):
-            crop(image, rng())
+            Pipeline("test", [crop])(image, rng())
 
 
 def test_resized_crops_have_the_area_and_shape_asked_for() -> None:
@@ -173,7 +178,7 @@ def test_where_no_crop_fits_it_is_the_middle(
     image = picture(height, width)
     # The whole area in another shape never fits.
     found = RandomResizedCrop(4, scale=(1, 1), ratio=ratio)(image, rng())
-    np.testing.assert_array_equal(found, Resize((4, 4))(image[part], rng()))
+    np.testing.assert_array_equal(found, Resize((4, 4))(image[part]))
 
 
 def test_flips() -> None:
@@ -234,36 +239,103 @@ def test_hues() -> None:
 
 def test_normalising() -> None:
     image = picture()
-    made = Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(image, rng())
+    made = Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(image)
     np.testing.assert_allclose(made, (image - [0.1, 0.2, 0.3]) / [1, 2, 4], rtol=1e-5, atol=1e-7)
     with pytest.raises(ShapeError, match="must have 3 channels as mean has; got 1"):
-        Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(picture(2, 2, 1), rng())
+        Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(picture(2, 2, 1))
 
 
 def test_resizing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(ImportError, match=r'pip install "pyggml\[images\]"'):
-        Resize(3)(picture(), rng())
+        Resize(3)(picture())
 
 
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Resize(0), "Resize: size must be an integer >= 1"),
-        (lambda: Resize((3, 4, 5)), "Resize: size must be"),
-        (lambda: CenterCrop(2.5), "CenterCrop: size must be"),
-        (lambda: CenterCrop(True), "CenterCrop: size must be"),
-        (lambda: RandomCrop((3, -1)), "RandomCrop: size must be"),
-        (lambda: RandomCrop(3, padding=-1), "padding must be an integer >= 0"),
-        (lambda: RandomResizedCrop(3, scale=(0.5, 0.2)), "scale must ascend"),
-        (lambda: RandomResizedCrop(3, ratio=(0, 1)), "ratio must ascend"),
-        (lambda: HorizontalFlip(1.5), "p must be from 0 to 1"),
-        (lambda: ColorJitter(contrast=2), "contrast must be from 0 to 1"),
-        (lambda: ColorJitter(hue=0.6), "hue must be from 0 to 0.5"),
-        (lambda: Normalize((1.0,), (0.0,)), "std > 0"),
-        (lambda: Normalize((1.0,), (1.0, 1.0)), "must be as many"),
+        (lambda: Resize(0), "Resize: size"),
+        (lambda: Resize((3, 4, 5)), "Resize: size"),
+        (lambda: RandomCrop((3, -1)), "RandomCrop: size"),
+        (lambda: RandomCrop(3, padding=-1), "RandomCrop: padding"),
+        (lambda: RandomResizedCrop(3, scale=(0.5, 0.2)), "RandomResizedCrop: scale"),
+        (lambda: RandomResizedCrop(3, scale=(0.5, 1.2)), "RandomResizedCrop: scale"),
+        (lambda: RandomResizedCrop(3, ratio=(0, 1)), "RandomResizedCrop: ratio"),
+        (lambda: HorizontalFlip(1.5), "HorizontalFlip: p"),
+        (lambda: ColorJitter(contrast=2), "ColorJitter: contrast"),
+        (lambda: ColorJitter(hue=0.6), "ColorJitter: hue"),
+        (lambda: Normalize((1.0,), (0.0,)), "Normalize: std"),
+        (lambda: Normalize((1.0,), (1.0, 1.0)), "Normalize: mean and std"),
     ],
 )
 def test_bad_arguments(make: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+def test_any_function_is_a_transform() -> None:
+    """Of an image alone, or of an image and a generator; its own defaults stay."""
+    image = picture()
+
+    def darker(image: np.ndarray, by: float = 0.5) -> np.ndarray:
+        return image * by
+
+    def noisy(image: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        return image + generator.random(image.shape, np.float32)
+
+    class Shift:
+        def __call__(self, image: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+            assert rng is not None
+            return image + np.float32(rng.random())
+
+    transforms = [
+        darker,
+        noisy,
+        Shift(),
+        np.sqrt,
+        functools.partial(np.clip, a_min=0, a_max=1),
+        HorizontalFlip(1),
+    ]
+    draw = rng(3)
+    want = image * np.float32(0.5) + draw.random(image.shape, np.float32)
+    want = np.clip(np.sqrt(want + np.float32(draw.random())), 0, 1)[:, ::-1]
+    np.testing.assert_allclose(Pipeline("test", transforms)(image, rng(3)), want, rtol=1e-6)
+    data = ImageDataset(ArrayImages(image[None], [0]), [lambda image: image[:4, :5]])
+    assert data.batch(np.array([0])).x.shape == (1, 3, 4, 5)
+
+
+def test_transforms_as_those_of_torchvision() -> None:
+    """Modules with `forward(image)` that take and return tensors (C, H, W)."""
+    torch = pytest.importorskip("torch")
+
+    class ToTensor:
+        def __call__(self, image: np.ndarray) -> Any:
+            return torch.from_numpy(image.transpose(2, 0, 1).copy())
+
+    class Flip(torch.nn.Module):
+        def forward(self, image: Any) -> Any:
+            return image.flip(-1)
+
+    image = picture()
+    transforms = [ToTensor(), Flip(), CenterCrop(4)]  # one of ours takes what a tensor holds
+    found = Pipeline("test", transforms)(image, rng())
+    np.testing.assert_array_equal(found, image[3:7, ::-1][:, 5:9])
+    found = ImageDataset(ArrayImages(image[None], [0]), transforms[:2]).batch(np.array([0])).x[0]
+    np.testing.assert_array_equal(found, image[:, ::-1].transpose(2, 0, 1))
+
+
+def test_transforms_that_return_pictures_of_pillow() -> None:
+    images = pytest.importorskip("PIL.Image")
+
+    def picture_of(image: np.ndarray) -> Any:
+        return images.fromarray((image * 255).astype(np.uint8))
+
+    image = np.round(picture() * 255) / np.float32(255)
+    found = Pipeline("test", [picture_of, lambda image: image.rotate(180)])(image, rng())
+    np.testing.assert_allclose(found, image[::-1, ::-1], atol=1.01 / 255)
+
+
+@pytest.mark.parametrize("transforms", [HorizontalFlip(), [HorizontalFlip], ["flip"], 5])
+def test_other_things_are_no_transforms(transforms: Any) -> None:
+    with pytest.raises(TypeError, match=r"ImageDataset: .*transform"):
+        ImageDataset(ArrayImages(picture()[None], [0]), transforms)

@@ -46,6 +46,7 @@ from pyggml.data import (
     read_text,
     split_tokens,
 )
+from pyggml.data.images.pipeline import Pipeline
 
 pytest.importorskip("tokenizers")
 JUNK: list[Any] = [
@@ -159,13 +160,14 @@ def test_what_is_no_image_is_refused_by_name(image: Any) -> None:
         HorizontalFlip(), ColorJitter(0.1), Normalize((0.5,) * 3, (0.5,) * 3),
     ):  # fmt: skip
         name = type(transform).__name__
+        call = Pipeline("test", [transform])
         if isinstance(image, np.ndarray) and image.dtype == np.uint8:
             if name in ("Resize", "RandomResizedCrop", "ColorJitter"):
-                with pytest.raises(TypeError, match=f"{name}: .*floats from 0 to 1; got uint8"):
-                    transform(image, np.random.default_rng(0))
+                with pytest.raises(TypeError, match=f"{name}: .*uint8"):
+                    call(image, np.random.default_rng(0))
             continue
-        with pytest.raises(ValueError, match=rf"{name}: an image must be an array \(H, W, C\)"):
-            transform(image, np.random.default_rng(0))
+        with pytest.raises(ValueError, match=f"{name}: an image"):
+            call(image, np.random.default_rng(0))
 
 
 def test_the_table_has_all_classes() -> None:

@@ -8,11 +8,12 @@ from .images.crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize, Res
 from .images.files import ImageFolder, read_image
 from .images.idx import digits_images, idx_images, read_idx
 from .images.images import ArrayImages, ImageDataset, ImageSource, class_weights
+from .images.pipeline import ImageTransform
 from .images.splits import ImageSubset, cache_images, split_images
-from .images.transforms import ColorJitter, HorizontalFlip, ImageTransform, Normalize
+from .images.transforms import ColorJitter, HorizontalFlip, Normalize
 from .loader import Loader
 from .prefetch import Prefetch
-from .text.augment import AugmentedDataset, CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
+from .text.augment import AugmentedDataset
 from .text.buckets import BucketLoader
 from .text.corpus import Corpus
 from .text.documents import Documents
@@ -23,6 +24,7 @@ from .text.store import TokenStore
 from .text.stream import StreamDecoder
 from .text.tokenizer import END_OF_TEXT, Tokenizer
 from .text.tokens import RandomWindows, TokenDataset, split_tokens
+from .text.transforms import CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
 
 __all__ = [
     "END_OF_TEXT",

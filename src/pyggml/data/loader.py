@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ._check import flag, whole
+from .. import checks
 from .batch import as_batch, pad_rows
 from .dataset import Dataset
 
@@ -25,9 +25,8 @@ class Epochs:
     Args:
         seed: start of the random orders, >= 0.
         shuffle: whether each epoch has a random order.
-        fixed: what must be as it was when a state is loaded.
-        data: what has a `fingerprint()` of the data, which must be, too; states of earlier
-            versions have none. None looks at nothing.
+        fixed: numbers that must be as they were when a state is loaded.
+        data: an object whose `fingerprint()` must be as it was, too; None compares nothing.
 
     Attributes:
         epoch: number of the epoch.
@@ -38,8 +37,8 @@ class Epochs:
 
     def __init__(self, seed: int, shuffle: bool, fixed: dict[str, int], data: Any = None) -> None:
         who = type(self).__name__
-        self.shuffle = flag(who, "shuffle", shuffle)
-        self.seed = whole(who, "seed", seed, 0)
+        self.shuffle = checks.flag(who, "shuffle", shuffle)
+        self.seed = checks.whole(who, "seed", seed, 0)
         self._data = data if hasattr(data, "fingerprint") else None
         self._fixed = {"seed": self.seed, **fixed}
         self.epoch = 0
@@ -95,14 +94,16 @@ class Epochs:
             state: what `state_dict` returned.
 
         Raises:
+            TypeError: the state is no mapping of integers.
             ValueError: the state is incomplete or out of range, or belongs to another dataset,
-                seed or batch size; the loader is then as it was.
+                seed or batch size. The loader is then as it was.
         """
         own, who = self.state_dict(), f"{type(self).__name__}.load_state_dict"
-        if not isinstance(state, Mapping):
-            raise ValueError(f"{who}: state must be what state_dict returned; got {state!r}")
-        known = {k: whole(who, k, state.get(k), 0) for k in own if k in state or k != "data"}
-        if known.get("data", own.get("data")) != own.get("data"):
+        missing = [key for key in own if key not in checks.mapping(who, "state", state)]
+        if missing:
+            raise ValueError(f"{who}: the state must have {', '.join(missing)}; got {list(state)}")
+        known = {key: checks.whole(who, key, state.get(key), 0) for key in own}
+        if known.get("data") != own.get("data"):
             raise ValueError(
                 f"{who}: the data must be as when the state was saved; got other data of the same"
                 " size; use the same data and options"
@@ -178,12 +179,12 @@ class Loader(Epochs):
                 "Loader: dataset must have __len__, order and batch, as TokenDataset has; got"
                 f" {type(dataset).__name__}"
             )
-        self.batch_size = whole("Loader", "batch_size", batch_size, 1)
+        self.batch_size = checks.whole("Loader", "batch_size", batch_size, 1)
         self.dataset = dataset
         fixed = {"batch_size": self.batch_size, "items": len(dataset)}
         super().__init__(seed, shuffle, fixed, dataset)
-        self.pad_last = flag("Loader", "pad_last", pad_last)
-        self.drop_last = flag("Loader", "drop_last", drop_last) and not self.pad_last
+        self.pad_last = checks.flag("Loader", "pad_last", pad_last)
+        self.drop_last = checks.flag("Loader", "drop_last", drop_last) and not self.pad_last
         if len(self) == 0:
             raise ValueError(
                 f"Loader: the dataset must hold at least one batch; got {len(dataset)} items,"

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ._check import whole
+from .. import checks
 
 __all__ = ["Prefetch"]
 
@@ -51,7 +51,7 @@ class Prefetch:
     """
 
     def __init__(self, loader: Any, depth: int = 2) -> None:
-        self.depth = whole("Prefetch", "depth", depth, 1)
+        self.depth = checks.whole("Prefetch", "depth", depth, 1)
         wanted = ("__next__", "state_dict", "load_state_dict")
         if isinstance(loader, type) or not all(hasattr(loader, name) for name in wanted):
             raise TypeError(

@@ -113,8 +113,7 @@ class ImageClassifier:
         Raises:
             FormatError: the file is missing or cannot be read.
         """
-        rng = np.random.default_rng(0)  # nothing is drawn
-        image = ResizedCenterCrop(self.size)(read_image(path, self.channels), rng)
+        image = ResizedCenterCrop(self.size)(read_image(path, self.channels))
         shares = self._probabilities(image)
         order = np.argsort(-shares, kind="stable")
         return {self.classes[i]: float(shares[i]) for i in order}

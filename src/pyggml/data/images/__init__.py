@@ -5,8 +5,9 @@ from .crops import CenterCrop, RandomCrop, RandomResizedCrop, Resize, ResizedCen
 from .files import ImageFolder, read_image
 from .idx import digits_images, idx_images, read_idx
 from .images import ArrayImages, ImageDataset, ImageSource, class_weights
+from .pipeline import ImageTransform
 from .splits import ImageSubset, cache_images, split_images
-from .transforms import ColorJitter, HorizontalFlip, ImageTransform, Normalize
+from .transforms import ColorJitter, HorizontalFlip, Normalize
 
 __all__ = [
     "ArrayImages",

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...errors import ShapeError
-from .._check import check_floats, check_image, decimal, set_fields, several, whole
+from .pixels import float_pixels, pixels
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize", "ResizedCenterCrop"]
 
@@ -37,14 +38,13 @@ def _size(who: str, size: Any) -> tuple[int, int]:
     return int(both[0]), int(both[1])
 
 
-def _span(who: str, name: str, value: Any, high: float) -> tuple[float, float]:
+def _span(who: str, name: str, value: Any, most: float | None = None) -> tuple[float, float]:
     """Two ascending numbers above 0."""
-    good = several(value) and len(value) == 2
-    low, top = (decimal(who, name, n, 0, high) for n in value) if good else (0.0, 0.0)
-    if not 0 < low <= top:
-        bound = "" if high == math.inf else f" and <= {high:g}"
-        raise ValueError(f"{who}: {name} must ascend, two numbers > 0{bound}; got {value}")
-    return low, top
+    pair = checks.items(who, name, value, 2)
+    low, high = (checks.number(who, name, each, most=most, above=0) for each in pair)
+    if low > high:
+        raise ValueError(f"{who}: {name} must ascend; got {value}")
+    return low, high
 
 
 def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.ndarray:
@@ -60,7 +60,7 @@ def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.n
     return np.clip(made, 0.0, 1.0, out=made)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Resize:
     """Make an image larger or smaller; needs Pillow.
 
@@ -75,7 +75,7 @@ class Resize:
         ImportError: Pillow is not there.
 
     Example:
-        >>> Resize(4)(np.zeros((8, 12, 3)), np.random.default_rng(0)).shape
+        >>> Resize(4)(np.zeros((8, 12, 3))).shape
         (4, 6, 3)
     """
 
@@ -84,9 +84,9 @@ class Resize:
     def __post_init__(self) -> None:
         _size("Resize", self.size)
 
-    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, image: np.ndarray) -> np.ndarray:
         """Resize."""
-        check_floats("Resize", image)
+        image = float_pixels("Resize", image)
         if isinstance(self.size, (tuple, list)):
             return _resize(image, *self.size)
         rows, columns = image.shape[:2]
@@ -94,7 +94,7 @@ class Resize:
         return _resize(image, max(1, round(rows * factor)), max(1, round(columns * factor)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class CenterCrop:
     """Cut out the middle.
 
@@ -109,7 +109,7 @@ class CenterCrop:
         ShapeError: the image is smaller.
 
     Example:
-        >>> CenterCrop(2)(np.arange(16).reshape(4, 4, 1), np.random.default_rng(0)).ravel().tolist()
+        >>> CenterCrop(2)(np.arange(16).reshape(4, 4, 1)).ravel().tolist()
         [5, 6, 9, 10]
     """
 
@@ -118,14 +118,15 @@ class CenterCrop:
     def __post_init__(self) -> None:
         _size("CenterCrop", self.size)
 
-    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, image: np.ndarray) -> np.ndarray:
         """Crop."""
+        image = pixels("CenterCrop", image)
         rows, columns = _room("CenterCrop", image, self.size)
         top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2
         return image[top : top + rows, left : left + columns]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ResizedCenterCrop:
     """`Resize` to the shorter side and `CenterCrop` in one; needs Pillow.
 
@@ -143,7 +144,7 @@ class ResizedCenterCrop:
         ImportError: Pillow is not there.
 
     Example:
-        >>> ResizedCenterCrop(4)(np.zeros((8, 12, 3)), np.random.default_rng(0)).shape
+        >>> ResizedCenterCrop(4)(np.zeros((8, 12, 3))).shape
         (4, 4, 3)
     """
 
@@ -152,9 +153,10 @@ class ResizedCenterCrop:
     def __post_init__(self) -> None:
         _size("ResizedCenterCrop", self.size)
 
-    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, image: np.ndarray) -> np.ndarray:
         """Resize and crop."""
-        height, width = check_floats("ResizedCenterCrop", image).shape[:2]
+        image = float_pixels("ResizedCenterCrop", image)
+        height, width = image.shape[:2]
         rows, columns = _size("ResizedCenterCrop", self.size)
         if height * columns == width * rows:
             return _resize(image, rows, columns)
@@ -172,7 +174,7 @@ class ResizedCenterCrop:
         return _resize(image, rows, columns, box)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RandomCrop:
     """Cut out a part from anywhere.
 
@@ -197,11 +199,11 @@ class RandomCrop:
 
     def __post_init__(self) -> None:
         _size("RandomCrop", self.size)
-        set_fields(self, padding=whole("RandomCrop", "padding", self.padding, 0))
+        self.padding = checks.whole("RandomCrop", "padding", self.padding, 0)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Crop."""
-        check_image("RandomCrop", image)
+        image = pixels("RandomCrop", image)
         if self.padding:
             image = np.pad(image, ((self.padding,) * 2, (self.padding,) * 2, (0, 0)))
         rows, columns = _room("RandomCrop", image, self.size)
@@ -210,7 +212,7 @@ class RandomCrop:
         return image[top : top + rows, left : left + columns]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RandomResizedCrop:
     """Cut out a part of random area and shape, and resize it; needs Pillow.
 
@@ -243,12 +245,13 @@ class RandomResizedCrop:
     def __post_init__(self) -> None:
         _size("RandomResizedCrop", self.size)
         who = "RandomResizedCrop"
-        ratio = _span(who, "ratio", self.ratio, math.inf)
-        set_fields(self, scale=_span(who, "scale", self.scale, 1), ratio=ratio)
+        self.scale = _span(who, "scale", self.scale, 1)
+        self.ratio = _span(who, "ratio", self.ratio)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Crop and resize."""
-        height, width = check_floats("RandomResizedCrop", image).shape[:2]
+        image = float_pixels("RandomResizedCrop", image)
+        height, width = image.shape[:2]
         rows, columns = _size("RandomResizedCrop", self.size)
         low, high = np.log(self.ratio)
         for _ in range(10):
@@ -275,7 +278,6 @@ def _middle(image: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def _room(who: str, image: np.ndarray, size: Any) -> tuple[int, int]:
     """The crop's size, if the image is as large."""
-    check_image(who, image)
     rows, columns = _size(who, size)
     if image.shape[0] < rows or image.shape[1] < columns:
         raise ShapeError(

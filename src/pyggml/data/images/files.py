@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...errors import FormatError
-from .._check import path_like, whole
 from ..fingerprint import fingerprint
 from .crops import pillow
 
@@ -70,11 +70,11 @@ class ImageFolder:
         self, path: str | os.PathLike[str], channels: int = 3, check: str = "header"
     ) -> None:
         pillow("ImageFolder")
-        if whole("ImageFolder", "channels", channels, 1) not in (1, 3):
+        if checks.whole("ImageFolder", "channels", channels, 1) not in (1, 3):
             raise ValueError(f"ImageFolder: channels must be 1 or 3; got {channels!r}")
         if not isinstance(check, str) or check not in ("header", "full"):
             raise ValueError(f'ImageFolder: check must be "header" or "full"; got {check!r}')
-        self.path = path_like("ImageFolder", "path", path)
+        self.path = checks.path("ImageFolder", "path", path)
         self.channels = int(channels)
         self.skipped: list[tuple[Path, str]] = []
         self._named: set[Path] = set()

@@ -12,8 +12,8 @@ from typing import IO
 
 import numpy as np
 
+from ... import checks
 from ...errors import FormatError
-from .._check import whole
 from .images import ArrayImages
 
 __all__ = ["digits_images", "idx_images", "read_idx"]
@@ -120,7 +120,7 @@ def idx_images(
     if part not in _NAMES:
         raise ValueError(f'idx_images: part must be "train" or "test"; got {part!r}')
     if classes is not None:
-        classes = whole("idx_images", "classes", classes, 1, " or None")
+        classes = checks.whole("idx_images", "classes", classes, 1)
     files = [_find(Path(folder), _NAMES[part], what) for what in ("images-idx3", "labels-idx1")]
     images, labels = (read_idx(file) for file in files)
     if images.ndim != 3 or images.dtype != np.uint8 or not images.size:

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ... import checks
 from ...errors import FormatError, ShapeError
-from .._check import decimal, several, whole
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
 from ..fingerprint import fingerprint
 from ..item_random import item_rng, number_of, virtual_items
-from .transforms import ImageTransform
+from .pipeline import ImageTransform, Pipeline
 
 __all__ = [
     "ArrayImages",
@@ -81,9 +81,8 @@ class ArrayImages:
         if given.dtype.kind not in "iu" or given.min() < 0:
             raise ValueError("ArrayImages: labels must be integers >= 0")
         count = int(given.max()) + 1
-        if classes is not None and not several(classes):
-            raise TypeError(f"ArrayImages: classes must be names; got {classes!r}")
-        self.classes = [str(n) for n in range(count)] if classes is None else list(classes)
+        names = map(str, range(count)) if classes is None else classes
+        self.classes = list(checks.items("ArrayImages", "classes", names))
         if count > len(self.classes):
             raise ValueError(
                 f"ArrayImages: labels must be below the {len(self.classes)} classes; got"
@@ -132,7 +131,7 @@ def class_weights(labels: ArrayLike, classes: int | None = None) -> np.ndarray:
     """
     array = np.asarray(labels)
     if classes is not None:
-        classes = whole("class_weights", "classes", classes, 1, " or None")
+        classes = checks.whole("class_weights", "classes", classes, 1)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 0:
         raise ValueError("class_weights: labels must be integers >= 0, at least one")
     counts = np.bincount(array, minlength=classes or 0)
@@ -154,7 +153,8 @@ class ImageDataset:
 
     Args:
         source: an `ImageFolder`, `ArrayImages` or one's own.
-        transforms: applied in order; images must come out in one shape.
+        transforms: applied in order; images must come out in one shape. Each is a function of an
+            image, or of an image and a generator; see `ImageTransform`.
         mixup: above 0, each image is mixed with another, by a share drawn from Beta(mixup, mixup),
             and so are their targets, which then are distributions.
         weights: how often an image is drawn, relative to others; "balanced" draws each class as
@@ -192,8 +192,8 @@ class ImageDataset:
             )
         self.source = source
         self._shape: tuple[int, ...] | None = None
-        self.transforms = _transforms(transforms)
-        self.mixup = decimal("ImageDataset", "mixup", mixup, 0)
+        self.transforms = Pipeline("ImageDataset", transforms)
+        self.mixup = checks.number("ImageDataset", "mixup", mixup, 0)
         if isinstance(weights, str):
             if weights != "balanced":
                 raise ValueError(
@@ -286,21 +286,5 @@ class ImageDataset:
 
     def _image(self, number: int, rng: np.random.Generator) -> np.ndarray | None:
         """A transformed image, or None."""
-        image: Any = self.source.image(number)
-        for transform in self.transforms if image is not None else ():
-            image = transform(image, rng)
-        return None if image is None else np.asarray(image, np.float32)
-
-
-def _transforms(given: Any) -> list[ImageTransform]:
-    """Transforms in a list, each of which can be called."""
-    if callable(given) or not several(given):
-        raise TypeError(f"ImageDataset: transforms must be a list of transforms; got {given!r}")
-    found = list(given)
-    for each in found:
-        if not callable(each) or isinstance(each, type):
-            raise TypeError(
-                "ImageDataset: a transform must be a function of an image and a generator, such"
-                f" as HorizontalFlip(); got {each!r}"
-            )
-    return found
+        image = self.source.image(number)
+        return None if image is None else self.transforms(image, rng)

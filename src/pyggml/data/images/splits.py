@@ -128,13 +128,12 @@ def cache_images(source: ImageSource, size: int, items: ArrayLike | None = None)
         (3, 8, 8, 1)
     """
     numbers = np.arange(len(source)) if items is None else np.asarray(items)
-    rng = np.random.default_rng(0)  # nothing is drawn
     fit = ResizedCenterCrop(size)
     made, labels = [], []
     for number in numbers:
         image = source.image(int(number))
         if image is not None:
-            made.append(np.rint(fit(image, rng) * 255.0).astype(np.uint8))
+            made.append(np.rint(fit(image) * 255.0).astype(np.uint8))
             labels.append(int(source.labels[number]))
     if not made:
         raise ValueError(f"cache_images: an image must be readable; got none of {len(numbers)}")

@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""What is done to images before they are learned; on arrays (H, W, C) from 0 to 1."""
+"""Flips, colours and normalisation of images; on arrays (H, W, C) from 0 to 1."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...errors import ShapeError
-from .._check import check_floats, check_image, decimal, set_fields, several
+from .pixels import float_pixels, pixels
 
 __all__ = [
     "ColorJitter",
     "HorizontalFlip",
-    "ImageTransform",
     "Normalize",
 ]
-
-ImageTransform = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 # ITU-R BT.601, as Pillow's and torchvision's grey.
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-@dataclass(frozen=True)
+@dataclass
 class HorizontalFlip:
     """Mirror some images, left to right.
 
@@ -48,15 +44,15 @@ class HorizontalFlip:
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        set_fields(self, p=decimal("HorizontalFlip", "p", self.p, 0, 1))
+        self.p = checks.number("HorizontalFlip", "p", self.p, 0, 1)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Flip, or not."""
-        check_image("HorizontalFlip", image)
+        image = pixels("HorizontalFlip", image)
         return image[:, ::-1] if rng.random() < self.p else image
 
 
-@dataclass(frozen=True)
+@dataclass
 class ColorJitter:
     """Change brightness, contrast, saturation and hue, in random order.
 
@@ -90,11 +86,11 @@ class ColorJitter:
     def __post_init__(self) -> None:
         limits = {"brightness": 1, "contrast": 1, "saturation": 1, "hue": 0.5}
         for name, limit in limits.items():
-            set_fields(self, **{name: decimal("ColorJitter", name, getattr(self, name), 0, limit)})
+            setattr(self, name, checks.number("ColorJitter", name, getattr(self, name), 0, limit))
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Jitter."""
-        check_floats("ColorJitter", image)
+        image = float_pixels("ColorJitter", image)
         strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         factors = [rng.uniform(1 - s, 1 + s) for s in strengths]
         for which in rng.permutation(4):
@@ -132,7 +128,7 @@ def _turn_hue(image: np.ndarray, turn: float) -> np.ndarray:
     return made
 
 
-@dataclass(frozen=True)
+@dataclass
 class Normalize:
     """(image - mean) / std; the last of all transforms.
 
@@ -148,7 +144,7 @@ class Normalize:
         ShapeError: the image has another number of channels.
 
     Example:
-        >>> Normalize((0.5,), (0.25,))(np.ones((1, 1, 1)), np.random.default_rng(0)).tolist()
+        >>> Normalize((0.5,), (0.25,))(np.ones((1, 1, 1))).tolist()
         [[[2.0]]]
     """
 
@@ -156,24 +152,16 @@ class Normalize:
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        found = {}
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if not several(values):
-                raise ValueError(
-                    f"Normalize: {name} must be numbers, one for each channel; got {values!r}"
-                )
-            found[name] = tuple(decimal("Normalize", name, n, -math.inf) for n in values)
-        if len(found["mean"]) != len(found["std"]) or not all(s > 0 for s in found["std"]):
-            raise ValueError(
-                "Normalize: mean and std must be as many, std > 0; got"
-                f" mean={self.mean}, std={self.std}"
-            )
-        set_fields(self, **found)
+        who = "Normalize"
+        mean, std = (checks.items(who, name, getattr(self, name)) for name in ("mean", "std"))
+        self.mean = tuple(checks.number(who, "mean", each) for each in mean)
+        self.std = tuple(checks.number(who, "std", each, above=0) for each in std)
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"{who}: mean and std must be as many; got {self.mean}, {self.std}")
 
-    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def __call__(self, image: np.ndarray) -> np.ndarray:
         """Normalise."""
-        check_image("Normalize", image)
+        image = pixels("Normalize", image)
         if image.shape[2] != len(self.mean):
             raise ShapeError(
                 f"Normalize: the image must have {len(self.mean)} channels as mean has; got"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Text: documents, tokenizers, token stores, packing."""
 
-from .augment import AugmentedDataset, CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
+from .augment import AugmentedDataset
 from .buckets import BucketLoader
 from .corpus import Corpus
 from .documents import Documents
@@ -12,6 +12,7 @@ from .store import TokenStore
 from .stream import StreamDecoder
 from .tokenizer import END_OF_TEXT, Tokenizer
 from .tokens import RandomWindows, TokenDataset, split_tokens
+from .transforms import CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
 
 __all__ = [
     "AugmentedDataset",

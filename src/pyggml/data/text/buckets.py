@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._check import whole
+from ... import checks
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
 from ..loader import Epochs
@@ -67,12 +67,12 @@ class BucketLoader(Epochs):
     ) -> None:
         who = "BucketLoader"
         self.documents = check_documents(who, documents)
-        self.max_tokens = whole(who, "max_tokens", max_tokens, 1)
-        buckets = whole(who, "buckets", buckets, 1)
+        self.max_tokens = checks.whole(who, "max_tokens", max_tokens, 1)
+        buckets = checks.whole(who, "buckets", buckets, 1)
         check_overlong(who, overlong)
         lengths = documents.lengths
         longest = max(int(lengths.max(initial=0)) - 1, 1)
-        wanted = longest if seq_len is None else whole(who, "seq_len", seq_len, 1)
+        wanted = longest if seq_len is None else checks.whole(who, "seq_len", seq_len, 1)
         self.seq_len = min(wanted, self.max_tokens)
         if seq_len is not None and seq_len > self.max_tokens:
             raise ValueError(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ... import checks
 from ...errors import FormatError
-from .._check import decimal, several
 from ..fingerprint import fingerprint
-from .tokens import _checked_ids, _in_range
+from .ids import ids_in_range, token_stream
 
 __all__ = ["Documents"]
 
@@ -44,7 +44,7 @@ class Documents:
     def __init__(
         self, ids: np.ndarray, offsets: np.ndarray, counted: np.ndarray | None = None
     ) -> None:
-        self.ids = _checked_ids(ids, "Documents")
+        self.ids = token_stream(ids, "Documents")
         self.offsets = np.asanyarray(offsets)
         whole = self.offsets.ndim == 1 and self.offsets.size
         ends = self.offsets[[0, -1]].tolist() if whole else None
@@ -74,18 +74,14 @@ class Documents:
         Raises:
             ValueError: a sequence is no vector of token ids, or `counted` is of other lengths.
         """
-        if not several(sequences) or not (counted is None or several(counted)):
-            raise TypeError(
-                "Documents.of: sequences must be token ids of each document, counted flags; got"
-                f" {sequences!r:.40}, {counted!r:.40}"
-            )
-        arrays = [np.asarray(sequence) for sequence in sequences]
+        who = "Documents.of"
+        arrays = [np.asarray(each) for each in checks.items(who, "sequences", sequences)]
         arrays = [a.astype(np.int32) if not a.size else a for a in arrays]
-        parts = [_checked_ids(array, "Documents").astype(np.int32) for array in arrays]
+        parts = [token_stream(array, "Documents").astype(np.int32) for array in arrays]
         offsets = np.cumsum([0, *(part.size for part in parts)], dtype=np.int64)
         flags = None
         if counted is not None:
-            masks = [_flags(mask) for mask in counted]
+            masks = [_flags(mask) for mask in checks.items(who, "counted", counted)]
             if [m.shape for m in masks] != [p.shape for p in parts]:
                 raise ValueError("Documents: counted must have a flag for every token")
             flags = np.concatenate([np.zeros(0, bool), *masks])
@@ -114,7 +110,7 @@ class Documents:
 
     def part(self, item: int, start: int = 0, end: int | None = None) -> np.ndarray:
         """Token ids of a document from `start` to before `end`, without reading the others."""
-        return np.array(_in_range(self.ids[self._span(item, start, end)], "Documents"), np.int32)
+        return np.array(ids_in_range(self.ids[self._span(item, start, end)], "Documents"), np.int32)
 
     def targets(self, item: int, start: int = 0, end: int | None = None) -> np.ndarray:
         """Which tokens of a document, or of a part of it, the loss counts; (n,) bool."""
@@ -132,7 +128,7 @@ class Documents:
         Raises:
             ValueError: the share is out of range, or a part would be empty.
         """
-        validation = decimal("Documents.split", "validation", validation, 0, 1, open_ends=True)
+        validation = checks.number("Documents.split", "validation", validation, above=0, below=1)
         cut = int(len(self) * (1.0 - validation))
         if not 0 < cut < len(self):
             raise ValueError(
@@ -167,13 +163,9 @@ class Documents:
 
 
 def check_documents(who: str, documents: Any) -> Documents:
-    """Raise a TypeError unless it is documents."""
-    if not isinstance(documents, Documents):
-        raise TypeError(
-            f"{who}: documents must be Documents, as Documents.of makes or a TokenStore has; got"
-            f" {type(documents).__name__}"
-        )
-    return documents
+    """Return documents; raise on another object."""
+    cure = "give Documents.of(...), or the documents of a TokenStore"
+    return checks.instance(who, "documents", documents, Documents, cure)
 
 
 def _flags(counted: Any) -> np.ndarray:

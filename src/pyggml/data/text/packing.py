@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._check import whole
+from ... import checks
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
 from ..fingerprint import fingerprint
@@ -44,7 +44,7 @@ def best_fit(lengths: np.ndarray, capacity: int) -> list[list[int]]:
         >>> best_fit(np.array([3, 5, 2, 4]), 8)
         [[1, 0], [3, 2]]
     """
-    capacity = whole("best_fit", "capacity", capacity, 1)
+    capacity = checks.whole("best_fit", "capacity", capacity, 1)
     lengths = np.asarray(lengths)
     if lengths.size and (lengths.ndim != 1 or lengths.dtype.kind not in "iu"):
         raise ValueError(
@@ -118,7 +118,7 @@ class PackedDataset:
 
     def __init__(self, documents: Documents, seq_len: int, overlong: str = "split") -> None:
         self.documents = check_documents("PackedDataset", documents)
-        self.seq_len = whole("PackedDataset", "seq_len", seq_len, 1)
+        self.seq_len = checks.whole("PackedDataset", "seq_len", seq_len, 1)
         self.overlong = check_overlong("PackedDataset", overlong)
         self._pieces, self.skipped = cut_pieces("PackedDataset", documents, self.seq_len, overlong)
         lengths = self._pieces[:, 2]

@@ -3,38 +3,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from .._check import decimal, flag, whole
+from ... import checks
 from ..dataset import IGNORE_INDEX
 from ..fingerprint import fingerprint
+from .ids import ids_in_range, token_stream
 
 __all__ = ["RandomWindows", "TokenDataset", "split_tokens"]
-
-_ID_MAX = 2**31 - 1
-
-
-def _checked_ids(ids: Any, who: str) -> np.ndarray:
-    array: np.ndarray = np.asanyarray(ids)  # a memmap stays one
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(
-            f"{who}: ids must be a one-dimensional integer array; got shape {array.shape},"
-            f" dtype {array.dtype}; concatenate the documents' tokens first"
-        )
-    # A memory map is looked at where it is read, not all at once.
-    return array if isinstance(array, np.memmap) else _in_range(array, who)
-
-
-def _in_range(ids: np.ndarray, who: str) -> np.ndarray:
-    """Refuse ids that are none, or that int32 would turn into others."""
-    if ids.size and (ids.min() < 0 or ids.max() > _ID_MAX):
-        raise ValueError(
-            f"{who}: ids must lie between 0 and {_ID_MAX}; got {ids.min()} to {ids.max()};"
-            " give token ids as a tokenizer makes them"
-        )
-    return ids
 
 
 def split_tokens(ids: np.ndarray, validation: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
@@ -56,8 +32,8 @@ def split_tokens(ids: np.ndarray, validation: float = 0.1) -> tuple[np.ndarray, 
         >>> [part.size for part in split_tokens(np.arange(50), 0.1)]
         [45, 5]
     """
-    ids = _checked_ids(ids, "split_tokens")
-    validation = decimal("split_tokens", "validation", validation, 0, 1, open_ends=True)
+    ids = token_stream(ids, "split_tokens")
+    validation = checks.number("split_tokens", "validation", validation, above=0, below=1)
     cut = int(ids.size * (1.0 - validation))
     return ids[:cut], ids[cut:]
 
@@ -67,8 +43,8 @@ class _Windows:
 
     def __init__(self, ids: np.ndarray, seq_len: int) -> None:
         who = type(self).__name__
-        self.ids = _checked_ids(ids, who)
-        self.seq_len = whole(who, "seq_len", seq_len, 1)
+        self.ids = token_stream(ids, who)
+        self.seq_len = checks.whole(who, "seq_len", seq_len, 1)
 
     def _require(self, tokens: int) -> None:
         if self.ids.size < tokens:
@@ -89,7 +65,7 @@ class _Windows:
     def _gather(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read whole windows at the given starts: (B,) -> x (B, T), y (B, T)."""
         rows = self.ids[starts[:, None] + np.arange(self.seq_len + 1)]
-        rows = _in_range(rows, type(self).__name__).astype(np.int32)
+        rows = ids_in_range(rows, type(self).__name__).astype(np.int32)
         return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
 
 
@@ -122,8 +98,10 @@ class TokenDataset(_Windows):
         self, ids: np.ndarray, seq_len: int, stride: int | None = None, keep_tail: bool = False
     ) -> None:
         super().__init__(ids, seq_len)
-        self.stride = self.seq_len if stride is None else whole("TokenDataset", "stride", stride, 1)
-        self.keep_tail = flag("TokenDataset", "keep_tail", keep_tail)
+        self.stride = (
+            self.seq_len if stride is None else checks.whole("TokenDataset", "stride", stride, 1)
+        )
+        self.keep_tail = checks.flag("TokenDataset", "keep_tail", keep_tail)
         self._require(2 if keep_tail else self.seq_len + 1)
         self._whole = max(0, (self.ids.size - self.seq_len - 1) // self.stride + 1)
         self._tail_start = self._whole * self.stride
@@ -164,7 +142,7 @@ class TokenDataset(_Windows):
         y = np.full((items.size, self.seq_len), IGNORE_INDEX, np.int32)
         x[~is_tail], y[~is_tail] = self._gather(items[~is_tail] * self.stride)
         tail = self.ids[self._tail_start :][: self.seq_len + 1]
-        tail = _in_range(tail, "TokenDataset").astype(np.int32)
+        tail = ids_in_range(tail, "TokenDataset").astype(np.int32)
         x[is_tail, : tail.size - 1] = tail[:-1]
         y[is_tail, : tail.size - 1] = tail[1:]
         return x, y
