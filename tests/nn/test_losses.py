@@ -368,7 +368,11 @@ M = pg.zeros((3, 4))
         (lambda: F.cross_entropy(pg.tensor(1.0), I3), pg.ShapeError, "must be"),
         (lambda: F.cross_entropy(M, V3.astype("f16")), pg.DTypeError, "i32 or f32; got f16"),
         (lambda: F.cross_entropy(M, I3, weight=V3), pg.ShapeError, r"weight must be \(4,\)"),
-        (lambda: F.cross_entropy(M, I3, label_smoothing=1.5), ValueError, "label_smoothing must be"),
+        (
+            lambda: F.cross_entropy(M, I3, label_smoothing=1.5),
+            ValueError,
+            "label_smoothing must be",
+        ),
         (lambda: F.cross_entropy(M, I3, label_smoothing=-0.1), ValueError, ">= 0"),
         (
             lambda: F.cross_entropy(M, I3, ignore_index=2**40),

@@ -131,9 +131,7 @@ def test_checks() -> None:
         ops.dropout(x, 0.5, pg.tensor([1, 2, 3]))
     with pytest.raises(DTypeError, match="seed must be i32"):
         ops.dropout(x, 0.5, pg.tensor([1.0, 2.0]))
-    with pytest.raises(
-        ValueError, match="index must be a whole number from -2147483648 to 2147483647"
-    ):
+    with pytest.raises(ValueError, match="index"):
         ops.dropout(x, 0.5, 1, 2**31)
     with pytest.raises(ValueError, match="DropoutStream: seed"):
         pg.DropoutStream(-1)

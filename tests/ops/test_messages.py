@@ -149,31 +149,3 @@ def test_refusals_name_op_and_argument(name: str) -> None:
                 assert re.search(rf"\b{argument}\b", message[len(name) :]), message
                 assert len(message) < 400, message
         assert refused > 30, f"{argument}: nearly all is taken"
-
-
-I = t(1, 1, 4, 4)  # noqa: E741
-KERNEL = t(1, 1, 2, 2)
-CURES = [
-    (lambda: ops.conv_2d(I, KERNEL, None), "conv_2d: stride must be one or two integers.*got None"),
-    (lambda: ops.conv_2d(I, KERNEL, stride="a"), "conv_2d: stride must be one or two integers"),
-    (lambda: ops.conv_1d(t(1, 1, 4), t(1, 1, 2), 0), "conv_1d: stride must be a whole number"),
-    (lambda: ops.reshape(t(4), None), "reshape: shape must be integers; got None"),
-    (lambda: ops.permute(t(4, 6), 3), "permute: axes must name each of x's 2 axes once; got 3"),
-    (lambda: ops.clamp(t(4), "a", "b"), "clamp: lo must be a number; got 'a'"),
-    (lambda: ops.clamp(t(4), t(), 1.0), "clamp: lo must be a number; got Tensor.*; use lo.item()"),
-    (lambda: ops.fill(t(4), "a"), "fill: value must be a number; got 'a'"),
-    (lambda: ops.rope(t(3, 2, 8), i32(0, 1, 2), mode=["a"]), r"rope: mode must be .*got \['a'\]"),
-    (lambda: ops.upscale(I, 2, []), r"upscale: mode must be one of nearest, .*; got \[\]"),
-    (lambda: ops.concat(t(3)), "concat: tensors must be a list of tensors; got Tensor"),
-    (lambda: ops.pad(t(4), [(2**31, 0)]), "pad: widths must be .* numbers from 0 to 2147483647"),
-    (lambda: ops.pad(t(2, 2, 2), [(2**30, 0)] * 3), "pad: too many elements .* with these widths"),
-    (lambda: ops.scale(t(4), 10**5000), "scale: s must be within .* a whole number of 16610 bits"),
-    (lambda: ops.add(t(4), [None]), r"add: b must hold real numbers; got \[None\]"),
-    (lambda: t(4) * np.ma.masked_equal([1, 2, 3, 4], 2), r"mul: b must have no gaps.*b.filled"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "words"), CURES)
-def test_what_is_wrong_and_what_to_do(call: Any, words: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=f"^{words}"):
-        call()

@@ -12,7 +12,7 @@ import pytest
 import pyggml as pg
 from pyggml import ops
 from pyggml.backend.headers import address, memory_of
-from pyggml.ops._check import overlap
+from pyggml.ops.operands import overlap
 
 View = Callable[[Any], Any]
 

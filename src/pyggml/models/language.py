@@ -11,8 +11,8 @@ from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, ShapeError
 from ..io import GGUFFile
-from ..ops._check import need_tensor
 from ..ops.attention import computes_flash_attn
+from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from .base import Model
 from .files import check_block_count, check_tensor

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..errors import ShapeError
-from ..ops._check import need_dtype, need_tensor
+from ..ops.operands import need_dtype, need_tensor
 from ..ops.rows import stored_source
 from ..tensors import Tensor
 from ..tensors.storage import read

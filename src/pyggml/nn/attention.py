@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from ..errors import ShapeError
-from ..ops._check import need_tensor
 from ..ops.attention import computes_flash_attn
+from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from . import functional, init
 from .cache import LayerCache

@@ -8,7 +8,7 @@ import numpy as np
 from .. import checks, ops
 from ..backend.device import Device
 from ..errors import ShapeError
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor, zeros_group
 from .layers import check_sizes
 from .rope import Rope

@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import ops
 from ..errors import ShapeError
-from ..ops._check import need_tensor
 from ..ops.convolution import check_pair
+from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from . import init
 from .layers import check_sizes

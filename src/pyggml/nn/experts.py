@@ -11,7 +11,7 @@ from .. import ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..graph import recompute
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor
 from . import init
 from .layers import Linear, check_sizes

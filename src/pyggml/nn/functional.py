@@ -9,7 +9,7 @@ from .. import ops
 from ..errors import ShapeError
 from ..graph import recompute
 from ..ops import linear
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from .losses import (
     binary_cross_entropy_with_logits,

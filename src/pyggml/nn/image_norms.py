@@ -8,7 +8,7 @@ import math
 from .. import ops
 from ..errors import ShapeError
 from ..graph import attach_update
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor, without_gradient, zeros
 from . import init
 from .layers import check_eps, check_sizes

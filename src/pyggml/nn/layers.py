@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from .. import ops
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from . import functional, init
 from .module import Module, Parameter

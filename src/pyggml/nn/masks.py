@@ -12,7 +12,7 @@ from .. import ops
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, ShapeError
-from ..ops._check import need_dtype, need_tensor
+from ..ops.operands import need_dtype, need_tensor
 from ..tensors import Tensor, tensor
 from ..tensors.storage import check_shape
 from .layers import check_sizes

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import ops
 from ..backend.device import Device
 from ..errors import ShapeError
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor
 from . import init
 from .layers import Embedding, check_sizes

@@ -14,7 +14,7 @@ import numpy as np
 from .. import ops
 from ..backend.device import Device
 from ..errors import ShapeError
-from ..ops._check import need_tensor
+from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor
 
 __all__ = ["Rope", "RopeScaling"]

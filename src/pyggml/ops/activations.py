@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..backend.library import ffi, lib
+from ..checks import flag, number
 from ..errors import ShapeError, shown
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_flag, need_float, need_number
 from .elementwise import unary
+from .operands import contiguous, need_float
 
 __all__ = [
     "elu",
@@ -44,7 +45,7 @@ def relu(x: Tensor) -> Tensor:
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """x above 0, slope · x below; NaN gives 0. Source: ggml_leaky_relu; Maas et al. 2013."""
     need_float("leaky_relu", "x", x)
-    factor = need_number("leaky_relu", "slope", slope)
+    factor = number("leaky_relu", "slope", slope, finite=False)
     return record(lib.ggml_leaky_relu, [contiguous(x), factor, False], x.shape)
 
 
@@ -127,7 +128,7 @@ def xielu(
     """
     need_float("xielu", "x", x)
     given = {"alpha_n": alpha_n, "alpha_p": alpha_p, "beta": beta, "eps": eps}
-    numbers = [need_number("xielu", name, n, finite=True) for name, n in given.items()]
+    numbers = [number("xielu", name, n) for name, n in given.items()]
     return record(lib.ggml_xielu, [contiguous(x), *numbers], x.shape)
 
 
@@ -149,7 +150,7 @@ def _gated(
     who: str, split: Callable[..., Any], fused: Any, gate: Tensor, up: Tensor | None, swapped: bool
 ) -> Tensor:
     need_float(who, "gate", gate)
-    swapped = need_flag(who, "swapped", swapped)
+    swapped = flag(who, "swapped", swapped)
     if up is not None:
         _same(who, gate, up)
         operands = [up, gate] if swapped else [gate, up]
@@ -233,8 +234,8 @@ def swiglu_oai(
     Source: ggml_swiglu_oai; the gated unit of gpt-oss.
     """
     need_float("swiglu_oai", "gate", gate)
-    numbers = [need_number("swiglu_oai", "alpha", alpha, finite=True)]
-    numbers.append(need_number("swiglu_oai", "limit", limit))
+    numbers = [number("swiglu_oai", "alpha", alpha)]
+    numbers.append(number("swiglu_oai", "limit", limit, finite=False))
     if not numbers[1] > 0:
         raise ValueError(f"swiglu_oai: needs a limit above 0; got {shown(limit)}")
     if up is None:

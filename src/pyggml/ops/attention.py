@@ -11,22 +11,14 @@ import numpy as np
 
 from ..backend.device import Device
 from ..backend.library import ffi, lib
+from ..checks import choice, number, whole
 from ..errors import DTypeError, ShapeError
 from ..tensors.autocast import allow_rounding
 from ..tensors.node import Arena
 from ..tensors.record import record
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
-from ._check import (
-    contiguous,
-    need_choice,
-    need_dtype,
-    need_float,
-    need_ndim,
-    need_number,
-    need_tensor,
-    need_whole,
-)
+from .operands import contiguous, need_dtype, need_float, need_ndim, need_tensor
 from .products import rows_in_order
 from .shape import cast
 
@@ -67,7 +59,7 @@ def _fits_f16(who: str, mask: Tensor) -> None:
 
 
 def _bias(who: str, max_bias: Any, mask: Tensor | None) -> float:
-    bias = need_number(who, "max_bias", max_bias, 0.0, finite=True)
+    bias = number(who, "max_bias", max_bias, 0.0)
     if bias > 0 and mask is None:
         raise ValueError(f"{who}: max_bias={bias} slopes the mask of each head; give a mask")
     return bias
@@ -119,7 +111,7 @@ def soft_max(
     need_float("soft_max", "x", x)
     if x.ndim == 0:
         raise ShapeError("soft_max: x must have an axis; got a scalar")
-    factor = need_number("soft_max", "scale", scale, finite=True)
+    factor = number("soft_max", "scale", scale)
     args: list[Any] = [contiguous(x), ffi.NULL, factor, 0.0]
     if mask is not None:
         if x.ndim < 2:
@@ -224,9 +216,9 @@ def flash_attn_ext(
             f" got q {q.shape}, k {k.shape}, v {v.shape}"
         )
     scale = 1.0 / math.sqrt(width) if scale is None else scale
-    factor = need_number(who, "scale", scale, finite=True)
+    factor = number(who, "scale", scale)
     bias = _bias(who, max_bias, mask)
-    cap = need_number(who, "softcap", softcap, 0.0, finite=True)
+    cap = number(who, "softcap", softcap, 0.0)
     hidden: Any = ffi.NULL
     if mask is not None:
         hidden = _mask(who, mask, (batch, heads), (length, span), "q and k")
@@ -275,22 +267,22 @@ def rope(
     need_ndim("rope", "x", x, 3, 4)
     need_tensor("rope", "positions", positions)
     need_dtype("rope", "positions", positions, "i32")
-    need_choice("rope", "mode", mode, _ROPE_MODES)
+    choice("rope", "mode", mode, _ROPE_MODES)
     if positions.shape != (x.shape[-3],):
         raise ShapeError(
             f"rope: positions must be (T,)=({x.shape[-3]},) for x.shape={x.shape};"
             f" got {positions.shape}"
         )
     width = x.shape[-1]
-    dims = width if n_dims is None else need_whole("rope", "n_dims", n_dims, 2, width)
+    dims = width if n_dims is None else whole("rope", "n_dims", n_dims, 2, width)
     # ggml copies the numbers that do not turn in pairs, too.
     if width % 2 or dims % 2:
         raise ShapeError(
             f"rope: the last axis of x and n_dims must be even; got x.shape={x.shape},"
             f" n_dims={dims}"
         )
-    base = need_number("rope", "base", base, finite=True)
-    scale = need_number("rope", "scale", scale, finite=True)
+    base = number("rope", "base", base)
+    scale = number("rope", "scale", scale)
     if not base > 0:
         raise ValueError(f"rope: base must be above 0; got {base}")
     factors = ffi.NULL

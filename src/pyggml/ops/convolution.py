@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..backend.library import lib
+from ..checks import choice, whole
 from ..errors import ShapeError, shown
 from ..tensors.create import zeros
 from ..tensors.record import record
 from ..tensors.storage import check_size, whole_numbers
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_choice, need_float, need_ndim, need_whole
+from .operands import contiguous, need_float, need_ndim
 from .products import mul_mat
 from .shape import reshape, transpose
 
@@ -57,7 +58,7 @@ def check_pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
 
 def _one(who: str, name: str, value: Any, least: int) -> int:
     """A number of the only axis that there is."""
-    return need_whole(who, name, value, least, LARGEST)
+    return whole(who, name, value, least, LARGEST)
 
 
 def reach(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -305,7 +306,7 @@ def pool_2d(
     """
     need_float("pool_2d", "x", x)
     need_ndim("pool_2d", "x", x, 4)
-    need_choice("pool_2d", "kind", kind, _POOLS)
+    choice("pool_2d", "kind", kind, _POOLS)
     (k1, k0) = check_pair("pool_2d", "kernel", kernel, 1)
     (s1, s0) = check_pair("pool_2d", "stride", kernel if stride is None else stride, 1)
     (p1, p0) = check_pair("pool_2d", "padding", padding, 0)
@@ -333,7 +334,7 @@ def pool_1d(
     """
     need_float("pool_1d", "x", x)
     need_ndim("pool_1d", "x", x, 1, 2, 3, 4)
-    need_choice("pool_1d", "kind", kind, _POOLS)
+    choice("pool_1d", "kind", kind, _POOLS)
     k = _one("pool_1d", "kernel", kernel, 1)
     s = k if stride is None else _one("pool_1d", "stride", stride, 1)
     p = _one("pool_1d", "padding", padding, 0)

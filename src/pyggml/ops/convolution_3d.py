@@ -7,13 +7,14 @@ import math
 from typing import Any
 
 from ..backend.library import lib
+from ..checks import whole
 from ..errors import ShapeError
 from ..tensors.create import zeros
 from ..tensors.record import record
 from ..tensors.storage import check_size
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_float, need_ndim, need_whole
 from .convolution import each_axis, reach
+from .operands import contiguous, need_float, need_ndim
 from .products import mul_mat
 from .shape import permute, reshape
 
@@ -51,7 +52,7 @@ def _im2col_3d(
 ) -> Tensor:
     need_float(who, "x", x)
     need_ndim(who, "x", x, 4)
-    channels = need_whole(who, "channels", channels, 1, 2**31 - 1)
+    channels = whole(who, "channels", channels, 1, 2**31 - 1)
     if x.shape[0] % channels:
         raise ShapeError(f"{who}: x must be (N·C, D, H, W), C={channels}; got {x.shape}")
     k, s = each_axis(who, "kernel", kernel, 1, 3), each_axis(who, "stride", stride, 1, 3)

@@ -10,12 +10,13 @@ import numpy as np
 
 from ..backend.device import Device
 from ..backend.library import lib
+from ..checks import number, whole
 from ..errors import ShapeError, shown
 from ..tensors.create import tensor
 from ..tensors.random import random_generator
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import need_dtype, need_float, need_number, need_whole
+from .operands import need_dtype, need_float
 from .products import rows_in_order
 
 __all__ = ["DropoutStream", "dropout"]
@@ -135,10 +136,10 @@ def dropout(x: Tensor, p: float, seed: Tensor | int | None = None, index: int = 
         [0.0, 2.0]
     """
     need_float("dropout", "x", x)
-    p = need_number("dropout", "p", p)
+    p = number("dropout", "p", p, finite=False)
     if not (0 <= p < 1 and np.float32(p) < 1):
         raise ValueError(f"dropout: p must be from 0 to below 1; got {p}")
-    index = need_whole("dropout", "index", index, -(2**31), 2**31 - 1)
+    index = whole("dropout", "index", index, -(2**31), 2**31 - 1)
     if seed is None and _recording.streams:
         seed, index = _recording.streams[-1].take(x.device)
     elif seed is None:

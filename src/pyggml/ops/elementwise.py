@@ -8,18 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..backend.library import lib
+from ..checks import is_real, number
 from ..errors import DTypeError
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import (
-    as_tensor,
-    broadcast,
-    contiguous,
-    is_scalar,
-    need_float,
-    need_number,
-    need_tensor,
-)
+from .operands import as_tensor, broadcast, contiguous, need_float, need_tensor
 from .shape import broadcast_to
 
 __all__ = [
@@ -86,35 +79,35 @@ def add(a: Any, b: Any) -> Tensor:
         >>> add(ones((2, 3)), ones((3,))).shape
         (2, 3)
     """
-    if isinstance(a, Tensor) and is_scalar(b):
-        return _scaled("add", "a", a, 1.0, need_number("add", "b", b))
-    if isinstance(b, Tensor) and is_scalar(a):
-        return _scaled("add", "b", b, 1.0, need_number("add", "a", a))
+    if isinstance(a, Tensor) and is_real(b):
+        return _scaled("add", "a", a, 1.0, number("add", "b", b, finite=False))
+    if isinstance(b, Tensor) and is_real(a):
+        return _scaled("add", "b", b, 1.0, number("add", "a", a, finite=False))
     return _binary("add", lib.ggml_add, a, b, True)
 
 
 def sub(a: Any, b: Any) -> Tensor:
     """a - b with NumPy's broadcasting; see `add`. Source: ggml_sub."""
-    if isinstance(a, Tensor) and is_scalar(b):
-        return _scaled("sub", "a", a, 1.0, -need_number("sub", "b", b))
-    if isinstance(b, Tensor) and is_scalar(a):
-        return _scaled("sub", "b", b, -1.0, need_number("sub", "a", a))
+    if isinstance(a, Tensor) and is_real(b):
+        return _scaled("sub", "a", a, 1.0, -number("sub", "b", b, finite=False))
+    if isinstance(b, Tensor) and is_real(a):
+        return _scaled("sub", "b", b, -1.0, number("sub", "a", a, finite=False))
     return _binary("sub", lib.ggml_sub, a, b, False)
 
 
 def mul(a: Any, b: Any) -> Tensor:
     """a * b, element by element, with NumPy's broadcasting; see `add`. Source: ggml_mul."""
-    if isinstance(a, Tensor) and is_scalar(b):
-        return _scaled("mul", "a", a, need_number("mul", "b", b))
-    if isinstance(b, Tensor) and is_scalar(a):
-        return _scaled("mul", "b", b, need_number("mul", "a", a))
+    if isinstance(a, Tensor) and is_real(b):
+        return _scaled("mul", "a", a, number("mul", "b", b, finite=False))
+    if isinstance(b, Tensor) and is_real(a):
+        return _scaled("mul", "b", b, number("mul", "a", a, finite=False))
     return _binary("mul", lib.ggml_mul, a, b, True)
 
 
 def div(a: Any, b: Any) -> Tensor:
     """a / b with NumPy's broadcasting; see `add`. Source: ggml_div."""
-    if isinstance(a, Tensor) and is_scalar(b):
-        divisor = need_number("div", "b", b)
+    if isinstance(a, Tensor) and is_real(b):
+        divisor = number("div", "b", b, finite=False)
         if divisor != 0 and math.isfinite(1.0 / divisor):
             return _scaled("div", "a", a, 1.0 / divisor)
     return _binary("div", lib.ggml_div, a, b, False)
@@ -139,7 +132,7 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
 
     Source: ggml_scale_bias.
     """
-    numbers = need_number("scale", "s", s), need_number("scale", "b", b)
+    numbers = number("scale", "s", s, finite=False), number("scale", "b", b, finite=False)
     return _scaled("scale", "x", x, *numbers)
 
 
@@ -154,7 +147,7 @@ def pow(x: Tensor, exponent: float) -> Tensor:
         ValueError: the exponent is NaN or infinite.
     """
     need_float("pow", "x", x)
-    n = need_number("pow", "exponent", exponent, finite=True)
+    n = number("pow", "exponent", exponent)
     if n == 0:
         return scale(clamp(x, -1.0, 1.0), 0.0, 1.0)
     if n == 0.5:
@@ -291,7 +284,7 @@ def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
     Source: ggml_clamp.
     """
     need_float("clamp", "x", x)
-    least, most = need_number("clamp", "lo", lo), need_number("clamp", "hi", hi)
+    least, most = number("clamp", "lo", lo, finite=False), number("clamp", "hi", hi, finite=False)
     if not least <= most:
         raise ValueError(f"clamp: lo must not exceed hi; got lo={least}, hi={most}")
     return record(lib.ggml_clamp, [contiguous(x), least, most], x.shape)

@@ -8,7 +8,7 @@ from ..errors import DTypeError, ShapeError
 from ..tensors.autocast import allow_rounding
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_dtype, need_float, need_ndim, need_tensor
+from .operands import contiguous, need_dtype, need_float, need_ndim, need_tensor
 from .products import operand
 from .rows import check_row_numbers
 

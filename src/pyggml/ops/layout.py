@@ -10,20 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..backend.library import lib
+from ..checks import choice, flag, whole
 from ..errors import ShapeError, shown
 from ..tensors.create import tensor
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
-from ._check import (
-    contiguous,
-    need_choice,
-    need_flag,
-    need_float,
-    need_ndim,
-    need_whole,
-    need_wholes,
-)
+from .operands import contiguous, need_float, need_ndim, need_wholes
 from .rows import get_rows
 from .shape import reshape, transpose
 
@@ -64,7 +57,7 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Te
         (2, 6)
     """
     need_float("pad", "x", x)
-    need_choice("pad", "mode", mode, ("zeros", "circular"))
+    choice("pad", "mode", mode, ("zeros", "circular"))
     pairs = _pairs(widths)
     if len(pairs) > x.ndim or not all(0 <= n < _WIDTH_END for pair in pairs for n in pair):
         raise ShapeError(
@@ -121,8 +114,8 @@ def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
     need_float("pad_reflect", "x", x)
     need_ndim("pad_reflect", "x", x, 1, 2, 3, 4)
     n = x.shape[-1]
-    before = need_whole("pad_reflect", "before", before, 0, _WIDTH_END - 1)
-    after = need_whole("pad_reflect", "after", after, 0, _WIDTH_END - 1)
+    before = whole("pad_reflect", "before", before, 0, _WIDTH_END - 1)
+    after = whole("pad_reflect", "after", after, 0, _WIDTH_END - 1)
     if max(before, after) >= n:
         raise ShapeError(
             f"pad_reflect: before and after must be below the last axis of x, {n}; got"
@@ -185,8 +178,8 @@ def upscale(x: Tensor, factor: int, mode: str = "nearest") -> Tensor:
     """
     need_float("upscale", "x", x)
     need_ndim("upscale", "x", x, 2, 3, 4)
-    factor = need_whole("upscale", "factor", factor, 2, 2**15)
-    need_choice("upscale", "mode", mode, _SCALE_MODES)
+    factor = whole("upscale", "factor", factor, 2, 2**15)
+    choice("upscale", "mode", mode, _SCALE_MODES)
     shape = (*x.shape[:-2], x.shape[-2] * factor, x.shape[-1] * factor)
     check_size("upscale", shape, "with this factor, the shape")
     return record(lib.ggml_upscale, [contiguous(x), factor, _SCALE_MODES[mode]], shape)
@@ -229,9 +222,9 @@ def interpolate(
             "interpolate: size and the last axes of x must be rows and columns up to 32768;"
             f" got size={new}, x.shape={x.shape}"
         )
-    need_choice("interpolate", "mode", mode, _SCALE_MODES)
-    align_corners = need_flag("interpolate", "align_corners", align_corners)
-    antialias = need_flag("interpolate", "antialias", antialias)
+    choice("interpolate", "mode", mode, _SCALE_MODES)
+    align_corners = flag("interpolate", "align_corners", align_corners)
+    antialias = flag("interpolate", "antialias", antialias)
     if (align_corners and mode == "nearest") or (antialias and mode != "bilinear"):
         raise ValueError(f"interpolate: mode {mode} has no such align_corners or antialias")
     if align_corners and antialias:
@@ -279,7 +272,7 @@ def tri(x: Tensor, part: str = "lower") -> Tensor:
     Source: ggml_tri.
     """
     need_float("tri", "x", x)
-    need_choice("tri", "part", part, _TRIANGLES)
+    choice("tri", "part", part, _TRIANGLES)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"tri: x must hold square matrices; got {x.shape}")
     return record(lib.ggml_tri, [contiguous(x), _TRIANGLES[part]], x.shape)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 
 from ..backend.library import lib
+from ..checks import choice, whole
 from ..errors import ShapeError
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_choice, need_dtype, need_float, need_tensor, need_whole
 from .elementwise import abs as absolute
 from .elementwise import clamp, div, scale, step
+from .operands import contiguous, need_dtype, need_float, need_tensor
 from .reductions import sum as total
 from .shape import cast, reshape
 
@@ -44,7 +45,7 @@ def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100
     need_float(who, "logits", logits)
     need_tensor(who, "targets", targets)
     need_dtype(who, "targets", targets, "i32")
-    ignore_index = need_whole(who, "ignore_index", ignore_index, *_I32)
+    ignore_index = whole(who, "ignore_index", ignore_index, *_I32)
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ShapeError(
             "cross_entropy_rows: needs logits (N, V) and targets (N,);"
@@ -80,8 +81,8 @@ def cross_entropy(
     need_float("cross_entropy", "logits", logits)
     need_tensor("cross_entropy", "targets", targets)
     need_dtype("cross_entropy", "targets", targets, "i32")
-    need_choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
-    ignore_index = need_whole("cross_entropy", "ignore_index", ignore_index, *_I32)
+    choice("cross_entropy", "reduction", reduction, ("mean", "sum", "none"))
+    ignore_index = whole("cross_entropy", "ignore_index", ignore_index, *_I32)
     if logits.ndim < 1 or targets.shape != logits.shape[:-1]:
         raise ShapeError(
             "cross_entropy: targets must have the shape of logits less its last axis;"

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from ..backend.library import lib
+from ..checks import number, whole
 from ..errors import ShapeError
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_float, need_ndim, need_number, need_whole
+from .operands import contiguous, need_float, need_ndim
 
 __all__ = ["group_norm", "l2_norm", "norm", "rms_norm"]
 
@@ -16,7 +17,7 @@ def _check(who: str, x: Tensor, eps: float) -> None:
     need_float(who, "x", x)
     if x.ndim == 0:
         raise ShapeError(f"{who}: x must have an axis; got a scalar")
-    need_number(who, "eps", eps, 0.0, finite=True)
+    number(who, "eps", eps, 0.0)
 
 
 def norm(x: Tensor, eps: float = 1e-5) -> Tensor:
@@ -98,7 +99,7 @@ def group_norm(x: Tensor, n_groups: int, eps: float = 1e-5) -> Tensor:
     """
     _check("group_norm", x, eps)
     need_ndim("group_norm", "x", x, 3, 4)
-    n_groups = need_whole("group_norm", "n_groups", n_groups, 1, 2**31 - 1)
+    n_groups = whole("group_norm", "n_groups", n_groups, 1, 2**31 - 1)
     if x.shape[-3] % n_groups:
         raise ShapeError(
             f"group_norm: n_groups must divide C; got C={x.shape[-3]}, n_groups={n_groups}"

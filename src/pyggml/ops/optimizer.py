@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
-from ._check import apart, contiguous, need_float, overlap
+from .operands import apart, contiguous, need_float, overlap
 
 __all__ = ["opt_step_adamw", "opt_step_sgd"]
 

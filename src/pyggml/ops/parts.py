@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..backend.library import lib
+from ..checks import number, whole
 from ..errors import ShapeError, shown
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of
 from ..tensors.tensor import Tensor
-from ._check import contiguous, need_float, need_ndim, need_number, need_whole, need_wholes
+from .operands import contiguous, need_float, need_ndim, need_wholes
 
 __all__ = [
     "acc",
@@ -104,7 +105,7 @@ def add1(x: Tensor, b: Tensor) -> Tensor:
 def _diag_mask(who: str, fn: Callable[..., Any], x: Tensor, n_past: int) -> Tensor:
     need_float(who, "x", x)
     need_ndim(who, "x", x, 2, 3, 4)
-    n_past = need_whole(who, "n_past", n_past, 0, 2**30 - 1)
+    n_past = whole(who, "n_past", n_past, 0, 2**30 - 1)
     if max(x.size // x.shape[-1], x.shape[-1]) >= 2**30:
         raise ShapeError(f"{who}: x is too large for ggml's 32-bit counts; got {x.shape}")
     return record(fn, [contiguous(x), n_past], x.shape)
@@ -135,7 +136,9 @@ def diag_mask_zero(x: Tensor, n_past: int = 0) -> Tensor:
 def fill(x: Tensor, value: float) -> Tensor:
     """A tensor like x with one value everywhere; no gradient flows. Source: ggml_fill."""
     need_float("fill", "x", x)
-    return record(lib.ggml_fill, [contiguous(x), need_number("fill", "value", value)], x.shape)
+    return record(
+        lib.ggml_fill, [contiguous(x), number("fill", "value", value, finite=False)], x.shape
+    )
 
 
 def repeat_back(x: Tensor, shape: Any) -> Tensor:
@@ -181,7 +184,7 @@ def win_part(x: Tensor, w: int) -> Tensor:
     need_float("win_part", "x", x)
     need_ndim("win_part", "x", x, 3)
     rows, columns, channels = x.shape
-    w = need_whole("win_part", "w", w, 1, 2**15)
+    w = whole("win_part", "w", w, 1, 2**15)
     n = -(-rows // w) * -(-columns // w)
     check_size("win_part", (n, w, w, channels), "with this w, the shape")
     return record(lib.ggml_win_part, [contiguous(x), w], (n, w, w, channels))
@@ -200,8 +203,8 @@ def win_unpart(x: Tensor, height: int, width: int) -> Tensor:
     """
     need_float("win_unpart", "x", x)
     need_ndim("win_unpart", "x", x, 4)
-    height = need_whole("win_unpart", "height", height, 1, 2**31 - 1)
-    width = need_whole("win_unpart", "width", width, 1, 2**31 - 1)
+    height = whole("win_unpart", "height", height, 1, 2**31 - 1)
+    width = whole("win_unpart", "width", width, 1, 2**31 - 1)
     n, w, other, channels = x.shape
     if w != other or n != -(-height // w) * -(-width // w):
         raise ShapeError(

@@ -11,7 +11,7 @@ from ..errors import DTypeError, ShapeError
 from ..tensors.autocast import allow_rounding, rounds_operands
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
-from ._check import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
+from .operands import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
 from .shape import broadcast_to, cast, reshape, transpose
 
 __all__ = ["linear", "matmul", "mul_mat", "operand", "out_prod", "rows_in_order", "solve_tri"]

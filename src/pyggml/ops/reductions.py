@@ -6,12 +6,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..backend.library import lib
+from ..checks import flag
 from ..errors import ShapeError, shown
 from ..tensors.record import record
 from ..tensors.row_limits import limit_rows
 from ..tensors.tensor import Tensor
-from ._check import axis_of, contiguous, need_flag, need_float, need_ndim
 from .elementwise import scale
+from .operands import axis_of, contiguous, need_float, need_ndim
 from .shape import getitem, permute, reshape
 
 __all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows", "sum_sqr", "top_k"]
@@ -52,7 +53,7 @@ def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
 
 def _sum(who: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
     need_float(who, "x", x)
-    keepdims = need_flag(who, "keepdims", keepdims)
+    keepdims = flag(who, "keepdims", keepdims)
     if axis is None:
         total = record(lib.ggml_sum, [contiguous(x)], ())
         return reshape(total, (1,) * x.ndim) if keepdims else total

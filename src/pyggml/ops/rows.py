@@ -11,7 +11,7 @@ from ..tensors.row_limits import check_rows, limit_rows, row_limit
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
-from ._check import apart, contiguous, need_dtype, need_ndim, need_tensor
+from .operands import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
 __all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows", "stored_source"]

@@ -15,7 +15,7 @@ from ..errors import DTypeError, ShapeError, shown
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
-from ._check import axis_of, broadcast, contiguous, need_tensor
+from .operands import axis_of, broadcast, contiguous, need_tensor
 
 __all__ = [
     "broadcast_to",

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import checks, ops
 from ..graph import Graph
-from ..ops._check import need_float
+from ..ops.operands import need_float
 from ..tensors import Tensor, full
 
 __all__ = ["NORM_MAX", "ClipValue", "GradNorm", "clip_factor", "factor_of", "sum_of_squares"]

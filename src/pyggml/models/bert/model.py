@@ -13,8 +13,8 @@ from ...errors import FormatError, ShapeError
 from ...io import GGUFFile, f32, u32
 from ...nn import functional, init
 from ...nn.masks import position_ids
-from ...ops._check import need_tensor
 from ...ops.attention import computes_flash_attn
+from ...ops.operands import need_tensor
 from ...tensors import Tensor, zeros
 from ..base import Model
 from ..files import (

@@ -14,7 +14,7 @@ from ...backend.device import Device
 from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import functional, init
-from ...ops._check import need_dtype, need_tensor
+from ...ops.operands import need_dtype, need_tensor
 from ...tensors import Tensor, tensor
 from ...tensors.row_limits import limit_rows
 from ..base import Model

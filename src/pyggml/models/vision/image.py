@@ -13,7 +13,7 @@ import numpy as np
 from ... import nn, ops
 from ...errors import ShapeError
 from ...nn.layers import check_sizes
-from ...ops._check import need_float
+from ...ops.operands import need_float
 from ...tensors import Tensor, tensor
 from ..base import Model
 from ..config import ModelConfig, check_labels

@@ -15,7 +15,7 @@ from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.layers import check_sizes
-from ...ops._check import need_float
+from ...ops.operands import need_float
 from ...tensors import Tensor
 from ..files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation

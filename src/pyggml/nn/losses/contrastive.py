@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import checks, ops
 from ...errors import DTypeError, ShapeError
-from ...ops._check import need_float, need_tensor
+from ...ops.operands import need_float, need_tensor
 from ...tensors import Tensor, tensor
 from .reduction import REDUCTIONS, reduce
 

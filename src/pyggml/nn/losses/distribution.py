@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import checks, ops
 from ...errors import DTypeError, ShapeError
-from ...ops._check import need_dtype, need_float, need_tensor
+from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor, tensor
 from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input

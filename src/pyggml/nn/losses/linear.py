@@ -8,7 +8,7 @@ import math
 from ... import checks, ops
 from ...errors import ShapeError
 from ...graph import postpone
-from ...ops._check import need_dtype, need_float, need_tensor
+from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor
 from .distribution import counted, cross_entropy
 from .reduction import REDUCTIONS

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Checks shared by the ops: each mirrors an assert of ggml, and runs before it."""
+"""Checks of an op's operands, each before an assert of ggml; and operands in order in memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
-from operator import index
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..backend.headers import memory_of
 from ..backend.library import ffi, lib
+from ..checks import instance, is_real
 from ..errors import DTypeError, ShapeError, shown
 from ..tensors.create import tensor
 from ..tensors.record import record
@@ -24,96 +23,39 @@ __all__ = [
     "axis_of",
     "broadcast",
     "contiguous",
-    "is_scalar",
-    "need_choice",
     "need_dtype",
-    "need_flag",
     "need_float",
     "need_ndim",
-    "need_number",
     "need_tensor",
-    "need_whole",
     "need_wholes",
     "overlap",
 ]
 
 
 def need_tensor(who: str, name: str, x: Any) -> Tensor:
-    """Refuse what is not a tensor."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{who}: {name} must be a Tensor; got {type(x).__name__}; use pg.tensor(x)")
-    return x
-
-
-def is_scalar(x: Any) -> bool:
-    """Whether `x` is a plain real number."""
-    return isinstance(x, (int, float, np.integer, np.floating)) and not isinstance(x, bool)
-
-
-def need_number(
-    who: str, name: str, x: Any, least: float = -math.inf, finite: bool = False
-) -> float:
-    """Refuse what is not a real number, one below `least`, and, if so wished, NaN and infinity."""
-    if not is_scalar(x):
-        cure = f"; use {name}.item()" if isinstance(x, Tensor) else ""
-        raise TypeError(f"{who}: {name} must be a number; got {shown(x)}{cure}")
-    try:
-        number = float(x)
-    except OverflowError:
-        raise ValueError(f"{who}: {name} must be within a float's range; got {shown(x)}") from None
-    if number < least or (finite and not math.isfinite(number)):
-        kind = "finite" if finite else "a number"
-        bound = "" if least == -math.inf else f" and at least {least:g}"
-        raise ValueError(f"{who}: {name} must be {kind}{bound}; got {shown(x)}")
-    return number
-
-
-def need_whole(who: str, name: str, x: Any, least: int, most: int) -> int:
-    """Refuse what is not a whole number from `least` to `most`."""
-    try:
-        whole = None if isinstance(x, (bool, np.bool_)) else index(x)
-    except TypeError:
-        whole = None
-    if whole is None or not least <= whole <= most:
-        raise ValueError(
-            f"{who}: {name} must be a whole number from {least} to {most}; got {shown(x)}"
-        )
-    return whole
+    """Return a tensor; raise for anything else."""
+    return instance(who, name, x, Tensor, "use pg.tensor(x)")
 
 
 def need_wholes(who: str, name: str, x: Any) -> list[int]:
-    """Refuse what is not a sequence of whole numbers."""
+    """Return a sequence of whole numbers as a list; raise for anything else."""
     numbers = whole_numbers(x)
     if numbers is None:
         raise ShapeError(f"{who}: {name} must be a list of whole numbers; got {shown(x)}")
     return numbers
 
 
-def need_choice(who: str, name: str, x: Any, known: Collection[str]) -> str:
-    """Refuse what is not one of the names."""
-    if not isinstance(x, str) or x not in known:
-        raise ValueError(f"{who}: {name} must be one of {', '.join(known)}; got {shown(x)}")
-    return x
-
-
-def need_flag(who: str, name: str, x: Any) -> bool:
-    """Refuse what is neither True nor False."""
-    if not isinstance(x, (bool, np.bool_)):
-        raise TypeError(f"{who}: {name} must be True or False; got {shown(x)}")
-    return bool(x)
-
-
 def as_tensor(who: str, name: str, x: Any, like: Tensor) -> Tensor:
-    """Take arrays and numbers where a tensor is meant, on the device of `like`."""
+    """Return a tensor, or make one of an array or a number on the device of `like`."""
     if isinstance(x, Tensor):
         return x
-    if is_scalar(x) or isinstance(x, (np.ndarray, list, tuple)):
+    if is_real(x) or isinstance(x, (np.ndarray, list, tuple)):
         return tensor(_real_numbers(who, name, x), "f32", like.device)
     raise TypeError(f"{who}: {name}: expected a Tensor, an array or a number; got {shown(x)}")
 
 
 def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:
-    """An array of f32; None, masked elements and integers beyond 64 bits are not taken for any."""
+    """Return an array of f32; raise for None, masked elements and integers beyond 64 bits."""
     try:
         array = np.asarray(x)
     except ValueError as error:
@@ -129,7 +71,7 @@ def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:
 
 
 def need_dtype(who: str, name: str, x: Tensor, *allowed: str) -> None:
-    """Refuse other dtypes than those named."""
+    """Raise for other dtypes than those named."""
     if x.dtype.name not in allowed:
         raise DTypeError(
             f"{who}: {name} must be {' or '.join(allowed)}; got {x.dtype.name};"
@@ -138,20 +80,20 @@ def need_dtype(who: str, name: str, x: Tensor, *allowed: str) -> None:
 
 
 def need_float(who: str, name: str, x: Any) -> Tensor:
-    """Refuse what is not an f32 tensor."""
+    """Return an f32 tensor; raise for anything else."""
     need_dtype(who, name, need_tensor(who, name, x), "f32")
     return x  # type: ignore[no-any-return]
 
 
 def need_ndim(who: str, name: str, x: Tensor, *allowed: int) -> None:
-    """Refuse other numbers of axes than those named."""
+    """Raise for other numbers of axes than those named."""
     if x.ndim not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ShapeError(f"{who}: {name} must have {wanted} axes; got {name}.shape={x.shape}")
 
 
 def axis_of(who: str, axis: Any, ndim: int, name: str = "axis", of: str = "x") -> int:
-    """Count an axis from the front."""
+    """Return an axis counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
         raise ShapeError(f"{who}: {name} must be an integer; got {shown(axis)}")
     if ndim == 0:
@@ -165,7 +107,7 @@ def axis_of(who: str, axis: Any, ndim: int, name: str = "axis", of: str = "x") -
 
 
 def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:
-    """NumPy's broadcast shape of the arguments by their names."""
+    """Return the shape that NumPy broadcasts the arguments to."""
     try:
         shape = np.broadcast_shapes(*[tuple(s) for s in shapes.values()])
     except ValueError:
@@ -180,7 +122,7 @@ def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _strides_in_order(x: Tensor) -> bool:
-    """Whether every stride is the one of a fresh tensor, those of extents of one included."""
+    """Return True where every stride is that of a fresh tensor, also of extents of one."""
     nb, ne = ffi.unpack(x.ptr.nb, MAX_DIMS), ffi.unpack(x.ptr.ne, MAX_DIMS)
     expected = x.dtype.type_size * (ne[0] // x.dtype.block_size)
     for axis in range(1, len(ne)):
@@ -191,7 +133,7 @@ def _strides_in_order(x: Tensor) -> bool:
 
 
 def contiguous(x: Tensor) -> Tensor:
-    """`x` itself when its elements are in order in memory, else an ordered copy."""
+    """Return `x` when its elements are in order in memory, else an ordered copy."""
     if _strides_in_order(x):
         return x
     if lib.ggml_is_contiguous(x.ptr):
@@ -202,7 +144,7 @@ def contiguous(x: Tensor) -> Tensor:
 
 
 def _span(x: Tensor) -> tuple[int, int, int]:
-    """The buffer or tensor whose memory `x` names, and its first and last byte there."""
+    """Return the buffer or tensor whose memory `x` names, and its first and last byte there."""
     start, size = int(x.ptr.view_offs), int(lib.ggml_nbytes(x.ptr))
     buffer, place = memory_of(x.ptr)
     if not buffer:  # no memory before a graph is planned
@@ -211,13 +153,13 @@ def _span(x: Tensor) -> tuple[int, int, int]:
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors may share memory: views of one, or one tensor twice."""
+    """Return True where two tensors may share memory: views of one, or one tensor twice."""
     (root_a, start_a, end_a), (root_b, start_b, end_b) = _span(a), _span(b)
     return root_a == root_b and start_a < end_b and start_b < end_a
 
 
 def apart(x: Tensor, *written: Tensor) -> Tensor:
-    """`x`, or an ordered copy where writing to `written` in place would change it meanwhile."""
+    """Return `x`, or a copy where writing `written` in place would change it meanwhile."""
     if not any(overlap(x, w) for w in written):
         return x
     return record(lib.ggml_cont, [x], x.shape)
