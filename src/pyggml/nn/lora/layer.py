@@ -10,7 +10,7 @@ import numpy as np
 from ... import checks, ops
 from ...backend.dtypes import as_dtype
 from ...errors import DTypeError
-from ...ops._check import need_tensor
+from ...ops.operands import need_tensor
 from ...tensors import Tensor, tensor
 from .. import functional, init
 from ..layers import Dropout, Linear, check_sizes

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import ops
 from ...errors import ShapeError
-from ...ops._check import need_float
+from ...ops.operands import need_float
 from ...tensors import Tensor
 
 __all__ = [
