@@ -34,6 +34,10 @@ lint:
     mypy
     codespell
 
+# the documentation as a site, into site/; a broken link or a public name without a docstring fails
+docs *args:
+    NO_MKDOCS_2_WARNING=1 {{python}} -m mkdocs build --strict "$@"
+
 # docs/reference/ops.md from the case table and ggml's sources
 ops-doc: vendor
     {{python}} scripts/gen_ops_doc.py
