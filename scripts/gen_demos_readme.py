@@ -37,19 +37,19 @@ ORDER = [
 ]
 HEAD = """# Demos
 
-Each is one file of fewer than 120 lines, takes less than half a minute of one core, needs no
-network, prints `OK` and what it reached, or says what failed and ends with 1. They are meant to be
-read from top to bottom.
+Each demo is one file of fewer than 120 lines, made to be read from top to bottom. It takes less
+than half a minute of one core, needs no network, and prints `OK` with its result, or the failure,
+and then exits with 1.
 
 ```sh
 pip install ".[demos]"
-python demos/simple_mlp.py --plot loss.png    # --plot draws the curve, --seed 1 begins elsewhere
-pyggml demo                                   # lists them; works without the source folder, too
+python demos/simple_mlp.py --plot loss.png    # --plot draws the curve, --seed changes the start
+pyggml demo                                   # lists them, also without the source folder
 pyggml demo baby_llama --plot waves.png
 ```
 
-What the demos printed stands below, as `scripts/gen_demos_readme.py` found it; seconds are of CPU
-time, import and all. `pytest tests/test_demos.py` runs each of them whole and compares.
+The output of each demo is below, written by `scripts/gen_demos_readme.py`. Seconds are CPU time,
+imports included. `pytest tests/test_demos.py` runs each demo and compares.
 """
 
 
@@ -57,8 +57,8 @@ def parts(path: Path) -> tuple[str, str]:
     """First line of a demo's docstring, and the rest without the command."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     first, _, rest = text.partition("\n")
-    paragraphs = [p for p in re.split(r"\n\s*\n", rest) if p.strip() and not p.startswith("    ")]
-    return first, "\n\n".join(p.strip() for p in paragraphs)
+    paragraphs = [p.strip("\n") for p in re.split(r"\n[ ]*\n", rest) if p.strip()]
+    return first, "\n\n".join(p for p in paragraphs if not p.startswith("    "))
 
 
 def outputs() -> dict[str, str]:
