@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What each preset takes to train: parameters, memory, tokens or images per second.
 
-    python benchmarks/models.py                 # prints the tables of docs/guide/models.md
+    python benchmarks/models.py                 # prints the tables of docs/reference/presets.md
     python benchmarks/models.py --write         # and rewrites them there, row by row
     python benchmarks/models.py --write --only bert --most 500   # some rows, the others stay
 
@@ -33,7 +33,7 @@ from pyggml.nn import init
 from pyggml.optim import AdamW
 from pyggml.train import TrainStep
 
-PAGE = Path(__file__).parents[1] / "docs" / "guide" / "models.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "presets.md"
 _MIB = 1 << 20
 # Weights, gradients and AdamW's two moments, f32 each.
 STATE_BYTES = 16
@@ -268,7 +268,7 @@ def main() -> int:
     parser.add_argument(
         "--most", type=float, metavar="MIB", help="of weights and their like (6144)"
     )
-    parser.add_argument("--write", action="store_true", help="rewrite docs/guide/models.md")
+    parser.add_argument("--write", action="store_true", help="rewrite docs/reference/presets.md")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.seconds > 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write docs/reference/ops.md: every op of the pinned ggml, what records it, its gradient and its backends.
+"""Write docs/reference/ops.md: the ops of the pinned ggml, their functions, gradients and backends.
 
 Functions, gradients and types come from the rows of pyggml.testing, recorded and asked of the CPU
 backend; backends from the `supports_op` functions in vendor/ggml. `--check` compares and writes

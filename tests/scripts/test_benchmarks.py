@@ -103,28 +103,33 @@ def test_every_script_is_tested() -> None:
     assert sorted(path.name for path in FOLDER.glob("*.py")) == SCRIPTS
 
 
-def documented(language: str) -> str:
-    text = (ROOT / "docs" / "guide" / "performance.md").read_text("utf-8")
-    (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    return str(block)
+def documented(page: str, language: str) -> str:
+    """Return the first block of a language on a page."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    return str(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[0])
 
 
 def test_the_documented_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(documented("python"), {})
+    exec(documented("guide/performance.md", "python"), {})
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split()[:4] == ["op", "calls", "ms", "share"]
     calls = {row.split()[0]: row.split()[1] for row in rows[:-1]}
-    shown = dict(row.split()[:2] for row in documented("text").splitlines()[1:])
+    shown = dict(
+        row.split()[:2] for row in documented("guide/performance.md", "text").splitlines()[1:]
+    )
     assert shown.items() <= calls.items()
     assert len(shown) > 5
     assert json.loads((tmp_path / "step.json").read_text())["traceEvents"]
 
 
 def test_the_documented_commands(run: Run) -> None:
-    commands = [shlex.split(line) for line in documented("sh").replace("\\\n", " ").splitlines()]
+    commands = [
+        shlex.split(line)
+        for line in documented("internals/benchmarks.md", "sh").replace("\\\n", " ").splitlines()
+    ]
     assert {Path(command[1]).name for command in commands} == set(SCRIPTS)
     for _, script, *args in commands:
         # Options are read in order: those before --help are valid if its text comes.
@@ -413,10 +418,10 @@ def test_small_presets_are_measured(run: Run, arch: str) -> None:
 def test_a_run_rewrites_its_rows_and_leaves_the_others(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "docs" / "guide").mkdir(parents=True)
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / "benchmarks").mkdir()
-    page = tmp_path / "docs" / "guide" / "models.md"
-    before = (ROOT / "docs" / "guide" / "models.md").read_text("utf-8")
+    page = tmp_path / "docs" / "reference" / "presets.md"
+    before = (ROOT / "docs" / "reference" / "presets.md").read_text("utf-8")
     page.write_text(before, "utf-8")
     for path in FOLDER.iterdir():
         (tmp_path / "benchmarks" / path.name).symlink_to(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Every op of ggml has a row with a gradient or a reason, and docs/reference/ops.md tells the truth."""
+"""Every op of ggml has a row with a gradient or a reason; docs/reference/ops.md is true."""
 
 from __future__ import annotations
 
