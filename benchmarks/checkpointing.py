@@ -35,10 +35,10 @@ def _kib(name: str) -> int:
 def measure(args: argparse.Namespace) -> dict[str, float]:
     """One choice, in a process of its own."""
     import pyggml as pg
-    from pyggml.data import Loader, TokenDataset
+    from pyggml.data import TokenDataset
     from pyggml.models import GPT2, GPT2Config
     from pyggml.optim import AdamW, decay_groups
-    from pyggml.train import Callback, TrainConfig, Trainer
+    from pyggml.train import Callback, Trainer
 
     class Note(Callback):
         """The seconds, those of the CPU, and the loss of each step."""
@@ -68,17 +68,15 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
     )
     rng = np.random.default_rng(0)
     ids = rng.integers(0, args.vocab, args.batch * args.seq + 1).astype(np.int32)
-    note, config = (
-        Note(),
-        TrainConfig(
-            steps=args.steps, batch_size=args.batch, clip=1.0, checkpointing=args.every[0] or "none"
-        ),
-    )
+    note = Note()
     trainer = Trainer(
         model,
-        AdamW(decay_groups(model, 0.1), lr=1e-4),
-        Loader(TokenDataset(ids, args.seq), args.batch),
-        config=config,
+        TokenDataset(ids, args.seq),
+        optimizer=AdamW(decay_groups(model, 0.1), lr=1e-4),
+        batch_size=args.batch,
+        steps=args.steps,
+        clip=1.0,
+        checkpointing=args.every[0] or "none",
         callbacks=[note],
     )
     plan = trainer.plan()

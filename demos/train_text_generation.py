@@ -18,11 +18,11 @@ import time
 import numpy as np
 
 import pyggml as pg
-from pyggml.data import Loader, RandomWindows, Tokenizer
+from pyggml.data import RandomWindows, Tokenizer
 from pyggml.models import Llama, LlamaConfig, generate
 from pyggml.optim import AdamW
 from pyggml.recipes import plot_curves, script_options
-from pyggml.train import Callback, Sampler, TrainConfig, Trainer
+from pyggml.train import Callback, Sampler, Trainer
 
 parser = argparse.ArgumentParser(description="A model that writes, watched while it learns.")
 options = script_options(parser, plot="the loss")
@@ -69,10 +69,12 @@ class Show(Callback):
 show = Show()
 trainer = Trainer(
     model,
-    AdamW(model.parameters(), betas=(0.9, 0.99)),
-    Loader(RandomWindows(ids, seq_len=48), batch_size=8, seed=options.seed),
-    None,
-    TrainConfig(steps=STEPS, lr=4e-3, warmup=20, seed=options.seed),
+    RandomWindows(ids, seq_len=48),
+    optimizer=AdamW(model.parameters(), lr=4e-3, betas=(0.9, 0.99)),
+    batch_size=8,
+    steps=STEPS,
+    warmup=20,
+    seed=options.seed,
     callbacks=[show, Sampler(STEPS // SAMPLES, lambda: write("Beautiful is", 50))],
 )
 trainer.fit()

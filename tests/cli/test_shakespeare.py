@@ -79,7 +79,9 @@ def train_as_nanogpt(
     groups = decay_groups(model, config.weight_decay, decay_embeddings=decay_embeddings)
     optimizer = AdamW(groups, lr=config.lr, betas=(0.9, config.beta2))
     loader = Loader(RandomWindows(train, config.seq_len), config.batch_size, seed=config.seed)
-    trainer = Trainer(model, optimizer, loader, validation, config)
+    trainer = Trainer(
+        model, loader, validation, optimizer, options=config.trainer_options()
+    )
     trainer.fit()
     found = trainer.evaluations["validation"]
     print(f"validation loss {found.loss:.4f} of {found.tokens} tokens in {trainer.elapsed_s:.0f} s")

@@ -25,7 +25,7 @@ from pyggml.data import (
 from pyggml.errors import FormatError, ShapeError
 from pyggml.models import CNN, CNNConfig
 from pyggml.optim import SGD
-from pyggml.train import TrainConfig, Trainer
+from pyggml.train import Trainer
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -263,8 +263,8 @@ def test_damaged_pixels_do_not_end_a_training(
     assert not source.skipped  # the header is in order
     model = CNN(CNNConfig(channels=3, size=8, classes=2, widths=(4,), hidden=4))
     loader = Loader(ImageDataset(source, [RandomCrop(8)], mixup=mixup), 1)
-    config = TrainConfig(epochs=2, lr=1e-2, prefetch=0)
-    trainer = Trainer(model, SGD(model.parameters(), lr=0.1), loader, None, config)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    trainer = Trainer(model, loader, None, optimizer, epochs=2, lr=1e-2, prefetch=0)
     trainer.fit()
     assert trainer.step == 12
     assert source.skipped[0][0] == file

@@ -10,11 +10,11 @@ import pytest
 
 import pyggml as pg
 from pyggml import ops, optim
-from pyggml.data import Loader, RandomWindows
+from pyggml.data import RandomWindows
 from pyggml.errors import BackendError
 from pyggml.graph.passes.fallback import fallbacks
 from pyggml.models import GPT2, GPT2Config
-from pyggml.train import TrainConfig, Trainer, step_fallbacks
+from pyggml.train import Trainer, step_fallbacks
 from pyggml.train.fallbacks import tell_fallbacks
 
 
@@ -74,7 +74,6 @@ def test_a_plan_tells(fused, monkeypatch):
     """The step's graph and the optimizer's, each op as often as in the graph with the most."""
     model = GPT2(GPT2Config(vocab_size=17, context=8, n_embd=8, n_layer=2, n_head=2))
     optimizer = optim.AdamW(model.parameters(), fused_update=fused)
-    config = TrainConfig(seq_len=8, batch_size=2, steps=1, clip=0.0, fused_update=fused)
     windows = RandomWindows(np.ones(64, np.int32), 8)
     lacks = Refusing("GELU_BACK", "OPT_STEP_ADAMW")
     # As a GPU would be: what it lacks has to be written elsewhere.
@@ -82,7 +81,7 @@ def test_a_plan_tells(fused, monkeypatch):
     monkeypatch.setattr(
         "pyggml.graph.passes.fallback.fallbacks", lambda nodes, _: fallbacks(nodes, lacks)
     )
-    trainer = Trainer(model, optimizer, Loader(windows, 2), None, config)
+    trainer = Trainer(model, windows, None, optimizer, batch_size=2, steps=1, clip=0.0)
     updates = len(model.parameters())
     assert trainer.plan().fallbacks == {"OPT_STEP_ADAMW": updates, "GELU_BACK": 2}
 

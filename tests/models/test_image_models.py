@@ -10,7 +10,7 @@ import pyggml as pg
 from pyggml.data import ArrayImages, ImageDataset, Loader
 from pyggml.models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig, build
 from pyggml.optim import AdamW
-from pyggml.train import TrainConfig, Trainer
+from pyggml.train import Trainer
 
 RNG = np.random.default_rng(4)
 
@@ -103,17 +103,15 @@ def loader(batch_size=8):
 def trainer(folder, steps, model=None):
     pg.seed(2)
     model = model or CNN(CNNConfig(size=8, widths=(4,), hidden=8, classes=3))
-    config = TrainConfig(
-        steps=steps, batch_size=8, lr=1e-2, warmup=0, precision="f32", save_every=0
-    )
     return Trainer(
         model,
-        AdamW(model.parameters(), lr=1e-2),
         loader(),
         None,
-        config,
+        AdamW(model.parameters(), lr=1e-2),
         checkpoint_dir=folder,
         schedule=lambda step: 1e-2,
+        steps=steps,
+        save_every=0,
     )
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.data import Loader, TokenDataset
+from pyggml.data import TokenDataset
 from pyggml.models import GPT2, Generator, GPT2Config
 from pyggml.optim import AdamW
-from pyggml.train import TrainConfig, Trainer
+from pyggml.train import Trainer
 
 SIZES = {"vocab_size": 17, "context": 8, "n_embd": 16, "n_layer": 2, "n_head": 2}
 
@@ -23,16 +23,13 @@ def model(dropout: float) -> GPT2:
 
 
 def trainer(folder: Path, steps: int, dropout: float = 0.2) -> Trainer:
-    config = TrainConfig(batch_size=4, steps=steps, lr=1e-2, seed=3, accumulate=2, warmup=0)
     net = model(dropout)
     ids = np.random.default_rng(0).integers(0, 17, 400).astype(np.int32)
     train, validation = TokenDataset(ids, 8).split(0.2)
-    loader = Loader(train, 4, seed=3)
-    optimizer = AdamW(net.parameters(), lr=config.lr)
-    schedule = lambda step: 1e-2  # noqa: E731
     return Trainer(
-        net, optimizer, loader, validation, config, schedule=schedule, checkpoint_dir=folder
-    )
+        net, train, validation, AdamW(net.parameters(), lr=1e-2), checkpoint_dir=folder,
+        schedule=lambda step: 1e-2, batch_size=4, steps=steps, seed=3, accumulate=2,
+    )  # fmt: skip
 
 
 def test_a_resumed_run_has_the_masks_it_would_have_had(tmp_path: Path) -> None:

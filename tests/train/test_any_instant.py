@@ -16,7 +16,7 @@ from .tiny import make_trainer, same
 
 FOLDER = Path(pyggml.train.__file__).parent
 # What happens between two steps; a fit of the tiny trainer visits each of their lines.
-FILES = {"loop", "trainer", "best", "checkpoint", "folders"}
+FILES = {"loop", "keeper", "evaluator", "best", "checkpoint", "folders"}
 
 
 class Lines:
@@ -85,7 +85,7 @@ def check(folder, trainer, error, least, where):
 
 
 @pytest.mark.parametrize(
-    "names", [{"loop", "best"}, pytest.param(FILES, marks=pytest.mark.slow)], ids=["few", "all"]
+    "names", [{"loop", "keeper"}, pytest.param(FILES, marks=pytest.mark.slow)], ids=["few", "all"]
 )
 def test_at_every_line_between_steps(tmp_path, names):
     lines = Lines()

@@ -11,11 +11,11 @@ from pyggml import nn, ops
 from pyggml.data import IGNORE_INDEX, Batch, Documents, Loader, PackedDataset, Prefetch
 from pyggml.errors import ShapeError
 from pyggml.optim import SGD, AdamW
-from pyggml.train import NonFiniteError, TrainConfig, Trainer, TrainStep, f1_score, make_optimizer
+from pyggml.train import NonFiniteError, Trainer, TrainStep, f1_score
 from pyggml.train.batches import spec_of
 from pyggml.train.losses import count_distributions, count_targets
 
-from .tiny import SEQ_LEN, VOCAB, make_model, same
+from .tiny import SEQ_LEN, VOCAB, make_model, make_optimizer, same
 
 
 class Named(tuple):
@@ -77,29 +77,29 @@ class Batches:
 
 def test_a_trainer_of_a_classifier(tmp_path):
     model = Classifier()
-    config = TrainConfig(steps=60, lr=3e-2, warmup=0, scores=("accuracy", "top2", "f1"))
-    held_back = Batches(*clouds(64, 1))
     trainer = Trainer(
         model,
-        AdamW(model.parameters(), lr=1e-2),
         Batches(*clouds(64)),
-        held_back,
-        config,
+        Batches(*clouds(64, 1)),
+        AdamW(model.parameters(), lr=3e-2),
         checkpoint_dir=tmp_path,
+        steps=60,
+        warmup=0,
+        metrics=("accuracy", "top2", "f1"),
     )
     assert trainer.plan().activations > 0
     first = trainer.evaluate()
     last = trainer.fit().validation
     assert first.loss == pytest.approx(np.log(3), rel=0.3)
     assert last.loss < 0.3
-    assert last.scores["accuracy"] > 0.9
-    assert last.scores["top2"] >= last.scores["accuracy"]
+    assert last.metrics["accuracy"] > 0.9
+    assert last.metrics["top2"] >= last.metrics["accuracy"]
     x, y = clouds(64, 1)
-    assert last.scores["f1"] == pytest.approx(
-        f1_score(trainer._train_step.logits((x, y)).argmax(axis=-1), y)
+    assert last.metrics["f1"] == pytest.approx(
+        f1_score(trainer.train_step.logits((x, y)).argmax(axis=-1), y)
     )
-    with pytest.raises(ValueError, match="mfu is for language models"):
-        Trainer(model, trainer.optimizer, trainer.loader, config=config.replace(mfu=True)).fit()
+    with pytest.raises(ValueError, match="mfu"):
+        Trainer(model, trainer.loader, mfu=True)
 
 
 def test_further_inputs_by_name():
@@ -221,7 +221,6 @@ def test_packed_documents(arch):
 def test_a_trainer_with_packing_and_prefetch(tmp_path):
     rng = np.random.default_rng(0)
     documents = [rng.integers(1, VOCAB, n).astype(np.int32) for n in rng.integers(2, 9, 60)]
-    config = TrainConfig(steps=6, batch_size=4, save_every=3, keep=9)
 
     def trainer(folder):
         model = make_model("gpt2")
@@ -229,8 +228,10 @@ def test_a_trainer_with_packing_and_prefetch(tmp_path):
         held_back = Loader(
             PackedDataset(Documents.of(documents[:20]), SEQ_LEN), 2, shuffle=False, pad_last=True
         )
-        optimizer = make_optimizer(config, model)
-        return Trainer(model, optimizer, Prefetch(loader), held_back, config, checkpoint_dir=folder)
+        return Trainer(
+            model, Prefetch(loader), held_back, make_optimizer(model, lr=2e-3),
+            checkpoint_dir=folder, steps=6, save_every=3, keep=9,
+        )  # fmt: skip
 
     whole = trainer(tmp_path / "a")
     assert whole.plan().activations > 0

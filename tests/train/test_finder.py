@@ -68,10 +68,9 @@ def test_everything_is_put_back(fused):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"steps": 4}, "steps must be an integer >= 5; got 4"),
-        ({"steps": 5.0}, "steps must be an integer"),
-        ({"start": 0.0}, "0 < start < end; got start=0.0"),
-        ({"start": 2.0, "end": 1.0}, "0 < start < end"),
+        ({"steps": 4}, "steps must be"),
+        ({"start": 0.0}, "start must be"),
+        ({"start": 2.0, "end": 1.0}, "end must be"),
         ({"steps": 9}, "needs 9 batches; got 7"),
     ],
 )

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 import pyggml as pg
-from pyggml.data import Loader, TokenDataset
+from pyggml.data import TokenDataset
 from pyggml.models import build
 from pyggml.optim import SGD
-from pyggml.train import OutOfMemoryError, TrainConfig, Trainer, TrainStep, parse_bytes
+from pyggml.train import OutOfMemoryError, Trainer, TrainerOptions, TrainStep, parse_bytes
 from pyggml.train.memory.fit import choices
 
 from .test_step import batch, gradients
@@ -88,8 +88,8 @@ def test_what_cannot_fit_is_refused_with_the_numbers():
         trainer.fit()
     for words in (
         "must fit into 10.0 kB", "without checkpointing", "with 1 block in 2",
-        "with every block computed twice", "parameters", "activations", "--batch-size",
-        "--fused-update, which keeps no gradients",
+        "with every block computed twice", "parameters", "activations", "`batch_size`",
+        "`fused_update`, which keeps no gradients",
     ):  # fmt: skip
         assert words in str(caught.value)
     assert trainer.step == 0
@@ -145,9 +145,9 @@ def test_bad_sizes(bad):
     ],
 )
 def test_spellings(given, kept):
-    config = TrainConfig(checkpointing=given)
-    assert config.checkpointing is kept or config.checkpointing == kept
-    assert TrainConfig.from_dict(config.to_dict()) == config
+    options = TrainerOptions(checkpointing=given)
+    assert options.checkpointing is kept or options.checkpointing == kept
+    assert TrainerOptions.from_dict(options.to_dict()) == options
 
 
 def experts():
@@ -161,12 +161,13 @@ def experts():
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_the_plan_is_of_the_graphs_that_run(accumulate):
     model = experts()
-    config = TrainConfig(batch_size=1, accumulate=accumulate, steps=2, seed=0)
-    loader = Loader(TokenDataset(tokens(), SEQ_LEN), 1)
-    trainer = Trainer(model, SGD(model.parameters(), lr=0.1), loader, None, config)
+    trainer = Trainer(
+        model, TokenDataset(tokens(), SEQ_LEN), None, SGD(model.parameters(), lr=0.1),
+        batch_size=1, accumulate=accumulate, steps=2,
+    )  # fmt: skip
     planned = trainer.plan().activations
     trainer.fit()
-    assert trainer._train_step.activation_bytes == planned
+    assert trainer.train_step.activation_bytes == planned
 
 
 def test_adding_up_takes_the_memory_that_is_planned_for_it():

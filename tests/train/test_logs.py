@@ -128,7 +128,7 @@ def test_weights_and_biases(tmp_path, monkeypatch):
     assert options["project"] == "shakespeare"
     assert options["mode"] == "offline"
     assert options["dir"] == str(tmp_path)
-    assert options["config"] == trainer.config.to_dict()
+    assert options["config"] == trainer.options.to_dict()
     assert [step for step, _ in wandb.told] == [1, 2, 2, 2]
     assert wandb.told[0][1]["train/loss"] > 0
     assert wandb.told[2][1] == {"sample": "text"}

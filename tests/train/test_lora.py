@@ -9,10 +9,10 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn
-from pyggml.data import Loader, TokenDataset
+from pyggml.data import TokenDataset
 from pyggml.models import build, load, load_lora, save_lora
 from pyggml.optim import AdamW, decay_groups
-from pyggml.train import TrainConfig, Trainer, load_checkpoint
+from pyggml.train import Trainer, load_checkpoint
 from pyggml.train.metrics.efficiency import flops_per_token
 
 from .tiny import SEQ_LEN, VOCAB, same, tokens
@@ -29,16 +29,14 @@ def file(tmp_path_factory):
     return path
 
 
-def make(file, folder=None, **options):
-    settings = {"batch_size": 4, "steps": 12, "lr": 1e-2, "seed": 3, "accumulate": 2}
-    config = TrainConfig(**{**settings, **options})
-    pg.seed(config.seed)
+def make(file, folder=None, fused_update=False, **options):
+    options = {"batch_size": 4, "steps": 12, "seed": 3, "accumulate": 2, **options}
+    pg.seed(3)
     model, _ = load(file, keep_types=True)
     nn.apply_lora(model, rank=4, dropout=0.1, targets="all-linear")
     train, validation = TokenDataset(tokens(), SEQ_LEN).split(0.2)
-    optimizer = AdamW(decay_groups(model, 0.1), lr=config.lr, fused_update=config.fused_update)
-    loader = Loader(train, config.batch_size, seed=config.seed)
-    return Trainer(model, optimizer, loader, validation, config, checkpoint_dir=folder)
+    optimizer = AdamW(decay_groups(model, 0.1), lr=1e-2, fused_update=fused_update)
+    return Trainer(model, train, validation, optimizer, checkpoint_dir=folder, **options)
 
 
 def test_the_plan_has_the_bytes_of_the_file(file):
@@ -108,8 +106,8 @@ def test_a_checkpoint_of_another_rank_is_refused(file, tmp_path):
     nn.apply_lora(model, rank=2, targets="all-linear")
     train, _ = TokenDataset(tokens(), SEQ_LEN).split(0.2)
     other = Trainer(
-        model, AdamW(model.parameters()), Loader(train, 4, seed=3), None,
-        TrainConfig(steps=2, batch_size=4), checkpoint_dir=tmp_path / "c",
+        model, train, None, AdamW(model.parameters()),
+        steps=2, batch_size=4, seed=3, checkpoint_dir=tmp_path / "c",
     )  # fmt: skip
     with pytest.raises(pg.FormatError, match=r"model.safetensors: .*lora_A.weight must have the"):
         other.resume()
@@ -122,8 +120,8 @@ def test_a_checkpoint_of_another_scale_is_refused(file, tmp_path):
         nn.apply_lora(model, rank=4, alpha=alpha, targets="all-linear")
         train, _ = TokenDataset(tokens(), SEQ_LEN).split(0.2)
         return Trainer(
-            model, AdamW(model.parameters()), Loader(train, 4, seed=3), None,
-            TrainConfig(steps=2, batch_size=4), checkpoint_dir=folder,
+            model, train, None, AdamW(model.parameters()),
+            steps=2, batch_size=4, seed=3, checkpoint_dir=folder,
         )  # fmt: skip
 
     adapted(16, tmp_path / "c").fit()
@@ -182,13 +180,13 @@ def test_an_evaluation_is_of_the_model_as_it_is(file, change):
     trainer.fit()
     adapted = trainer.evaluate().loss
     batch = next(iter(trainer.loader))
-    said = trainer._train_step.logits(batch)
+    said = trainer.train_step.logits(batch)
     change(trainer.model)
     again = make(file)
     nn.remove_lora(again.model)
     again.model.load_state_dict(trainer.model.state_dict())
     want = again.evaluate().loss
     assert trainer.evaluate().loss == want != adapted
-    assert not np.array_equal(trainer._train_step.logits(batch), said)
+    assert not np.array_equal(trainer.train_step.logits(batch), said)
     with pytest.raises(pg.GradientError, match="no parameter leads to the loss"):
-        trainer._train_step([batch])
+        trainer.train_step([batch])

@@ -11,7 +11,7 @@ from pyggml import ops
 from pyggml.data import IGNORE_INDEX, ArrayDataset, Loader
 from pyggml.nn import functional
 from pyggml.optim import SGD
-from pyggml.train import TrainConfig, Trainer, TrainStep, count_targets, evaluate
+from pyggml.train import Trainer, TrainStep, count_targets, evaluate
 
 from .test_batches import Batches, Classifier, clouds
 from .test_step import batch
@@ -168,8 +168,8 @@ def test_a_loss_for_each_target_is_no_scalar():
 def test_a_trainer_takes_a_mean():
     model, (x, y) = Classifier(), clouds(16)
     trainer = Trainer(
-        model, SGD(model.parameters(), lr=0.1), Batches(x, y), Batches(x, y), TrainConfig(steps=2),
-        loss=of("mean"),
+        model, Batches(x, y), Batches(x, y), SGD(model.parameters(), lr=0.1),
+        loss=of("mean"), steps=2,
     )  # fmt: skip
     assert trainer.fit().validation.loss == pytest.approx(
         TrainStep(model, None).loss_sum((x, y))[0] / 16

@@ -102,7 +102,7 @@ def test_plan_refuses_what_does_not_fit():
     assert plan.total == 116_000
     with pytest.raises(OutOfMemoryError) as caught:
         plan.check()
-    for word in ("116.0 kB", "50.0 kB", "activations 100.0 kB", "--batch-size", "--accumulate"):
+    for word in ("116.0 kB", "50.0 kB", "activations 100.0 kB", "`batch_size`", "`accumulate`"):
         assert word in str(caught.value)
     MemoryPlan(1, 1, 1, 1, "cpu", None).check()
     MemoryPlan(1, 1, 1, 1, "cpu", 4).check()
@@ -159,7 +159,7 @@ def test_a_full_disk_while_training_says_how_to_go_on(tmp_path, monkeypatch):
     disk_of(monkeypatch, 1000)
     with pytest.raises(MetricsError) as caught:
         trainer.fit()
-    for word in (str(path), "No space left", "step-000002 is whole", "--resume"):
+    for word in (str(path), "No space left", "step-000002 is whole", "resume"):
         assert word in str(caught.value)
     # There is room for the step that was done since; what stands in for the disk is not asked.
     assert trainer.last_checkpoint.name == "step-000003"

@@ -5,21 +5,15 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 
-import numpy as np
 import pytest
 
-from pyggml import nn
-from pyggml.optim import SGD, ReduceOnPlateau, optimizers, schedule_functions, schedules
+from pyggml.optim import optimizers, schedule_functions
 from pyggml.recipes import read_config, save_config
-from pyggml.train import ConfigError, TrainConfig, Trainer, TrainStep, make_optimizer
-from pyggml.train.named import make_loss
-from pyggml.train.schedule import check_rates, default_schedule
+from pyggml.train import ConfigError, TrainConfig, TrainStep, make_optimizer
 
-from .test_fit import Scripted
 from .test_step import batch
-from .tiny import make_model, make_trainer, same, tokens
+from .tiny import make_model
 
 SCHEDULES = [*schedule_functions(), "plateau"]
 
@@ -51,121 +45,6 @@ def test_options_of_an_optimizer():
         assert make_optimizer(config, model).amsgrad
     with pytest.raises(ConfigError, match="amsgrad must be True or False; got 2"):
         make_optimizer(TrainConfig(optimizer_options=["amsgrad=2"]), model)
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_by_name(name):
-    config = TrainConfig(schedule=name, lr=0.5, min_lr=0.05, warmup=4)
-    rate = default_schedule(config, 40)
-    values = [rate(step) for step in range(41)]
-    assert max(values) <= 0.5 + 1e-12
-    assert values[0] < 0.5
-    if name != "one_cycle":
-        assert values[4] == pytest.approx(0.5)
-        assert values[:5] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
-    if name in ("linear", "cosine", "polynomial", "warmup_cosine", "warmup_stable_decay"):
-        assert values[40] == pytest.approx(0.05)
-    assert all(value > 0 for value in values)
-
-
-def test_options_of_a_schedule():
-    config = TrainConfig(
-        schedule="polynomial", lr=1.0, min_lr=0.0, warmup=0, schedule_options=["power=2", "steps=4"]
-    )
-    assert [default_schedule(config, 99)(s) for s in (0, 2, 4)] == [1.0, 0.25, 0.0]
-
-
-def test_a_plateau_reduces_and_is_restored(tmp_path, monkeypatch):
-    Scripted(monkeypatch, [2.0] * 99)
-    options = {
-        "steps": 12, "eval_every": 2, "save_every": 4, "schedule": "plateau", "warmup": 0,
-        "schedule_options": {"patience": 1, "factor": 0.5}, "lr": 0.01, "min_lr": 0.0,
-    }  # fmt: skip
-    whole = make_trainer(tmp_path / "a", **options)
-    assert isinstance(whole.schedule, ReduceOnPlateau)
-    whole.fit()
-    # The best is that of step 2; 4 and 6 bring nothing, nor do 8 and 10.
-    assert [whole.schedule.scale, whole.optimizer.lr] == [0.25, 0.0025]
-    again = make_trainer(tmp_path / "a", **{**options, "keep": 9})
-    assert again.resume(tmp_path / "a" / "checkpoints" / "step-000008") == 8
-    assert again.schedule.scale == 0.5
-    again.fit()
-    assert again.schedule.state_dict() == whole.schedule.state_dict()
-
-
-# Rows: a schedule around a plateau, and the rates of the last steps below.
-AROUND = {
-    "warm-up": lambda one: schedules.warmup(one, 3),
-    "joined": lambda one: schedules.join([schedules.constant(0.02), one], [3]),
-    "a plateau": lambda one: ReduceOnPlateau(schedules.warmup(one, 3), patience=99),
-}
-
-
-@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
-def test_a_plateau_within_a_schedule_reduces_and_is_restored(tmp_path, monkeypatch, around):
-    def make(folder):
-        trainer = make_trainer(folder, steps=12, eval_every=2, save_every=2, keep=9)
-        inner = ReduceOnPlateau(0.01, factor=0.5, patience=1)
-        return inner, Trainer(
-            trainer.model,
-            trainer.optimizer,
-            trainer.loader,
-            tokens(60),
-            trainer.config,
-            checkpoint_dir=folder,
-            schedule=around(inner),
-        )
-
-    Scripted(monkeypatch, [2.0] * 99)
-    inner, whole = make(tmp_path / "a")
-    whole.fit()
-    # It begins at step 3: the best is that of step 4; 6 and 8 bring nothing, nor do 10 and 12.
-    assert [inner.scale, whole.optimizer.lr] == [0.25, 0.005]
-    again, cut = make(tmp_path / "b")
-    assert cut.resume(tmp_path / "a" / "step-000010") == 10
-    assert again.scale == 0.5
-    cut.fit()
-    assert cut.schedule.state_dict() == whole.schedule.state_dict()
-    assert same(cut.model.state_dict(), whole.model.state_dict())
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"schedule": "linear", "schedule_options": {"end": -0.001}}, "at step .*gives -"),
-        ({"schedule": "one_cycle", "schedule_options": {"end_divisor": 1e-300}}, r"gives .*e\+296"),
-    ],
-)
-def test_a_rate_that_cannot_be_is_refused_before_the_training(options, words):
-    with pytest.raises(ConfigError, match=rf"--schedule {options['schedule']}: .*{words}"):
-        make_trainer(steps=40, lr=1.0 if "one" in options["schedule"] else 1e-3, **options)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "words"),
-    [
-        (lambda step: 0.1 - 0.01 * step, "at step 11 of 12 is none: it gives -0.0"),
-        (lambda step: math.nan if step == 7 else 0.1, "at step 7 of 12 is none: it gives nan"),
-        (lambda step: "fast", "at step 0 of 12 is none: it gives 'fast'"),
-        (
-            lambda step: [0.1, 0.2][step],
-            "at step 2 of 12 is none: it raises IndexError: list index",
-        ),
-    ],
-)
-def test_a_schedule_that_fails_later_is_refused_before_the_training(schedule, words):
-    base = make_trainer()
-    with pytest.raises((ValueError, TypeError), match=words):
-        Trainer(base.model, base.optimizer, base.loader, tokens(60), base.config, schedule=schedule)
-
-
-def test_a_long_schedule_is_looked_at_in_places():
-    seen = []
-    check_rates("", lambda step: seen.append(step) or 0.1, 10**9)
-    assert len(seen) <= 10**5
-    assert seen[0] == 0
-    assert seen[-1] == 10**9 - 1
-    assert all(isinstance(step, int) for step in seen)
 
 
 @pytest.mark.parametrize(
@@ -210,15 +89,6 @@ def test_options_that_do_not_suit_the_optimizer(fields, words):
         make_optimizer(TrainConfig(**fields), make_model())
     for word in words:
         assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "options", [{"power": 0}, {"speed": 2}, {"steps": "x"}, {"power": [1]}], ids=str
-)
-def test_options_that_do_not_suit_the_schedule(options):
-    config = TrainConfig(schedule="polynomial", schedule_options=options)
-    with pytest.raises(ConfigError, match="--schedule polynomial: "):
-        default_schedule(config, 10)
 
 
 FULL = TrainConfig(
@@ -332,36 +202,3 @@ def test_rules_for_single_parameters(name):
             make_optimizer(TrainConfig(optimizer=name, **wrong), model)
     with pytest.raises(ConfigError, match=r"--optimizer lbfgs .*: give --layer-lr-decay 1"):
         TrainConfig(optimizer="lbfgs", clip=0.0, weight_decay=0.0, layer_lr_decay=0.5)
-
-
-def test_smoothed_labels_while_training_only():
-    smooth, plain = (make_trainer(label_smoothing=share, lr=1e-9) for share in (0.1, 0.0))
-    x, y = batch(4)
-    y = np.maximum(y, 0)  # all targets count
-    found = smooth._train_step([(x, y)]).loss
-    logits = plain._train_step.logits((x, y)).astype(np.float64)
-    log = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    picked = np.take_along_axis(log, y[..., None], -1)[..., 0]
-    assert found == pytest.approx(-(0.9 * picked + 0.1 * log.mean(-1)).mean(), rel=1e-5)
-    assert plain._train_step([(x, y)]).loss == pytest.approx(-picked.mean(), rel=1e-5)
-    # What an evaluation measures is the loss of the text.
-    pair = [trainer._train_step.loss_sum((x, y)) for trainer in (smooth, plain)]
-    assert pair[0] == pytest.approx(pair[1], rel=1e-6)
-
-
-def test_smoothed_labels_need_logits():
-    class Own(nn.Module):
-        def __init__(self):
-            self.head = nn.Linear(2, 2)
-
-        def loss(self, x, y, reduction):
-            return self.head(x).sum()
-
-    config = TrainConfig(label_smoothing=0.1)
-    with pytest.raises(ConfigError, match=r"loss of its own.*Own"):
-        make_loss(config, Own())
-    head = nn.Linear(3, 2)
-    step = TrainStep(head, SGD(head.parameters(), lr=0.1), loss=make_loss(config, head))
-    x = np.ones((4, 3), np.float32)
-    assert step([(x, np.arange(4) % 2)]).loss > 0
-    assert step([(x, np.full((4, 2), 0.5, np.float32))]).loss > 0

@@ -32,7 +32,7 @@ def everything(trainer):
         "schedule": trainer.schedule.state_dict(),
         "generator": pg.random_generator().bit_generator.state,
         "own": [trainer.step, trainer.tokens, trainer.elapsed_s, trainer.best],
-        "last": [trainer.last_checkpoint, trainer.best_checkpoint, trainer._evaluated],
+        "last": [trainer.last_checkpoint, trainer.best_checkpoint, trainer.evaluated],
     }
     return arrays, json.dumps(plain, default=str)
 
@@ -86,7 +86,7 @@ def test_what_does_not_fit_changes_nothing(tmp_path, damage, name):
     if name == "lbfgs":
         if damage is DAMAGE["scaler"]:
             pytest.skip("a line search takes no scaled loss")
-        options |= {"clip": 0.0, "weight_decay": 0.0, "optimizer_options": {"max_iter": 2}}
+        options |= {"clip": 0.0, "optimizer_options": {"max_iter": 2, "weight_decay": 0.0}}
         if damage is DAMAGE["optimizer"]:
             damage = lambda path: edit_arrays(path, "optimizer.safetensors", shorten("history"))  # noqa: E731
     if name == "adamw8bit" and damage is DAMAGE["optimizer"]:

@@ -15,39 +15,38 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.data import Loader, TokenDataset
+from pyggml.data import TokenDataset
 from pyggml.models import build
 from pyggml.optim import optimizers
-from pyggml.train import TrainConfig, Trainer, list_checkpoints, load_checkpoint, make_optimizer
+from pyggml.train import Trainer, list_checkpoints, load_checkpoint
 from pyggml.train.checkpoints.folders import read_best, step_of
 
-from .tiny import SEQ_LEN, SIZES, VOCAB, same, tokens
+from .tiny import SEQ_LEN, SIZES, VOCAB, make_optimizer, same, tokens
 
 PRECISIONS = ("f32", "bf16", "f16")
 STEPS, STOP = 6, 3
 
 
-def make(folder, seed=3, **options):
+def make(folder, seed=3, optimizer="adamw", optimizer_options=None, **options):
     """A trainer with everything that a resumed run must restore."""
-    config = TrainConfig(
-        **{
-            "batch_size": 2, "accumulate": 2, "steps": STEPS, "lr": 1e-3, "warmup": 2, "seed": 3,
-            "eval_every": 2, "save_every": STOP, "keep": 9, "ema": 0.9,
-            "patience": 9, "schedule": "plateau",
-            "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.9},
-            **options,
-        }
-    )  # fmt: skip
+    options = {
+        "batch_size": 2, "accumulate": 2, "steps": STEPS, "warmup": 2, "seed": 3,
+        "eval_every": 2, "save_every": STOP, "keep": 9, "ema": 0.9,
+        "patience": 9, "schedule": "plateau",
+        "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.9},
+        **options,
+    }  # fmt: skip
     pg.seed(seed)
     model = build("gpt2", {**SIZES["gpt2"], "dropout": 0.1}, vocab_size=VOCAB)
     train, validation = TokenDataset(tokens(120), SEQ_LEN).split(0.2)
+    settings = {"lr": 1e-3, **(optimizer_options or {})}
     trainer = Trainer(
         model,
-        make_optimizer(config, model),
-        Loader(train, config.batch_size, seed=config.seed),
+        train,
         validation,
-        config,
+        make_optimizer(model, optimizer, **settings),
         checkpoint_dir=folder,
+        **options,
     )
     if trainer.scaler is not None:
         trainer.scaler.scale = 2.0**66  # the first steps overflow
@@ -62,9 +61,9 @@ def test_the_same_bits(tmp_path, name, precision):
     options = {"optimizer": name, "precision": precision}
     if name == "lbfgs":
         if precision == "f16":
-            pytest.skip("a line search takes no scaled loss; tests/train/test_named.py has it")
-        options |= {"clip": 0.0, "weight_decay": 0.0, "lr": 0.5}
-        options["optimizer_options"] = {"max_iter": 3}
+            pytest.skip("a line search takes no scaled loss")
+        options["clip"] = 0.0
+        options["optimizer_options"] = {"lr": 0.5, "weight_decay": 0.0, "max_iter": 3}
     if name == "adamw8bit":
         options["optimizer_options"] = {"min_8bit_size": 0}
     whole = make(tmp_path, **options)
@@ -209,7 +208,7 @@ def test_accumulation_equals_the_large_batch(arch, counts, name):
     for parts in (1, len(counts)):
         pg.seed(0)
         model = build(arch, SIZES[arch], vocab_size=VOCAB)
-        optimizer = make_optimizer(TrainConfig(optimizer=name, lr=1e-3), model)
+        optimizer = make_optimizer(model, name, lr=1e-3)
         step = TrainStep(model, optimizer, clip=1.0)
         pieces = list(zip(np.split(x, parts), np.split(y, parts), strict=True))
         result = step(pieces)

@@ -19,7 +19,7 @@ from pyggml.train import (
     token_bytes,
     top_k_accuracy,
 )
-from pyggml.train.evaluation.evaluate import parse_score
+from pyggml.train.evaluation.evaluate import parse_metric
 
 from .tiny import SEQ_LEN, make_model, tokens
 
@@ -68,9 +68,9 @@ def test_confusion_and_f1_by_hand():
         (lambda: f1_score([1], [1], "mean"), ValueError, "macro, weighted, micro, binary"),
         (lambda: confusion_matrix([3], [1], 3), ValueError, "from 0 to 2"),
         (lambda: confusion_matrix([[0.1, 0.9]], [1]), ShapeError, "argmax"),
-        (lambda: bits_per_byte(1.0, 0), ValueError, "at least 1"),
-        (lambda: parse_score("top0"), ValueError, "top5"),
-        (lambda: parse_score("f2"), ValueError, "f1_weighted"),
+        (lambda: bits_per_byte(1.0, 0), ValueError, "size_bytes must be"),
+        (lambda: parse_metric("top0"), ValueError, "top5"),
+        (lambda: parse_metric("f2"), ValueError, "f1_weighted"),
     ],
 )
 def test_bad_input(call, error, words):
@@ -93,17 +93,17 @@ def test_evaluation_with_scores():
     model, ids = make_model(), tokens(100)
     sizes = np.arange(17)
     found = evaluate(
-        model, eval_batches(ids, SEQ_LEN, 3), scores=["accuracy", "top5"], token_bytes=sizes
+        model, eval_batches(ids, SEQ_LEN, 3), metrics=["accuracy", "top5"], token_bytes=sizes
     )
     step = TrainStep(model, None)
     x, y = ids[:-1], ids[1:]
     rows = [(x[i : i + SEQ_LEN][None], y[i : i + SEQ_LEN]) for i in range(0, 99, SEQ_LEN)]
     logits = [step.logits((a, a))[0] for a, _ in rows]
-    assert found.scores["accuracy"] == pytest.approx(accuracy(np.concatenate(logits), y))
-    assert found.scores["top5"] == pytest.approx(top_k_accuracy(np.concatenate(logits), y, 5))
+    assert found.metrics["accuracy"] == pytest.approx(accuracy(np.concatenate(logits), y))
+    assert found.metrics["top5"] == pytest.approx(top_k_accuracy(np.concatenate(logits), y, 5))
     bits = found.loss * found.tokens / math.log(2) / sizes[y].sum()
     assert found.bits_per_byte == pytest.approx(bits)
     plain = evaluate(model, eval_batches(ids, SEQ_LEN, 3))
     assert plain.loss == found.loss
-    assert plain.scores == {}
+    assert plain.metrics == {}
     assert plain.bits_per_byte is None

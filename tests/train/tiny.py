@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 import pyggml as pg
-from pyggml.data import Loader, TokenDataset
+from pyggml.data import TokenDataset
 from pyggml.models import build
-from pyggml.optim import AdamW, decay_groups
-from pyggml.train import TrainConfig, Trainer
+from pyggml.optim import decay_groups, muon_groups, optimizers
+from pyggml.train import Trainer
 
 VOCAB, SEQ_LEN = 17, 8
 SIZES = {
@@ -30,17 +30,23 @@ def make_model(arch="llama", seed=0):
     return build(arch, SIZES[arch], vocab_size=VOCAB)
 
 
-def make_trainer(tmp_path=None, callbacks=(), arch="llama", ids=None, **options):
-    settings = {"batch_size": 4, "steps": 12, "lr": 1e-2, "val_fraction": 0.2, "seed": 3}
-    config = TrainConfig(**{**settings, **options})
-    model = make_model(arch, config.seed)
+def make_optimizer(model, name="adamw", lr=1e-2, weight_decay=0.1, **options):
+    """An optimizer by name, whose matrices alone decay."""
+    make_groups = muon_groups if name == "muon" else decay_groups
+    return optimizers()[name](make_groups(model, weight_decay), lr=lr, **options)
+
+
+def make_trainer(
+    tmp_path=None, callbacks=(), arch="llama", ids=None, lr=1e-2, weight_decay=0.1,
+    fused_update=False, **options,
+):  # fmt: skip
+    options = {"batch_size": 4, "steps": 12, "seed": 3, **options}
+    model = make_model(arch, options["seed"])
     train, validation = TokenDataset(tokens() if ids is None else ids, SEQ_LEN).split(0.2)
-    groups = decay_groups(model, config.weight_decay)
-    optimizer = AdamW(groups, lr=config.lr, fused_update=config.fused_update)
-    loader = Loader(train, config.batch_size, seed=config.seed)
+    optimizer = make_optimizer(model, "adamw", lr, weight_decay, fused_update=fused_update)
     folder = None if tmp_path is None else tmp_path / "checkpoints"
     return Trainer(
-        model, optimizer, loader, validation, config, checkpoint_dir=folder, callbacks=callbacks
+        model, train, validation, optimizer, checkpoint_dir=folder, callbacks=callbacks, **options
     )
 
 

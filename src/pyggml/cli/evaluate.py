@@ -61,14 +61,14 @@ def evaluate(
         from ..recipes.pairs import PairCorpus
         from ..train import ConfigError, eval_batches, token_bytes
         from ..train import evaluate as measure
-        from ..train.evaluation.evaluate import parse_score
+        from ..train.evaluation.evaluate import parse_metric
 
         for name, value in (("seq-len", seq_len), ("batch-size", batch_size)):
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} must be at least 1; got {value}: give 1 or more")
         for score in scores or ():
             try:
-                parse_score(score)
+                parse_metric(score)
             except ValueError as error:
                 raise ConfigError(f"--scores: {error}") from error
         if "" in (field, prompt_field, completion_field, *text):
@@ -110,12 +110,12 @@ def evaluate(
         metrics = measure(
             language_model,
             batches,
-            scores=scores or (),
+            metrics=scores or (),
             token_bytes=token_bytes(tokenizer),
         )
         assert metrics is not None
         more = {} if metrics.bits_per_byte is None else {"bits_per_byte": metrics.bits_per_byte}
-        more |= metrics.scores
+        more |= metrics.metrics
         if as_json:
             values: dict[str, float] = {
                 "loss": metrics.loss,

@@ -100,7 +100,7 @@ class PlainReporter(Callback):
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         """A line per evaluation."""
-        more = "".join(f"  {name} {value:.4f}" for name, value in metrics.scores.items())
+        more = "".join(f"  {name} {value:.4f}" for name, value in metrics.metrics.items())
         if metrics.bits_per_byte is not None:
             more = f"  bits per byte {metrics.bits_per_byte:.4f}{more}"
         self.note(
@@ -169,7 +169,7 @@ class ImageReporter(PlainReporter):
         epochs = trainer.total_steps // max(1, trainer.eval_every)
         self.note(
             f"epoch {metrics.step // max(1, trainer.eval_every)}/{epochs}  held back: loss "
-            f"{metrics.loss:.4f}  right {metrics.scores['accuracy']:.2%}"
+            f"{metrics.loss:.4f}  right {metrics.metrics['accuracy']:.2%}"
         )
 
 

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..checks import instance
 from ..io import atomic_write
-from ..train.arguments import need_config
 from ..train.checks import ConfigError
 from ..train.config import TrainConfig
 from ..train.need import need_path
@@ -94,7 +94,7 @@ def save_config(config: TrainConfig, path: str | Path) -> None:
     Example:
         >>> save_config(TrainConfig(steps=200), "run.toml")
     """
-    need_config("save_config", config)
+    instance("save_config", "config", config, TrainConfig)
     path = need_path("save_config", "path", path)
     values = {name: value for name, value in config.to_dict().items() if value not in (None, {})}
     tables = {name: value for name, value in values.items() if isinstance(value, dict)}

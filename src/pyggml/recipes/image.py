@@ -144,10 +144,10 @@ class ImageRun:
         settings = config.train_config(len(loader))
         self.trainer = Trainer(
             self.model,
-            make_optimizer(settings, self.model),
             loader,
             self._evaluation(batch),
-            settings,
+            make_optimizer(settings, self.model),
+            options=settings.trainer_options().replace(batch_size=batch),
             checkpoint_dir=artifact.checkpoints,
             callbacks=[MetricsWriter(artifact.metrics), *callbacks],
             data={"images": len(self.data.train), "classes": self.data.classes},
@@ -300,7 +300,7 @@ class ImageRun:
 
     def results(self) -> ImageResults:
         """What the model that is exported says of the images held back."""
-        with exported_weights(self.trainer):
+        with exported_weights(self.trainer, self.config):
             return self._results()
 
     def _results(self) -> ImageResults:
@@ -325,7 +325,7 @@ class ImageRun:
             OSError: a file cannot be written; an earlier one is then whole.
         """
         with self.artifact.naming():
-            with exported_weights(self.trainer) as exported:
+            with exported_weights(self.trainer, self.config) as exported:
                 found, data = self._results(), self.data
                 save_image_model(self.model, data.size, data.channels, self.artifact.model)
             self.exported = exported

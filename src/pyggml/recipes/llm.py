@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..checks import instance
 from ..data import Corpus, Tokenizer
 from ..errors import FormatError
 from ..models import build, generate
 from ..tensors.random import seed as set_seed
-from ..train.arguments import need_callbacks, need_config
+from ..train.arguments import check_callbacks
 from ..train.callbacks import Callback, MetricsWriter, Sampler, TensorBoardWriter, WandbWriter
 from ..train.config import ConfigError, TrainConfig
 from ..train.finder import LRFinding, find_lr
 from ..train.interrupt import TrainingInterrupted
 from ..train.metrics import read_metrics, token_bytes
-from ..train.named import make_loss, make_optimizer
-from ..train.step import TrainStep
+from ..train.named import make_optimizer
 from ..train.trainer import FitResult, Trainer
 from .artifact import ArtifactDir
 from .corpus import make_tokenizer, read_corpus, read_eval_texts, split_text, tokenize
@@ -113,15 +113,15 @@ class LLMRun:
         optimizer = make_optimizer(config, self.model)
         self.trainer = Trainer(
             self.model,
-            optimizer,
             loader,
             sets or None,
-            config,
+            optimizer,
+            options=config.trainer_options(),
             checkpoint_dir=artifact.checkpoints,
             callbacks=[
                 MetricsWriter(artifact.metrics),
                 *self._writers(),
-                *need_callbacks("LLMRun", callbacks),
+                *check_callbacks("LLMRun", callbacks),
             ],
             data=self.data,
             token_bytes=token_bytes(tokenizer),
@@ -157,7 +157,8 @@ class LLMRun:
             FormatError: the text or the tokenizer file cannot be read.
             OutOfMemoryError: the run does not fit into the device's memory.
         """
-        artifact = ArtifactDir(need_config("LLMRun.prepare", config).artifact_dir)
+        instance("LLMRun.prepare", "config", config, TrainConfig)
+        artifact = ArtifactDir(config.artifact_dir)
         artifact.check_new(overwrite)
         model_config(config, vocab_size=257)
         choose_device(config)
@@ -208,16 +209,7 @@ class LLMRun:
         Raises:
             ValueError: as `find_lr`.
         """
-        trainer, config = self.trainer, self.config
-        step = TrainStep(
-            self.model,
-            trainer.optimizer,
-            clip=config.clip,
-            seed=config.seed,
-            precision=config.precision,
-            clip_value=config.clip_value,
-            loss=make_loss(config, self.model),
-        )
+        trainer = self.trainer
         before = trainer.loader.state_dict()
         try:
             return find_lr(
@@ -227,7 +219,7 @@ class LLMRun:
                 start=start,
                 end=end,
                 steps=steps,
-                step=step,
+                step=trainer.train_step,
             )
         finally:
             trainer.loader.load_state_dict(before)
@@ -372,7 +364,7 @@ class LLMRun:
         name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
         title = f"{self.arch}, {self.model.num_parameters():,} parameters"
         with self.artifact.naming():
-            with exported_weights(self.trainer) as found:
+            with exported_weights(self.trainer, self.config) as found:
                 self.model.save_gguf(self.artifact.model, self.tokenizer, name)
             self.exported = found
             self.artifact.write_config({**self._record(), "exported": asdict(found)})
@@ -401,7 +393,7 @@ class LLMRun:
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
         stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
-        with exported_weights(self.trainer) if exported else self.trainer.averaged():
+        with exported_weights(self.trainer, self.config) if exported else self.trainer.averaged():
             added = generate(
                 self.model,
                 ids,
@@ -419,7 +411,8 @@ class LLMRun:
         if config.tensorboard:
             found.append(TensorBoardWriter(self.artifact.tensorboard))
         if config.wandb:
-            found.append(WandbWriter(config.wandb, self.artifact.path, resume="allow"))
+            settings = config.to_dict()
+            found.append(WandbWriter(config.wandb, self.artifact.path, settings, resume="allow"))
         # After the logs, which hear of the samples.
         if config.sample_every:
             found.append(Sampler(config.sample_every, self.sample, self.artifact.samples))

@@ -28,6 +28,7 @@ from .metrics import (
     top_k_accuracy,
 )
 from .named import make_optimizer
+from .options import TrainerOptions
 from .scaler import GradScaler
 from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer
@@ -57,6 +58,7 @@ __all__ = [
     "TrainState",
     "TrainStep",
     "Trainer",
+    "TrainerOptions",
     "TrainingError",
     "TrainingInterrupted",
     "WandbWriter",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The parts of a training, checked when they are put together."""
+"""Checks of the parts of a training, when they are put together."""
 
 from __future__ import annotations
 
@@ -9,101 +9,100 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import choice, function, instance
+from ..data import Dataset, Loader
 from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
 from ..tensors import Tensor
-from .callbacks.writers import Callback
-from .checks import PRECISIONS
-from .config import TrainConfig
-from .need import need_function
+from .callbacks import Callback
+from .options import PRECISIONS, TrainerOptions
 from .scaler import GradScaler
 
 __all__ = [
+    "check_callbacks",
+    "check_fingerprint",
+    "check_model",
+    "check_optimizer",
     "check_step",
-    "need_callbacks",
-    "need_config",
-    "need_data",
-    "need_loader",
-    "need_model",
-    "need_optimizer",
-    "need_token_bytes",
-    "set_checkpointing",
+    "check_token_bytes",
+    "choose_blocks",
+    "make_loader",
+    "read_options",
 ]
 
 
-def need_model(who: str, model: Any) -> Module:
-    """A module with parameters.
+def check_model(who: str, model: Any) -> Module:
+    """Return a module with parameters.
 
     Args:
-        who: what takes it.
-        model: what it was given.
+        who: the function that takes it.
+        model: the argument.
 
     Raises:
-        TypeError: it is no module.
+        TypeError: it is not a module.
         ValueError: it has no parameter.
     """
-    if not isinstance(model, Module):
-        hint = ": give an object of it" if isinstance(model, type) else ""
-        raise TypeError(f"{who}: model must be a pyggml.nn.Module; got {model!r:.60}{hint}")
-    if not model.parameters():
-        raise ValueError(f"{who}: {type(model).__name__} must have a parameter; it has none")
-    return model
+    hint = "give an object of it" if isinstance(model, type) else ""
+    found = instance(who, "model", model, Module, hint)
+    if not found.parameters():
+        raise ValueError(
+            f"{who}: model must have a parameter; got {type(model).__name__} with none"
+        )
+    return found
 
 
-def need_optimizer(who: str, optimizer: Any, model: Module) -> Any:
-    """An optimizer that trains a parameter of a model.
+def check_optimizer(who: str, optimizer: Any, model: Module) -> Any:
+    """Return an optimizer that trains a parameter of a model.
 
     Args:
-        who: what takes it.
-        optimizer: what it was given.
+        who: the function that takes it.
+        optimizer: the argument.
         model: the model.
 
     Raises:
-        TypeError: it is no optimizer.
+        TypeError: it is not an optimizer.
         ValueError: none of its parameters is the model's.
     """
-    if not isinstance(optimizer, Optimizer):
-        hint = ": give an object of it" if isinstance(optimizer, type) else ""
-        raise TypeError(
-            f"{who}: optimizer must be one of pyggml.optim; got {optimizer!r:.60}{hint}"
-        )
+    hint, kind = "give an object of it" if isinstance(optimizer, type) else "", Optimizer
+    instance(who, "optimizer", optimizer, kind, hint)  # type: ignore[type-abstract]
     own = {id(p) for p in model.parameters()}
     if not any(id(p) in own for p in optimizer.params):
         raise ValueError(
-            f"{who}: the optimizer must have parameters of the model; it has those of another: "
-            "make it of this model's parameters()"
+            f"{who}: optimizer must have parameters of the model; got those of another: "
+            "make it of this model"
         )
     return optimizer
 
 
-def need_config(who: str, config: Any) -> TrainConfig:
-    """A configuration, by default that of all defaults.
+def read_options(who: str, options: Any, given: Mapping[str, Any]) -> TrainerOptions:
+    """Return the options of a trainer, given as an object, by name, or both.
 
     Args:
-        who: what takes it.
-        config: what it was given.
+        who: the function that takes them.
+        options: a `TrainerOptions`, or None.
+        given: options by name, which replace those of the object.
 
     Raises:
-        TypeError: it is no configuration.
+        TypeError: options is another object.
+        ConfigError: there is no such option, or a value cannot be used.
     """
-    if config is None:
-        return TrainConfig()
-    if not isinstance(config, TrainConfig):
-        hint = ": give TrainConfig(**options)" if isinstance(config, dict) else ""
-        raise TypeError(f"{who}: config must be a TrainConfig; got {type(config).__name__}{hint}")
-    return config
+    if options is None:
+        options = TrainerOptions()
+    cure = "give TrainerOptions(**options)" if isinstance(options, Mapping) else ""
+    found = instance(who, "options", options, TrainerOptions, cure)
+    return found.replace(**given) if given else found
 
 
-def need_data(who: str, data: Any) -> dict[str, Any] | None:
-    """What tells one run's data from another's, for its checkpoints.
+def check_fingerprint(who: str, data: Any) -> dict[str, Any] | None:
+    """Return the fingerprint of a run's data, which its checkpoints keep.
 
     Args:
-        who: what takes it.
-        data: what it was given.
+        who: the function that takes it.
+        data: the argument.
 
     Raises:
-        TypeError: it is no dict of JSON-ready values.
+        TypeError: it is not a dict of JSON-ready values.
     """
     try:
         json.dumps(data)
@@ -114,42 +113,55 @@ def need_data(who: str, data: Any) -> dict[str, Any] | None:
     return data
 
 
-def need_loader(who: str, loader: Any, config: TrainConfig, saves: bool) -> Any:
-    """What batches come from.
+def make_loader(
+    who: str, train: Any, options: TrainerOptions, saves: bool, is_sized: bool = False
+) -> Any:
+    """Return a loader, or make one of a dataset.
 
     Args:
-        who: what takes it.
-        loader: what it was given.
-        config: of the run, which epochs make as long as the loader is.
-        saves: whether there are to be checkpoints, which keep the loader's place.
+        who: the function that takes it.
+        train: a loader or a dataset.
+        options: the trainer's; epochs need a loader with a length.
+        saves: True where checkpoints keep the loader's place.
+        is_sized: True where the batch size was given, which a loader must then have.
 
     Raises:
-        TypeError: it lacks what the run needs of it.
+        TypeError: it is neither, or lacks what the run needs of it.
+        ValueError: the loader makes batches of another size than the one given.
     """
+    if isinstance(train, Dataset) and not hasattr(train, "__iter__"):
+        return Loader(train, options.batch_size, seed=options.seed)
     needed = ["__iter__"]
-    needed += ["__len__"] if config.epochs is not None else []
+    needed += ["__len__"] if options.epochs is not None else []
     needed += ["state_dict", "load_state_dict"] if saves else []
-    missing = [name for name in needed if not callable(getattr(loader, name, None))]
-    if isinstance(loader, (np.ndarray, Tensor, Mapping, str, bytes)):
+    missing = [name for name in needed if not callable(getattr(train, name, None))]
+    if isinstance(train, (np.ndarray, Tensor, Mapping, str, bytes)):
         raise TypeError(
-            f"{who}: loader must give batches without end; got {type(loader).__name__}: give"
-            " pyggml.data.Loader(pyggml.data.RandomWindows(tokens, length), batch_size) of tokens"
+            f"{who}: train must be a dataset or a loader; got {type(train).__name__}: of tokens"
+            " give pyggml.data.RandomWindows(tokens, length)"
         )
-    if missing or isinstance(loader, type):
+    if missing or isinstance(train, type):
         why = "" if "__iter__" in missing else ", which checkpoints or epochs need"
         raise TypeError(
-            f"{who}: loader must give batches without end; got {type(loader).__name__} without "
-            f"{', '.join(missing)}{why}: give a pyggml.data.Loader"
+            f"{who}: train must be a dataset or a loader of endless batches; got "
+            f"{type(train).__name__} without {', '.join(missing)}{why}: give a pyggml.data.Loader"
         )
-    return loader
+    size = getattr(train, "batch_size", None)
+    if is_sized and size != options.batch_size:
+        made = "of its own" if size is None else f"of {size}"
+        raise ValueError(
+            f"{who}: `batch_size` is for datasets; got {options.batch_size} and a loader that makes"
+            f" batches {made}: leave it out, or give the dataset"
+        )
+    return train
 
 
 def check_step(loss: Any, precision: Any, scaler: Any) -> None:
-    """Refuse what a training step cannot use, before it is made.
+    """Check the loss, the precision and the scaler of a training step.
 
     Args:
         loss: a function, or None.
-        precision: by its name, or None.
+        precision: its name, or None.
         scaler: a `GradScaler`, or None.
 
     Raises:
@@ -157,46 +169,42 @@ def check_step(loss: Any, precision: Any, scaler: Any) -> None:
         ValueError: there is no such precision.
     """
     if loss is not None:
-        need_function("TrainStep", "loss", loss, "from (model, x, y) to the loss of a batch")
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(
-            f"TrainStep: precision must be one of {', '.join(PRECISIONS)}, or None; got "
-            f"{precision!r:.60}"
-        )
-    if scaler is not None and not isinstance(scaler, GradScaler):
-        raise TypeError(f"TrainStep: scaler must be a GradScaler; got {scaler!r:.60}")
+        function("TrainStep", "loss", loss, "(model, x, y) -> mean or (sum, count)")
+    if precision is not None:
+        choice("TrainStep", "precision", precision, PRECISIONS)
+    if scaler is not None:
+        instance("TrainStep", "scaler", scaler, GradScaler)
 
 
-def need_callbacks(who: str, callbacks: Any) -> list[Callback]:
-    """Several callbacks.
+def check_callbacks(who: str, callbacks: Any) -> list[Callback]:
+    """Return several callbacks as a list.
 
     Args:
-        who: what takes them.
-        callbacks: what it was given.
+        who: the function that takes them.
+        callbacks: the argument.
 
     Raises:
-        TypeError: there is something else in it.
+        TypeError: it holds something else.
     """
     if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
         raise TypeError(
-            f"{who}: callbacks must be a list of them; got {type(callbacks).__name__}: give "
+            f"{who}: callbacks must be a list of Callback; got {type(callbacks).__name__}: give "
             "[callback]"
         )
     found = list(callbacks)
     for each in found:
-        if not isinstance(each, Callback):
-            hint = ": give an object of it" if isinstance(each, type) else ""
-            raise TypeError(f"{who}: a callback must be a Callback; got {each!r:.60}{hint}")
+        hint = "give an object of it" if isinstance(each, type) else ""
+        instance(who, "each of callbacks", each, Callback, hint)
     return found
 
 
-def set_checkpointing(who: str, model: Any, every: bool | int | str) -> None:
-    """Choose the blocks of a model that are computed twice.
+def choose_blocks(who: str, model: Any, every: bool | int | str) -> None:
+    """Set the blocks of a model whose activations the backward computes again.
 
     Args:
-        who: what is told.
+        who: the function that was called.
         model: the model.
-        every: for `model.checkpointing`.
+        every: value of `model.checkpointing`.
 
     Raises:
         ValueError: the model has no blocks to choose from.
@@ -205,19 +213,19 @@ def set_checkpointing(who: str, model: Any, every: bool | int | str) -> None:
         model.checkpointing = every
     elif every:
         raise ValueError(
-            f"{who}: checkpointing needs a model whose blocks it can choose from; got "
+            f"{who}: `checkpointing` needs a model whose blocks it can choose from; got "
             f"{type(model).__name__}, which has no n_blocks: leave it out, or use "
             "pyggml.checkpoint in the model"
         )
 
 
-def need_token_bytes(who: str, sizes: Any, model: Module) -> np.ndarray | None:
-    """How many bytes each token stands for, where it is known.
+def check_token_bytes(who: str, sizes: Any, model: Module) -> np.ndarray | None:
+    """Return the number of bytes that each token stands for, or None.
 
     Args:
-        who: what takes it.
-        sizes: what it was given.
-        model: whose tokens.
+        who: the function that takes it.
+        sizes: the argument.
+        model: its vocabulary must be covered.
 
     Raises:
         ValueError: it is not a count for each token.

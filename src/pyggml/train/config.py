@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..options import options_of
 from .checks import (
     LISTS,
     TABLES,
@@ -20,6 +21,7 @@ from .checks import (
 )
 from .checks_data import check_data
 from .checks_together import check_together
+from .options import TrainerOptions
 from .texts import read_list, read_path
 
 __all__ = ["ConfigError", "TrainConfig", "option_name"]
@@ -260,6 +262,12 @@ class TrainConfig:
         check(self)
         check_data(self)
         check_together(self)
+
+    def trainer_options(self) -> TrainerOptions:
+        """Return the options that the Trainer reads; the optimizer has the rate."""
+        names = {"metrics": "scores"}
+        own = {n: getattr(self, names.get(n, n)) for n in options_of(TrainerOptions)}
+        return TrainerOptions(**{**own, "lr": None})
 
     @property
     def pair_fields(self) -> tuple[str, str] | None:

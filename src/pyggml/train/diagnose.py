@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Why a training cannot go on: the op that made the first NaN, and what to do."""
+"""The cause of a training that cannot go on: the op that made the first NaN, and the cure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ..debug import detect_anomaly
 from ..errors import AnomalyError
-from .config import TrainConfig
+from .batches import Batch
 from .finite import NonFiniteError
-from .step import Batch, TrainStep
+from .run import Run
+from .step import TrainStep
 
-__all__ = ["TrainingError", "diverged", "find_cause"]
+__all__ = ["TrainingError", "explain", "find_cause"]
 
 
 class TrainingError(RuntimeError):
@@ -20,16 +21,16 @@ class TrainingError(RuntimeError):
 
 
 def find_cause(step: TrainStep, batches: Sequence[Batch], runs: int) -> str | None:
-    """Do a failed step's computation again, looking at every op.
+    """Repeat a failed step's computation, looking at every op.
 
     Args:
-        step: whose parameters are as they were before the failed step.
-        batches: of that step.
-        runs: its number of the dropouts' masks.
+        step: its parameters are as they were before the failed step.
+        batches: batches of that step.
+        runs: the step's number of the dropouts' masks.
 
     Returns:
-        The op that first made what is not finite and the line that recorded it, or None when
-        nothing did.
+        The op that first made a number that is not finite and the line that recorded it, or None
+        where nothing did.
     """
     step.runs = runs
     try:
@@ -40,39 +41,38 @@ def find_cause(step: TrainStep, batches: Sequence[Batch], runs: int) -> str | No
     return None
 
 
-def diverged(
-    error: NonFiniteError,
-    config: TrainConfig,
-    step: int,
-    checkpoint: Path | None,
-    cause: str | None,
+def explain(
+    run: Run, error: NonFiniteError, batches: Sequence[Batch], checkpoint: Path | None
 ) -> str:
-    """The message of a run that cannot go on.
+    """Write the message of a run that cannot go on.
 
     Args:
-        error: what the step said.
-        config: what the run was told.
-        step: steps done.
-        checkpoint: the last one.
-        cause: what `find_cause` said.
+        run: the run.
+        error: raised by the step.
+        batches: batches of the step.
+        checkpoint: the last one, or None.
     """
+    cause = None
+    if not error.spoiled and error.source != "inputs":
+        cause = find_cause(run.train_step, batches, run.step * run.options.accumulate)
     where = f"the last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
-    state = f"the parameters are those of step {step}"
+    state = f"the parameters are those of step {run.step}"
     if error.spoiled:
-        state = "the parameters are spoiled, as --fused-update had changed them by then"
+        state = "the parameters are spoiled, as `fused_update` had changed them by then"
     likely = f"; the cause: {cause}" if cause else ""
-    return f"train: {error} at step {step + 1}; {state}, {where}{likely}: {_cure(error, config)}"
+    return f"train: {error} at step {run.step + 1}; {state}, {where}{likely}: {_cure(run, error)}"
 
 
-def _cure(error: NonFiniteError, config: TrainConfig) -> str:
-    """What to do about it."""
+def _cure(run: Run, error: NonFiniteError) -> str:
+    """Write the cure of a loss or gradient that is not finite."""
     if error.source == "inputs":
         return "mend the data, or leave such rows out; no learning rate helps"
-    clip = "run without --fused-update and with --clip 1"
-    if not config.fused_update:
-        clip = "lower --clip" if config.clip else "give --clip 1"
-    precision = ", use --precision bf16 or f32" if config.precision == "f16" else ""
-    rates = f"lower --lr {config.lr:g}, lengthen --warmup{precision}, or {clip}"
+    clip = "lower `clip`" if run.options.clip else "give `clip`=1"
+    if run.optimizer.fused_update:
+        clip = "run without `fused_update` and with `clip`=1"
+    precision = ", use `precision`=bf16 or f32" if run.options.precision == "f16" else ""
+    lr = run.optimizer.lr if run.options.lr is None else run.options.lr
+    rates = f"lower `lr` {lr:g}, lengthen `warmup`{precision}, or {clip}"
     if error.source == "weights":
         return f"go back to a checkpoint, or weights, without it; if a step made it, {rates}"
     return rates

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import need_model, need_optimizer
+from ..checks import number, whole
+from .arguments import check_model, check_optimizer
 from .finite import NonFiniteError
-from .need import need_number
 from .step import Batch, TrainStep
 
 __all__ = ["LRFinding", "find_lr"]
@@ -91,14 +91,10 @@ def find_lr(
         >>> find_lr(model, AdamW(model.parameters()), loader).suggested
         0.0021
     """
-    whole = isinstance(steps, int) and not isinstance(steps, bool)
-    if not whole or steps < _STEPS_LEAST:
-        raise ValueError(f"find_lr: steps must be an integer >= {_STEPS_LEAST}; got {steps!r}")
-    for name, value in (("start", start), ("end", end)):
-        need_number("find_lr", name, value)
-    if not 0 < start < end:
-        raise ValueError(f"find_lr: needs 0 < start < end; got start={start}, end={end}")
-    need_optimizer("find_lr", optimizer, need_model("find_lr", model))
+    whole("find_lr", "steps", steps, _STEPS_LEAST)
+    number("find_lr", "start", start, above=0)
+    number("find_lr", "end", end, above=start)
+    check_optimizer("find_lr", optimizer, check_model("find_lr", model))
     if not isinstance(batches, Iterable):
         raise TypeError(
             f"find_lr: batches must be a loader or a list of them; got {type(batches).__name__}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from .need import need_function
+from ..checks import function
 
 __all__ = ["InterruptGuard", "StoppedAtOnce", "TrainingInterrupted"]
 
@@ -66,7 +66,7 @@ class InterruptGuard:
         self.requested = False
         self.signum = int(signal.SIGINT)
         if on_request is not None:
-            need_function("InterruptGuard", "on_request", on_request, "from a signal's number")
+            function("InterruptGuard", "on_request", on_request, "signal's number -> None")
         self._on_request = on_request
         self._previous: dict[int, Any] = {}
 

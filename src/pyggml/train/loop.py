@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Step after step: what a trainer does between its first and its last."""
+"""The loop of a training: step after step, with evaluations and checkpoints between."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import logging
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from ..checks import number
 from ..errors import BackendError
 from ..optim.schedules.adaptive import update_schedule
 from .batches import Batch
 from .checkpoints.folders import CheckpointError
-from .diagnose import TrainingError, diverged, find_cause
+from .checkpoints.keeper import Checkpoints
+from .diagnose import TrainingError, explain
+from .evaluation.evaluator import Evaluator
 from .finite import NonFiniteError
 from .interrupt import InterruptGuard
-from .metrics.efficiency import memory_in_use
-from .metrics.records import StepMetrics
-from .need import need_number
+from .metrics import StepMetrics
+from .metrics.efficiency import Utilization, memory_in_use
+from .run import Run
 
-if TYPE_CHECKING:
-    from .trainer import Trainer
-
-__all__ = ["Loop"]
+__all__ = ["Loop", "interval"]
 
 _log = logging.getLogger("pyggml.train")
 _SPEED_STEPS = 20
@@ -31,34 +30,61 @@ _SPEED_STEPS = 20
 _HOPELESS = (BackendError, CheckpointError, MemoryError)
 
 
+def interval(value: int | None, total_steps: int, parts: int) -> int:
+    """Return an interval in steps: as given, or so that the run has so many parts.
+
+    Args:
+        value: the interval given, or None.
+        total_steps: steps of the run.
+        parts: number of parts.
+
+    Example:
+        >>> interval(None, 100, 5), interval(7, 100, 5)
+        (20, 7)
+    """
+    return max(1, total_steps // parts) if value is None else value
+
+
 class Loop:
     """Takes steps, evaluates and saves, until the run is done or a signal asks for the end.
 
     Args:
-        trainer: what is trained; its `step` and what else it counts go on.
-        guard: knows of signals.
+        run: what is trained; its `step` and the other counts go on.
+        evaluator: evaluates the run.
+        checkpoints: keeps its checkpoints.
+        utilization: tells the share of the device's peak.
+        guard: notes signals.
 
     Attributes:
-        loss: of the last step, or None before the first.
+        loss: loss of the last step, or None before the first.
     """
 
-    def __init__(self, trainer: Trainer, guard: InterruptGuard):
+    def __init__(
+        self,
+        run: Run,
+        evaluator: Evaluator,
+        checkpoints: Checkpoints,
+        utilization: Utilization,
+        guard: InterruptGuard,
+    ):
         self.loss: float | None = None
-        self._trainer = trainer
-        self._guard = guard
-        self._batches = iter(trainer.loader)
+        self._run, self._evaluator, self._checkpoints = run, evaluator, checkpoints
+        self._utilization, self._guard = utilization, guard
+        self._batches = iter(run.loader)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
-        self._loader_state = trainer.loader_state()
+        self._loader_state = checkpoints.loader_state()
+        self._eval_every = interval(run.options.eval_every, run.total_steps, 10)
+        self._save_every = interval(run.options.save_every, run.total_steps, 5)
 
-    def run(self) -> None:
+    def train(self) -> None:
         """Train; an error that spoils nothing leaves a checkpoint of the steps before it."""
-        trainer = self._trainer
+        run = self._run
         try:
-            if trainer.step and trainer._evaluated != trainer.step:
+            if run.step and run.evaluated != run.step:
                 self._after_step(resumed=True)  # a signal came before its evaluation
-            elif trainer.step == trainer.total_steps and trainer._sets:
-                trainer.evaluate(stop=lambda: self._guard.requested)
-            while not trainer.is_done and not self._guard.requested:
+            elif run.step == run.total_steps and self._evaluator.sets:
+                self._evaluator.evaluate(self._must_stop)
+            while not run.is_done and not self._guard.requested:
                 self._one_step()
                 self._after_step()
             self._keep_last()
@@ -66,102 +92,98 @@ class Loop:
             self._rescue(error)
             raise
 
+    def _must_stop(self) -> bool:
+        return self._guard.requested
+
     def _one_step(self) -> None:
-        """One optimizer step, measured."""
-        trainer, config = self._trainer, self._trainer.config
+        """Take one optimizer step, and measure it."""
+        run, step = self._run, self._run.train_step
         began = time.perf_counter()
-        lr = need_number("Trainer", "what schedule gives", trainer.schedule(trainer.step))
-        self._loader_state = trainer.loader_state()
-        try:
-            batches = [next(self._batches) for _ in range(config.accumulate)]
-        except StopIteration:
-            raise TrainingError(
-                f"train: the loader ended after step {trainer.step} of {trainer.total_steps}; it "
-                "must go on without an end, as those of pyggml.data do"
-            ) from None
+        lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
+        self._loader_state = self._checkpoints.loader_state()
+        batches = self._next_batches()
         waited = time.perf_counter() - began
-        trainer._train_step.runs = trainer.step * config.accumulate
-        scale = None if trainer.scaler is None else trainer.scaler.scale
+        step.runs = run.step * run.options.accumulate
+        scale = None if run.scaler is None else run.scaler.scale
         try:
-            result = trainer._train_step(batches, lr)
+            result = step(batches, lr)
         except NonFiniteError as error:
-            raise TrainingError(self._explain(error, batches)) from error
-        if trainer.ema is not None and not result.skipped:
-            trainer.ema.update()
+            raise TrainingError(explain(run, error, batches, self._checkpoints.last)) from error
+        if run.ema is not None and not result.skipped:
+            run.ema.update()
         took = time.perf_counter() - began
-        trainer.step += 1
-        trainer.tokens += result.tokens
-        trainer.elapsed_s += took
-        self._loader_state = trainer.loader_state()
+        run.step += 1
+        run.tokens += result.tokens
+        run.elapsed_s += took
+        self._loader_state = self._checkpoints.loader_state()
         self.loss = result.loss
         self._recent.append((took, result.tokens))
         speed = sum(n for _, n in self._recent) / max(sum(t for t, _ in self._recent), 1e-9)
         metrics = StepMetrics(
-            trainer.step,
+            run.step,
             result.loss,
             lr,
             result.grad_norm,
-            trainer.tokens,
+            run.tokens,
             speed,
-            trainer.elapsed_s,
+            run.elapsed_s,
             waited,
-            memory_in_use(trainer.device),
-            trainer.mfu(speed),
+            memory_in_use(run.device),
+            self._utilization.share(speed),
             scale,
-            None if trainer.scaler is None else trainer.scaler.skipped,
+            None if run.scaler is None else run.scaler.skipped,
         )
-        trainer.tell("on_step", metrics)
+        run.tell("on_step", metrics)
+
+    def _next_batches(self) -> list[Batch]:
+        """Draw the batches of a step."""
+        try:
+            return [next(self._batches) for _ in range(self._run.options.accumulate)]
+        except StopIteration:
+            raise TrainingError(
+                f"train: the loader ended after step {self._run.step} of {self._run.total_steps}; "
+                "it must go on without an end, as those of pyggml.data do"
+            ) from None
 
     def _after_step(self, resumed: bool = False) -> None:
         """Evaluate and save when it is time; a resumed step that owes nothing is left alone."""
-        trainer, guard = self._trainer, self._guard
-        due = trainer.eval_every and trainer.step % trainer.eval_every == 0
-        owed = bool(trainer._sets and (trainer.is_done or due))
+        run, checkpoints = self._run, self._checkpoints
+        due = self._eval_every and run.step % self._eval_every == 0
+        owed = bool(self._evaluator.sets and (run.is_done or due))
         if resumed and not owed:
             return
-        if owed and not guard.requested:
-            done = trainer.evaluate(stop=lambda: guard.requested)
+        if owed and not self._guard.requested:
+            done = self._evaluator.evaluate(self._must_stop)
             if done is not None:
-                trainer._evaluated = trainer.step
-                trainer._saved_step = None  # a checkpoint without this evaluation is behind
-            if done is not None:
-                update_schedule(trainer.schedule, done.loss, trainer.step)
-            if done is not None and trainer.best is not None and not trainer.is_best:
-                trainer.best = {**trainer.best, "stale": trainer.best.get("stale", 0) + 1}
-        due = trainer.save_every and trainer.step % trainer.save_every == 0
-        saved = None
-        if trainer.checkpoint_dir is not None and (trainer.is_done or due or guard.requested):
-            saved = trainer.save()
-        if trainer.checkpoint_dir is not None and trainer.is_best and trainer.config.keep_best:
-            trainer.save_best(saved)
+                run.evaluated = run.step
+                checkpoints.outdate()
+                update_schedule(run.schedule, done.loss, run.step)
+                run.lowest.wait(run.step)
+        if checkpoints.directory is None:
+            return
+        due = self._save_every and run.step % self._save_every == 0
+        if run.is_done or due or self._guard.requested:
+            checkpoints.save()
+        if run.is_best and run.options.keep_best:
+            checkpoints.save_best()
 
     def _keep_last(self) -> None:
         """Save the last step when a signal came after the decision that it needs no checkpoint."""
-        trainer = self._trainer
-        is_saved = not trainer.step or trainer._saved_step == trainer.step
-        if self._guard.requested and trainer.checkpoint_dir is not None and not is_saved:
-            trainer.save()
-
-    def _explain(self, error: NonFiniteError, batches: list[Batch]) -> str:
-        """The message of a run that cannot go on, with the op that began it."""
-        trainer, cause = self._trainer, None
-        if not error.spoiled and error.source != "inputs":
-            runs = trainer.step * trainer.config.accumulate
-            cause = find_cause(trainer._train_step, batches, runs)
-        return diverged(error, trainer.config, trainer.step, trainer.last_checkpoint, cause)
+        checkpoints, is_saved = self._checkpoints, not self._run.step or self._checkpoints.is_saved
+        if self._guard.requested and checkpoints.directory is not None and not is_saved:
+            checkpoints.save()
 
     def _rescue(self, error: Exception) -> None:
         """Keep the steps that were done before an error in an evaluation, a callback, a batch."""
-        trainer = self._trainer
-        is_saved = trainer._saved_step == trainer.step
-        if trainer.checkpoint_dir is None or not trainer.step or is_saved:
+        checkpoints, run = self._checkpoints, self._run
+        if checkpoints.directory is None or not run.step or checkpoints.is_saved:
             return
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):
             return
         # What is wrong with the disk or the device may be wrong with this, too.
         with suppress(CheckpointError, BackendError, OSError):
-            path = trainer._save(self._loader_state)
+            path = checkpoints.save(self._loader_state)
             _log.warning(
                 "train: %s at step %d; a checkpoint was written: %s",
-                type(error).__name__, trainer.step, path,
+                type(error).__name__, run.step, path,
             )  # fmt: skip

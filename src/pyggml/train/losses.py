@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data import IGNORE_INDEX
+from ..errors import ConfigError
 from ..models import LanguageModel, Model
 from ..nn import functional
 from ..tensors import Tensor
@@ -73,15 +74,15 @@ def smoothed_loss(model: Any, share: float) -> LossFunction:
         share: share of each target that is spread over all classes while the model trains.
 
     Raises:
-        ValueError: the model has a loss of its own.
+        ConfigError: the model has a loss of its own.
 
     Example:
         >>> callable(smoothed_loss(model, 0.1))
         True
     """
     if hasattr(model, "loss") and not isinstance(model, LanguageModel):
-        raise ValueError(
-            "Trainer: label_smoothing must be 0 for a model with a loss of its own; got "
+        raise ConfigError(
+            "Trainer: `label_smoothing` must be 0 for a model with a loss of its own; got "
             f"{share} for {type(model).__name__}: leave it out, or give a loss that smooths"
         )
 

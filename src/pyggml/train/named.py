@@ -16,13 +16,12 @@ from ..optim import (
     optimizers,
     param_groups,
 )
-from .arguments import need_config, need_model
+from .arguments import check_model
 from .checks import ConfigError
 from .checks_data import read_scale
 from .config import TrainConfig
-from .losses import LossFunction, smoothed_loss
 
-__all__ = ["make_loss", "make_optimizer"]
+__all__ = ["make_optimizer"]
 
 _BETA1 = 0.9
 
@@ -47,8 +46,8 @@ def make_optimizer(config: TrainConfig, model: Any) -> Optimizer:
         >>> make_optimizer(TrainConfig(optimizer="lion"), model)
         Lion(lr=0.002, steps=0, groups=[…])
     """
-    need_model("make_optimizer", model)
-    kind: Any = optimizers()[need_config("make_optimizer", config).optimizer]
+    check_model("make_optimizer", model)
+    kind: Any = optimizers()[config.optimizer]
     takes = inspect.signature(kind).parameters
     options: dict[str, Any] = {"betas": (_BETA1, config.beta2)} if "betas" in takes else {}
     for name, value in config.optimizer_options.items():
@@ -103,25 +102,3 @@ def _rules(config: TrainConfig, model: Any) -> list[Any]:
     kept = {name for pattern in config.no_decay for name in matching("--no-decay", pattern)}
     rules: list[Any] = [(name, {"weight_decay": 0.0}) for name in names if name in kept]
     return rules + [(name, {"lr_scale": scale}) for name, scale in scales.items() if scale != 1]
-
-
-def make_loss(config: TrainConfig, model: Any) -> LossFunction | None:
-    """Return the run's loss of a batch, or None for the model's own.
-
-    Args:
-        config: its `label_smoothing`, which holds while training and not in evaluations.
-        model: a language model, or a classifier that gives logits.
-
-    Raises:
-        ConfigError: the model has a loss of its own, which nothing can smooth.
-
-    Example:
-        >>> make_loss(TrainConfig(), model) is None
-        True
-    """
-    if not config.label_smoothing:
-        return None
-    try:
-        return smoothed_loss(model, config.label_smoothing)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import whole
+from ..checks import number, whole
 from ..data import IGNORE_INDEX
 from ..graph import Graph, LossError
 from ..optim import ClipValue
 from ..optim.clip import NORM_MAX
 from ..tensors import Tensor
-from .arguments import check_step, need_model, need_optimizer
+from .arguments import check_model, check_optimizer, check_step
 from .batches import (
     Batch,
     arrays_of,
@@ -35,7 +35,6 @@ from .batches import (
 from .finite import NonFiniteError, find_class, find_gradient, find_input, find_weight
 from .graphs import StepGraphs
 from .losses import LossFunction, class_loss, count_targets, default_loss, model_loss
-from .need import need_number
 from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep"]
@@ -131,13 +130,13 @@ class TrainStep:
         clip_value: float | None = None,
         scaler: GradScaler | None = None,
     ):
-        self.model = need_model("TrainStep", model)
+        self.model = check_model("TrainStep", model)
         self.optimizer: Any = optimizer
         if optimizer is not None:  # an evaluation needs none
-            need_optimizer("TrainStep", optimizer, self.model)
-        self.clip = need_number("TrainStep", "clip", clip or 0.0) or None
+            check_optimizer("TrainStep", optimizer, self.model)
+        self.clip = number("TrainStep", "clip", clip or 0.0, 0) or None
         self.runs = 0
-        self.clip_value = need_number("TrainStep", "clip_value", clip_value or 0.0) or None
+        self.clip_value = number("TrainStep", "clip_value", clip_value or 0.0, 0) or None
         check_step(loss, precision, scaler)
         self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
@@ -300,7 +299,7 @@ class TrainStep:
         if self.optimizer is None:
             raise ValueError("TrainStep: a step needs an optimizer; it was made with None")
         if lr is not None:
-            need_number("TrainStep", "lr", lr)
+            number("TrainStep", "lr", lr, 0)
         batches = [self.check(batch) for batch in need_batches(batches)]
         if self._fused:
             self._check_alone(batches)

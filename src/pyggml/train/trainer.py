@@ -5,76 +5,75 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..backend.device import device as find_device
+from ..checks import function
+from ..checks import path as check_path
 from ..data import Prefetch
-from ..debug import measure_peaks
+from ..data.loader import Epochs
 from ..models import LanguageModel
-from ..optim import EMA
+from ..optim import AdamW
 from ..optim.schedules.adaptive import is_adaptive
 from .arguments import (
-    need_callbacks,
-    need_config,
-    need_data,
-    need_loader,
-    need_model,
-    need_optimizer,
-    need_token_bytes,
-    set_checkpointing,
+    check_callbacks,
+    check_fingerprint,
+    check_model,
+    check_optimizer,
+    check_token_bytes,
+    choose_blocks,
+    make_loader,
+    read_options,
 )
-from .batches import prefetched
-from .callbacks.writers import Callback
-from .checkpoints.best import find_best, judge, keep_best
-from .checkpoints.checkpoint import load_checkpoint, save_checkpoint
-from .checkpoints.folders import clear_ahead, latest_checkpoint, make_folder
-from .checkpoints.restore import optimizer_state, restore, state_of
-from .config import TrainConfig
+from .callbacks import Callback
+from .checkpoints.keeper import Checkpoints
 from .diagnose import TrainingError
-from .evaluation.sets import check_no_sets, check_scores, check_set, evaluate_sets, read_sets
+from .evaluation.evaluator import Evaluator
+from .evaluation.sets import ValidationSet, read_sets
 from .interrupt import InterruptGuard, TrainingInterrupted
-from .loop import Loop
-from .losses import LossFunction
-from .memory.fit import count_memory, fit_memory, must_fit
-from .memory.plan import MemoryPlan
-from .metrics.efficiency import flops_per_token, free_memory
-from .metrics.records import EvalMetrics
-from .named import make_loss
-from .need import need_function, need_path
+from .loop import Loop, interval
+from .losses import LossFunction, smoothed_loss
+from .memory import MemoryPlan
+from .memory.fit import MemoryPlanner
+from .metrics import EvalMetrics
+from .metrics.efficiency import Utilization, free_memory
+from .options import TrainerOptions
 from .result import FitResult
-from .schedule import DEFAULT_STEPS, check_rates, default_schedule, interval
+from .run import Run
+from .schedule import check_rates, make_schedule
 from .step import TrainStep
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
 _log = logging.getLogger("pyggml.train")
+_DEFAULT_STEPS = 1000
 
 
-class Trainer:
-    """Trains a language model, or another model that has a loss or gives logits of classes.
+class Trainer(Run):
+    """Trains a language model, or another model that has a loss or returns logits of classes.
 
     Args:
         model: the model.
-        optimizer: over its parameters.
-        loader: endless training batches (x, y), with `state_dict` and `load_state_dict`. One of
-            pyggml.data is read ahead, in a thread, as `prefetch` of the configuration says.
-        validation: tokens to evaluate on, a dataset, `Documents`, a loader with `once()`, several
-            of these by name, or None. The first decides what is best and when to stop early.
-        config: lengths, rates and intervals; its text, tokenizer and sizes are not used here.
+        train: a dataset, of which a `Loader` with `batch_size` and `seed` is made; or a loader,
+            endless batches (x, y) with `state_dict` and `load_state_dict`. Batches of loaders of
+            pyggml.data are made ahead in a thread, as `prefetch` says.
+        val: tokens to evaluate on, a dataset, `Documents`, a loader with `once()`, several of these
+            by name, or None. The first decides what is best and when to stop early.
+        optimizer: over the model's parameters; None is `AdamW(model)`.
+        options: `TrainerOptions`; None takes their defaults.
         checkpoint_dir: folder of the checkpoints; None keeps none.
-        callbacks: what looks on.
-        schedule: step -> learning rate; None takes the configuration's. One that has `update`,
-            `state_dict` and `load_state_dict`, as `ReduceOnPlateau` and what is joined of it, hears
-            of the validation loss.
-        data: fingerprint of the training tokens, kept in the checkpoints.
-        token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` tells them, for bits
+        callbacks: objects that are told of events.
+        schedule: the name of a schedule; or a function step -> learning rate. One that has
+            `update`, `state_dict` and `load_state_dict`, as `ReduceOnPlateau` has, is told the
+            validation loss.
+        loss: function (model, x, y, **inputs) -> mean, or (sum, count); None as `TrainStep`.
+        data: fingerprint of the training data, kept in the checkpoints.
+        token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` returns them, for bits
             per byte.
-        loss: the mean loss of a batch, or (sum, count); None as `TrainStep` chooses.
+        given: options by name, such as `batch_size=16, steps=200`; they replace those of `options`.
 
     Attributes:
         step: optimizer steps done.
@@ -82,15 +81,16 @@ class Trainer:
         evaluations: the last one of each set.
         scaler: the loss scaling of precision f16, or None.
         ema: the running average of the weights, or None.
-        device: where the model is.
+        device: device of the model.
+        train_step: computes the steps.
 
     Raises:
         TypeError: a part is of another kind.
         ValueError: a part does not fit another.
+        ConfigError: an option is unknown, or cannot be used.
 
     Example:
-        >>> trainer = Trainer(model, AdamW(model.parameters()), Loader(data, 8), held_back,
-        ...                   TrainConfig(steps=100))
+        >>> trainer = Trainer(model, train, val, AdamW(model, lr=2e-3), batch_size=8, steps=100)
         >>> trainer.fit().step
         100
     """
@@ -98,129 +98,147 @@ class Trainer:
     def __init__(
         self,
         model: Any,
-        optimizer: Any,
-        loader: Any,
-        validation: Any = None,
-        config: TrainConfig | None = None,
+        train: Any,
+        val: Any = None,
+        optimizer: Any = None,
         *,
+        options: TrainerOptions | None = None,
         checkpoint_dir: str | Path | None = None,
         callbacks: Iterable[Callback] = (),
-        schedule: Callable[[int], float] | None = None,
+        schedule: str | Callable[[int], float] | None = None,
+        loss: LossFunction | None = None,
         data: dict[str, Any] | None = None,
         token_bytes: np.ndarray | None = None,
-        loss: LossFunction | None = None,
+        **given: Any,
     ):
-        self.config = need_config("Trainer", config)
-        self.model = need_model("Trainer", model)
-        self.optimizer = need_optimizer("Trainer", optimizer, self.model)
-        if optimizer.fused_update != self.config.fused_update:
-            raise ValueError(
-                "Trainer: optimizer and config must agree on fused_update; "
-                f"got {optimizer.fused_update} and {self.config.fused_update}"
-            )
-        if self.config.mfu and not isinstance(model, LanguageModel):
-            raise ValueError("Trainer: mfu is for language models; leave it out")
-        if self.config.checkpointing not in (None, "auto"):
-            set_checkpointing("Trainer", model, self.config.checkpointing)
-        loader = need_loader("Trainer", loader, self.config, checkpoint_dir is not None)
-        self.loader = prefetched(loader, self.config.prefetch)
-        self.callbacks = need_callbacks("Trainer", callbacks)
-        self.checkpoint_dir: Path | None = None
-        if checkpoint_dir is not None:
-            self.checkpoint_dir = need_path("Trainer", "checkpoint_dir", checkpoint_dir)
+        who = "Trainer"
+        if isinstance(schedule, str):
+            given["schedule"] = schedule
+        elif schedule is not None:
+            function(who, "schedule", schedule, "step -> learning rate")
+        options = read_options(who, options, given)
+        model = check_model(who, model)
+        if options.mfu and not isinstance(model, LanguageModel):
+            raise ValueError(f"{who}: `mfu` is for language models; leave it out")
+        if options.checkpointing not in (None, "auto"):
+            choose_blocks(who, model, options.checkpointing)
+        if optimizer is None:
+            optimizer = AdamW(model)
+        check_optimizer(who, optimizer, model)
+        saves, is_sized = checkpoint_dir is not None, "batch_size" in given
+        loader = make_loader(who, train, options, saves, is_sized)
+        if options.prefetch and isinstance(loader, Epochs):
+            loader = Prefetch(loader, options.prefetch)
         batches = len(loader) if hasattr(loader, "__len__") else 0
-        self.total_steps = self.config.total_steps(batches, DEFAULT_STEPS)
-        if schedule is not None:
-            need_function("Trainer", "schedule", schedule, "from a step to its learning rate")
-            check_rates("Trainer: ", schedule, self.total_steps)
-        self.schedule = schedule or default_schedule(self.config, self.total_steps)
-        self.data = need_data("Trainer", data)
-        self.step = 0
-        self.tokens = 0
-        self.elapsed_s = 0.0
-        self.best: dict[str, Any] | None = None
-        self._evaluated: int | None = None
-        self._saved_step: int | None = None
-        self.last_checkpoint: Path | None = None
-        self.best_checkpoint: Path | None = None
-        self.evaluations: dict[str, EvalMetrics] = {}
-        self.token_bytes = need_token_bytes("Trainer", token_bytes, model)
-        self.device = find_device(model.parameters()[0].device)
-        self._free_bytes = free_memory(model)
-        self._sets = read_sets(validation, loader)
-        self._peak_flop_s: float | None = None
-        self.ema = EMA(model, self.config.ema) if self.config.ema else None
-        self._train_step = TrainStep(
+        total_steps = options.total_steps(batches, _DEFAULT_STEPS)
+        if not callable(schedule):
+            lr = optimizer.lr if options.lr is None else options.lr
+            schedule = make_schedule(options, lr, total_steps)
+        else:
+            _check_unused(options)
+            check_rates(f"{who}: ", schedule, total_steps)
+        if loss is None and options.label_smoothing:
+            loss = smoothed_loss(model, options.label_smoothing)
+        free = free_memory(model)
+        train_step = TrainStep(
             model,
             optimizer,
-            clip=self.config.clip,
-            loss=loss or make_loss(self.config, model),
-            seed=self.config.seed,
-            precision=self.config.precision,
-            clip_value=self.config.clip_value,
+            clip=options.clip,
+            loss=loss,
+            seed=options.seed,
+            precision=options.precision,
+            clip_value=options.clip_value,
         )
-        self._train_step.accumulates = self.config.accumulate > 1
-        self.scaler = self._train_step.scaler
-        self.memory: MemoryPlan | None = None
-        check_scores(model, self.config.scores)
-        if not self._sets:
-            check_no_sets(self.config, is_adaptive(self.schedule))
+        train_step.accumulates = options.accumulate > 1
+        super().__init__(
+            model,
+            optimizer,
+            loader,
+            options,
+            schedule,
+            total_steps,
+            train_step,
+            check_callbacks(who, callbacks),
+            check_fingerprint(who, data),
+        )
+        self.token_bytes = check_token_bytes(who, token_bytes, model)
+        folder = (
+            None if checkpoint_dir is None else check_path(who, "checkpoint_dir", checkpoint_dir)
+        )
+        self._checkpoints = Checkpoints(self, folder)
+        self._evaluator = Evaluator(self, read_sets(val, loader), self.token_bytes)
+        self._planner = MemoryPlanner(self, self._evaluator.check, free)
+        self._utilization = Utilization(model, lambda: self.seq_len)
+        if not self.sets:
+            _check_no_sets(options, is_adaptive(schedule))
 
     @property
-    def eval_every(self) -> int:
-        """Steps between evaluations; 0 evaluates at the end only."""
-        return interval(self.config.eval_every, self.total_steps, 10)
+    def sets(self) -> dict[str, ValidationSet]:
+        """The validation sets by name."""
+        return self._evaluator.sets
 
     @property
-    def save_every(self) -> int:
-        """Steps between checkpoints; 0 saves at the end only."""
-        return interval(self.config.save_every, self.total_steps, 5)
+    def evaluations(self) -> dict[str, EvalMetrics]:
+        """The last evaluation of each set."""
+        return self._evaluator.results
 
     @property
     def last_evaluation(self) -> EvalMetrics | None:
         """The last evaluation of the first set."""
-        return self.evaluations.get(next(iter(self._sets), ""))
+        return self._evaluator.last
 
     @property
-    def is_stale(self) -> bool:
-        """Whether the validation loss has not fallen for as many evaluations as the patience."""
-        stale = 0 if self.best is None else self.best.get("stale", 0)
-        return 0 < self.config.patience <= stale
+    def checkpoint_dir(self) -> Path | None:
+        """Folder of the checkpoints, or None."""
+        return self._checkpoints.directory
 
     @property
-    def seq_len(self) -> int:
-        """Tokens per sequence."""
-        return int(self.loader.dataset.seq_len)
+    def last_checkpoint(self) -> Path | None:
+        """The last checkpoint written or resumed from, or None."""
+        return self._checkpoints.last
+
+    @property
+    def best_checkpoint(self) -> Path | None:
+        """The checkpoint of the lowest validation loss, or None."""
+        return self._checkpoints.best
+
+    @property
+    def memory(self) -> MemoryPlan | None:
+        """The last plan of the memory, or None."""
+        return self._planner.plan
+
+    @property
+    def eval_every(self) -> int:
+        """Steps between evaluations; 0 evaluates at the end only."""
+        return interval(self.options.eval_every, self.total_steps, 10)
+
+    @property
+    def save_every(self) -> int:
+        """Steps between checkpoints; 0 saves at the end only."""
+        return interval(self.options.save_every, self.total_steps, 5)
 
     def plan(self) -> MemoryPlan:
-        """Record and plan the graphs, and tell what memory the run takes.
+        """Record and plan the graphs, and return the memory that the run takes.
 
         The activations are those of batches like the first; others have graphs of their own. With a
         `memory_limit`, or checkpointing `auto`, this chooses as few blocks to compute twice
         as the limit takes.
 
         Returns:
-            Bytes by kind; `check()` on it refuses what the device has no room for.
+            Bytes by kind; its `check()` raises where the device has no room for them.
 
         Raises:
             OutOfMemoryError: nothing fits into the limit.
         """
-        if self.memory is None or not must_fit(self.config):
-            forget = self._train_step.forget
-            free = self._free_bytes
-            self.memory = fit_memory(
-                self.model, self.config, lambda: count_memory(self, free), forget, free
-            )
-        return self.memory
+        return self._planner.make()
 
     def check(self) -> None:
-        """Refuse what would fail at the first evaluation, and record the graphs for it.
+        """Raise what the first evaluation would raise, and record the graphs for it.
 
         Raises:
-            ValueError: a set has no batch, or one that does not suit the model or a score.
+            ValueError: a set has no batch, or one that does not suit the model or a metric.
         """
-        for name, of in self._sets.items():
-            check_set(name, of, self.loader, self._train_step, self.config.scores)
+        self._evaluator.check()
 
     def fit(self) -> FitResult:
         """Train from the current step to the last.
@@ -229,7 +247,7 @@ class Trainer:
         steps that were done.
 
         Returns:
-            How it ended.
+            The result of the run.
 
         Raises:
             TrainingInterrupted: a signal asked for the end; the running step was finished and a
@@ -240,22 +258,18 @@ class Trainer:
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
         """
-        if self.memory is None and must_fit(self.config):
+        if self.memory is None and self._planner.must_fit:
             self.plan()
         else:
             self.check()
-        if self.checkpoint_dir is not None:
-            make_folder(self.checkpoint_dir)
-            clear_ahead(self.checkpoint_dir, self.step)
-            if self.step:
-                find_best(self)
-        if self.config.mfu and self._peak_flop_s is None:
-            self._peak_flop_s = measure_peaks(self.device).flop_s
+        self._checkpoints.begin()
+        if self.options.mfu:
+            self._utilization.measure(self.device)
         with InterruptGuard(self._interrupted) as guard:
             self.tell("on_start")
             try:
-                loop = Loop(self, guard)
-                loop.run()
+                loop = Loop(self, self._evaluator, self._checkpoints, self._utilization, guard)
+                loop.train()
             finally:
                 if isinstance(self.loader, Prefetch):
                     self.loader.close()
@@ -272,83 +286,19 @@ class Trainer:
             self.best_checkpoint,
         )
 
-    @property
-    def is_best(self) -> bool:
-        """Whether the evaluation of this very step is the best so far."""
-        return self.best is not None and bool(self.best["step"] == self.step)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there is nothing left to train."""
-        return self.step >= self.total_steps or self.is_stale
-
-    def mfu(self, tokens_per_s: float) -> float | None:
-        """The share of the measured peak that the model's products need, where it was measured.
-
-        Args:
-            tokens_per_s: of the training.
-        """
-        if self._peak_flop_s is None:
-            return None
-        return flops_per_token(self.model, self.seq_len) * tokens_per_s / self._peak_flop_s
-
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> EvalMetrics | None:
-        """Loss, perplexity and scores on every set of validation tokens.
+        """Compute loss, perplexity and metrics on every validation set.
 
         Args:
-            stop: asked before each batch; when it says yes, there is no result.
+            stop: asked before each batch; True ends the evaluation without a result.
 
         Returns:
-            What was measured on the first set; `evaluations` has the others.
+            The metrics of the first set; `evaluations` has the others.
 
         Raises:
-            ValueError: the trainer has no validation tokens.
+            ValueError: the trainer has no validation set.
         """
-        if not self._sets:
-            raise ValueError("Trainer.evaluate: validation tokens are needed; got none")
-        self.tell("on_evaluation_start")
-        with self.averaged():
-            found = evaluate_sets(self, stop)
-        if found is None:
-            return None
-        self.evaluations = {metrics.name: metrics for metrics in found}
-        self.best = judge(self.best, self.step, found[0].loss, self.config.min_delta)
-        for metrics in found:
-            self.tell("on_evaluation", metrics)
-        return found[0]
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Lend the model the average of its weights for a block, where one is kept."""
-        return nullcontext() if self.ema is None else self.ema.applied()
-
-    def loader_state(self) -> dict[str, Any]:
-        """Where the loader stands, for a checkpoint; nothing where none is kept."""
-        return {} if self.checkpoint_dir is None else self.loader.state_dict()
-
-    def save_best(self, saved: Path | None) -> None:
-        """Keep the checkpoint of this step apart.
-
-        Args:
-            saved: the step's own checkpoint, where it has one.
-
-        Raises:
-            ValueError: the trainer keeps no checkpoints.
-            CheckpointError: it could not be written; the best before is as it was.
-        """
-        folder = self._folder("save_best")
-        model = {} if saved else self.model.state_dict()
-        optimizer = {} if saved else optimizer_state(self)
-        state = state_of(self, self.loader_state())
-        self.best_checkpoint = keep_best(folder, state, model, optimizer, saved)
-        if saved is None:
-            self.last_checkpoint = self.best_checkpoint
-        self.tell("on_best", self.best_checkpoint)
-
-    def _folder(self, method: str) -> Path:
-        """Where checkpoints go."""
-        if self.checkpoint_dir is None:
-            raise ValueError(f"Trainer.{method}: a checkpoint_dir is needed; got none")
-        return self.checkpoint_dir
+        return self._evaluator.evaluate(stop)
 
     def save(self) -> Path:
         """Write a checkpoint.
@@ -357,20 +307,7 @@ class Trainer:
             ValueError: the trainer keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
         """
-        return self._save(self.loader_state())
-
-    def _save(self, loader: dict[str, Any]) -> Path:
-        """Write a checkpoint with a state of the loader."""
-        path = save_checkpoint(
-            self._folder("save"),
-            state_of(self, loader),
-            self.model.state_dict(),
-            optimizer_state(self),
-            self.config.keep,
-        )
-        self.last_checkpoint, self._saved_step = path, self.step
-        self.tell("on_checkpoint", path)
-        return path
+        return self._checkpoints.save()
 
     def resume(self, path: str | Path | None = None) -> int:
         """Continue from a checkpoint.
@@ -384,16 +321,9 @@ class Trainer:
         Raises:
             FormatError: the checkpoint is damaged or of another run; nothing has changed then.
         """
-        if path is None:
-            if self.checkpoint_dir is None:
-                raise ValueError("Trainer.resume: a checkpoint_dir or a path is needed; got none")
-            path = latest_checkpoint(self.checkpoint_dir)
-            if path is None:
-                return 0
-        restore(self, load_checkpoint(need_path("Trainer.resume", "path", path)))
-        if self.checkpoint_dir is not None:
-            find_best(self)
-        return self.step
+        return self._checkpoints.resume(
+            None if path is None else check_path("Trainer.resume", "path", path)
+        )
 
     def _interrupted(self, signum: int) -> None:
         try:
@@ -402,18 +332,8 @@ class Trainer:
             # It would be raised wherever the signal came, in the middle of a save for instance.
             _log.exception("train: a callback's on_interrupt failed")
 
-    def tell(self, event: str, *details: Any) -> None:
-        """Call one method of every callback.
-
-        Args:
-            event: name of the method.
-            details: what it takes after the trainer.
-        """
-        for callback in self.callbacks:
-            getattr(callback, event)(self, *details)
-
     def summary(self) -> dict[str, Any]:
-        """Where the run stands, as JSON-ready values."""
+        """Return where the run stands, as JSON-ready values."""
         last = self.last_evaluation
         return {
             "step": self.step,
@@ -424,3 +344,24 @@ class Trainer:
             "validation": None if last is None else asdict(last),
             "evaluations": {name: asdict(metrics) for name, metrics in self.evaluations.items()},
         }
+
+
+def _check_unused(options: TrainerOptions) -> None:
+    """Raise for options of the trainer's own schedule beside a function."""
+    names = ("lr", "min_lr", "warmup")
+    given = [name for name in names if getattr(options, name) is not None]
+    if given or options.schedule_options:
+        raise ValueError(
+            f"Trainer: `{(given or ['schedule_options'])[0]}` is for schedules by name; got a "
+            "function as schedule: leave one out"
+        )
+
+
+def _check_no_sets(options: TrainerOptions, adapts: bool) -> None:
+    """Raise for options that wait for an evaluation, where there is no validation set."""
+    asked = {"patience": options.patience, "metrics": options.metrics, "schedule": adapts}
+    for name, given in asked.items():
+        if given:
+            raise ValueError(
+                f"Trainer: `{name}` needs a validation set; got none: give `val`, or leave it out"
+            )

@@ -172,8 +172,9 @@ def kill(arguments: list[str]) -> None:
     loader = Loader(TokenDataset(ids, SEQ_LEN), config.batch_size, seed=0)
     optimizer = AdamW(model.parameters(), lr=config.lr, fused_update=fused_update)
     trainer = Trainer(
-        model, optimizer, loader, None, config, checkpoint_dir=folder, callbacks=[Kill()]
-    )
+        model, loader, None, optimizer, options=config.trainer_options(), checkpoint_dir=folder,
+        callbacks=[Kill()],
+    )  # fmt: skip
     for _ in range(2):  # the device is not used again
         try:
             trainer.fit()

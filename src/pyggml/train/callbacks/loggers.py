@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""What is measured, told to TensorBoard and to Weights & Biases."""
+"""Callbacks that tell TensorBoard and Weights & Biases what is measured."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..metrics.records import EvalMetrics, StepMetrics, to_line
 from .writers import Callback, explained
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 __all__ = ["TensorBoardWriter", "WandbWriter"]
 
@@ -37,7 +34,7 @@ class TensorBoardWriter(Callback):
         MetricsError: from the hooks, when a file cannot be written.
 
     Example:
-        >>> Trainer(model, optimizer, loader, callbacks=[TensorBoardWriter("runs/1")])
+        >>> Trainer(model, train, callbacks=[TensorBoardWriter("runs/1")])
     """
 
     def __init__(self, folder: str | Path):
@@ -56,7 +53,7 @@ class TensorBoardWriter(Callback):
         self._make = EventFileWriter
         self._writer: Any = None
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_start(self, trainer: Any) -> None:
         """Open a file, and take back later steps."""
         with explained(trainer, self.folder):
             self._writer = self._make(str(self.folder))
@@ -67,7 +64,7 @@ class TensorBoardWriter(Callback):
     def _add(self, step: int, **content: Any) -> None:
         self._writer.add_event(self._event.Event(wall_time=time.time(), step=step, **content))
 
-    def _write(self, trainer: Trainer, metrics: StepMetrics | EvalMetrics) -> None:
+    def _write(self, trainer: Any, metrics: StepMetrics | EvalMetrics) -> None:
         values = [
             self._summary.Summary.Value(tag=tag, simple_value=value)
             for tag, value in _scalars(metrics).items()
@@ -75,17 +72,17 @@ class TensorBoardWriter(Callback):
         with explained(trainer, self.folder):
             self._add(metrics.step, summary=self._summary.Summary(value=values))
 
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+    def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
         """Write the step's numbers."""
         self._write(trainer, metrics)
 
-    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+    def on_evaluation(self, trainer: Any, metrics: EvalMetrics) -> None:
         """Write the evaluation's numbers, and flush."""
         self._write(trainer, metrics)
         with explained(trainer, self.folder):
             self._writer.flush()
 
-    def on_sample(self, trainer: Trainer, text: str) -> None:
+    def on_sample(self, trainer: Any, text: str) -> None:
         """Write what the model wrote."""
         summary = self._summary
         plugin = summary.SummaryMetadata.PluginData(plugin_name="text")
@@ -97,7 +94,7 @@ class TensorBoardWriter(Callback):
         with explained(trainer, self.folder):
             self._add(trainer.step, summary=summary.Summary(value=[value]))
 
-    def on_end(self, trainer: Trainer) -> None:
+    def on_end(self, trainer: Any) -> None:
         """Close the file."""
         if self._writer is not None:
             with explained(trainer, self.folder):
@@ -111,6 +108,7 @@ class WandbWriter(Callback):
     Args:
         project: its name there.
         folder: where its library keeps its files; None is its own choice.
+        config: configuration that is told; None tells the trainer's options.
         options: passed on to `wandb.init`, such as `name`, `mode="offline"`, `id` and `resume`.
 
     Raises:
@@ -121,7 +119,13 @@ class WandbWriter(Callback):
         >>> WandbWriter("shakespeare", mode="offline")
     """
 
-    def __init__(self, project: str, folder: str | Path | None = None, **options: Any):
+    def __init__(
+        self,
+        project: str,
+        folder: str | Path | None = None,
+        config: dict[str, Any] | None = None,
+        **options: Any,
+    ):
         try:
             import wandb
         except ModuleNotFoundError as error:
@@ -130,33 +134,35 @@ class WandbWriter(Callback):
             ) from error
         self._wandb: Any = wandb
         self._options = {"project": project, **options}
+        self._config = config
         if folder is not None:
             self._options["dir"] = str(folder)
         self._run: Any = None
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_start(self, trainer: Any) -> None:
         """Begin a run with the training's configuration."""
+        config = trainer.options.to_dict() if self._config is None else self._config
         try:
-            self._run = self._wandb.init(config=trainer.config.to_dict(), **self._options)
+            self._run = self._wandb.init(config=config, **self._options)
         except self._wandb.Error as error:
             raise RuntimeError(
                 f"WandbWriter: no run could be begun: {error} Else set WANDB_MODE=offline, or train"
                 " without it; nothing was trained"
             ) from error
 
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+    def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
         """Tell the step's numbers."""
         self._run.log(_scalars(metrics), step=metrics.step)
 
-    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+    def on_evaluation(self, trainer: Any, metrics: EvalMetrics) -> None:
         """Tell the evaluation's numbers."""
         self._run.log(_scalars(metrics), step=metrics.step)
 
-    def on_sample(self, trainer: Trainer, text: str) -> None:
+    def on_sample(self, trainer: Any, text: str) -> None:
         """Tell what the model wrote."""
         self._run.log({"sample": text}, step=trainer.step)
 
-    def on_end(self, trainer: Trainer) -> None:
+    def on_end(self, trainer: Any) -> None:
         """End the run; one that failed or was interrupted says so."""
         if self._run is not None:
             self._run.finish(exit_code=0 if trainer.is_done else 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What may look on while a model trains."""
+"""Callbacks of a Trainer: their base class, and writers of metrics and samples."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from ...checks import function, whole
+from ...checks import path as check_path
 from ..metrics.records import EvalMetrics, MetricsError, MetricsFile, StepMetrics, append_line
-from ..need import need_function, need_path
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 __all__ = ["Callback", "MetricsWriter", "Sampler", "explained"]
 
 
 class Callback:
-    """Base of callbacks: override what you want to hear of.
+    """Base of callbacks: override the events that you want to be told of.
+
+    Each method gets the `Trainer` first.
 
     Example:
         >>> class Print(Callback):
@@ -27,31 +27,31 @@ class Callback:
         ...         print(metrics.step, metrics.loss)
     """
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_start(self, trainer: Any) -> None:
         """Training begins or continues at `trainer.step`."""
 
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+    def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
         """An optimizer step was done."""
 
-    def on_evaluation_start(self, trainer: Trainer) -> None:
+    def on_evaluation_start(self, trainer: Any) -> None:
         """The validation split is about to be read."""
 
-    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+    def on_evaluation(self, trainer: Any, metrics: EvalMetrics) -> None:
         """The validation split was read."""
 
-    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+    def on_checkpoint(self, trainer: Any, path: Path) -> None:
         """A checkpoint was written."""
 
-    def on_best(self, trainer: Trainer, path: Path) -> None:
+    def on_best(self, trainer: Any, path: Path) -> None:
         """A checkpoint with the lowest validation loss so far was put apart."""
 
-    def on_sample(self, trainer: Trainer, text: str) -> None:
-        """The model wrote something."""
+    def on_sample(self, trainer: Any, text: str) -> None:
+        """A sample of the model was written."""
 
-    def on_interrupt(self, trainer: Trainer, signum: int) -> None:
+    def on_interrupt(self, trainer: Any, signum: int) -> None:
         """A signal asked for the end; the running step is still being finished."""
 
-    def on_end(self, trainer: Trainer) -> None:
+    def on_end(self, trainer: Any) -> None:
         """Training ended: finished, interrupted or failed."""
 
 
@@ -70,37 +70,37 @@ class MetricsWriter(Callback):
     """
 
     def __init__(self, path: str | Path):
-        self.file = MetricsFile(need_path("MetricsWriter", "path", path))
+        self.file = MetricsFile(check_path("MetricsWriter", "path", path))
 
-    def on_start(self, trainer: Trainer) -> None:
-        """Put another run's lines aside, and drop what is later than this one."""
+    def on_start(self, trainer: Any) -> None:
+        """Put another run's lines aside, and drop those of later steps."""
         with self._explained(trainer):
             self.file.begin(trainer.step)
 
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+    def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
         """Append the step."""
         with self._explained(trainer):
             self.file.write(metrics)
 
-    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
+    def on_evaluation(self, trainer: Any, metrics: EvalMetrics) -> None:
         """Append the evaluation."""
         with self._explained(trainer):
             self.file.write(metrics)
 
-    def _explained(self, trainer: Trainer) -> AbstractContextManager[None]:
+    def _explained(self, trainer: Any) -> AbstractContextManager[None]:
         return explained(trainer, self.file.path)
 
 
 class Sampler(Callback):
-    """Lets the model write now and then, and keeps what it wrote in a file of JSON lines.
+    """Samples from the model every so many steps, and keeps the samples in a file of JSON lines.
 
     Args:
         every: steps between samples, >= 1.
-        sample: writes one.
+        sample: returns a sample.
         path: the file, which a new run renames where it finds one; None keeps none.
 
     Raises:
-        TypeError: sample is no function, or path no path.
+        TypeError: an argument is of another kind.
         ValueError: every is below 1.
         MetricsError: from the hooks, when the file cannot be written.
 
@@ -109,20 +109,18 @@ class Sampler(Callback):
     """
 
     def __init__(self, every: int, sample: Callable[[], str], path: str | Path | None = None):
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ValueError(f"Sampler: every must be an integer >= 1; got {every!r}")
-        self.every = every
-        self._sample = need_function("Sampler", "sample", sample, "without arguments, to a text")
-        self._path = None if path is None else need_path("Sampler", "path", path)
+        self.every = whole("Sampler", "every", every, 1)
+        self._sample = function("Sampler", "sample", sample, "() -> str")
+        self._path = None if path is None else check_path("Sampler", "path", path)
 
-    def on_start(self, trainer: Trainer) -> None:
+    def on_start(self, trainer: Any) -> None:
         """Put another run's samples aside, and drop those of steps that will be done again."""
         if self._path is not None:
             with explained(trainer, self._path):
                 MetricsFile(self._path).begin(trainer.step)
 
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        """Write a sample when it is time, and tell the others."""
+    def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
+        """Write a sample when it is time, and tell the callbacks of it."""
         if metrics.step % self.every:
             return
         text = self._sample()
@@ -137,8 +135,8 @@ class Sampler(Callback):
 
 
 @contextmanager
-def explained(trainer: Trainer, path: Path) -> Iterator[None]:
-    """Say what a failed write means for the run.
+def explained(trainer: Any, path: Path) -> Iterator[None]:
+    """Raise `MetricsError` for a failed write, with what it means for the run.
 
     Args:
         trainer: of the run.
@@ -157,5 +155,5 @@ def explained(trainer: Trainer, path: Path) -> Iterator[None]:
         raise MetricsError(
             f"train: {path} could not be written at step {trainer.step} "
             f"({error.strerror or error}); {where}. Make room or repair the folder, then "
-            "continue with --resume"
+            "continue with `resume`"
         ) from error

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,7 @@ from .checkpoint import name_latest, write_checkpoint
 from .folders import BEST, CheckpointError, newest, read_best
 from .state import TrainState
 
-if TYPE_CHECKING:
-    from ..trainer import Trainer
-
-__all__ = ["find_best", "judge", "keep_best"]
+__all__ = ["bring_best", "keep_best"]
 
 
 def keep_best(
@@ -64,7 +60,7 @@ def _put_best(path: Path, write: Callable[[Path], None]) -> Path:
         kept = "there is no other checkpoint" if other is None else f"{other} is whole"
         raise CheckpointError(
             f"checkpoint: {path} could not be written ({error.strerror or error}) and is as it "
-            f"was; {kept}. Make room or repair the folder, then continue with --resume"
+            f"was; {kept}. Make room or repair the folder, then continue with `resume`"
         ) from error
     return path
 
@@ -83,56 +79,14 @@ def _link(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def find_best(trainer: Trainer) -> None:
-    """Take note of the best checkpoint on the disk, so that no worse one replaces it.
-
-    It is written where the run was killed before it could be. One that is ahead of the trainer's
-    step is of another course and left alone; `clear_ahead` puts it aside.
+def bring_best(directory: Path, resumed: Path | None, best: Mapping[str, Any]) -> None:
+    """Keep the best checkpoint of the folder that a run goes on from, where that is another.
 
     Args:
-        trainer: that has a folder of checkpoints, and goes on from one.
-
-    Raises:
-        CheckpointError: it could not be written.
+        directory: folder of the run's checkpoints.
+        resumed: checkpoint that it goes on from, or None.
+        best: step and loss of the run's best evaluation.
     """
-    assert trainer.checkpoint_dir is not None
-    kept, best = read_best(trainer.checkpoint_dir), trainer.best
-    trainer.best_checkpoint = None
-    if kept is not None and kept["step"] > trainer.step:
-        return
-    if kept is not None and (best is None or kept["loss"] < best["loss"]):
-        # The checkpoint that the run goes on from does not know of it.
-        trainer.best = {"stale": 0, **(best or {}), **kept}
-    elif trainer.is_best and trainer.config.keep_best and (kept or {}).get("step") != trainer.step:
-        is_saved = trainer._saved_step == trainer.step
-        trainer.save_best(trainer.last_checkpoint if is_saved else None)
-    elif kept is None and best is not None and trainer.config.keep_best:
-        _bring_best(trainer.checkpoint_dir, trainer.last_checkpoint, best)
-    if (trainer.checkpoint_dir / BEST).is_dir():
-        trainer.best_checkpoint = trainer.checkpoint_dir / BEST
-
-
-def _bring_best(directory: Path, resumed: Path | None, best: Mapping[str, Any]) -> None:
-    """Keep the best checkpoint of the folder that the run goes on from, where that is another."""
     there = None if resumed is None else resumed.parent
     if there is not None and read_best(there) == {key: best[key] for key in ("step", "loss")}:
         _put_best(directory / BEST, lambda folder: _link_files(there / BEST, folder))
-
-
-def judge(
-    best: dict[str, Any] | None, step: int, loss: float, min_delta: float
-) -> dict[str, Any] | None:
-    """What is best after another evaluation.
-
-    Args:
-        best: what was so far: its step, its loss, and evaluations since; None before the first.
-        step: of the evaluation.
-        loss: that it found; a NaN is never the best.
-        min_delta: by how much it must be lower.
-
-    Example:
-        >>> judge({"step": 2, "loss": 1.0, "stale": 1}, 4, 0.9, 0.0)
-        {'step': 4, 'loss': 0.9, 'stale': 0}
-    """
-    bar = math.inf if best is None else best["loss"] - min_delta
-    return {"step": step, "loss": loss, "stale": 0} if loss < bar else best

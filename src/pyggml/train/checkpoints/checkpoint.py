@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import path as check_path
+from ...checks import whole
 from ...errors import FormatError
 from ...io import atomic_dir, atomic_write, load_safetensors, save_safetensors
-from ..need import need_path, need_whole
 from .folders import LATEST, STATE, CheckpointError, instead, list_checkpoints, newest, prune
 from .state import FORMAT, TrainState, check_file, check_record, crc32, read_state, typed
 
@@ -35,7 +36,7 @@ __all__ = [
 _MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 # Where an optimizer state has the average of the weights; names of parameters' states have a dot.
 EMA_STATE = "ema"
-_CURE = "Make room or repair the folder, then continue with --resume"
+_CURE = "Make room or repair the folder, then continue with `resume`"
 
 
 @dataclass
@@ -121,8 +122,8 @@ def save_checkpoint(
         'step-000010'
     """
     who = "save_checkpoint"
-    need_whole(who, "keep", keep, 1)
-    directory = need_path(who, "directory", directory)
+    whole(who, "keep", keep, 1)
+    directory = check_path(who, "directory", directory)
     if not isinstance(state, TrainState):
         raise TypeError(f"{who}: state must be a TrainState; got {type(state).__name__}")
     for name, arrays in (("model", model), ("optimizer", optimizer)):
@@ -217,7 +218,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     Raises:
         FormatError: a file is missing, damaged or foreign; names file, field and cause.
     """
-    path = need_path("load_checkpoint", "path", path)
+    path = check_path("load_checkpoint", "path", path)
     state_path = path / STATE
     record = read_state(state_path)
     for name in (_MODEL, _OPTIMIZER):
@@ -244,7 +245,7 @@ def load_weights(path: str | Path) -> dict[str, np.ndarray]:
     Raises:
         FormatError: a file is missing, damaged or foreign; names file, field and cause.
     """
-    path = need_path("load_weights", "path", path)
+    path = check_path("load_weights", "path", path)
     record = read_state(path / STATE)
     check_file(path / _MODEL, path / STATE, record["files"])
     weights = load_safetensors(path / _MODEL)

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ...checks import path as check_path
 from ...io import clean_stale
-from ..need import need_path
 
 __all__ = [
     "BEST",
@@ -76,7 +76,7 @@ def list_checkpoints(directory: str | Path) -> list[Path]:
     Args:
         directory: folder of a run's checkpoints; a missing one is an empty one.
     """
-    directory = need_path("list_checkpoints", "directory", directory)
+    directory = check_path("list_checkpoints", "directory", directory)
     if not directory.is_dir():
         return []
     found = []
@@ -97,7 +97,7 @@ def latest_checkpoint(directory: str | Path) -> Path | None:
         Its directory, or None when there is none. The best checkpoint is one, too. A checkpoint
         that was renamed into place but not yet named by `latest` counts: it is complete.
     """
-    clean_stale(need_path("latest_checkpoint", "directory", directory))
+    clean_stale(check_path("latest_checkpoint", "directory", directory))
     return newest(directory)
 
 
@@ -233,4 +233,4 @@ def instead(path: Path) -> str:
             others.append(path.with_name(BEST))
     if others:
         return f"remove {path} to continue from {others[-1].name}"
-    return "restore it from a copy, or start anew with --overwrite"
+    return "restore it from a copy, or start anew"

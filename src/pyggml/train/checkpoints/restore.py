@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Where a trainer stands: what a checkpoint holds of it, and the way back there."""
+"""Where a run stands: what a checkpoint holds of it, and the way back there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import FormatError
 from ...nn import Module
@@ -13,55 +13,53 @@ from ...nn.lora import adapters_of
 from ...optim import EMA
 from ...optim.schedules.adaptive import is_adaptive
 from ...tensors.random import random_generator
+from ..run import Run
 from .checkpoint import EMA_STATE, Checkpoint
 from .state import TrainState
-
-if TYPE_CHECKING:
-    from ..trainer import Trainer
 
 __all__ = ["optimizer_state", "restore", "state_of"]
 
 
-def state_of(trainer: Trainer, loader: dict[str, Any]) -> TrainState:
-    """Where a trainer stands, apart from its arrays.
+def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
+    """Where a run stands, apart from its arrays.
 
     Args:
-        trainer: the trainer.
+        run: the run.
         loader: state of its loader.
     """
-    schedule: Any = trainer.schedule
+    schedule: Any = run.schedule
     return TrainState(
-        trainer.step,
-        trainer.total_steps,
-        trainer.tokens,
-        trainer.elapsed_s,
+        run.step,
+        run.total_steps,
+        run.tokens,
+        run.elapsed_s,
         loader,
         {"generator": random_generator().bit_generator.state},
-        trainer.config.to_dict(),
-        trainer.best,
-        trainer.data,
-        None if trainer.scaler is None else trainer.scaler.state_dict(),
+        run.options.to_dict(),
+        run.best,
+        run.data,
+        None if run.scaler is None else run.scaler.state_dict(),
         schedule.state_dict() if is_adaptive(schedule) else None,
-        trainer._evaluated,
-        _scales_of(trainer.model) or None,
+        run.evaluated,
+        _scales_of(run.model) or None,
     )
 
 
-def optimizer_state(trainer: Trainer) -> dict[str, Any]:
+def optimizer_state(run: Run) -> dict[str, Any]:
     """The optimizer's state, with that of the average of the weights.
 
     Args:
-        trainer: the trainer.
+        run: the run.
     """
-    state: dict[str, Any] = dict(trainer.optimizer.state_dict())
-    return state if trainer.ema is None else {**state, EMA_STATE: trainer.ema.state_dict()}
+    state: dict[str, Any] = dict(run.optimizer.state_dict())
+    return state if run.ema is None else {**state, EMA_STATE: run.ema.state_dict()}
 
 
-def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+def restore(run: Run, checkpoint: Checkpoint) -> None:
     """Put a trainer where a checkpoint was written, or leave it as it is.
 
     Args:
-        trainer: of the same model, optimizer and data.
+        run: of the same model, optimizer and data.
         checkpoint: what was read.
 
     Raises:
@@ -69,40 +67,39 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
             changed then.
     """
     state, where = checkpoint.state, checkpoint.path
-    _check_run(trainer, checkpoint)
+    _check_run(run, checkpoint)
     generator = _generator_state(checkpoint)
     optimizer = dict(checkpoint.optimizer)
     average = optimizer.pop(EMA_STATE, None)
     # What comes before the last is copied, so that it can be put back. The optimizer, which is the
     # largest, comes last: it changes nothing when its state does not fit.
-    parts: list[tuple[str, Any, Any]] = [("state.json: loader", trainer.loader, state.loader)]
-    if trainer.scaler is not None and state.scaler is not None:
-        parts.append(("state.json: scaler", trainer.scaler, state.scaler))
-    if is_adaptive(trainer.schedule) and state.schedule is not None:
-        parts.append(("state.json: schedule", trainer.schedule, state.schedule))
-    if trainer.ema is not None and average is not None:
-        parts.append(("optimizer.safetensors: ema", trainer.ema, average))
-    parts.append(("model.safetensors", trainer.model, checkpoint.model))
+    parts: list[tuple[str, Any, Any]] = [("state.json: loader", run.loader, state.loader)]
+    if run.scaler is not None and state.scaler is not None:
+        parts.append(("state.json: scaler", run.scaler, state.scaler))
+    if is_adaptive(run.schedule) and state.schedule is not None:
+        parts.append(("state.json: schedule", run.schedule, state.schedule))
+    if run.ema is not None and average is not None:
+        parts.append(("optimizer.safetensors: ema", run.ema, average))
+    parts.append(("model.safetensors", run.model, checkpoint.model))
     undo: list[Callable[[], None]] = []
-    ema = trainer.ema
+    ema = run.ema
     try:
         for what, part, values in parts:
             undo.append(_undo(part))
             _load(where / what, part, values)
         if ema is not None and average is None:
             # A run that keeps an average from now on begins with the weights as they are.
-            ema = EMA(trainer.model, ema.decay)
-        _load(where / "optimizer.safetensors", trainer.optimizer, optimizer)
+            ema = EMA(run.model, ema.decay)
+        _load(where / "optimizer.safetensors", run.optimizer, optimizer)
     except BaseException:
         for put_back in reversed(undo):
             put_back()
         raise
-    trainer.ema = ema
+    run.ema = ema
     random_generator().bit_generator.state = generator
-    trainer.step, trainer.tokens, trainer.elapsed_s = state.step, state.tokens, state.elapsed_s
-    trainer.best = state.best
-    trainer._evaluated = state.evaluated
-    trainer.last_checkpoint, trainer._saved_step = where, state.step
+    run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
+    run.lowest.record = state.best
+    run.evaluated = state.evaluated
 
 
 def _load(where: Path, part: Any, state: Any) -> None:
@@ -127,33 +124,33 @@ def _scales_of(model: Any) -> dict[str, float]:
     return {path: float(layer.scale) for path, layer in adapters_of(model).items()}
 
 
-def _check_run(trainer: Trainer, checkpoint: Checkpoint) -> None:
+def _check_run(run: Run, checkpoint: Checkpoint) -> None:
     """Refuse a checkpoint of other data or scales of adapters, or from beyond the end."""
     state, where = checkpoint.state, checkpoint.path
-    if state.data is not None and trainer.data is not None and state.data != trainer.data:
+    if state.data is not None and run.data is not None and state.data != run.data:
         raise FormatError(
-            f"{where}: data must be that of the run, {state.data}; got {trainer.data}: "
-            "the text has changed since; put it back or start anew with --overwrite"
+            f"{where}: data must be that of the run, {state.data}; got {run.data}: "
+            "the text has changed since; put it back or start anew"
         )
-    here = _scales_of(trainer.model)
+    here = _scales_of(run.model)
     for path, scale in (state.adapters or {}).items():
-        if path in here and here[path] != scale and _same_rank(trainer, checkpoint, path):
+        if path in here and here[path] != scale and _same_rank(run, checkpoint, path):
             raise FormatError(
                 f"{where / 'state.json'}: adapters: {path} must be scaled by {scale}, as in the "
                 f"run; got {here[path]}: call apply_lora with the alpha and rank of then"
             )
-    if state.step > trainer.total_steps:
-        more = "more --epochs" if trainer.config.epochs else f"--steps {state.step} or more"
+    if state.step > run.total_steps:
+        more = "more `epochs`" if run.options.epochs else f"`steps`={state.step} or more"
         raise FormatError(
-            f"{where}: step must not be beyond the run's {trainer.total_steps} steps; "
+            f"{where}: step must not be beyond the run's {run.total_steps} steps; "
             f"got {state.step}: give {more}"
         )
 
 
-def _same_rank(trainer: Trainer, checkpoint: Checkpoint, path: str) -> bool:
+def _same_rank(run: Run, checkpoint: Checkpoint, path: str) -> bool:
     """Whether an adapter has the checkpoint's rank; another is refused with the arrays."""
     saved = checkpoint.model.get(f"{path}.lora_A.weight")
-    return saved is not None and len(saved) == adapters_of(trainer.model)[path].rank
+    return saved is not None and len(saved) == adapters_of(run.model)[path].rank
 
 
 def _generator_state(checkpoint: Checkpoint) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Loss, perplexity and scores of a model on tokens."""
+"""Loss, perplexity and other metrics of a model over batches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import function, instance, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
-from ..arguments import need_token_bytes
+from ..arguments import check_token_bytes
 from ..metrics.records import EvalMetrics, perplexity
 from ..metrics.scoring import bits_per_byte, f1_score, top_k_accuracy
-from ..need import need_function, need_texts, need_whole
 from ..step import Batch, TrainStep
 
-__all__ = ["check_score", "eval_batches", "evaluate", "evenly", "parse_score"]
+__all__ = ["check_metric", "eval_batches", "evaluate", "evenly", "parse_metric"]
 
 _F1 = {"f1": "macro", "f1_weighted": "weighted", "f1_micro": "micro", "f1_binary": "binary"}
 
@@ -23,7 +23,7 @@ _F1 = {"f1": "macro", "f1_weighted": "weighted", "f1_micro": "micro", "f1_binary
 def eval_batches(
     ids: np.ndarray, seq_len: int, batch_size: int, max_batches: int | None = None
 ) -> Iterator[Batch]:
-    """Batches that predict every token of a stream but the first exactly once.
+    """Return batches that predict every token of a stream but the first exactly once.
 
     The last window and the last batch are filled up with targets that the loss leaves out, so
     that all batches have one shape.
@@ -45,20 +45,20 @@ def eval_batches(
         >>> [y.tolist() for _, y in eval_batches(np.arange(4), 2, 2)]
         [[[1, 2], [3, -100]]]
     """
-    size = need_whole("eval_batches", "batch_size", batch_size, 1)
+    size = whole("eval_batches", "batch_size", batch_size, 1)
     if max_batches is not None:
-        need_whole("eval_batches", "max_batches", max_batches, 1)
+        whole("eval_batches", "max_batches", max_batches, 1)
     dataset = TokenDataset(ids, seq_len, keep_tail=True)
     loader = Loader(dataset, min(size, len(dataset)), shuffle=False, pad_last=True)
     return evenly(loader, max_batches)
 
 
 def evenly(loader: Loader, most: int | None) -> Iterator[Batch]:
-    """Batches of an epoch in its order, or some that lie evenly in it.
+    """Return the batches of an epoch in its order, or some that lie evenly in it.
 
     Args:
-        loader: what has them.
-        most: how many at most; None takes all.
+        loader: the loader.
+        most: largest number of batches; None takes all.
     """
     wanted = set(range(len(loader)))
     if most is not None and most < len(loader):
@@ -72,45 +72,44 @@ def evaluate(
     step: TrainStep | None = None,
     at_step: int = 0,
     stop: Callable[[], bool] = lambda: False,
-    scores: Sequence[str] = (),
+    metrics: Sequence[str] = (),
     token_bytes: np.ndarray | None = None,
     name: str = "validation",
 ) -> EvalMetrics | None:
-    """Mean loss per token, perplexity and other scores over batches.
+    """Compute the mean loss per target, perplexity and other metrics over batches.
 
     Args:
-        model: a language model.
+        model: the model.
         batches: inputs and targets; ignored targets do not count.
-        step: a step whose recorded graphs are used again; None records its own.
-        at_step: step number that the result carries.
-        stop: asked before each batch; when it says yes, there is no result.
-        scores: others to compute of the logits, which costs a second forward: `accuracy`, `top5`
-            and the like, `f1`, `f1_weighted`, `f1_micro`, `f1_binary`.
+        step: a step whose loss and recorded graphs are used; None makes one.
+        at_step: step number of the result.
+        stop: asked before each batch; True ends the evaluation without a result.
+        metrics: computed of the logits, which costs a second forward: `accuracy`, `top5` and the
+            like, `f1`, `f1_weighted`, `f1_micro`, `f1_binary`.
         token_bytes: bytes of text of each token, for bits per byte.
-        name: of the set, which the result carries.
+        name: name of the set in the result.
 
     Raises:
         TypeError: an argument is of another kind.
-        ValueError: no target counts, an unknown score, or one that is not for such logits.
+        ValueError: no target counts, a metric is unknown, or one does not suit the logits.
 
     Example:
         >>> evaluate(model, eval_batches(ids, 64, 8)).perplexity
         12.7
     """
-    scores = need_texts("evaluate", "scores", scores)
-    asked = {score: parse_score(score) for score in scores}
+    asked = {metric: parse_metric(metric) for metric in names("evaluate", "metrics", metrics)}
     checked = False
     guesses: list[tuple[np.ndarray, np.ndarray]] = []
     if not isinstance(batches, Iterable):
-        raise TypeError(f"evaluate: batches must be several; got {type(batches).__name__}")
-    if step is not None and not isinstance(step, TrainStep):
-        raise TypeError(f"evaluate: step must be a TrainStep or None; got {type(step).__name__}")
-    need_function("evaluate", "stop", stop, "without arguments, to whether to stop")
-    need_whole("evaluate", "at_step", at_step)
+        raise TypeError(f"evaluate: batches must be iterable; got {type(batches).__name__}")
+    if step is not None:
+        instance("evaluate", "step", step, TrainStep)
+    function("evaluate", "stop", stop, "() -> bool")
+    whole("evaluate", "at_step", at_step, 0)
     step = step or TrainStep(model, None)
-    token_bytes = need_token_bytes("evaluate", token_bytes, step.model)
+    token_bytes = check_token_bytes("evaluate", token_bytes, step.model)
     total, tokens, size = 0.0, 0, 0
-    hits = dict.fromkeys(scores, 0.0)
+    hits = dict.fromkeys(asked, 0.0)
     was_training = model.training
     model.eval()
     try:
@@ -126,12 +125,12 @@ def evaluate(
                 continue
             logits = step.logits(batch)
             if not checked:
-                for score, rule in asked.items():
-                    check_score(score, rule, logits.shape, batch[1])
+                for metric, rule in asked.items():
+                    check_metric(metric, rule, logits.shape, batch[1])
                 checked = True
-            for score, rule in asked.items():
+            for metric, rule in asked.items():
                 if isinstance(rule, int):
-                    hits[score] += top_k_accuracy(logits, batch[1], rule) * counted
+                    hits[metric] += top_k_accuracy(logits, batch[1], rule) * counted
             if any(isinstance(rule, str) for rule in asked.values()):
                 guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
     finally:
@@ -145,52 +144,52 @@ def evaluate(
         perplexity(mean),
         tokens,
         bits_per_byte(total, size) if size else None,
-        {score: _score(rule, hits[score] / tokens, guesses) for score, rule in asked.items()},
+        {metric: _value(rule, hits[metric] / tokens, guesses) for metric, rule in asked.items()},
         name,
     )
 
 
-def _score(
+def _value(
     rule: int | str, share: float, guesses: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> float:
-    """A score of all batches together."""
+    """Return a metric of all batches together."""
     if isinstance(rule, int):
         return share
     predicted, targets = (np.concatenate(part) for part in zip(*guesses, strict=True))
     return f1_score(predicted, targets, rule)
 
 
-def parse_score(score: str) -> int | str:
-    """How many guesses a score allows, `accuracy` one, `top5` five; or which mean an F1 is.
+def parse_metric(metric: str) -> int | str:
+    """Return the guesses that a metric allows, `accuracy` one, `top5` five; or the mean of an F1.
 
     Args:
-        score: its name.
+        metric: its name.
 
     Raises:
-        ValueError: it is none.
+        ValueError: there is no such metric.
 
     Example:
-        >>> parse_score("top5"), parse_score("f1"), parse_score("f1_micro")
+        >>> parse_metric("top5"), parse_metric("f1"), parse_metric("f1_micro")
         (5, 'macro', 'micro')
     """
-    if score in _F1:
-        return _F1[score]
-    if score == "accuracy":
+    if metric in _F1:
+        return _F1[metric]
+    if metric == "accuracy":
         return 1
-    digits = score[3:] if isinstance(score, str) and score.startswith("top") else ""
+    digits = metric[3:] if isinstance(metric, str) and metric.startswith("top") else ""
     if digits.isascii() and digits.isdigit() and int(digits[:9]) > 0 and len(digits) < 9:
         return int(digits)
     raise ValueError(
-        f"a score must be accuracy, top5 and the like, or one of {', '.join(_F1)}; got {score!r}"
+        f"a metric must be accuracy, top5 and the like, or one of {', '.join(_F1)}; got {metric!r}"
     )
 
 
-def check_score(score: str, rule: int | str, shape: Sequence[int], targets: np.ndarray) -> None:
-    """Refuse a score that says nothing of a model's guesses.
+def check_metric(metric: str, rule: int | str, shape: Sequence[int], targets: np.ndarray) -> None:
+    """Raise for a metric that does not suit a model's logits.
 
     Args:
-        score: its name.
-        rule: from `parse_score`.
+        metric: its name.
+        rule: from `parse_metric`.
         shape: of the logits, the classes last.
         targets: of a batch.
 
@@ -201,16 +200,16 @@ def check_score(score: str, rule: int | str, shape: Sequence[int], targets: np.n
     classes = shape[-1] if shape else 0
     if targets.dtype.kind == "f" or tuple(shape[:-1]) != targets.shape:
         raise ValueError(
-            f"the score {score} needs logits (..., V) and targets (...) that are classes; got "
+            f"the metric {metric} needs logits (..., V) and targets (...) that are classes; got "
             f"logits {tuple(shape)} and targets {targets.shape}, {targets.dtype}: leave it out"
         )
     if isinstance(rule, int) and rule >= classes:
         raise ValueError(
-            f"the score {score} needs more than {rule} classes, or it is always 1; the model has "
+            f"the metric {metric} needs more than {rule} classes, or it is always 1; the model has "
             f"{classes}: ask for fewer guesses, or leave it out"
         )
     if rule == "binary" and classes != 2:
         raise ValueError(
-            f"the score {score} is of class 1 against class 0; the model has {classes} classes: "
+            f"the metric {metric} is of class 1 against class 0; the model has {classes} classes: "
             "ask for f1, f1_weighted or f1_micro"
         )

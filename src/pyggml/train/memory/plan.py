@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ...checks import number
 from ...errors import BackendError
-from ..need import need_number
 
 __all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes", "parse_bytes"]
 
@@ -38,7 +38,7 @@ def format_bytes(size_bytes: int) -> str:
         >>> format_bytes(12_345_678)
         '12.3 MB'
     """
-    value = float(need_number("format_bytes", "size_bytes", size_bytes))
+    value = float(number("format_bytes", "size_bytes", size_bytes, 0))
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:
             break
@@ -117,6 +117,6 @@ class MemoryPlan:
         kinds = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.rows()[:-1])
         raise OutOfMemoryError(
             f"train: the run needs {format_bytes(self.total)} ({kinds}), but {self.device} has "
-            f"{format_bytes(self.device_free)} free: use a smaller --batch-size with --accumulate, "
-            "a shorter --seq-len, or a smaller model"
+            f"{format_bytes(self.device_free)} free: use a smaller `batch_size` with `accumulate`, "
+            "a shorter `seq_len`, or a smaller model"
         )

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: MIT
-"""What a training takes of its machine: memory, and the share of the peak."""
+"""Memory that a training uses of its machine, and its share of the peak."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...backend.device import Device
 from ...backend.device import device as find_device
+from ...debug.roofline import measure_peaks
 
-__all__ = ["flops_per_token", "free_memory", "memory_in_use"]
+__all__ = ["Utilization", "flops_per_token", "free_memory", "memory_in_use"]
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def flops_per_token(model: Any, seq_len: int) -> float:
-    """Floating-point operations that training a language model on one token needs.
+    """Return the floating-point operations of training a language model on one token.
 
     6 N + 12 L H D T: two for each of the N elements of matrices that multiply and for each score
     and value of attention, forward once, backward twice; of a frozen matrix, which has no gradient,
@@ -55,8 +57,44 @@ def flops_per_token(model: Any, seq_len: int) -> float:
     return float(multiplied + 12 * config.n_layer * heads * seq_len)
 
 
+class Utilization:
+    """The share of a device's measured peak that a training uses (model FLOPs utilization).
+
+    Args:
+        model: a language model.
+        seq_len: returns the tokens of a sequence.
+
+    Example:
+        >>> Utilization(model, lambda: 64).share(1e5) is None  # nothing was measured
+        True
+    """
+
+    def __init__(self, model: Any, seq_len: Callable[[], int]):
+        self._model, self._seq_len = model, seq_len
+        self._peak_flop_s: float | None = None
+
+    def measure(self, device: Device) -> None:
+        """Measure the peak of a device, once.
+
+        Args:
+            device: device of the model.
+        """
+        if self._peak_flop_s is None:
+            self._peak_flop_s = measure_peaks(device).flop_s
+
+    def share(self, tokens_per_s: float) -> float | None:
+        """Return the share of the peak that the model's matmuls need; None where not measured.
+
+        Args:
+            tokens_per_s: speed of the training.
+        """
+        if self._peak_flop_s is None:
+            return None
+        return flops_per_token(self._model, self._seq_len()) * tokens_per_s / self._peak_flop_s
+
+
 def memory_in_use(device: Device) -> int | None:
-    """Bytes that the process has of the CPU's memory, or that are in use of another device's.
+    """Return the bytes that the process has of the CPU's memory, or in use on another device.
 
     Args:
         device: where the model is.
@@ -74,7 +112,7 @@ def memory_in_use(device: Device) -> int | None:
 
 
 def free_memory(model: Any) -> int | None:
-    """Bytes that a model's device has free, with what the model takes of them already.
+    """Return the bytes that a model's device has free, with those of the model itself.
 
     Args:
         model: on one device.

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ...checks import path as check_path
+from ...checks import whole
 from ...io import atomic_write
 from ..checkpoints.folders import put_aside
-from ..need import need_path, need_whole
 
 __all__ = [
     "EvalMetrics",
@@ -97,7 +98,7 @@ class EvalMetrics:
         perplexity: exp(loss).
         tokens: tokens evaluated.
         bits_per_byte: of the text that was predicted, where the tokenizer tells bytes.
-        scores: others that were asked for, by name.
+        metrics: further metrics by name.
         name: of the set.
     """
 
@@ -106,7 +107,7 @@ class EvalMetrics:
     perplexity: float
     tokens: int
     bits_per_byte: float | None = None
-    scores: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     name: str = "validation"
 
 
@@ -129,7 +130,7 @@ class MetricsFile:
     """
 
     def __init__(self, path: str | Path):
-        self.path = need_path("MetricsFile", "path", path)
+        self.path = check_path("MetricsFile", "path", path)
         self._written: set[tuple[str, int]] = set()
 
     def begin(self, step: int) -> None:
@@ -158,7 +159,7 @@ class MetricsFile:
         Args:
             step: last step that stays.
         """
-        need_whole("MetricsFile.truncate_after", "step", step)
+        whole("MetricsFile.truncate_after", "step", step, 0)
         lines = [line for line in read_metrics(self.path) if line["step"] <= step]
         self._written = {(str(line.get("kind")), line["step"]) for line in lines}
         if not self.path.exists():
@@ -205,7 +206,7 @@ def to_line(metrics: StepMetrics | EvalMetrics) -> dict[str, Any]:
     """
     values = asdict(metrics)
     kind = values.pop("name", "train")
-    values |= values.pop("scores", {})
+    values |= values.pop("metrics", {})
     known = {name: value for name, value in values.items() if value is not None}
     return {"kind": kind, **{name: _finite(value) for name, value in known.items()}}
 
@@ -250,7 +251,7 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
         TypeError: it is no path.
         OSError: it cannot be read.
     """
-    path = need_path("read_metrics", "path", path)
+    path = check_path("read_metrics", "path", path)
     if not path.exists():
         return []
     found = []

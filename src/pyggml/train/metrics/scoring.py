@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...checks import whole
 from ...data import IGNORE_INDEX
 from ...errors import ShapeError
-from ..need import need_whole
 
 __all__ = [
     "accuracy",
@@ -142,9 +142,7 @@ def confusion_matrix(
             f"confusion_matrix: predicted must be whole numbers of classes; got {chosen.dtype}"
         )
     highest = int(max(chosen.max(), wanted.max()))
-    count = (
-        highest + 1 if classes is None else need_whole("confusion_matrix", "classes", classes, 1)
-    )
+    count = highest + 1 if classes is None else whole("confusion_matrix", "classes", classes, 1)
     if count > _CLASSES_MAX:
         raise ValueError(
             f"confusion_matrix: a matrix of {count} classes would be too large; at most "
@@ -216,7 +214,7 @@ def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
         >>> bits_per_byte(8 * math.log(2), 4)
         2.0
     """
-    need_whole("bits_per_byte", "size_bytes", size_bytes, 1)
+    whole("bits_per_byte", "size_bytes", size_bytes, 1)
     if not isinstance(loss_sum, (int, float, np.number)):
         raise TypeError(f"bits_per_byte: loss_sum must be a number; got {loss_sum!r:.60}")
     return loss_sum / math.log(2) / size_bytes

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""The checkpoints that a run writes, prunes and goes back to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..run import Run
+from .best import bring_best, keep_best
+from .checkpoint import load_checkpoint, save_checkpoint
+from .folders import BEST, clear_ahead, latest_checkpoint, make_folder, read_best
+from .restore import optimizer_state, restore, state_of
+
+__all__ = ["Checkpoints"]
+
+
+class Checkpoints:
+    """Writes the checkpoints of a run, and brings the run back to one.
+
+    Args:
+        run: the run.
+        directory: folder of the checkpoints; None keeps none.
+
+    Attributes:
+        directory: the folder.
+        last: the last checkpoint written or resumed from, or None.
+        best: the checkpoint of the lowest validation loss, or None.
+    """
+
+    def __init__(self, run: Run, directory: Path | None):
+        self.directory = directory
+        self.last: Path | None = None
+        self.best: Path | None = None
+        self._run, self._saved_step = run, -1
+
+    @property
+    def is_saved(self) -> bool:
+        """True where the last checkpoint holds all that the run has done."""
+        return self._saved_step == self._run.step
+
+    def outdate(self) -> None:
+        """Note that the last checkpoint lacks an evaluation that was done since."""
+        self._saved_step = -1
+
+    def loader_state(self) -> dict[str, Any]:
+        """Return the loader's place for a checkpoint; nothing where none is kept."""
+        state: dict[str, Any] = {} if self.directory is None else self._run.loader.state_dict()
+        return state
+
+    def begin(self) -> None:
+        """Make the folder, and put checkpoints aside that are ahead of the run.
+
+        Raises:
+            CheckpointError: the folder cannot be used, or holds another run's checkpoints.
+        """
+        if self.directory is None:
+            return
+        make_folder(self.directory)
+        clear_ahead(self.directory, self._run.step)
+        if self._run.step:
+            self.find_best()
+
+    def save(self, loader: dict[str, Any] | None = None) -> Path:
+        """Write a checkpoint of the run.
+
+        Args:
+            loader: the loader's place; None takes where the loader is now.
+
+        Raises:
+            ValueError: the run keeps no checkpoints.
+            CheckpointError: it could not be written; the earlier ones are whole.
+        """
+        run = self._run
+        path = save_checkpoint(
+            self._folder("save"),
+            state_of(run, self.loader_state() if loader is None else loader),
+            run.model.state_dict(),
+            optimizer_state(run),
+            run.options.keep,
+        )
+        self.last, self._saved_step = path, run.step
+        run.tell("on_checkpoint", path)
+        return path
+
+    def save_best(self) -> None:
+        """Keep the checkpoint of this step apart, as the best.
+
+        Raises:
+            ValueError: the run keeps no checkpoints.
+            CheckpointError: it could not be written; the best before is as it was.
+        """
+        run, folder = self._run, self._folder("save_best")
+        saved = self.last if self.is_saved else None
+        model = {} if saved else run.model.state_dict()
+        optimizer = {} if saved else optimizer_state(run)
+        self.best = keep_best(folder, state_of(run, self.loader_state()), model, optimizer, saved)
+        if saved is None:
+            self.last = self.best
+        run.tell("on_best", self.best)
+
+    def _folder(self, method: str) -> Path:
+        if self.directory is None:
+            raise ValueError(f"Trainer.{method}: a checkpoint_dir is needed; got none")
+        return self.directory
+
+    def find_best(self) -> None:
+        """Take note of the best checkpoint on the disk, so that no worse one replaces it.
+
+        It is written where the run was killed before it could be. One that is ahead of the run's
+        step is of another course and left alone; `begin` puts it aside.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        run, folder = self._run, self._folder("resume")
+        kept, best, keeps = read_best(folder), run.best, run.options.keep_best
+        self.best = None
+        if kept is not None and kept["step"] > run.step:
+            return
+        if kept is not None and (best is None or kept["loss"] < best["loss"]):
+            # The checkpoint that the run goes on from does not know of it.
+            run.lowest.record = {"stale": 0, **(best or {}), **kept}
+        elif run.is_best and keeps and (kept or {}).get("step") != run.step:
+            self.save_best()
+        elif kept is None and best is not None and keeps:
+            bring_best(folder, self.last, best)
+        if (folder / BEST).is_dir():
+            self.best = folder / BEST
+
+    def resume(self, path: Path | None) -> int:
+        """Bring the run back to a checkpoint.
+
+        Args:
+            path: its directory; None takes the newest of the folder, which may be the best.
+
+        Returns:
+            The step it was written at; 0 where there is none yet.
+
+        Raises:
+            FormatError: the checkpoint is damaged or of another run; nothing has changed then.
+        """
+        if path is None:
+            path = latest_checkpoint(self._folder("resume"))
+            if path is None:
+                return 0
+        restore(self._run, load_checkpoint(path))
+        self.last, self._saved_step = path, self._run.step
+        if self.directory is not None:
+            self.find_best()
+        return self._run.step

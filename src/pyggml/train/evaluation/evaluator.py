@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: MIT
+"""The evaluations of a run on its validation sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ..metrics import EvalMetrics
+from ..run import Run
+from .evaluate import evaluate
+from .sets import ValidationSet, check_metrics
+
+__all__ = ["Evaluator"]
+
+
+class Evaluator:
+    """Evaluates a run's model on its validation sets, and keeps the results.
+
+    Args:
+        run: the run.
+        sets: validation sets by name; the first decides what is best.
+        token_bytes: bytes of text of each token, for bits per byte.
+
+    Attributes:
+        sets: the sets.
+        results: last evaluation of each set.
+
+    Raises:
+        ValueError: a metric does not suit the model.
+    """
+
+    def __init__(self, run: Run, sets: Mapping[str, ValidationSet], token_bytes: np.ndarray | None):
+        self.sets = dict(sets)
+        self.results: dict[str, EvalMetrics] = {}
+        self._run, self._token_bytes = run, token_bytes
+        check_metrics(run.model, run.options.metrics)
+
+    @property
+    def last(self) -> EvalMetrics | None:
+        """The last evaluation of the first set."""
+        return self.results.get(next(iter(self.sets), ""))
+
+    def check(self) -> None:
+        """Raise where a set cannot be evaluated, and record the graphs for it.
+
+        Raises:
+            ValueError: a set has no batch, or one that does not suit the model or a metric.
+        """
+        for each in self.sets.values():
+            each.check(self._run.train_step, self._run.options.metrics)
+
+    def evaluate(self, stop: Callable[[], bool]) -> EvalMetrics | None:
+        """Evaluate every set, with the averaged weights where an average is kept.
+
+        Args:
+            stop: asked before each batch; True ends the evaluation without a result.
+
+        Returns:
+            The metrics of the first set.
+
+        Raises:
+            ValueError: the run has no validation set.
+        """
+        run = self._run
+        if not self.sets:
+            raise ValueError("Trainer.evaluate: a validation set is needed; got none")
+        run.tell("on_evaluation_start")
+        with run.averaged():
+            found = self._measure(stop)
+        if found is None:
+            return None
+        self.results = {metrics.name: metrics for metrics in found}
+        run.lowest.judge(run.step, found[0].loss)
+        for metrics in found:
+            run.tell("on_evaluation", metrics)
+        return found[0]
+
+    def _measure(self, stop: Callable[[], bool]) -> list[EvalMetrics] | None:
+        """Return the metrics of every set; None when it was stopped."""
+        run, found = self._run, list[EvalMetrics]()
+        for name, each in self.sets.items():
+            metrics = evaluate(
+                run.model,
+                each.batches(run.options.eval_batches),
+                run.train_step,
+                run.step,
+                stop,
+                run.options.metrics,
+                self._token_bytes,
+                name,
+            )
+            if metrics is None:
+                return None
+            found.append(metrics)
+        return found

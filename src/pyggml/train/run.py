@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""The state of a training: what is trained, and how far it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..backend.device import device as find_device
+from ..optim import EMA
+from .callbacks import Callback
+from .options import TrainerOptions
+from .scaler import GradScaler
+from .step import TrainStep
+
+__all__ = ["LowestLoss", "Run"]
+
+
+class LowestLoss:
+    """The lowest validation loss of a run, and the evaluations since.
+
+    Args:
+        patience: evaluations without a lower loss after which a run ends; 0 never ends it.
+        min_delta: decrease that counts as progress.
+
+    Attributes:
+        record: step and loss of the best evaluation, and `stale`, the evaluations since; None
+            before the first.
+
+    Example:
+        >>> lowest = LowestLoss(patience=1)
+        >>> lowest.judge(2, 1.0)
+        >>> lowest.judge(4, 1.5)
+        >>> lowest.wait(4)
+        >>> lowest.record, lowest.is_stale
+        ({'step': 2, 'loss': 1.0, 'stale': 1}, True)
+    """
+
+    def __init__(self, patience: int = 0, min_delta: float = 0.0):
+        self.record: dict[str, Any] | None = None
+        self._patience, self._min_delta = patience, min_delta
+
+    def judge(self, step: int, loss: float) -> None:
+        """Keep the loss of an evaluation if it is the lowest.
+
+        Args:
+            step: step of the evaluation.
+            loss: its loss; NaN is never the lowest.
+        """
+        bar = math.inf if self.record is None else self.record["loss"] - self._min_delta
+        if loss < bar:
+            self.record = {"step": step, "loss": loss, "stale": 0}
+
+    def wait(self, step: int) -> None:
+        """Count an evaluation towards the patience, unless it is the best one.
+
+        Args:
+            step: step of the evaluation.
+        """
+        if self.record is not None and not self.is_at(step):
+            self.record = {**self.record, "stale": self.record.get("stale", 0) + 1}
+
+    def is_at(self, step: int) -> bool:
+        """Return whether the lowest loss is that of a step's evaluation."""
+        return self.record is not None and bool(self.record["step"] == step)
+
+    @property
+    def is_stale(self) -> bool:
+        """True where the loss has not fallen for as many evaluations as the patience."""
+        stale = 0 if self.record is None else self.record.get("stale", 0)
+        return 0 < self._patience <= stale
+
+
+class Run:
+    """What a trainer trains, and how far it is: the base of `Trainer`.
+
+    Args:
+        model: the model.
+        optimizer: over its parameters.
+        loader: endless training batches.
+        options: the trainer's options.
+        schedule: step -> learning rate.
+        total_steps: steps of the whole run.
+        train_step: computes the steps.
+        callbacks: objects that are told of events.
+        data: fingerprint of the training data.
+
+    Attributes:
+        step: optimizer steps done.
+        tokens: targets trained on.
+        elapsed_s: seconds of training.
+        evaluated: last step whose evaluation was done, or None.
+        lowest: lowest validation loss.
+        ema: running average of the weights, or None.
+        device: device of the model.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        loader: Any,
+        options: TrainerOptions,
+        schedule: Callable[[int], float],
+        total_steps: int,
+        train_step: TrainStep,
+        callbacks: list[Callback],
+        data: dict[str, Any] | None,
+    ):
+        self.model, self.optimizer, self.loader = model, optimizer, loader
+        self.options, self.schedule, self.total_steps = options, schedule, total_steps
+        self.train_step, self.callbacks, self.data = train_step, callbacks, data
+        self.step = self.tokens = 0
+        self.elapsed_s = 0.0
+        self.evaluated: int | None = None
+        self.lowest = LowestLoss(options.patience, options.min_delta)
+        self.ema = EMA(model, options.ema) if options.ema else None
+        self.device = find_device(model.parameters()[0].device)
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        """The loss scaling of precision f16, or None."""
+        return self.train_step.scaler
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """Step and loss of the best evaluation, and evaluations since; None before the first."""
+        return self.lowest.record
+
+    @property
+    def is_best(self) -> bool:
+        """True where the evaluation of this very step is the best so far."""
+        return self.lowest.is_at(self.step)
+
+    @property
+    def is_stale(self) -> bool:
+        """True where the validation loss has not fallen for as long as the patience lasts."""
+        return self.lowest.is_stale
+
+    @property
+    def is_done(self) -> bool:
+        """True where there is nothing left to train."""
+        return self.step >= self.total_steps or self.is_stale
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens per sequence."""
+        return int(self.loader.dataset.seq_len)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Lend the model the average of its weights for a block, where one is kept."""
+        return nullcontext() if self.ema is None else self.ema.applied()
+
+    def tell(self, event: str, *details: Any) -> None:
+        """Call one method of every callback.
+
+        Args:
+            event: name of the method.
+            details: its arguments after the trainer.
+        """
+        for callback in self.callbacks:
+            getattr(callback, event)(self, *details)
