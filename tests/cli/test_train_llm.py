@@ -248,7 +248,7 @@ def test_resume_refuses_what_the_run_had_chosen_otherwise(trained, cli, option, 
 def test_resume_refuses_fewer_steps_and_changed_text(trained, cli, tmp_path):
     code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", "--steps", "3")
     assert code == 1
-    assert "--steps 6 or more" in err
+    assert "--steps 6" in err
     other = tmp_path / "other.txt"
     other.write_text("The fox is gone. " * 200)
     code, _, err = cli("train-llm", "--artifact-dir", trained[0], "--resume", "--text", other)
@@ -296,7 +296,7 @@ from pyggml.train.loop import Loop
 step = Loop._one_step
 
 def one_step(self, *args):
-    time.sleep(0.02 if self._trainer.step < 150 else 1e6)
+    time.sleep(0.02 if self._run.step < 150 else 1e6)
     return step(self, *args)
 
 Loop._one_step = one_step

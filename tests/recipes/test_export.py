@@ -33,7 +33,7 @@ def test_the_best_is_lent_and_given_back(tmp_path, ema):
     assert trainer.fit().step == 8
     assert trainer.best["step"] == 4
     own = trainer.model.state_dict()
-    with exported_weights(trainer) as found:
+    with exported_weights(trainer, "best") as found:
         assert (found.which, found.step) == ("best", 4)
         lent = trainer.model.state_dict()
         assert not same(lent, own)
@@ -52,21 +52,25 @@ def test_the_last_and_what_stands_in_for_the_best(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path, steps=8, eval_every=2)
     trainer.fit()
     own = trainer.model.state_dict()
-    with exported_weights(trainer) as found:
+    with exported_weights(trainer, "last") as found:
         assert str(found) == "the last weights, of step 8"
         assert same(trainer.model.state_dict(), own)
-    trainer.config = trainer.config.replace(export="best")
-    with exported_weights(trainer) as found:
+    with exported_weights(trainer, "best") as found:
         assert str(found) == "the best weights, of step 4: validation loss 1.0000"
-    kept, trainer.best_checkpoint = trainer.best_checkpoint, None
-    with exported_weights(trainer) as found:
-        assert str(found) == "the last weights, of step 8, as no best checkpoint is kept"
-    trainer.best_checkpoint = kept
+    kept = trainer.best_checkpoint
     (kept / "model.safetensors").write_bytes(b"x")
     damaged = pytest.raises(FormatError, match=r"model\.safetensors: must have")
-    with damaged, exported_weights(trainer):
+    with damaged, exported_weights(trainer, "best"):
         pass
     assert same(trainer.model.state_dict(), own)
+
+
+def test_the_last_where_no_best_is_kept(tmp_path, monkeypatch):
+    Scripted(monkeypatch, LOSSES)
+    trainer = make_trainer(tmp_path, steps=8, eval_every=2, keep_best=False)
+    trainer.fit()
+    with exported_weights(trainer, "best") as found:
+        assert str(found) == "the last weights, of step 8, as no best checkpoint is kept"
 
 
 def test_the_default_is_the_best_of_a_run_that_may_stop_early():

@@ -70,20 +70,20 @@ def chosen_export(config: TrainConfig) -> str:
 
 
 @contextmanager
-def exported_weights(trainer: Trainer, config: Any) -> Iterator[Exported]:
+def exported_weights(trainer: Trainer, which: str) -> Iterator[Exported]:
     """Lend the model the weights that are exported; its own come back to the bit.
 
     Where the run keeps an average of its weights, they are the average, as in evaluations.
 
     Args:
         trainer: of the run.
-        config: of the run, which tells whose weights are exported.
+        which: best or last, as `chosen_export` says.
 
     Raises:
         FormatError: the best checkpoint is damaged.
     """
     path, found, weights = trainer.best_checkpoint, Exported("last", trainer.step), None
-    if chosen_export(config) == "best":
+    if which == "best":
         if trainer.best is not None and trainer.is_best:
             found = Exported("best", trainer.step, trainer.best["loss"])
         elif path is None:

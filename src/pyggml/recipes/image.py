@@ -300,7 +300,7 @@ class ImageRun:
 
     def results(self) -> ImageResults:
         """What the model that is exported says of the images held back."""
-        with exported_weights(self.trainer, self.config):
+        with exported_weights(self.trainer, self.config.export):
             return self._results()
 
     def _results(self) -> ImageResults:
@@ -325,7 +325,7 @@ class ImageRun:
             OSError: a file cannot be written; an earlier one is then whole.
         """
         with self.artifact.naming():
-            with exported_weights(self.trainer, self.config) as exported:
+            with exported_weights(self.trainer, self.config.export) as exported:
                 found, data = self._results(), self.data
                 save_image_model(self.model, data.size, data.channels, self.artifact.model)
             self.exported = exported

@@ -28,7 +28,7 @@ from ..train.trainer import FitResult, Trainer
 from .artifact import ArtifactDir
 from .corpus import make_tokenizer, read_corpus, read_eval_texts, split_text, tokenize
 from .describe import describe
-from .export import Exported, exported_weights
+from .export import Exported, chosen_export, exported_weights
 from .files import save_config
 from .merge import merge
 from .prepare import check_estimate, choose_device
@@ -364,7 +364,7 @@ class LLMRun:
         name = f"pyggml {self.arch} trained on {'text' if self.config.text else 'the manual'}"
         title = f"{self.arch}, {self.model.num_parameters():,} parameters"
         with self.artifact.naming():
-            with exported_weights(self.trainer, self.config) as found:
+            with exported_weights(self.trainer, chosen_export(self.config)) as found:
                 self.model.save_gguf(self.artifact.model, self.tokenizer, name)
             self.exported = found
             self.artifact.write_config({**self._record(), "exported": asdict(found)})
@@ -393,7 +393,11 @@ class LLMRun:
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
         stop = () if self.tokenizer.eos_id is None else (self.tokenizer.eos_id,)
-        with exported_weights(self.trainer, self.config) if exported else self.trainer.averaged():
+        with (
+            exported_weights(self.trainer, chosen_export(self.config))
+            if exported
+            else self.trainer.averaged()
+        ):
             added = generate(
                 self.model,
                 ids,

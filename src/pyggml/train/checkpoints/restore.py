@@ -140,7 +140,7 @@ def _check_run(run: Run, checkpoint: Checkpoint) -> None:
                 f"run; got {here[path]}: call apply_lora with the alpha and rank of then"
             )
     if state.step > run.total_steps:
-        more = "more `epochs`" if run.options.epochs else f"`steps`={state.step} or more"
+        more = "more `epochs`" if run.options.epochs else f"`steps`={state.step}, or more"
         raise FormatError(
             f"{where}: step must not be beyond the run's {run.total_steps} steps; "
             f"got {state.step}: give {more}"
