@@ -39,7 +39,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="session", autouse=True)
 def another_folder(tmp_path_factory):
-    """Run elsewhere: Python started here would find pyggml/ without its compiled module."""
+    """Run elsewhere: what a test writes without a path must not lie in the project."""
     os.chdir(tmp_path_factory.mktemp("cwd"))
 
 

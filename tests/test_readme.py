@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,19 @@ def test_both_languages_show_the_same_code(language: str) -> None:
     english, chinese = blocks(ENGLISH, language), blocks(CHINESE, language)
     assert english
     assert [without_comments(b) for b in english] == [without_comments(b) for b in chinese]
+
+
+def test_python_in_the_project_folder_finds_the_installed_package(tmp_path: Path) -> None:
+    """The README's examples run there too: nothing in the folder hides the package."""
+    code = "import pyggml; print(pyggml.__file__)"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+        ).stdout
+        for folder in (ROOT, tmp_path)
+    ]
+    assert found[0] == found[1]
+    assert not (ROOT / "pyggml").exists()
 
 
 def test_what_the_first_command_leaves_is_not_kept() -> None:

@@ -26,9 +26,8 @@ try:
     from .._ggml import ffi, lib
 except ImportError as error:
     raise ImportError(
-        f"pyggml: the compiled module cannot be imported ({error}). In a source checkout run "
-        "`pip install .` and start Python in another folder, as the source folder hides what is "
-        "installed (so does `python -m pyggml.testing` started there), or `pip install -e .`"
+        f"pyggml: the compiled module cannot be imported ({error}); in the project's folder run "
+        "`pip install .`, or `just build` after a change of patches/"
     ) from error
 
 __all__ = [
