@@ -15,12 +15,13 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.backend.device import freer
+from pyggml.backend.buffers import freer
 from pyggml.backend.library import ffi, lib
 from pyggml.backend.weak_set import WeakGroup
 
 # The package has a function of this name.
 device_module = sys.modules["pyggml.backend.device"]
+memory_module = sys.modules["pyggml.backend.memory"]
 
 
 def test_the_cpu_is_there_and_described() -> None:
@@ -129,7 +130,7 @@ def test_seeds() -> None:
 @pytest.mark.skipif(not hasattr(mmap, "MAP_ANONYMOUS"), reason="memory comes from the heap here")
 def test_large_zeros_take_memory_when_they_are_written():
     gc.collect()  # what other tests left must not go meanwhile
-    untouched = device_module._untouched
+    untouched = memory_module.UNTOUCHED
     before = len(untouched)
     zeros = pg.zeros((2**21,))
     assert zeros.buffer.is_zero
@@ -180,7 +181,7 @@ def test_free_memory_is_read_while_another_thread_takes_some(monkeypatch):
     group = WeakGroup()
     group._refs = Changing()
     group.add(held)
-    monkeypatch.setattr(device_module, "_untouched", group)
+    monkeypatch.setattr(memory_module, "UNTOUCHED", group)
     monkeypatch.setattr(device_module, "available_bytes", lambda: 2**30)
     assert pg.device("cpu").memory_free == 2**30 - 2**20
     assert group._refs.reads == 3

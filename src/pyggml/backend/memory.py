@@ -5,10 +5,23 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-__all__ = ["LARGE_BYTES", "available_bytes", "has_room"]
+from .weak_set import WeakGroup
+
+__all__ = ["LARGE_BYTES", "UNTOUCHED", "available_bytes", "has_room", "promised_bytes"]
+
+
+class Sized(Protocol):
+    """A block of memory that knows its size."""
+
+    size_bytes: int
+
+
+# Blocks of zeros that nothing has written yet: the system has promised their memory.
+UNTOUCHED: WeakGroup[Sized] = WeakGroup()
 
 # From here on Linux grants more than there is.
 LARGE_BYTES = 2**28
@@ -59,6 +72,11 @@ def available_bytes() -> int | None:
             cached = _field(stat_path, "total_inactive_file") or _field(stat_path, "inactive_file")
             found.append(max(limit - usage + (cached or 0), 0))
     return min(found) if found else None
+
+
+def promised_bytes() -> int:
+    """Return the bytes of zeros that nothing has written yet."""
+    return sum(block.size_bytes for block in UNTOUCHED.members())
 
 
 def has_room(size_bytes: int) -> bool:

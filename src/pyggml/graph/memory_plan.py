@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..backend.device import Device, freer
+from ..backend.buffers import freer
+from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.library import ffi, lib
 from ..backend.memory import LARGE_BYTES, has_room

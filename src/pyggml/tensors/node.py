@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from ..backend.device import Buffer, Device
+from ..backend.buffers import Buffer
+from ..backend.device import Device
 from ..backend.library import ffi, lib
 from ..backend.memory import has_room
 from ..errors import BackendError

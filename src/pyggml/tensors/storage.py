@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..backend import dtypes
-from ..backend.device import COMPUTE_LOCK, Buffer, Device
+from ..backend.buffers import Buffer
+from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, dtype_of_type
 from ..backend.library import ffi, lib

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..backend import dtypes
-from ..backend.device import COMPUTE_LOCK, Buffer, Device
+from ..backend.buffers import Buffer
+from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import lib

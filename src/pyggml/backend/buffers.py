@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Blocks of a device's memory, and how they are freed."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+from ..errors import BackendError
+from .device import COMPUTE_LOCK, Device
+from .library import ffi, keep_interrupt, lib
+from .memory import UNTOUCHED
+
+__all__ = ["Buffer", "Freer", "freer"]
+
+# Blocks of at least so much come from the system, full of zeros that take no memory yet.
+_MAPPED_BYTES = 2**22
+
+
+def freer(where: Device, free: Any) -> Any:
+    """Return the function that frees memory of a device, for `ffi.gc`.
+
+    A signal must find no Python code in there: its exception would be lost. Only memory of a GPU
+    needs some, lest a forked process touch the parent's.
+    """
+    return Freer(where, free) if where.kind == "gpu" else free
+
+
+class Freer:
+    """Free memory of a GPU, unless a forked process would touch the parent's."""
+
+    __slots__ = ("_free", "_where")
+
+    def __init__(self, where: Device, free: Any):
+        self._where = where
+        self._free = free
+
+    def __call__(self, ptr: Any) -> None:
+        """Free what `ptr` points to; a Ctrl-C meanwhile is raised after the next graph."""
+        try:
+            if not self._where.is_lost:
+                self._free(ptr)
+        except KeyboardInterrupt as error:
+            keep_interrupt(error)
+
+
+class Buffer:
+    """A block of a device's memory that holds tensors; freed with its last user.
+
+    Attributes:
+        is_zero: whether it was full of zeros when it was made.
+
+    Raises:
+        BackendError: the device has not that much memory.
+    """
+
+    __slots__ = ("__weakref__", "_memory", "_ptr", "device", "is_zero", "size_bytes")
+
+    def __init__(self, where: Device, size_bytes: int):
+        ptr, self._memory = ffi.NULL, None
+        if where.has_memory(size_bytes):
+            self._memory = _map(size_bytes) if where.kind == "cpu" else None
+            if self._memory is None:
+                ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
+            else:
+                ptr = lib.ggml_backend_cpu_buffer_from_ptr(self._memory, size_bytes)
+        self.is_zero = self._memory is not None
+        if ptr == ffi.NULL:
+            raise BackendError(
+                f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
+                f" ({where.memory_free:,} free); use a smaller model or batch"
+            )
+        self.device = where
+        self.size_bytes = size_bytes
+        self._ptr = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        if self.is_zero:
+            UNTOUCHED.add(self)
+
+    def touch(self) -> None:
+        """Count the memory as taken: what has it was written."""
+        UNTOUCHED.discard(self)
+
+    @property
+    def ptr(self) -> Any:
+        """The `ggml_backend_buffer_t`."""
+        self.device.check()
+        return self._ptr
+
+    def clear(self) -> None:
+        """Set every byte, and so every number of every tensor in it, to zero."""
+        with COMPUTE_LOCK:
+            lib.ggml_backend_buffer_clear(self.ptr, 0)
+
+
+def _map(size_bytes: int) -> Any:
+    """Map zeros that the system makes page by page when they are written; None where it cannot.
+
+    An optimizer's state is there at once, and its pages by the threads of the first step.
+    """
+    if size_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return None
+    try:
+        return ffi.from_buffer(
+            mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        )
+    except (OSError, OverflowError, ValueError):
+        return None
