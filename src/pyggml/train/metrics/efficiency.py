@@ -10,7 +10,7 @@ from typing import Any
 
 from ...backend.device import Device
 from ...backend.device import device as find_device
-from ...debug.roofline import measure_peaks
+from ...debug import measure_peaks
 
 __all__ = ["Utilization", "flops_per_token", "free_memory", "memory_in_use"]
 
