@@ -132,7 +132,7 @@ class Profile:
         return max(0.0, 1.0 - inside / self.seconds) if self.seconds else 0.0
 
     def by_op(self) -> list[OpSummary]:
-        """The ops, those that took most time first."""
+        """Return a summary of each op, the one that took most time first."""
         groups: dict[str, list[OpRecord]] = {}
         for record in self.records:
             groups.setdefault(record.op, []).append(record)
@@ -151,7 +151,7 @@ class Profile:
         return sorted(found, key=lambda s: -s.seconds)
 
     def table(self, peaks: Peaks | None = None) -> str:
-        """A table by op as text.
+        """Return a table by op as text.
 
         Args:
             peaks: what the machine attains, from `measure_peaks`; adds each op's share of it.
@@ -212,7 +212,7 @@ def profile() -> Iterator[Profile]:
     """Time every op that graphs compute on this thread while the block runs.
 
     Ops run one by one, which costs a few microseconds each; on a GPU each is waited for, too. What
-    a step computes in one pass (a product with its bias and residual, a norm with its gain) comes
+    a step computes in one pass (a product with its bias and residual, a norm with its scale) comes
     apart into its ops, as in the list of the graph: such a step takes longer than one that is not
     profiled.
 

@@ -141,7 +141,7 @@ def check_grads(
 
     Every element of every f32 input is moved by ±eps and ±2 eps; the five-point formula keeps the
     step long enough for f32 without its own error. Keep inputs away from kinks. What is detached
-    has no gradient, but its differences: a function that detaches is refused as wrong.
+    has no gradient, but its differences: a function that detaches raises.
 
     Args:
         fn: takes tensors, returns a tensor; of a larger one, a fixed weighted sum is checked.

@@ -81,10 +81,10 @@ class Plan:
         }
         seen: set[int] = set()
         nodes = walk([*outputs, *([loss.node] if loss is not None else [])], seen)
-        self.forward, late = divide(with_updates(nodes, seen), self.transient)
+        self.forward, bound = divide(with_updates(nodes, seen), self.transient)
         nodes = walk(effects, seen)
         divide(nodes, self.transient)
-        self.updates = [*late, *(node for node in nodes if id(node) not in self.transient)]
+        self.updates = [*bound, *(node for node in nodes if id(node) not in self.transient)]
         needed: set[int] = set()
         if loss is not None:
             needed = check_path(self.forward, loss.node, gradients.keys())

@@ -176,7 +176,7 @@ def flash_attn_ext(
         v: values, of k's dtype.
         mask: added before the softmax; -inf hides an element, and a row in which all is hidden
             gives 0. f32 is rounded to f16, which has 11 bits and ends at ±65504: finite numbers
-            beyond are refused in a stored mask, and are infinite in a recorded one or one that
+            beyond raise in a stored mask, and are infinite in a recorded one or one that
             is overwritten later. No gradient flows to it.
         scale: None is 1 / sqrt(D).
         max_bias: above 0, ALiBi; see `soft_max`.

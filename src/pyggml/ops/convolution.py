@@ -210,7 +210,7 @@ def conv_2d_dw(
 
 
 def conv_transpose_2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """The gradient of a convolution as an op: enlarges images by a learned kernel.
+    """Compute a transposed convolution, which enlarges images by a learned kernel.
 
     Shape:
         x (N, C, H, W), weight (C, O, KH, KW) -> (N, O, (H - 1)·stride + KH, …)
@@ -258,7 +258,7 @@ def conv_1d(
 
 
 def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """The gradient of a 1-d convolution as an op.
+    """Compute a transposed 1-d convolution.
 
     Shape:
         x (C, T), weight (C, O, K) -> (O, (T - 1)·stride + K)
@@ -286,7 +286,7 @@ def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
 def pool_2d(
     x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, kind: str = "max"
 ) -> Tensor:
-    """The largest or the mean of each window; padding counts as nothing for max, as 0 for avg.
+    """Take the largest or the mean of each window; padding is no element for max, and 0 for avg.
 
     Args:
         x: f32 images.
@@ -322,7 +322,7 @@ def pool_2d(
 def pool_1d(
     x: Tensor, kernel: int, stride: int | None = None, padding: int = 0, kind: str = "max"
 ) -> Tensor:
-    """The largest or the mean of each window along the last axis; padding does not count.
+    """Take the largest or the mean of each window along the last axis; padding does not count.
 
     Shape:
         x (..., T) -> (..., OT)

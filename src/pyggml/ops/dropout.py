@@ -47,7 +47,7 @@ class DropoutStream:
     Example:
         >>> stream = DropoutStream(1)
         >>> with stream:
-        ...     y = dropout(ones((64,)), 0.5)
+        ...     y = dropout(pg.ones(64), 0.5)
         >>> stream.seek(1)
     """
 
@@ -132,7 +132,7 @@ def dropout(x: Tensor, p: float, seed: Tensor | int | None = None, index: int = 
         et al. 2011.
 
     Example:
-        >>> sorted(set(dropout(ones((64,)), 0.5, 1).tolist()))
+        >>> sorted({*dropout(pg.ones(64), 0.5, 1).tolist()})
         [0.0, 2.0]
     """
     need_float("dropout", "x", x)

@@ -125,7 +125,7 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
     Args:
         x: f32 tensor.
         s: factor.
-        b: shift.
+        b: bias.
 
     Raises:
         DTypeError: x is not f32.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Products with chosen matrices: the mixture of experts."""
+"""Matmuls with a chosen matrix for each token: mixtures of experts."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def interpolate(
 
 
 def diag(x: Tensor) -> Tensor:
-    """A square matrix with x on its diagonal.
+    """Make a square matrix with x on its diagonal.
 
     Shape:
         x (C,) -> (C, C); x (..., 1, C) -> (..., C, C)
@@ -256,7 +256,7 @@ def diag(x: Tensor) -> Tensor:
 
 
 def tri(x: Tensor, part: str = "lower") -> Tensor:
-    """A triangle of square matrices; zeros elsewhere.
+    """Take a triangle of square matrices; zeros elsewhere.
 
     Args:
         x: f32.

@@ -54,7 +54,7 @@ def _place(who: str, fn: Callable[..., Any], x: Tensor, part: Tensor, start: Any
 
 
 def acc(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
-    """A copy of x with `part` added from element `start` on.
+    """Return a copy of x with `part` added from element `start` on.
 
     Args:
         x: f32.
@@ -77,7 +77,7 @@ def acc(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
 
 
 def set(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
-    """A copy of x with `part` in place of its elements from `start` on; see `acc`.
+    """Return a copy of x with `part` in place of its elements from `start` on; see `acc`.
 
     Source: ggml_set.
     """
@@ -134,7 +134,7 @@ def diag_mask_zero(x: Tensor, n_past: int = 0) -> Tensor:
 
 
 def fill(x: Tensor, value: float) -> Tensor:
-    """A tensor like x with one value everywhere; no gradient flows. Source: ggml_fill."""
+    """Make a tensor like x with one value everywhere; no gradient flows. Source: ggml_fill."""
     need_float("fill", "x", x)
     return record(
         lib.ggml_fill, [contiguous(x), number("fill", "value", value, finite=False)], x.shape
@@ -142,7 +142,7 @@ def fill(x: Tensor, value: float) -> Tensor:
 
 
 def repeat_back(x: Tensor, shape: Any) -> Tensor:
-    """The sum of the tiles that x consists of: the gradient of `repeat`.
+    """Sum the tiles that x consists of: the gradient of `repeat`.
 
     Args:
         x: f32.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Matrix products."""
+"""Matrix multiplication."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def out_prod(a: Tensor, b: Tensor) -> Tensor:
 
 
 def solve_tri(a: Tensor, b: Tensor) -> Tensor:
-    """The x for which a @ x = b, a being lower triangular; what lies above is not read.
+    """Solve a @ x = b for x, with a lower triangular; elements above the diagonal are not read.
 
     Shape:
         a (..., N, N), b (..., N, K) -> (..., N, K)

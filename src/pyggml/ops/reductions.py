@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ops that make many elements one."""
+"""Reductions: sums, means, argmax and top_k."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def mean_rows(x: Tensor) -> Tensor:
 
 
 def argmax(x: Tensor) -> Tensor:
-    """Index of the largest element of each row; the first among equals; no gradient flows.
+    """Return the index of the largest element of each row; the first among equals; no gradient flows.
 
     Shape:
         x (N, C) or (C,) -> (N,) or () i32
@@ -116,7 +116,7 @@ def argmax(x: Tensor) -> Tensor:
 
 
 def top_k(x: Tensor, k: int) -> Tensor:
-    """Indices of the k largest elements of each row, the largest first; no gradient flows.
+    """Return the indices of the k largest elements of each row, the largest first.
 
     Args:
         x: f32 tensor.

@@ -40,7 +40,7 @@ def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
 
 
 def get_rows(table: Tensor, ids: Tensor) -> Tensor:
-    """Rows of a table by number: an embedding.
+    """Look rows of a table up by number: an embedding.
 
     Args:
         table: f32, f16, bf16 or quantised.

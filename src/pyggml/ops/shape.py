@@ -31,12 +31,12 @@ __all__ = [
 
 
 def cont(x: Tensor) -> Tensor:
-    """The same tensor with its elements in order in memory. Source: ggml_cont."""
+    """Return x with its elements in order in memory. Source: ggml_cont."""
     return contiguous(need_tensor("cont", "x", x))
 
 
 def reshape(x: Tensor, shape: Any) -> Tensor:
-    """The same elements in another shape, copied only when they are out of order.
+    """Return the elements in another shape; they are copied only when they are out of order.
 
     Args:
         x: tensor.
@@ -203,7 +203,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 
 def cast(x: Tensor, dtype: DType | str) -> Tensor:
-    """The numbers in another dtype.
+    """Return the numbers in another dtype.
 
     Raises:
         DTypeError: ggml does not convert between the two.
@@ -231,7 +231,7 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """A part of a tensor by integers and slices of step one, as NumPy; a view where it can be.
+    """Return a part of a tensor by integers and slices of step one; as a view if possible.
 
     Raises:
         IndexError: an index is out of range or of another kind.

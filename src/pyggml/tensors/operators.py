@@ -94,7 +94,7 @@ class Operators:
         return HIGHER["getitem"](self, index)
 
     def reshape(self, *shape: Any) -> Self:
-        """The same elements in another shape; one extent may be -1."""
+        """Return the elements in another shape; one extent may be -1."""
         return HIGHER["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
     def permute(self, *axes: int) -> Self:
@@ -111,7 +111,7 @@ class Operators:
         return HIGHER["transpose"](self, -1, -2)
 
     def contiguous(self) -> Self:
-        """The same tensor with its elements in order in memory."""
+        """Return the tensor with its elements in order in memory."""
         return HIGHER["cont"](self)
 
     def sum(self, axis: int | None = None, keepdims: bool = False) -> Self:
@@ -123,5 +123,5 @@ class Operators:
         return HIGHER["mean"](self, axis, keepdims)
 
     def astype(self, dtype: DType | str) -> Self:
-        """The numbers in another dtype."""
+        """Return the numbers in another dtype."""
         return HIGHER["cast"](self, dtype)

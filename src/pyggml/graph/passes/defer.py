@@ -67,10 +67,10 @@ class Deferred:
         self._waiting: dict[int, Any] = {}
         self._readers: dict[int, list[Any]] = {}
         for ptr in forward:
-            late = [address(p) for p in sources(ptr) if address(p) in self._waiting]
-            if late or address(ptr) in marked:
+            deferred = [address(p) for p in sources(ptr) if address(p) in self._waiting]
+            if deferred or address(ptr) in marked:
                 self._waiting[address(ptr)] = ptr
-            for at in late:
+            for at in deferred:
                 self._readers.setdefault(at, []).append(ptr)
         self._all = frozenset(self._waiting)
 
