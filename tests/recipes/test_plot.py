@@ -10,7 +10,7 @@ import pytest
 
 from pyggml import ShapeError
 from pyggml.recipes import check_plot, plot_curves, plot_matrix, script_options
-from pyggml.recipes.report import fonts
+from pyggml.recipes.report import figure
 
 PNG = b"\x89PNG\r\n"
 
@@ -45,12 +45,12 @@ def test_any_name_is_drawn_without_a_warning(tmp_path: Path) -> None:
 
 def test_a_name_that_no_font_has_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(fonts, "_MORE", ())
-    assert fonts.families() == ["DejaVu Sans"]
-    assert fonts.drawable(["cat", "猫", "кот", 7]) == ["cat", "#1", "кот", "7"]
+    monkeypatch.setattr(figure, "_MORE", ())
+    assert figure.families() == ["DejaVu Sans"]
+    assert figure.drawable(["cat", "猫", "кот", 7]) == ["cat", "#1", "кот", "7"]
     # A font that is installed is looked into as well.
-    monkeypatch.setattr(fonts, "_MORE", ("STIXGeneral", "no such font"))
-    assert fonts.families() == ["DejaVu Sans", "STIXGeneral"]
+    monkeypatch.setattr(figure, "_MORE", ("STIXGeneral", "no such font"))
+    assert figure.families() == ["DejaVu Sans", "STIXGeneral"]
 
 
 def test_without_matplotlib_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""TensorBoard's files, Weights & Biases through a stand-in and itself, and the page of a run."""
+"""TensorBoard's files, and Weights & Biases through a stand-in and itself."""
 
 from __future__ import annotations
 
 import builtins
 import json
 import os
-import re
 import subprocess
 import sys
 import types
-from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from pyggml.errors import FormatError
-from pyggml.recipes import system_info, write_report
-from pyggml.recipes.report.curves import _ticks, draw
 from pyggml.train import Callback, Sampler, TensorBoardWriter, TrainingError, WandbWriter
 
 from .test_trainer import At
@@ -228,110 +222,3 @@ class Losses(Callback):
 
     def on_step(self, trainer, metrics):
         self.seen.append(metrics.loss)
-
-
-class Page(HTMLParser):
-    """Looks whether every element ends, and what the page would load."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.loads, self.text = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.loads += [v for k, v in attrs if k in ("src", "href", "data", "srcset")]
-        assert tag not in ("script", "link", "iframe", "img")
-        if tag not in ("meta", "line", "polyline", "circle"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        pass
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
-def run_folder(tmp_path, lines, samples=()):
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {
-                "kind": "pyggml training run", "format": 1, "arch": "<b>llama", "parameters": 1234,
-                "total_steps": 200, "model": {"n_layer": 2}, "system": system_info(),
-                "train": {"prompt": "<script>alert(1)</script>", "lr": 1e-3, "text": ["a", "b"]},
-            }
-        )
-    )  # fmt: skip
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
-    return tmp_path
-
-
-def test_the_page_of_a_run(tmp_path):
-    lines = [
-        {"kind": "train", "step": n, "loss": 5 / n, "lr": 1e-3, "grad_norm": None, "mfu": 0.3,
-         "tokens": n * 10, "tokens_per_s": 1e3 + n, "elapsed_s": n / 3}
-        for n in range(1, 121)
-    ]  # fmt: skip
-    lines += [
-        {"kind": "validation", "step": n, "loss": 6 / n, "accuracy": n / 120, "bits_per_byte": 2.0}
-        for n in (40, 80, 120)
-    ]
-    samples = [{"step": 60, "text": "a & b < c"}, {"step": 120, "text": "naïve"}]
-    path = write_report(run_folder(tmp_path, lines, samples))
-    page = Page()
-    page.feed(path.read_text(encoding="utf-8"))
-    assert page.open == []
-    assert page.loads == []
-    text = " ".join(page.text)
-    for words in (
-        "<b>llama, 1,234 parameters", "120 of 200", "loss per token", "learning rate", "accuracy",
-        "bits per byte", "model FLOP utilisation", "a & b < c", "naïve", "<script>alert(1)",
-        "validation loss, lowest", "0.05", '["a", "b"]', "ggml", "threads",
-    ):  # fmt: skip
-        assert words in text, words
-    assert "gradient norm" not in text  # nothing of it was finite
-    assert write_report(tmp_path, tmp_path / "other.html").read_text() == path.read_text()
-
-
-def test_the_page_of_a_run_that_has_done_nothing(tmp_path):
-    page = Page()
-    page.feed(write_report(run_folder(tmp_path, [])).read_text())
-    assert "0 of 200" in " ".join(page.text)
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="holds no run"):
-        write_report(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "points",
-    [
-        [(1, 2.0)],
-        [(1, 2.0), (2, 2.0)],
-        [(0, 0.0), (1, 0.0)],
-        [(1, -1e30), (2, 1e30)],
-        [(1, 1e-30), (2, 2e-30)],
-        [(n, n**0.5) for n in range(5000)],
-        [(1, float("nan")), (2, 1.0), (3, float("inf"))],
-    ],
-)
-def test_curves_are_well_formed(points):
-    picture = draw("a < b", {"one & two": points, "none": []})
-    tree = ElementTree.fromstring(picture)
-    numbers = [float(n) for n in re.findall(r'(?:points|[xy][12]?|c[xy])="([-\d.]+)', picture)]
-    assert all(-1 <= n <= 600 for n in numbers)
-    assert len(tree.find("polyline").get("points").split()) <= 1000
-
-
-def test_nothing_to_draw():
-    assert draw("x", {}) == draw("x", {"a": [(1, float("nan"))]}) == ""
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (3, 1200), (-0.02, 0.013), (1e9, 1e9 + 5)])
-def test_ticks_are_few_and_round(low, high):
-    ticks = _ticks(low, high)
-    assert 2 <= len(ticks) <= 9
-    assert all(low <= t <= high for t in ticks)

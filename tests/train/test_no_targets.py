@@ -12,7 +12,7 @@ import pytest
 from pyggml.cli.live import PlainReporter
 from pyggml.data import IGNORE_INDEX, Loader
 from pyggml.optim import SGD
-from pyggml.recipes.report.report import _ends
+from pyggml.recipes.report.report import summary
 from pyggml.train import Callback, MetricsWriter, find_lr, read_metrics
 
 from .test_step import batch
@@ -73,7 +73,7 @@ def test_a_step_without_targets_is_skipped_and_told(tmp_path, capsys):
     assert moved == [True, False, True, True, False]
     assert math.isnan(result.loss)
     assert result.validation is not None
-    assert _ends({}, read_metrics(tmp_path / "metrics.jsonl"))["steps without a target"] == 2
+    assert summary({}, read_metrics(tmp_path / "metrics.jsonl"))["steps without a target"] == 2
     said = capsys.readouterr().out
     assert "step 6/6  loss none, as no target counts" in said
     PlainReporter.finished(trainer.callbacks[-1], result)

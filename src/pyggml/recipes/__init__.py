@@ -8,8 +8,14 @@ from .files import read_config, save_config
 from .image import ImageResults, ImageRun
 from .image_config import ImageConfig
 from .llm import LLMRun
-from .report.plot import check_plot, plot_curves, plot_loss, plot_matrix
-from .report.report import system_info, write_report
+from .report import (
+    check_plot,
+    plot_curves,
+    plot_loss,
+    plot_matrix,
+    system_info,
+    write_report,
+)
 from .script import script_options
 
 __all__ = [

@@ -31,8 +31,7 @@ from .artifact import ArtifactDir
 from .export import Exported, exported_weights, save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
-from .report.plot import plot_loss, plot_matrix
-from .report.report import system_info, write_report
+from .report import plot_loss, plot_matrix, system_info, write_report
 
 __all__ = ["ImageArtifact", "ImageResults", "ImageRun"]
 
@@ -333,7 +332,9 @@ class ImageRun:
             with atomic_write(self.artifact.results, "w") as file:
                 json.dump(found.to_dict(), file, indent=1)
             title = f"{self.config.model}, {self.model.num_parameters():,} parameters"
-            drawn = plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
+            drawn = plot_loss(
+                read_metrics(self.artifact.metrics), self.artifact.plot, title, images=True
+            )
             if drawn:
                 title = f"{found.accuracy:.1%} of {int(found.confusion.sum())} right"
                 plot_matrix(

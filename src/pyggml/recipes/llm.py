@@ -32,8 +32,7 @@ from .export import Exported, chosen_export, exported_weights
 from .files import save_config
 from .merge import merge
 from .prepare import check_estimate, choose_device
-from .report.plot import plot_loss
-from .report.report import system_info, write_report
+from .report import plot_loss, system_info, write_report
 from .sizes import cache_bytes, default_seq_len, estimate_parameters, model_config
 
 __all__ = ["LLMRun"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A run on one page: what it was told, its curves, its samples, its machine, how it ended."""
+"""The HTML page of a run: results, curves, samples, configuration and machine."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ from ...errors import FormatError
 from ...io import atomic_write
 from ...train.metrics import read_metrics
 from ..artifact import ArtifactDir
-from .curves import Curve, draw
-from .plot import smooth
+from .training_curves import curves_svg, loss_svg
 
-__all__ = ["system_info", "write_report"]
+__all__ = ["summary", "system_info", "write_report"]
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1200px;padding:0 1rem;color:#222}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
-.curves{display:grid;grid-template-columns:repeat(auto-fit,minmax(480px,1fr));gap:1rem}
-svg{width:100%;background:#fafafa;border:1px solid #e6e6e6;border-radius:6px}
-svg line{stroke:#e6e6e6}svg polyline{fill:none;stroke-width:1.6}
-svg text{font-size:12px;fill:#444}svg .t{font-weight:600}svg .y{text-anchor:end}
-svg .x{text-anchor:middle}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}h1,td{overflow-wrap:anywhere}
+.curves{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:1rem}
+svg{width:100%;height:auto;background:#fff;border:1px solid #e6e6e6;border-radius:6px}
+svg *{stroke-linejoin:round;stroke-linecap:butt}
 table{border-collapse:collapse}td{padding:.1rem 1rem .1rem 0;vertical-align:top}
-td:first-child{color:#666}pre{background:#fafafa;border:1px solid #e6e6e6;border-radius:6px;
-padding:.6rem;white-space:pre-wrap}details{margin:.4rem 0}
+td:first-child{color:#666;min-width:7rem}pre{background:#fafafa;border:1px solid #e6e6e6;
+border-radius:6px;padding:.6rem;white-space:pre-wrap;overflow-wrap:anywhere}
+details{margin:.4rem 0}
 """
-# What is drawn: a title, the field of the lines of training, and what its unit is worth.
+# The pictures: a title, the field of the lines of training, and the size of its unit.
 _CURVES = (
     ("learning rate", "lr", 1.0),
     ("gradient norm", "grad_norm", 1.0),
-    ("tokens per second", "tokens_per_s", 1.0),
+    ("{} per second", "tokens_per_s", 1.0),
     ("waiting for batches (ms)", "wait_s", 1e-3),
     ("memory (MB)", "memory_bytes", 1e6),
     ("model FLOP utilisation", "mfu", 1.0),
@@ -48,7 +46,7 @@ _UNSHOWN = ("step", "loss", "perplexity", "tokens")
 
 
 def system_info() -> dict[str, str]:
-    """What a run ran on: versions, processor, threads, devices; nothing that names a person.
+    """Return versions, system, threads and devices; nothing that names a person.
 
     Example:
         >>> sorted(system_info())
@@ -69,11 +67,11 @@ def write_report(folder: str | Path, path: str | Path | None = None) -> Path:
     """Write a run's page, which needs no other file and no network.
 
     Args:
-        folder: what `train-llm` left.
+        folder: the run's folder.
         path: the page; None is `report.html` in the folder.
 
     Returns:
-        Where it is.
+        The path of the page.
 
     Raises:
         FormatError: the folder holds no run.
@@ -98,12 +96,14 @@ def _page(
     record: Mapping[str, Any], lines: list[dict[str, Any]], samples: list[dict[str, Any]]
 ) -> str:
     title = f"{record.get('arch', 'model')}, {_number(record.get('parameters'))} parameters"
-    ends = _ends(record, lines)
+    images = record.get("task") == "image"
+    ends = summary(record, lines)
     parts = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>{_table(ends)}",
-        f'<h2>Curves</h2><div class="curves">{"".join(_curves(lines))}</div>',
+        f'<h2>Curves over steps</h2><div class="curves">{_curves(lines, images)}</div>',
     ]
     if samples:
         parts.append("<h2>Samples</h2>")
@@ -122,13 +122,21 @@ def _page(
     return "".join([*parts, "</body></html>\n"])
 
 
-def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last numbers of every kind of line."""
+def summary(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the last numbers of every kind of line, as a report shows them.
+
+    Args:
+        record: the run's `config.json`.
+        lines: the result of `read_metrics`.
+    """
+    # The fields of metrics speak of tokens; a run on images counts images in them.
+    images = record.get("task") == "image"
+    counted = "images" if images else "tokens"
     last = {str(line.get("kind")): line for line in lines}
     train = last.get("train", {})
     total = record.get("total_steps")
     ends: dict[str, Any] = {"steps": f"{_number(train.get('step', 0))} of {_number(total)}"}
-    ends |= {"training loss": train.get("loss"), "tokens": train.get("tokens")}
+    ends |= {"training loss": train.get("loss"), counted: train.get("tokens")}
     ends |= {"seconds": train.get("elapsed_s"), "waiting for batches": _waited(lines)}
     ends |= {"skipped steps": train.get("skipped"), "steps without a target": _empty(lines)}
     for kind, line in last.items():
@@ -139,7 +147,11 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
             default=None,
         )
         ends |= {f"{kind} loss": line.get("loss"), f"{kind} loss, lowest": best}
-        others = {f"{kind} {k}": v for k, v in line.items() if _is_number(v) and k != "step"}
+        others = {
+            f"{kind} {counted if k == 'tokens' else k}": v
+            for k, v in line.items()
+            if _is_number(v) and k != "step" and not (images and k == "perplexity")
+        }
         ends |= {name: value for name, value in others.items() if name not in ends}
     exported = record.get("exported")
     if isinstance(exported, dict):
@@ -148,7 +160,7 @@ def _ends(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str, A
 
 
 def _empty(lines: Sequence[Mapping[str, Any]]) -> int | None:
-    """How many steps had no target that counts; None for none."""
+    """The number of steps without a target that counts; None for none."""
     found = [line for line in lines if line.get("kind") == "train" and "loss" in line]
     return sum(line["loss"] is None for line in found) or None
 
@@ -162,28 +174,26 @@ def _waited(lines: Sequence[Mapping[str, Any]]) -> str | None:
     return f"{sum(waited) / took[-1][1]:.2%} of the time"
 
 
-def _curves(lines: list[dict[str, Any]]) -> list[str]:
+def _curves(lines: list[dict[str, Any]], images: bool) -> str:
+    """The pictures, or a sentence in their place where matplotlib is not there."""
     kinds = list(dict.fromkeys(str(line.get("kind")) for line in lines))
-    loss: dict[str, Curve] = {}
-    for kind in kinds:
-        points = _points(lines, kind, "loss")
-        if kind == "train" and len(points) > 50:
-            points = list(zip((x for x, _ in points), smooth([y for _, y in points]), strict=True))
-        loss["training" if kind == "train" else kind] = points
-    drawn = [draw("loss per token (nats)", loss)]
-    for title, name, unit in _CURVES:
-        points = [(x, y / unit) for x, y in _points(lines, "train", name)]
-        drawn.append(draw(title, {title: points}))
-    scores = dict.fromkeys(
-        name
-        for line in lines
-        for name, value in line.items()
-        if line.get("kind") != "train" and _is_number(value) and name not in _UNSHOWN
-    )
-    for score in scores:
-        named = {kind: _points(lines, kind, score) for kind in kinds if kind != "train"}
-        drawn.append(draw(score.replace("_", " "), named))
-    return drawn
+    try:
+        drawn = [loss_svg(lines, images)]
+        for title, name, unit in _CURVES:
+            points = [(x, y / unit) for x, y in _points(lines, "train", name)]
+            drawn.append(curves_svg(title.format("images" if images else "tokens"), {"": points}))
+        metrics = dict.fromkeys(
+            name
+            for line in lines
+            for name, value in line.items()
+            if line.get("kind") != "train" and _is_number(value) and name not in _UNSHOWN
+        )
+        for metric in metrics:
+            named = {kind: _points(lines, kind, metric) for kind in kinds if kind != "train"}
+            drawn.append(curves_svg(metric.replace("_", " "), named))
+    except ImportError as error:
+        return f"<p>{escape(str(error))}</p>"
+    return "".join(drawn)
 
 
 def _points(lines: Sequence[Mapping[str, Any]], kind: str, name: str) -> list[tuple[float, float]]:

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""Curves of a run over its steps: losses, rates and metrics."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .figure import COLOURS, FEW, FILE_SIZE, PAGE_SIZE, new_axes, place_of, save, to_svg
+
+__all__ = ["curves_svg", "loss_svg", "plot_loss", "smooth"]
+
+_log = logging.getLogger("pyggml.train")
+# More points than a screen has columns show nothing more.
+_MOST_POINTS = 1000
+
+
+def smooth(values: list[float]) -> list[float]:
+    """Return averages over about a 25th of the values, half of it before and half behind.
+
+    Towards the ends the stretches are shorter on both sides, so that a falling curve's average
+    does not lie above it.
+
+    Args:
+        values: one a step.
+
+    Returns:
+        As many; fifty or fewer are returned as they are.
+
+    Example:
+        >>> smooth([3.0, 1.0])
+        [3.0, 1.0]
+    """
+    count = len(values)
+    if count <= FEW:
+        return list(values)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    at = np.arange(count)
+    half = np.minimum(np.minimum(at, count - 1 - at), count // FEW)
+    averages = (sums[at + half + 1] - sums[at - half]) / (2 * half + 1)
+    return [float(value) for value in averages]
+
+
+def _points(lines: Sequence[Mapping[str, Any]], kind: str) -> tuple[list[int], list[float]]:
+    """Steps and finite losses of one kind of line."""
+    chosen = [
+        line
+        for line in lines
+        if line.get("kind") == kind and isinstance(line.get("loss"), (int, float))
+    ]
+    return [line["step"] for line in chosen], [float(line["loss"]) for line in chosen]
+
+
+def _thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """At most so many points: the mean of each stretch."""
+    size = -(-len(points) // _MOST_POINTS)
+    if size <= 1:
+        return points
+    parts = [points[i : i + size] for i in range(0, len(points), size)]
+    return [(part[-1][0], math.fsum(y for _, y in part) / len(part)) for part in parts]
+
+
+def plot_loss(
+    lines: list[dict[str, Any]], path: str | Path, title: str = "", *, images: bool = False
+) -> bool:
+    """Draw training and validation loss over steps into a PNG file.
+
+    Args:
+        lines: the result of `read_metrics`.
+        path: the file to create or replace.
+        title: printed above the picture.
+        images: whether the run learns images, of which the accuracy is named; otherwise the
+            perplexity of text.
+
+    Returns:
+        Whether the picture was drawn: False without matplotlib or without a loss to show.
+
+    Raises:
+        TypeError: lines are others, or path is none.
+        OSError: the file cannot be written.
+    """
+    if not isinstance(lines, (list, tuple)) or not all(isinstance(each, dict) for each in lines):
+        raise TypeError(
+            "plot_loss: lines must be those of read_metrics; got something else: give "
+            "read_metrics(path)"
+        )
+    path = place_of("plot_loss", path)
+    if not _points(lines, "train")[0]:
+        return False
+    try:
+        with new_axes(FILE_SIZE, title, "step", _loss_name(images)) as axes:
+            _draw_loss(axes, lines, images)
+            save(axes, path)
+    except ImportError:
+        _log.warning(
+            '%s was not drawn: matplotlib is not installed; pip install "pyggml[cli]"', path
+        )
+        return False
+    return True
+
+
+def loss_svg(lines: list[dict[str, Any]], images: bool = False) -> str:
+    """Return the picture of `plot_loss` as an `<svg>` element, or "" without a loss to show."""
+    if not any(_points(lines, kind)[0] for kind in {str(line.get("kind")) for line in lines}):
+        return ""
+    with new_axes(PAGE_SIZE, _loss_name(images)) as axes:
+        _draw_loss(axes, lines, images)
+        return to_svg(axes)
+
+
+def _loss_name(images: bool) -> str:
+    return "loss per image (nats)" if images else "loss per token (nats)"
+
+
+def _draw_loss(axes: Any, lines: Sequence[Mapping[str, Any]], images: bool) -> None:
+    """Curves of the losses of every kind of line."""
+    from matplotlib.ticker import MaxNLocator
+
+    colours = itertools.cycle(COLOURS)
+    colour = next(colours)
+    steps, losses = _points(lines, "train")
+    if losses:
+        faint = len(losses) > FEW
+        how: dict[str, Any] = {"alpha": 0.35, "linewidth": 1.0} if faint else {"linewidth": 1.5}
+        _curve(axes, steps, losses, color=colour, label="training", **how)
+    if len(losses) > FEW:
+        _curve(axes, steps, smooth(losses), color=colour, label="training, smoothed")
+    kinds = dict.fromkeys(str(line.get("kind")) for line in lines if line.get("kind") != "train")
+    for kind, colour in zip(kinds, colours, strict=False):
+        steps, losses = _points(lines, kind)
+        if losses:
+            last = [line for line in lines if line.get("kind") == kind][-1]
+            label = f"{kind}, last {losses[-1]:.3f}{_in_words(last, images)}"
+            _curve(axes, steps, losses, "o-", color=colour, label=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+
+
+def _in_words(line: Mapping[str, Any], images: bool) -> str:
+    """The number beside a loss that says more: accuracy of images, perplexity of text."""
+    name = "accuracy" if images else "perplexity"
+    value = line.get(name)
+    if not isinstance(value, (int, float)):
+        return ""
+    return f" (accuracy {value:.1%})" if images else f" (perplexity {value:.1f})"
+
+
+def _curve(
+    axes: Any, xs: Sequence[float], ys: Sequence[float], form: str = "-", **how: Any
+) -> None:
+    """A line with no more points than show."""
+    points = _thin(list(zip(xs, ys, strict=True)))
+    how = {"linewidth": 1.8, "markersize": 4, **how}
+    axes.plot(*zip(*points, strict=True), form, **how)
+
+
+def curves_svg(title: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Return a picture of curves over steps as an `<svg>` element; needs matplotlib.
+
+    Args:
+        title: printed above it.
+        curves: points (step, value) by name; points that are not finite are left out.
+
+    Returns:
+        The element, or "" where there is nothing to show.
+    """
+    kept = {
+        name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+        for name, points in curves.items()
+    }
+    kept = {name: points for name, points in kept.items() if points}
+    if not kept:
+        return ""
+    from matplotlib.ticker import MaxNLocator
+
+    with new_axes(PAGE_SIZE, title) as axes:
+        for (name, points), colour in zip(kept.items(), itertools.cycle(COLOURS), strict=False):
+            xs, ys = zip(*points, strict=True)
+            form = "o-" if len(points) <= FEW else "-"
+            _curve(axes, xs, ys, form, color=colour, linewidth=1.5, label=name)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.ticklabel_format(axis="x", style="plain", useOffset=False)
+        if len(kept) > 1:
+            axes.legend()
+        return to_svg(axes)
