@@ -39,7 +39,7 @@ _SCALARS: dict[int, tuple[Any, Any]] = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where and how a GGUF file holds a tensor.
+    """Type, shape and place of a tensor in a GGUF file.
 
     Attributes:
         name: the tensor's name.

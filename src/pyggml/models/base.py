@@ -85,21 +85,21 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model says of its inputs."""
+        """Return the model's output."""
 
     @property
     def target_classes(self) -> int | None:
-        """How many classes the whole numbers that `loss` takes may be; None where it has none."""
+        """The number of classes that the targets of `loss` name; None where it takes none."""
         return None
 
     @property
     def device(self) -> Device:
-        """Where the parameters live."""
+        """The device of the parameters."""
         return self.parameters()[0].device
 
     @property
     def checkpointing(self) -> bool | int:
-        """Which blocks training computes twice."""
+        """The blocks that training computes twice."""
         return self._checkpointing
 
     @checkpointing.setter
@@ -117,14 +117,14 @@ class Model(nn.Module, ABC):
         return int(getattr(self.config, "n_layer", 0))
 
     def _number(self, block: nn.Module) -> int:
-        """A block's place among its like: the number in its path."""
+        """Return the number in a block's path."""
         if id(block) not in self._block_numbers:
             ends = ((path.rpartition(".")[2], module) for path, module in self.named_modules())
             self._block_numbers = {id(m): int(end) for end, m in ends if end.isdigit()}
         return self._block_numbers[id(block)]
 
     def _run_block(self, block: Any, x: Tensor, *args: Any) -> Tensor:
-        """The stream after a block."""
+        """Return the stream after a block."""
         every = int(self.checkpointing)
         if every and self.training and self._number(block) % every == 0:
             return checkpoint(block, x, *args)  # type: ignore[no-any-return]
@@ -132,12 +132,12 @@ class Model(nn.Module, ABC):
 
     @property
     def gguf_arch(self) -> str:
-        """What the model's own file calls its architecture."""
+        """The architecture's name in the model's own file."""
         return self.arch
 
     @classmethod
     def reads(cls, file: GGUFFile) -> bool:
-        """Whether a file of one of `gguf_archs` is this model's; asked where several share one."""
+        """Return True if a file of one of `gguf_archs` is this model's, where several share one."""
         return True
 
     def gguf_config(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors, before memory is taken by the metadata's word.
+        """Compare the metadata with the tensors before memory is allocated.
 
         Raises:
             FormatError: they do not agree.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the models' configurations share."""
+"""ModelConfig: fields, presets and checks of the models' configurations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelConfig:
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check_kinds(self) -> None:
-        """Make Python's numbers of NumPy's, and refuse what is no number, flag or text.
+        """Make Python's numbers of NumPy's; raise for what is no number, flag or text.
 
         Raises:
             ValueError: a field has a value of another kind.

@@ -127,13 +127,13 @@ def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
 
 
 def _is_frozen(dtype: str) -> bool:
-    """Whether weights of a type are frozen, and can be read."""
+    """Return True for a type whose weights are frozen and can be read."""
     kind = as_dtype(dtype)
     return dtype in ("f16", "bf16") or (kind.quantized and kind.is_readable)
 
 
 def keeps_type(file: GGUFFile, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of a file is a matrix, or several, of a type that only frozen ones have."""
+    """Return True for one or several matrices of a type that only frozen weights have."""
     return len(shape) in (2, 3) and _is_frozen(file.tensors[name].dtype)
 
 
@@ -193,7 +193,7 @@ def read_vocab_size(file: GGUFFile) -> int:
 
 
 def read_tie(file: GGUFFile) -> bool:
-    """Whether the head is the embedding: there is no head of its own, or it is a copy."""
+    """Return True where a file has no head of its own, or a copy of the embedding table."""
     if "output.weight" not in file.tensors:
         return True
     if "token_embd.weight" not in file.tensors:

@@ -306,7 +306,7 @@ def check_settings(
     stop_ids: Any,
     callback: Any,
 ) -> frozenset[int]:
-    """Refuse settings of `generate` that cannot be; return the tokens that end it.
+    """Check the settings of `generate`; return the tokens that end it.
 
     Raises:
         ValueError: a number is out of range, or none.
@@ -337,5 +337,5 @@ def check_settings(
 
 
 def _is(value: Any, *kinds: type) -> bool:
-    """Whether it is a number of a kind, and no flag."""
+    """Return True for a number of a kind that is no flag."""
     return isinstance(value, kinds) and not isinstance(value, bool)

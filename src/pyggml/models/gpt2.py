@@ -40,7 +40,7 @@ class GPT2Config(ModelConfig):
         n_ffn: width inside the feed-forward part; None is 4 * n_embd.
         eps: of the layer norms.
         tie: the head is the embedding table.
-        bias: learn shifts in the projections and the norms, as OpenAI's models do; nanoGPT's do
+        bias: learn biases in the projections and the norms, as OpenAI's models do; nanoGPT's do
             not by default. A GGUF file holds zeros in their place, which llama.cpp asks for.
         attention: "plain", "flash", which stores no T × T scores, or "auto"; see
             `nn.CausalSelfAttention`.
@@ -255,7 +255,7 @@ class GPT2(LanguageModel):
         super().load_state_dict(clean, strict)
 
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
-        """The shifts of a model that learns none: llama.cpp's GPT-2 has them always."""
+        """Return the biases of a model without any: llama.cpp's GPT-2 asks for them."""
         if self.config.bias:
             return {}
         matrices = (nn.Linear, nn.LayerNorm)
@@ -304,7 +304,7 @@ class GPT2(LanguageModel):
 
 
 def _read_bias(file: GGUFFile) -> bool:
-    """Whether the model learns shifts, by this project's own key; llama.cpp passes it over."""
+    """Return True for a model with biases, by this project's own key, which llama.cpp ignores."""
     bias = file.metadata.get(_BIAS_KEY, True)
     if not isinstance(bias, bool):
         raise FormatError(f"{file.path}: {_BIAS_KEY} must be true or false; got {bias!r}")

@@ -54,7 +54,7 @@ class LanguageModel(Model):
     @property
     @abstractmethod
     def head_weight(self) -> Tensor:
-        """What makes logits of the stream.
+        """The matrix that makes logits of the stream.
 
         Shape:
             (V, C)
@@ -116,7 +116,7 @@ class LanguageModel(Model):
         return int(self.config.head_dim)
 
     def _mask(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
-        """The mask of segments, recorded once for all blocks, or the given one."""
+        """Return the mask of segments, recorded once for all blocks, or the given one."""
         if segments is None:
             return mask
         who = type(self).__name__
@@ -182,7 +182,7 @@ class LanguageModel(Model):
 
 
 def check_room(who: str, sizes: Any) -> None:
-    """Refuse what takes more than the free memory at once, be it a million small blocks.
+    """Raise for sizes whose matrices exceed free memory, before the blocks are made.
 
     Raises:
         BackendError: the matrices of the blocks do not fit.

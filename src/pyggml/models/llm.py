@@ -78,12 +78,12 @@ class LLM(Llama):
 
     @property
     def gguf_arch(self) -> str:
-        """What llama.cpp calls it."""
+        """llama.cpp's name of the architecture."""
         return "llama"
 
     @classmethod
     def reads(cls, file: GGUFFile) -> bool:
-        """Whether an LLM wrote the file."""
+        """Return True for a file that an LLM wrote."""
         return bool(file.metadata.get(_MARK) == cls.arch)
 
     def gguf_config(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ _IGNORED = -100
 
 
 def check_targets(who: str, targets: Tensor, classes: int) -> None:
-    """Refuse stored targets that are no classes: their loss would be NaN.
+    """Raise for stored targets that are no classes: their loss would be NaN.
 
     Args:
         who: named in the message.

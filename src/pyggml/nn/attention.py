@@ -29,7 +29,7 @@ class CausalSelfAttention(Module):
         dim: width of the stream.
         n_head: query heads; must divide dim.
         n_kv_head: key-value heads; must divide n_head; None is n_head.
-        bias: learn shifts, or, as "qkv", those of q, k and v alone.
+        bias: learn biases; "qkv" learns those of q, k and v alone.
         fused: one matrix for q, k and v.
         rope: rotary positions; None when the model learns its positions.
         head_dim: width of a head; None is dim / n_head.
@@ -88,14 +88,14 @@ class CausalSelfAttention(Module):
         self.fused = fused
         self.attention = attention
         inner, kv_dim = n_head * self.head_dim, n_kv_head * self.head_dim
-        shifts, last = bool(bias), bias is True
+        first, last = bool(bias), bias is True
         if fused:
-            self.c_attn = Linear(dim, inner + 2 * kv_dim, shifts, init_weight)
+            self.c_attn = Linear(dim, inner + 2 * kv_dim, first, init_weight)
             self.c_proj = Linear(inner, dim, last, init_out or init_weight)
         else:
-            self.q_proj = Linear(dim, inner, shifts, init_weight)
-            self.k_proj = Linear(dim, kv_dim, shifts, init_weight)
-            self.v_proj = Linear(dim, kv_dim, shifts, init_weight)
+            self.q_proj = Linear(dim, inner, first, init_weight)
+            self.k_proj = Linear(dim, kv_dim, first, init_weight)
+            self.v_proj = Linear(dim, kv_dim, first, init_weight)
             self.o_proj = Linear(inner, dim, last, init_out or init_weight)
         self.q_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
         self.k_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)

@@ -29,7 +29,7 @@ class Conv2d(Module):
         padding: zeros around the image, likewise.
         dilation: distance of the kernel's elements, likewise.
         groups: 1, or C with O = C: each channel has a kernel of its own (depthwise).
-        bias: learn a shift of each channel.
+        bias: learn a bias for each channel.
         init_weight: initialiser of the (O, C * KH * KW) weight; None is uniform within
             1 / sqrt(C * KH * KW), as is the bias.
 
@@ -72,9 +72,9 @@ class Conv2d(Module):
         fan_in = (1 if self.depthwise else in_channels) * math.prod(size)
         bound = 1.0 / math.sqrt(fan_in)
         drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
-        shift = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
+        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
         self.weight = Parameter(drawn.reshape(out_channels, -1, *size))
-        self.bias = Parameter(shift((out_channels,))) if bias else None
+        self.bias = Parameter(first((out_channels,))) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved images."""

@@ -50,14 +50,14 @@ __all__ = [
 def layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalise `x` over its last axis, then scale and shift.
+    """Normalise `x` over its last axis, scale it and add a bias.
 
     y = (x - mean) / sqrt(var + eps) * weight + bias
 
     Args:
         x: activations.
-        weight: gain; None skips it.
-        bias: shift; None skips it.
+        weight: scale; None skips it.
+        bias: None skips it.
         eps: added to the variance, > 0.
 
     Shape:
@@ -89,7 +89,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tens
 
     Args:
         x: activations.
-        weight: gain; None skips it.
+        weight: scale; None skips it.
         eps: added to the mean square, > 0.
 
     Shape:
@@ -200,7 +200,7 @@ def flash_attention(
 
 
 def _check_heads(who: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> None:
-    """Refuse queries, keys, values and a mask that do not belong together."""
+    """Raise for queries, keys, values and a mask whose shapes do not fit."""
     for name, x in (("q", q), ("k", k), ("v", v), ("mask", mask)):
         if name != "mask" or mask is not None:
             need_tensor(who, name, x)

@@ -31,7 +31,7 @@ class BatchNorm2d(Module):
         channels: C.
         eps: added to the variance, > 0.
         momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
-        affine: learn gain and shift.
+        affine: learn scale and bias.
 
     Shape:
         x (B, C, H, W) -> as x
@@ -98,12 +98,12 @@ class BatchNorm2d(Module):
 
     def _by_running(self, x: Tensor) -> Tensor:
         """Normalise by what training has seen."""
-        gain = 1.0 / ops.sqrt(self.running_var + self.eps)
-        gain = gain if self.weight is None else gain * self.weight
-        shift = -self.running_mean * gain
-        shift = shift if self.bias is None else shift + self.bias
+        scale = 1.0 / ops.sqrt(self.running_var + self.eps)
+        scale = scale if self.weight is None else scale * self.weight
+        bias = -self.running_mean * scale
+        bias = bias if self.bias is None else bias + self.bias
         shape = (-1, *[1] * (self._ndim - 2))
-        return x * gain.reshape(shape) + shift.reshape(shape)
+        return x * scale.reshape(shape) + bias.reshape(shape)
 
     def _track(self, y: Tensor, rows: Tensor, count: int) -> None:
         """Let whoever computes y move the running statistics by those of its rows."""
@@ -125,7 +125,7 @@ class BatchNorm1d(BatchNorm2d):
         channels: C.
         eps: added to the variance, > 0.
         momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
-        affine: learn gain and shift.
+        affine: learn scale and bias.
 
     Shape:
         x (B, C) -> (B, C)
@@ -145,13 +145,13 @@ class BatchNorm1d(BatchNorm2d):
 
 
 class GroupNorm(Module):
-    """Normalise the channels of each image in groups, then scale and shift them.
+    """Normalise the channels of each image in groups, then scale them and add a bias.
 
     Args:
         groups: number of groups; must divide channels.
         channels: C.
         eps: added to the variance, > 0.
-        affine: learn gain and shift.
+        affine: learn scale and bias.
 
     Shape:
         x (B, C, H, W) -> as x

@@ -191,7 +191,7 @@ def gpt2(n_layer: int, residual: bool = False) -> Initializer:
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Refuse a shape whose weights are more than is free, before Linux finds out."""
+    """Raise for a shape whose weights exceed free memory, before Linux ends the process."""
     kept = _matrices.get()  # zeros that are not touched take no memory
     size_bytes = math.prod(check_shape("init", shape))
     size_bytes = 4 * size_bytes if kept is None else kept.row_bytes(size_bytes)

@@ -35,7 +35,7 @@ class Linear(Module):
     Args:
         in_features: width of the input.
         out_features: width of the output.
-        bias: learn a shift.
+        bias: learn a bias.
         init_weight: initialiser; None is uniform within 1 / sqrt(in_features), as is the bias.
 
     Shape:
@@ -59,9 +59,9 @@ class Linear(Module):
         check_sizes("Linear", in_features=in_features, out_features=out_features)
         bound = 1.0 / math.sqrt(in_features)
         drawn = init_weight or init.uniform(-bound, bound)
-        shift = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
+        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
         self.weight = Parameter(drawn((out_features, in_features)))
-        self.bias = Parameter(shift((out_features,))) if bias else None
+        self.bias = Parameter(first((out_features,))) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `x @ weight.T + bias`."""
@@ -102,12 +102,12 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """Normalise over the last axis, then scale and shift; see `functional.layer_norm`.
+    """Normalise over the last axis, then scale and add a bias; see `functional.layer_norm`.
 
     Args:
         dim: width of the last axis.
         eps: added to the variance, > 0.
-        bias: learn a shift.
+        bias: learn a bias.
 
     Shape:
         x (..., dim) -> (..., dim)
@@ -137,7 +137,7 @@ class RMSNorm(Module):
     Args:
         dim: width of the last axis.
         eps: added to the mean square, > 0.
-        offset: the gain is 1 + weight, as Gemma has it, and the weight begins at 0.
+        offset: the scale is 1 + weight, as Gemma has it, and the weight begins at 0.
 
     Shape:
         x (..., dim) -> (..., dim)
@@ -158,8 +158,8 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised and scaled `x`."""
-        gain = self.weight + 1.0 if self.offset else self.weight
-        return functional.rms_norm(x, gain, self.eps)
+        scale = self.weight + 1.0 if self.offset else self.weight
+        return functional.rms_norm(x, scale, self.eps)
 
 
 class GELU(Module):

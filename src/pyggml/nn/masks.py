@@ -25,7 +25,7 @@ _HIDDEN = {"f32": 1e30, "f16": 6e4}
 
 
 def _check_room(who: str, *shape: int) -> None:
-    """Refuse a constant that is no tensor's, or larger than what is free, before NumPy makes it."""
+    """Raise for a constant larger than a tensor can be, or than free memory, before it is made."""
     size = 8 * math.prod(check_shape(who, shape))  # and a copy
     if not find_device("cpu").has_memory(size):
         raise BackendError(f"{who}: {size:,} bytes are more than is free; use a smaller length")

@@ -21,7 +21,7 @@ class GELUMLP(Module):
     Args:
         dim: width outside.
         hidden: width inside.
-        bias: learn shifts.
+        bias: learn biases.
         init_weight: initialiser of c_fc; None is Linear's.
         init_out: initialiser of c_proj; None is init_weight.
 
@@ -62,7 +62,7 @@ class SwiGLUMLP(Module):
     Args:
         dim: width outside.
         hidden: width inside.
-        bias: learn shifts.
+        bias: learn biases.
         init_weight: initialiser of gate_proj and up_proj; None is Linear's.
         init_out: initialiser of down_proj; None is init_weight.
 
@@ -106,7 +106,7 @@ class GEGLUMLP(SwiGLUMLP):
     Args:
         dim: width outside.
         hidden: width inside.
-        bias: learn shifts.
+        bias: learn biases.
         init_weight: initialiser of gate_proj and up_proj; None is Linear's.
         init_out: initialiser of down_proj; None is init_weight.
 

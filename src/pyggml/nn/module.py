@@ -62,11 +62,11 @@ class Module:
     Example:
         >>> class Scale(Module):
         ...     def __init__(self):
-        ...         self.gain = Parameter([2.0])
+        ...         self.scale = Parameter([2.0])
         ...     def forward(self, x):
-        ...         return x * self.gain
+        ...         return x * self.scale
         >>> [name for name, _ in Scale().named_parameters()]
-        ['gain']
+        ['scale']
     """
 
     training: bool = True
@@ -140,7 +140,7 @@ class Module:
         Args:
             state: arrays by dotted path, as `state_dict` gives them. Where a parameter is
                 quantised, numbers of its shape are quantised, too.
-            strict: refuse missing and unexpected names; False takes what fits by name.
+            strict: raise on missing and unexpected names; False takes what fits by name.
 
         Raises:
             KeyError: names are missing or unexpected.
@@ -215,7 +215,7 @@ class Module:
     def to(self, device: Device | str) -> Module:
         """Move every parameter and buffer here and below, in place.
 
-        Make optimizers and trainers afterwards: one made before refuses its next step.
+        Make optimizers and trainers afterwards: one made before raises at its next step.
 
         Args:
             device: "cpu", "cuda:0", "metal", …, or "auto" for the best.
@@ -298,7 +298,7 @@ def _some(names: list[str]) -> str:
 
 
 def _is_weight(value: Tensor) -> bool:
-    """Whether a module's stored tensor is a parameter."""
+    """Return True for a stored tensor that is a parameter of its module."""
     dtype = value.dtype
     return value.requires_grad or dtype.quantized or dtype.name in ("f16", "bf16")
 

@@ -24,7 +24,7 @@ KINDS = ("linear", "dynamic", "llama3", "yarn", "table")
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """How rotary positions are stretched over a context longer than that of the training.
+    """A way to stretch rotary positions over a context longer than that of the training.
 
     - "linear": all positions divided by the factor.
     - "dynamic": a larger base for sequences longer than the original context, the larger the
@@ -122,7 +122,7 @@ class RopeScaling:
         return each * each
 
     def divisors(self, dim: int, base: float, length: int) -> np.ndarray:
-        """Return by what the angle of each pair is divided.
+        """Return the divisor of each pair's angle.
 
         Args:
             dim: head size.

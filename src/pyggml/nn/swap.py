@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Other modules in the place of some of a tree."""
+"""Replacing modules in a tree of modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Swaps", "swap_modules"]
 
 
 class Swaps:
-    """How often modules were swapped: what was recorded of a model may be of those before.
+    """The number of swaps: a graph recorded before one may hold modules that are gone.
 
     Attributes:
         count: of this process.
@@ -44,7 +44,7 @@ def _swap_below(module: Module, swap: Callable[[int], Module | None]) -> None:
 
 
 def _swapped(value: Any, swap: Callable[[int], Module | None]) -> Any:
-    """What an attribute is to be: itself, unless it is or holds what is swapped."""
+    """Return an attribute with the swapped modules in it, or itself."""
     if isinstance(value, Module):
         return swap(id(value)) or value
     if isinstance(value, (list, tuple)):

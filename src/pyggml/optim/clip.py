@@ -13,7 +13,15 @@ from ..graph import Graph
 from ..ops.operands import need_float
 from ..tensors import Tensor, full
 
-__all__ = ["NORM_MAX", "ClipValue", "GradNorm", "clip_factor", "factor_of", "sum_of_squares"]
+__all__ = [
+    "NORM_MAX",
+    "ClipValue",
+    "GradNorm",
+    "check_norm",
+    "clip_factor",
+    "factor_of",
+    "sum_of_squares",
+]
 
 # The square of a longer gradient is more than f32 holds, as second moments do.
 NORM_MAX = math.sqrt(float(np.finfo(np.float32).max))
@@ -32,6 +40,7 @@ class GradNorm:
 
     Args:
         tensors: f32 tensors on one device, one at least.
+        whole: one tensor of all their elements and of zeros, which one op reads; None reads each.
 
     Raises:
         TypeError: not several f32 tensors.
@@ -42,20 +51,10 @@ class GradNorm:
         5.0
     """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._record(_several("GradNorm", tensors))
-
-    def _record(self, tensors: list[Tensor], whole: Tensor | None = None) -> None:
-        self._tensors = tensors
-        self._total = sum_of_squares(tensors if whole is None else [whole])
-        self.graph = Graph([self._total], device=tensors[0].device)
-
-    @classmethod
-    def _over(cls, tensors: list[Tensor], whole: Tensor | None) -> GradNorm:
-        """The norm of tensors whose elements, and else zeros, one tensor has; one op reads it."""
-        made = cls.__new__(cls)
-        made._record(tensors, whole)
-        return made
+    def __init__(self, tensors: Sequence[Tensor], whole: Tensor | None = None) -> None:
+        self._tensors = _several("GradNorm", tensors)
+        self._total = sum_of_squares(self._tensors if whole is None else [whole])
+        self.graph = Graph([self._total], device=self._tensors[0].device)
 
     def __call__(self) -> float:
         """Compute the norm of what the tensors now hold."""
@@ -114,13 +113,13 @@ class ClipValue:
 
 
 def _square(x: np.ndarray) -> float:
-    """The sum of the squares in f64."""
+    """Return the sum of the squares in f64."""
     wide = x.astype(np.float64).reshape(-1)
     return float(wide @ wide)
 
 
 def _several(where: str, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors, of which there must be one at least."""
+    """Return the tensors, of which there must be one at least."""
     if isinstance(tensors, Tensor):
         raise TypeError(f"{where}: tensors must be a list; got one tensor; put it into a list")
     items = checks.items(where, "tensors", tensors)
@@ -131,7 +130,7 @@ def _several(where: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
-    """The sum of the squares of several tensors' elements, one tensor after another.
+    """Return the sum of the squares of several tensors' elements, one tensor after another.
 
     Args:
         tensors: f32 tensors on one device.
@@ -147,7 +146,7 @@ def sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _sum_sqr(x: Tensor) -> Tensor:
-    """The sum of squares in one op, or in several where the device does not have it."""
+    """Return the sum of squares by one op, or by several where the device lacks it."""
     fused = ops.sum_sqr(x)
     if x.device.supports(fused.ptr):
         return fused
@@ -176,6 +175,23 @@ def clip_factor(norm: float, clip: float) -> float:
     return factor_of(norm, checks.f32("clip_factor", "clip", clip, above=0.0))
 
 
+def check_norm(who: str, norm: float, clip: float | None, grad_scale: float, step: int) -> None:
+    """Raise a FloatingPointError for a norm that no step can be made of."""
+    if not math.isfinite(norm):
+        raise FloatingPointError(
+            f"{who}: the gradients must be finite; got norm {norm} at step {step}, no parameter "
+            "was changed; lower the learning rate or clip"
+        )
+    # A smaller scale mends what is too long with one; what is too long without, clipping does.
+    kept = norm if grad_scale != 1.0 or clip is None else min(norm, clip)
+    if kept > NORM_MAX:
+        raise FloatingPointError(
+            f"{who}: the gradients' norm must be at most {NORM_MAX:.2g}, whose square f32 holds; "
+            f"got {norm:g} at step {step}, no parameter was changed; clip, or lower the learning "
+            "rate or grad_scale"
+        )
+
+
 def factor_of(norm: float, clip: float) -> float:
-    """`clip_factor` of numbers that are known to be good."""
+    """Return `clip_factor` of numbers that were checked."""
     return min(1.0, clip / (norm + _NORM_EPS))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What updates do in place: running averages, momentum, assignments."""
+"""Updates in place: running averages, momentum, assignments."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .clip import sum_of_squares
 __all__ = ["adamw_factors", "assign", "blend", "blending", "copied", "mean_square"]
 
 
-def blending(keep: float, gain: float, like: Tensor) -> Tensor:
-    """The factors of `blend`, as ggml's SGD step takes them.
+def blending(keep: float, weight: float, like: Tensor) -> Tensor:
+    """Return the factors of `blend`, as ggml's SGD step takes them.
 
     Args:
         keep: factor on what is there.
-        gain: factor on what is added, not 0.
+        weight: factor on what is added, not 0.
         like: a tensor on the same device.
     """
-    # x ← x (1 - lr·wd) - lr·y with lr = -gain
-    return tensor(np.asarray([-gain, (keep - 1.0) / gain], np.float32), device=like.device)
+    # x ← x (1 - lr·wd) - lr·y with lr = -weight
+    return tensor(np.asarray([-weight, (keep - 1.0) / weight], np.float32), device=like.device)
 
 
 def blend(state: Tensor, value: Tensor, factors: Tensor) -> Tensor:
-    """state ← keep·state + gain·value in one pass, in place.
+    """Set state to keep·state + weight·value in one pass.
 
     Args:
         state: stored f32 tensor.
         value: what is added.
-        factors: what `blending` made of keep and gain.
+        factors: what `blending` made of keep and weight.
 
     Source: ggml_opt_step_sgd.
 
@@ -61,7 +61,7 @@ def adamw_factors(
 
 
 def assign(target: Tensor, value: Tensor) -> Tensor:
-    """target ← value, converted to its dtype, also where target is a parameter or quantised.
+    """Overwrite a target, converting to its dtype, also a parameter or a quantised one.
 
     Args:
         target: stored tensor.
@@ -73,10 +73,10 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """The elements as they are now, whatever is written to x later. Source: ggml_dup."""
+    """Copy the elements as they are before x is written. Source: ggml_dup."""
     return record(lib.ggml_dup, [x], x.shape, False)
 
 
 def mean_square(x: Tensor) -> Tensor:
-    """The mean of the squares of all elements, ()."""
+    """Return the mean of the squares of all elements, ()."""
     return ops.scale(sum_of_squares([x]), 1.0 / x.size)

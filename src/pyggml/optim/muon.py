@@ -156,7 +156,7 @@ def _orthogonal(x: Tensor, coefficients: Sequence[float], steps: int, eps: float
     a, b, c = coefficients
     rows, columns = x.shape
     unit = ops.l2_norm(ops.reshape(x, (x.size,)), eps)
-    # The products of the shorter side with itself are the smaller ones.
+    # The matmul of the shorter side with itself is the smaller one.
     y = ops.reshape(unit, x.shape)
     y = ops.cont(ops.transpose(y)) if rows > columns else y
     for _ in range(steps):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,14 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, ops
-from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..graph import Graph, grad_of, most_fallbacks
 from ..tensors import Tensor, tensor, zeros_group
 from ..tensors.autocast import autocast
 from ..tensors.moves import has_moved
-from ..tensors.storage import whole
-from .clip import NORM_MAX, GradNorm, factor_of, sum_of_squares
+from .clip import check_norm, factor_of, sum_of_squares
+from .gradients import OwnGradients
 from .groups import Group, Model, ParamGroups, check_params, read_groups
 from .patterns import decay_groups
 from .state import check_entries, load_arrays, read_steps, save_arrays
@@ -30,12 +28,9 @@ __all__ = ["Optimizer", "Spec", "State"]
 Spec = tuple[Sequence[int], str]
 State = Mapping[str, Tensor]
 
-# The gradients that optimizers own: one's are not taken for another's.
-_OWNED: WeakGroup[Tensor] = WeakGroup()
-
 
 class Optimizer(ABC):
-    """What all optimizers share; a subclass says its state, its hyper-parameters and its ops.
+    """The base of all optimizers; a subclass adds its state, its hyper-parameters and its ops.
 
     The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
     `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
@@ -98,18 +93,12 @@ class Optimizer(ABC):
         check_params(self._who, self.groups, self._left_out)
         self.steps = 0
         self.device = self.params[0].device
-        if fused_update:
-            grads = [grad_of(p) for p in self.params]
-        else:
-            grads = zeros_group([(p.shape, "f32") for p in self.params], self.device)
-            for parameter, grad in zip(self.params, grads, strict=True):
-                parameter.grad = grad
-            _OWNED.update(grads)
+        self._own = None if fused_update else OwnGradients(self._who, self.params, self.names)
+        grads = [grad_of(p) for p in self.params] if self._own is None else self._own.tensors
         self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
         self.grad_nbytes = sum(g.nbytes for g in grads if g.is_stored)
         self.state = self._make_state()
         self._trained = self.grads
-        self._norm = self._make_norm()
         self._make_inputs()
         self._updates: dict[bool, Graph] = {}
         self._frozen = [False] * len(self.params)
@@ -121,20 +110,24 @@ class Optimizer(ABC):
         return decay_groups(model, weight_decay)
 
     def _make_state(self) -> list[dict[str, Tensor]]:
-        """The state of every parameter, zeros in one buffer."""
+        """Return the state of every parameter, zeros in one buffer."""
         specs = [self._state_specs(p, group) for group in self.groups for p in group.params]
         made = iter(zeros_group([s for spec in specs for s in spec.values()], self.device))
         return [{kind: next(made) for kind in spec} for spec in specs]
 
     def _make_inputs(self) -> None:
-        """The small tensors that the update reads and each step writes."""
+        """Make the small tensors that the update reads and each step writes."""
         # Clipping is a factor that the op multiplies the gradients by. Where the op does not take
         # it, on this device or at all, a copy of the gradients is multiplied first.
         if self._folds:
             for group in self.groups:
-                group.hyper = tensor(self._with_factor(group, 0.0, 1.0), device=self.device)
+                group.hyper = tensor(
+                    np.append(self._hyper(group, 0.0), np.float32(1.0)), device=self.device
+                )
             first = self.groups[0]
-            probe = self._record(self.params[0], self._any_grad(), self.state[0], first)[-1]
+            probe = self._record(
+                first.params[0], self.grads[first.params[0]], self.state[0], first
+            )[-1]
             self._folds = self.device.supports(probe.ptr)
         for group in self.groups:
             if not self._folds:
@@ -144,28 +137,21 @@ class Optimizer(ABC):
                 group.decay = tensor(decay, device=self.device)
         self._factor = tensor(np.ones((1,), np.float32), device=self.device)
 
-    def _any_grad(self) -> Tensor:
-        return next(iter(self.grads.values()))
-
     def _divide(self, groups: list[Group]) -> list[Group]:
-        """The groups as the optimizer keeps them; one with several rules parts them here."""
+        """Return the groups as the optimizer keeps them; one with several rules divides them here."""
         return groups
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:
-        """Shape and dtype of each kind of a parameter's state."""
+        """Return shape and dtype of each kind of a parameter's state."""
         return dict.fromkeys(self.state_names, (param.shape, "f32"))
 
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
-        """The numbers that the update reads, for update `self.steps`; these are SGD's op's."""
+        """Return the numbers that the update reads; these are those of SGD's op."""
         return np.asarray([lr, 0.0 if self._couples else group.weight_decay], np.float32)
 
     @abstractmethod
     def _record(self, param: Tensor, grad: Tensor, state: State, group: Group) -> list[Tensor]:
         """Record the ops that update `param` and `state` in place, in order."""
-
-    def _with_factor(self, group: Group, lr: float, factor: float) -> np.ndarray:
-        """The op's hyper-parameters and, last, the factor on the gradient."""
-        return np.append(self._hyper(group, lr), np.float32(factor))
 
     def grad_norm(self) -> float:
         """Return the Euclidean norm of all gradients together, those of frozen parameters aside.
@@ -173,13 +159,13 @@ class Optimizer(ABC):
         Raises:
             GradientError: as `step`.
         """
-        self._kept("grad_norm")
+        own = self._kept("grad_norm")
         self.trained()
-        self._adopt("grad_norm")
-        return self._kept("grad_norm")()
+        own.adopt("grad_norm")
+        return own.norm()
 
     def trained(self) -> dict[Tensor, Tensor]:
-        """The gradients of the parameters that are not frozen now, for `Graph(grads=...)`.
+        """Return the gradients of the parameters that are not frozen, for `Graph(grads=...)`.
 
         Raises:
             GradientError: all are frozen, or one that was frozen when the optimizer was made, and
@@ -212,50 +198,25 @@ class Optimizer(ABC):
                 )
             self._frozen, self._trained = frozen, trained
             self._updates.clear()
-            self._norm = self._make_norm()
+            if self._own is not None:
+                self._own.measure(list(trained.values()))
         return dict(self._trained)
 
-    def _make_norm(self) -> GradNorm | None:
-        """What computes the norm of the gradients that are trained, of all in one op."""
-        if self.fused_update:
-            return None
-        grads = list(self._trained.values())
-        # Between the gradients in their buffer are zeros.
-        every = None if len(grads) < len(self.grads) else Tensor(whole(grads[0].node))
-        return GradNorm._over(grads, every)
-
     def _which_decay(self) -> list[bool]:
-        """Whether each group's decay is a part of the recorded update."""
+        """Return for each group whether its decay is a part of the recorded update."""
         return [self._couples and group.weight_decay != 0 for group in self.groups]
 
-    def _adopt(self, method: str) -> None:
-        """Take over the gradients that replaced this optimizer's own."""
-        for i, (param, own) in enumerate(self.grads.items()):
-            given = param.grad
-            if given is own:
-                continue
-            if given is None:
-                own.zero_()
-            elif given in _OWNED:
-                raise GradientError(
-                    f"{self._who}.{method}: the gradient of {self.names[i]} is added into another"
-                    " optimizer's, made later; call this one's zero_grad() before the backward"
-                )
-            else:
-                own.copy_(given)
-            param.grad = own
-
-    def _kept(self, method: str) -> GradNorm:
-        """What computes the norm of the gradients, which must be kept."""
-        if self._norm is None:
+    def _kept(self, method: str) -> OwnGradients:
+        """Return the gradients, which must be kept."""
+        if self._own is None:
             raise GradientError(
                 f"{self._who}.{method}: needs the gradients, which fused_update=True does not "
                 "keep; train with TrainStep, or make the optimizer without it"
             )
-        return self._norm
+        return self._own
 
     def recorded_update(self) -> tuple[list[Tensor], Tensor]:
-        """What a graph that has `grads` among its own does besides, with `fused_update`.
+        """Record the update for a graph that has `grads` among its own, with `fused_update`.
 
         Returns:
             The updates, for its effects, and the sum of the squares of all gradients' elements,
@@ -302,10 +263,9 @@ class Optimizer(ABC):
     def _set_hyper(self, factor: float) -> None:
         for group in self.groups:
             lr = self.lr * group.lr_scale
-            if self._folds:
-                group.hyper.copy_(self._with_factor(group, lr, factor))
-            else:
-                group.hyper.copy_(self._hyper(group, lr))
+            values = self._hyper(group, lr)
+            # The op's last number is the factor on the gradient, where it takes one.
+            group.hyper.copy_(np.append(values, np.float32(factor)) if self._folds else values)
             if self._couples:
                 group.decay.copy_(np.asarray([group.weight_decay], np.float32))
 
@@ -341,26 +301,14 @@ class Optimizer(ABC):
         if clip is not None:
             clip = checks.f32(f"{self._who}.step", "clip", clip, above=0.0)
         grad_scale = checks.f32(f"{self._who}.step", "grad_scale", grad_scale, above=0.0)
-        self._kept("step")
+        own = self._kept("step")
         trained = self.trained()
-        self._adopt("step")
+        own.adopt("step")
         for param in trained:
             if param.has_hooks:
                 param.run_hooks()
-        norm = self._kept("step")()
-        if not math.isfinite(norm):
-            raise FloatingPointError(
-                f"{self._who}.step: the gradients must be finite; got norm {norm} at step "
-                f"{self.steps + 1}, no parameter was changed; lower the learning rate or clip"
-            )
-        # A smaller scale mends what is too long with one; what is too long without, clipping does.
-        kept = norm if grad_scale != 1.0 or clip is None else min(norm, clip)
-        if kept > NORM_MAX:
-            raise FloatingPointError(
-                f"{self._who}.step: the gradients' norm must be at most {NORM_MAX:.2g}, whose "
-                f"square f32 holds; got {norm:g} at step {self.steps + 1}, no parameter was "
-                "changed; clip, or lower the learning rate or grad_scale"
-            )
+        norm = own.norm()
+        check_norm(f"{self._who}.step", norm, clip, grad_scale, self.steps + 1)
         norm /= grad_scale
         self.lr = new_lr
         self.steps += 1
@@ -375,10 +323,7 @@ class Optimizer(ABC):
 
     def zero_grad(self) -> None:
         """Set every gradient to zero, and `.grad` to it: one call for the whole buffer."""
-        self._kept("zero_grad")
-        self.grads[self.params[0]].buffer.clear()
-        for param, grad in self.grads.items():
-            param.grad = grad
+        self._kept("zero_grad").zero()
 
     def take_grads(self) -> None:
         """Set every `.grad` to the optimizer's own, for a graph that writes over what is there.
@@ -388,14 +333,10 @@ class Optimizer(ABC):
         Raises:
             GradientError: with `fused_update` there are none.
         """
-        self._kept("take_grads")
-        for param, grad in self.grads.items():
-            param.grad = grad
-            if not param.requires_grad:
-                grad.zero_()
+        self._kept("take_grads").take()
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All state by the names that it is saved under."""
+        """Return all state by the names that it is saved under."""
         return {
             f"{name}.{kind}": value
             for name, kinds in zip(self.names, self.state, strict=True)
@@ -433,10 +374,10 @@ class Optimizer(ABC):
     @property
     def fallbacks(self) -> dict[str, int]:
         """Ops of an update that the CPU computes for the device; see `Graph.fallbacks`."""
-        if self._norm is None:  # the update is a part of the step's graph
+        if self._own is None:  # the update is a part of the step's graph
             return {}
         self.trained()
-        return most_fallbacks([self._update(False), self._kept("fallbacks").graph])
+        return most_fallbacks([self._update(False), self._own.norm.graph])
 
     def __repr__(self) -> str:
         return f"{self._who}(lr={self.lr}, steps={self.steps}, groups={self.groups})"

@@ -24,7 +24,7 @@ def decay_groups(
 ) -> list[dict[str, Any]]:
     """Split a model's parameters for an optimizer: matrices decay, the others do not.
 
-    The others are gains, shifts and embedding tables, learned positions among them. A head that is
+    The others are scales, biases and embedding tables, learned positions among them. A head that is
     tied to the embedding table is that table, and does not decay either.
 
     Args:
@@ -59,7 +59,7 @@ def decay_groups(
 
 
 def _embeddings(where: str, model: Model) -> set[int]:
-    """The ids of the embedding tables, also where the head shares one."""
+    """Return the ids of the embedding tables, also where the head shares one."""
     need_model(where, model)
     return {
         id(module.weight)
@@ -76,7 +76,7 @@ def param_groups(
 ) -> list[dict[str, Any]]:
     """Divide a model's parameters for an optimizer, by kind and then by rules on their names.
 
-    Matrices decay; gains, shifts and embeddings, with them a tied head, do not, unless a rule says
+    Matrices decay; scales, biases and embeddings, with them a tied head, do not, unless a rule says
     so.
 
     Args:

@@ -41,7 +41,7 @@ def check_entries(who: str, state: Mapping[str, ArrayLike], expected: set[str]) 
 
 
 def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, ArrayLike]) -> Any:
-    """Check what `save_arrays` gave; returns a function that writes it.
+    """Check what `save_arrays` gave; return a function that writes it.
 
     Raises:
         ShapeError: an entry is of another shape than its tensor.
@@ -69,7 +69,7 @@ def load_arrays(who: str, tensors: Mapping[str, Tensor], state: Mapping[str, Arr
 
 
 def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:
-    """The entries "steps" and "lr", checked.
+    """Return the entries "steps" and "lr", checked.
 
     Raises:
         ValueError: one is out of range.
@@ -82,6 +82,6 @@ def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:
 
 
 def one(value: ArrayLike) -> Any:
-    """The number in an array of one element; anything else as it is, for a check to refuse."""
+    """Return the number in an array of one element, and anything else as it is."""
     array = np.asarray(value)
     return array.reshape(()).item() if array.size == 1 else value

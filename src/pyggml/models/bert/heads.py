@@ -42,7 +42,7 @@ class _Head(nn.Module):
 
 
 class BERTForMaskedLM(BERTModel):
-    """BERT that names hidden tokens; the embedding table is the last matrix.
+    """BERT that predicts masked tokens; the embedding table is the last matrix.
 
     `loss` takes the batches of `data.AugmentedDataset` with `data.MaskTokens`.
 
@@ -121,7 +121,7 @@ class BERTForMaskedLM(BERTModel):
 
 
 class BERTForSequenceClassification(BERTModel):
-    """BERT that tells the class of a text, by a layer over its first token.
+    """BERT that classifies a text, by a layer over its first token.
 
     Args:
         config: sizes; `classes` and `labels` are of this head.
@@ -159,7 +159,7 @@ class BERTForSequenceClassification(BERTModel):
 
     @classmethod
     def reads(cls, file: GGUFFile) -> bool:
-        """Whether the file has the head."""
+        """Return True for a file that has the head."""
         return "cls.output.weight" in file.tensors
 
     def gguf_config(self) -> dict[str, object]:

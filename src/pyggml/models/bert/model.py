@@ -143,7 +143,7 @@ class BERTBody(nn.Module):
 
 
 class BERTModel(Model):
-    """What BERT and its heads share: reading tokens, and llama.cpp's names."""
+    """The base of BERT and its heads: reading tokens, and llama.cpp's names."""
 
     config_class = BERTConfig
     OWN_FIELDS = ("dropout", "classes", "pooling")
@@ -301,7 +301,7 @@ _FOREIGN = ("pooler.", "cls.", "classifier.")
 
 
 def takes_flash(attention: str, x: Tensor, width: int) -> bool:
-    """Whether attention is the fused op for inputs like `x` and heads `width` wide."""
+    """Return True where attention is the fused op for inputs like `x` and heads `width` wide."""
     return attention == "flash" or (attention == "auto" and computes_flash_attn(x.device, width))
 
 
@@ -361,7 +361,7 @@ class BERT(BERTModel):
             ids: tokens.
             attention_mask: 1 where a token counts, 0 where it fills up; None counts all.
             pooling: "mean" or "cls"; None is the configuration's.
-            normalize: make them of length one, so that their products are cosines.
+            normalize: make them of length one, so that their dot products are cosines.
 
         Shape:
             ids, attention_mask (B, T) i32 -> (B, C)

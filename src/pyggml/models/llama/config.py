@@ -21,13 +21,13 @@ _FFN_MULTIPLE = 32
 
 @dataclass(frozen=True)
 class Family:
-    """What a member of the family does differently.
+    """The differences of a member of the family.
 
     Args:
-        qkv_bias: learn shifts of queries, keys and values.
+        qkv_bias: learn biases of queries, keys and values.
         qk_norm: norm each head of queries and keys.
         gelu: gate the feed-forward part by a GELU instead of a SiLU.
-        offset: the norms' gain is 1 + weight.
+        offset: the norms' scale is 1 + weight.
         scaled: the embeddings are multiplied by sqrt(n_embd).
         experts: whether there are: "may", "must" or "none".
         shared: one expert sees all tokens.
@@ -74,8 +74,8 @@ class LlamaConfig(ModelConfig):
         tie: the head is the embedding table.
         attention: "plain", "flash", which stores no T × T scores, or "auto"; see
             `nn.CausalSelfAttention`.
-        family: "llama" (Llama, SmolLM, Mistral, Mixtral), "qwen2" (shifts of q, k and v), "qwen3"
-            (norms of q and k), "gemma" (GeGLU, scaled embeddings, gains of 1 + weight),
+        family: "llama" (Llama, SmolLM, Mistral, Mixtral), "qwen2" (biases of q, k and v), "qwen3"
+            (norms of q and k), "gemma" (GeGLU, scaled embeddings, scales of 1 + weight),
             "qwen2moe" or "qwen3moe".
         n_head_dim: width of a head; None is n_embd / n_head.
         rope_scaling: how positions are stretched, a `nn.RopeScaling` or a dict of its fields.
@@ -153,7 +153,7 @@ class LlamaConfig(ModelConfig):
         self._check_experts(who)
 
     def _check_experts(self, who: str) -> None:
-        """Refuse a mixture that the family has not, or does not have without."""
+        """Raise for a mixture that the family lacks, and for none where it has one."""
         whole = isinstance(self.n_expert, int) and not isinstance(self.n_expert, bool)
         if not whole or self.n_expert < 0:
             raise ValueError(f"{who}: n_expert must be an integer >= 0; got {self.n_expert!r}")
@@ -181,7 +181,7 @@ class LlamaConfig(ModelConfig):
 
     @property
     def traits(self) -> Family:
-        """What its family does differently."""
+        """The differences of its family."""
         return FAMILIES[self.family]
 
     @property

@@ -127,7 +127,7 @@ class Llama(LanguageModel):
 
     @property
     def gguf_arch(self) -> str:
-        """What llama.cpp calls the family."""
+        """llama.cpp's name of the family."""
         return str(self.config.family)
 
     def hidden(
@@ -235,6 +235,6 @@ class Llama(LanguageModel):
 
 
 def _counted(targets: Tensor) -> Tensor:
-    """How many targets count, as a scalar of the graph."""
+    """Return the count of targets that are not ignored, a scalar of the graph."""
     away = ops.abs(ops.scale(ops.cast(targets, "f32"), 1.0, 100.0))  # from -100
     return ops.step(ops.scale(away, 1.0, -0.5)).sum()

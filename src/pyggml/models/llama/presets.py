@@ -9,7 +9,7 @@ __all__ = ["PRESETS"]
 
 
 def _llama3(factor: float) -> dict[str, Any]:
-    """How Llama 3.1 and 3.2 stretch the 8,192 tokens of Llama 3."""
+    """Scaling by which Llama 3.1 and 3.2 stretch the 8,192 tokens of Llama 3."""
     return {"kind": "llama3", "factor": factor, "original": 8192}
 
 

@@ -289,12 +289,13 @@ class T5(Model):
         super()._read_tensors(file, keep_types)
         if self.config.tie and t5_files.SCALED not in file.metadata:
             # Another's file has the norm as it is, and the head unscaled.
-            gain = self.decoder.final_layer_norm.weight
-            gain.copy_(self.gguf_layout("decoder.final_layer_norm.weight", gain.numpy(), False))
+            scale = self.decoder.final_layer_norm.weight
+            name = "decoder.final_layer_norm.weight"
+            scale.copy_(self.gguf_layout(name, scale.numpy(), False))
 
 
 def _check_mask(attention_mask: Tensor | None, ids: Tensor) -> None:
-    """Refuse a mask that is not as the tokens are."""
+    """Raise for a mask that is not of the tokens' shape."""
     if attention_mask is None:
         return
     if need_tensor("T5", "attention_mask", attention_mask).shape != ids.shape:

@@ -27,7 +27,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 @dataclass(frozen=True)
 class ClassifierConfig(ModelConfig):
-    """What the configurations of classifiers share.
+    """Fields and checks of the classifiers' configurations.
 
     Args:
         classes: number of classes; 1 is a number to predict.
@@ -98,7 +98,7 @@ class ImageModel(Model):
         return (x - self._mean) * self._gain
 
     def _check_images(self, x: Tensor, channels: int) -> Tensor:
-        """Refuse what is not a batch of images."""
+        """Raise for what is not a batch of images."""
         who = type(self).__name__
         need_float(who, "x", x)
         if x.ndim != 4 or x.shape[1] != channels:

@@ -99,7 +99,7 @@ class MLP(ImageModel):
         layers: list[nn.Module] = []
         width = config.inputs
         for wide in config.hidden:
-            # A norm takes any shift away again: the layer before it learns none.
+            # A norm takes any bias away again: the layer before it learns none.
             bias = config.norm == "none"
             layers.append(nn.Linear(width, wide, bias, init.kaiming_uniform()))
             if config.norm == "batch":

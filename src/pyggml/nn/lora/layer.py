@@ -27,7 +27,7 @@ class _Factor(Module):
 
 
 class LoRALinear(Linear):
-    """A `Linear` whose weight is frozen, and beside it a trained product of two small matrices.
+    """A `Linear` whose weight is frozen, with the matmul of two small trained matrices beside it.
 
     y = x @ weight.T + bias + scale * (dropout(x) @ A.T) @ B.T
 
@@ -43,7 +43,7 @@ class LoRALinear(Linear):
 
     Attributes:
         rank: width between A and B.
-        scale: factor of their product.
+        scale: factor of their matmul.
 
     Shape:
         x (..., in_features) -> (..., out_features); A (rank, in_features), B (out_features, rank)
@@ -98,7 +98,7 @@ class LoRALinear(Linear):
         self.dropout.training = linear.training
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the frozen product and the adapter's."""
+        """Return the frozen layer's output with the adapter's added."""
         y = functional.linear(need_tensor("LoRALinear", "x", x), self.weight, self.bias)
         # Scaled where it is narrow.
         inner = ops.scale(functional.linear(self.dropout(x), self.lora_A.weight), self.scale)
@@ -110,8 +110,8 @@ class LoRALinear(Linear):
         Shape:
             -> (out_features, in_features)
         """
-        product = self.lora_B.weight.numpy() @ self.lora_A.weight.numpy()
-        return np.asarray(np.float32(self.scale) * product, np.float32)
+        delta = self.lora_B.weight.numpy() @ self.lora_A.weight.numpy()
+        return np.asarray(np.float32(self.scale) * delta, np.float32)
 
     def merged(self, dtype: str | None = None) -> Linear:
         """Return a `Linear` with the adapter in its weight; see `merge_lora`."""

@@ -31,7 +31,7 @@ def linear_cross_entropy(
     """`cross_entropy(linear(x, weight), targets)` with an eighth of the logits in memory.
 
     Of a large vocabulary the logits are the largest result of a step. In parts of 64 MiB or more,
-    at most eight, each lives from its product to its gradient. The loss has the same bits as that
+    at most eight, each lives from its matmul to its gradient. The loss has the same bits as that
     of all logits; the gradient of the weight is summed part by part.
 
     Args:

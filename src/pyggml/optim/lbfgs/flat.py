@@ -54,7 +54,7 @@ class FlatVectors:
         self._loaded = ""
 
     def saved(self) -> dict[str, Tensor]:
-        """What a resumed run needs."""
+        """Return the state that a resumed run needs."""
         kept = {"direction": "d", "gradient": "before", "steps": "steps", "changes": "changes"}
         return {f"history.{name}": self._named[own] for name, own in kept.items()}
 
@@ -64,7 +64,7 @@ class FlatVectors:
         return sum(value.nbytes for value in self._named.values())
 
     def graphs(self) -> list[Graph]:
-        """What was recorded so far."""
+        """Return the graphs that were recorded so far."""
         return [graph for graph, _ in self._graphs.values()]
 
     def _run(self, key: str, record: _Record) -> list[float]:
@@ -137,7 +137,7 @@ class FlatVectors:
         self._run("move", record)
 
     def slope(self, name: str) -> float:
-        """The product of a gradient and the direction."""
+        """Return the scalar product of a gradient and the direction."""
         v = self._named
         self._load(name)
         return self._run("slope", lambda: ([_dot(v["now"], v["d"])], []))[0]

@@ -33,7 +33,7 @@ class LBFGS(Optimizer):
     gradient; how far to go is found by a line search. A step does up to `max_iter` iterations, and
     needs a closure that computes loss and gradients, on all data or a large batch that stays.
 
-    The parameters are one vector: groups with a weight decay or a rate of their own are refused.
+    The parameters are one vector: groups with a weight decay or a rate of their own raise.
     The memory is that of 2 * history_size + 8 copies of the parameters.
 
     Args:
@@ -230,7 +230,7 @@ class LBFGS(Optimizer):
     def _evaluate(self, closure: Callable[[], Any]) -> Point:
         """Loss and gradient at the parameters as they are."""
         loss = _as_loss(closure())
-        self._adopt("step")
+        self._kept("step").adopt("step")
         self.evaluations += 1
         return Point(0.0, loss, 0.0, self._vectors.gather_grad())
 

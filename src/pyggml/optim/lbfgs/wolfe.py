@@ -129,7 +129,7 @@ def _too_high(point: Point, start: Point) -> bool:
 
 
 def _cubic_minimum(a: Point, b: Point, least: float, most: float) -> float:
-    """Where the cubic through two points with their slopes is lowest, held within bounds."""
+    """Return the minimum of the cubic through two points and their slopes, within bounds."""
     if a.t == b.t or not all(map(math.isfinite, (a.loss, b.loss, a.slope, b.slope))):
         return 0.5 * (least + most)
     left, right = (a, b) if a.t <= b.t else (b, a)

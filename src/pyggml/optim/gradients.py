@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""The gradients that an optimizer owns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..backend.weak_set import WeakGroup
+from ..errors import GradientError
+from ..tensors import Tensor, zeros_group
+from ..tensors.storage import whole
+from .clip import GradNorm
+
+__all__ = ["OwnGradients"]
+
+# A gradient of one optimizer is not taken over by another.
+_OWNED: WeakGroup[Tensor] = WeakGroup()
+
+
+class OwnGradients:
+    """The gradients of several parameters in one zeroed buffer, each set as `.grad`.
+
+    Args:
+        who: the optimizer, for errors.
+        params: on one device.
+        names: of the parameters, for errors.
+
+    Attributes:
+        tensors: the gradients.
+        norm: computes their norm, of those that `measure` was given.
+    """
+
+    def __init__(self, who: str, params: Sequence[Tensor], names: Sequence[str]) -> None:
+        self._who = who
+        self._params = params
+        self._names = names
+        self.tensors = zeros_group([(p.shape, "f32") for p in params], params[0].device)
+        _OWNED.update(self.tensors)
+        self._give_back()
+        self.measure(self.tensors)
+
+    def measure(self, trained: Sequence[Tensor]) -> None:
+        """Count only some of the gradients in `norm`."""
+        # Between the gradients in their buffer are zeros: one op reads all of them.
+        every = Tensor(whole(trained[0].node)) if len(trained) == len(self.tensors) else None
+        self.norm = GradNorm(trained, every)
+
+    def _give_back(self) -> None:
+        for param, own in zip(self._params, self.tensors, strict=True):
+            param.grad = own
+
+    def zero(self) -> None:
+        """Set every gradient to zero: one call for the whole buffer."""
+        self.tensors[0].buffer.clear()
+        self._give_back()
+
+    def take(self) -> None:
+        """Set every `.grad` to the own one, and those of frozen parameters to zero."""
+        self._give_back()
+        for param, own in zip(self._params, self.tensors, strict=True):
+            if not param.requires_grad:
+                own.zero_()
+
+    def adopt(self, method: str) -> None:
+        """Copy the gradients that replaced own ones into these.
+
+        Args:
+            method: the optimizer's, for errors.
+
+        Raises:
+            GradientError: one belongs to another optimizer.
+        """
+        for i, (param, own) in enumerate(zip(self._params, self.tensors, strict=True)):
+            given = param.grad
+            if given is own:
+                continue
+            if given is None:
+                own.zero_()
+            elif given in _OWNED:
+                raise GradientError(
+                    f"{self._who}.{method}: the gradient of {self._names[i]} is added into another"
+                    " optimizer's, made later; call this one's zero_grad() before the backward"
+                )
+            else:
+                own.copy_(given)
+            param.grad = own
