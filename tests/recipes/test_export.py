@@ -140,7 +140,7 @@ def test_what_is_no_checkpoint_of_a_run(run, tmp_path):
     alone = shutil.copytree(best, tmp_path / "alone")
     with pytest.raises(FormatError, match="must lie in the folder of a run"):
         export_checkpoint(alone, tmp_path / "x.gguf")
-    with pytest.raises(FileNotFoundError, match="but a checkpoint: `pyggml export --checkpoint`"):
+    with pytest.raises(FileNotFoundError, match="but a checkpoint: `pyggml export`"):
         load(best)
     other = tmp_path / "other"
     shutil.copytree(run.artifact.path, other)

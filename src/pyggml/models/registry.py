@@ -107,7 +107,7 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
     if not file_path.exists():
         where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
         if (path / "state.json").is_file():
-            where += ", but a checkpoint: `pyggml export --checkpoint` makes a GGUF file of it"
+            where += ", but a checkpoint: `pyggml export` makes a GGUF file of it"
         raise FileNotFoundError(
             f"load: path must be a GGUF file or a folder with model.gguf; {where}"
         )

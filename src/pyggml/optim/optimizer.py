@@ -35,12 +35,11 @@ class Optimizer(ABC):
     The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
     `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
 
-    A `.grad` that was replaced is copied into the buffer by `step`; None counts as zeros.
-    Parameters that are frozen later stay as they are for as long, and so does their state.
+    `step` copies a `.grad` that was replaced into the buffer; None counts as zeros. Parameters that
+    are frozen later stay as they are, and so does their state.
 
-    With `fused_update` there is no such buffer: a training step's graph updates each parameter as
-    soon as its gradient is complete, and its memory is used again. That takes one batch for each
-    step, cannot clip (the norm is known when all is done), and gives hooks nothing to see.
+    With `fused_update` there is no such buffer: the graph of a step updates each parameter once its
+    gradient is complete. That takes one batch a step, and neither clips nor runs hooks.
 
     Args:
         params: tensors, or groups: dicts with "params" and, if wished, "names",
@@ -117,17 +116,13 @@ class Optimizer(ABC):
 
     def _make_inputs(self) -> None:
         """Make the small tensors that the update reads and each step writes."""
-        # Clipping is a factor that the op multiplies the gradients by. Where the op does not take
-        # it, on this device or at all, a copy of the gradients is multiplied first.
+        # Clipping is a factor on the gradients: the op takes it, or a copy is multiplied first.
         if self._folds:
             for group in self.groups:
-                group.hyper = tensor(
-                    np.append(self._hyper(group, 0.0), np.float32(1.0)), device=self.device
-                )
-            first = self.groups[0]
-            probe = self._record(
-                first.params[0], self.grads[first.params[0]], self.state[0], first
-            )[-1]
+                values = np.append(self._hyper(group, 0.0), np.float32(1.0))
+                group.hyper = tensor(values, device=self.device)
+            param = self.params[0]
+            probe = self._record(param, self.grads[param], self.state[0], self.groups[0])[-1]
             self._folds = self.device.supports(probe.ptr)
         for group in self.groups:
             if not self._folds:
@@ -138,7 +133,7 @@ class Optimizer(ABC):
         self._factor = tensor(np.ones((1,), np.float32), device=self.device)
 
     def _divide(self, groups: list[Group]) -> list[Group]:
-        """Return the groups as the optimizer keeps them; one with several rules divides them here."""
+        """Return the groups as the optimizer keeps them."""
         return groups
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:
@@ -245,7 +240,7 @@ class Optimizer(ABC):
                 "keep; remove the hooks, or make the optimizer without it"
             )
         self.trained()
-        if self._recorded is not None and self._recorded != (self._frozen, self._decays):
+        if self._recorded not in (None, (self._frozen, self._decays)):
             raise GradientError(
                 f"{self._who}.updating: parameters were frozen or unfrozen since recorded_update(),"
                 " or a group's weight decay came or went; record the update and its graph anew"
@@ -262,9 +257,7 @@ class Optimizer(ABC):
 
     def _set_hyper(self, factor: float) -> None:
         for group in self.groups:
-            lr = self.lr * group.lr_scale
-            values = self._hyper(group, lr)
-            # The op's last number is the factor on the gradient, where it takes one.
+            values = self._hyper(group, self.lr * group.lr_scale)
             group.hyper.copy_(np.append(values, np.float32(factor)) if self._folds else values)
             if self._couples:
                 group.decay.copy_(np.asarray([group.weight_decay], np.float32))
@@ -286,8 +279,7 @@ class Optimizer(ABC):
         Raises:
             FloatingPointError: a gradient is NaN or infinite, or their norm's square is more than
                 f32 holds and it is not clipped; nothing has changed.
-            GradientError: with `fused_update` there are no gradients; a gradient is added into
-                another optimizer's; or as `trained`.
+            GradientError: there are no gradients, or another optimizer's; or as `trained`.
             ValueError: lr is negative, or clip or grad_scale is not positive.
 
         Example:
