@@ -30,7 +30,7 @@ class OpRecord:
         dtypes: of its sources.
         start_s: seconds since the profile began.
         seconds: how long it took.
-        flops: floating-point operations of a product, an attention or a convolution; 0 of others.
+        flops: floating-point operations of a matmul, an attention or a convolution; 0 of others.
         bytes: read from its sources and written to its result, each once.
         where: the line that recorded it, or what its gradient belongs to.
     """
@@ -91,7 +91,7 @@ class Peaks:
     def share(self, op: OpSummary) -> float:
         """Return the share of the attainable speed that an op reaches; 1 leaves nothing.
 
-        Above 1 are products of a narrower dtype than the one measured, and ops whose data are in
+        Above 1 are matmuls of a narrower dtype than the one measured, and ops whose data are in
         the cache.
         """
         attainable = max(op.flops / self.flop_s, op.bytes / self.byte_s)
@@ -212,7 +212,7 @@ def profile() -> Iterator[Profile]:
     """Time every op that graphs compute on this thread while the block runs.
 
     Ops run one by one, which costs a few microseconds each; on a GPU each is waited for, too. What
-    a step computes in one pass (a product with its bias and residual, a norm with its scale) comes
+    a step computes in one pass (a matmul with its bias and residual, a norm with its scale) comes
     apart into its ops, as in the list of the graph: such a step takes longer than one that is not
     profiled.
 
@@ -246,7 +246,7 @@ def _elements(ptr: Any) -> int:
 
 
 def count_flops(ptr: Any) -> int:
-    """Multiplications and additions of a product, 2 for each pair; 0 of other ops.
+    """Count multiplications and additions of a matmul, 2 for each pair; 0 of other ops.
 
     What a mask leaves out of an attention counts, and what an op computes twice counts once.
     """

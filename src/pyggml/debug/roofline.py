@@ -31,7 +31,7 @@ def _fastest(graph: Graph) -> float:
 
 
 def measure_peaks(device: Device | str = "cpu") -> Peaks:
-    """Time an f32 product of 1024 x 1024 matrices and a copy of 64 MiB, the best of five runs.
+    """Time an f32 matmul of 1024 x 1024 matrices and a copy of 64 MiB, the best of five runs.
 
     Args:
         device: where; with the present number of threads.

@@ -180,12 +180,12 @@ def check_grads(
         return (fn(*args) * weight).sum()
 
     _, grads = value_and_grad(summed, checked)(*given)
-    products = _Products(fn, given, weight)
+    differences = _Differences(fn, given, weight)
     worst = 0.0
     for i, grad in zip(checked, grads, strict=True):
         want = np.zeros(given[i].shape)
         for at in np.ndindex(want.shape):
-            near, far = (products.slope(i, at, step) for step in (eps, 2 * eps))
+            near, far = (differences.slope(i, at, step) for step in (eps, 2 * eps))
             want[at] = (4 * near - far) / 3
         got = grad.numpy()
         error = float(np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-3))
@@ -200,7 +200,7 @@ def check_grads(
     return worst
 
 
-class _Products:
+class _Differences:
     """Differences of a function's weighted sum, added up in float64."""
 
     def __init__(self, fn: Callable[..., Tensor], given: Sequence[np.ndarray], weight: Tensor):

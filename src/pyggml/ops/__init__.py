@@ -66,6 +66,7 @@ from .elementwise import (
 from .experts import add_id, mul_mat_id
 from .layout import cumsum, diag, interpolate, pad, pad_reflect, roll, tri, upscale
 from .loss import cross_entropy, cross_entropy_loss, cross_entropy_rows
+from .matrices import linear, matmul, mul_mat, out_prod, solve_tri
 from .norms import group_norm, l2_norm, norm, rms_norm
 from .optimizer import opt_step_adamw, opt_step_sgd
 from .parts import (
@@ -79,7 +80,6 @@ from .parts import (
     win_part,
     win_unpart,
 )
-from .products import linear, matmul, mul_mat, out_prod, solve_tri
 from .reductions import argmax, mean, mean_rows, sum, sum_rows, sum_sqr, top_k
 from .rows import cpy, get_rows, set_rows
 from .shape import broadcast_to, cast, concat, cont, getitem, permute, repeat, reshape, transpose

@@ -18,8 +18,8 @@ from ..tensors.node import Arena
 from ..tensors.record import record
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
+from .matrices import rows_in_order
 from .operands import contiguous, need_dtype, need_float, need_ndim, need_tensor
-from .products import rows_in_order
 from .shape import cast
 
 __all__ = ["flash_attn_ext", "rope", "soft_max"]

@@ -14,8 +14,8 @@ from ..tensors.create import zeros
 from ..tensors.record import record
 from ..tensors.storage import check_size, whole_numbers
 from ..tensors.tensor import Tensor
+from .matrices import mul_mat
 from .operands import contiguous, need_float, need_ndim
-from .products import mul_mat
 from .shape import reshape, transpose
 
 __all__ = [

@@ -14,8 +14,8 @@ from ..tensors.record import record
 from ..tensors.storage import check_size
 from ..tensors.tensor import Tensor
 from .convolution import each_axis, reach
+from .matrices import mul_mat
 from .operands import contiguous, need_float, need_ndim
-from .products import mul_mat
 from .shape import permute, reshape
 
 __all__ = ["conv_3d", "im2col_3d"]

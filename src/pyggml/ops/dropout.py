@@ -16,8 +16,8 @@ from ..tensors.create import tensor
 from ..tensors.random import random_generator
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
+from .matrices import rows_in_order
 from .operands import need_dtype, need_float
-from .products import rows_in_order
 
 __all__ = ["DropoutStream", "dropout"]
 

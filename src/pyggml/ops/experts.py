@@ -8,8 +8,8 @@ from ..errors import DTypeError, ShapeError
 from ..tensors.autocast import allow_rounding
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
+from .matrices import operand
 from .operands import contiguous, need_dtype, need_float, need_ndim, need_tensor
-from .products import operand
 from .rows import check_row_numbers
 
 __all__ = ["add_id", "mul_mat_id"]

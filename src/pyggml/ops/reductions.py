@@ -101,7 +101,7 @@ def mean_rows(x: Tensor) -> Tensor:
 
 
 def argmax(x: Tensor) -> Tensor:
-    """Return the index of the largest element of each row; the first among equals; no gradient flows.
+    """Return the index of the largest element of each row; the first among equals.
 
     Shape:
         x (N, C) or (C,) -> (N,) or () i32

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Mixed precision: which products may round their operands."""
+"""Mixed precision: which matmuls may round their operands."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LEVELS = {
     "bf16": lib.GGML_PREC_BF16,
     "f16": lib.GGML_PREC_F16,
 }
-# What ggml's products round to by themselves. They read the level of f16 as leave for bf16, so
-# the operands of f16 are rounded by casts; adding f16 here leaves it to the products.
+# What ggml's matmuls round to by themselves. They read the level of f16 as leave for bf16, so
+# the operands of f16 are rounded by casts; adding f16 here leaves it to the matmuls.
 _IN_PRODUCTS = {lib.GGML_PREC_BF16}
 
 
@@ -32,14 +32,14 @@ _state = _State()
 
 @contextlib.contextmanager
 def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
-    """Let the products recorded on this thread multiply bf16 or f16 instead of f32.
+    """Let the matmuls recorded on this thread multiply bf16 or f16 instead of f32.
 
     Parameters, activations, gradients and sums stay f32: only what is multiplied is rounded,
-    while it is copied into the product's panels, so there are no second copies in memory. The
-    products of the backward follow those of the forward. It is a permission: devices that gain
+    while it is copied into the matmul's panels, so there are no second copies in memory. The
+    matmuls of the backward follow those of the forward. It is a permission: devices that gain
     nothing from bf16 go on in f32; see `bf16_products`.
 
-    With f16 the operands of the forward's products are rounded for certain, by casts of their own:
+    With f16 the operands of the forward's matmuls are rounded for certain, by casts of their own:
     more memory, no more speed. The backward multiplies those rounded operands with gradients in
     f32. Numbers beyond 65504 become infinite.
 
@@ -67,24 +67,24 @@ def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
 
 
 def rounding() -> int:
-    """Return the level of rounding that products recorded now may use; graphs differ by it."""
+    """Return the level of rounding that matmuls recorded now may use; graphs differ by it."""
     return _state.level
 
 
-def allow_rounding(product: Any, sources: int = 2) -> None:
-    """Give a recorded product or attention the permission of this thread.
+def allow_rounding(matmul: Any, sources: int = 2) -> None:
+    """Give a recorded matmul or attention the permission of this thread.
 
     Args:
-        product: ggml tensor of MUL_MAT, MUL_MAT_ID, OUT_PROD or FLASH_ATTN_EXT.
+        matmul: ggml tensor of MUL_MAT, MUL_MAT_ID, OUT_PROD or FLASH_ATTN_EXT.
         sources: how many are multiplied; 3 of attention.
     """
     if _state.level in _IN_PRODUCTS:
         for source in range(sources):
-            lib.ggml_prec_set_src(product, _state.level, source)
+            lib.ggml_prec_set_src(matmul, _state.level, source)
 
 
 def rounds_operands() -> bool:
-    """Return True where products recorded now round their f32 operands by casts to f16."""
+    """Return True where matmuls recorded now round their f32 operands by casts to f16."""
     return _state.level not in _IN_PRODUCTS and _state.level != lib.GGML_PREC_UNDEFINED
 
 

@@ -18,7 +18,7 @@ _ADDING = (lib.GGML_OP_OUT_PROD, lib.GGML_OP_GET_ROWS_BACK)
 
 
 def accumulate_in_place(plan: Plan) -> None:
-    """Make each product that is added to a gradient one op that adds; with `overwrite`, writes."""
+    """Make each matmul that is added to a gradient one op that adds; with `overwrite`, writes."""
     if plan.loss is None:
         return
     plan.order = _add_in_place(plan.order, plan.device.supports)
@@ -29,14 +29,14 @@ def accumulate_in_place(plan: Plan) -> None:
 
 
 def _add_in_place(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any]:
-    """Make a product, or rows, and the ADD that alone reads them one op that adds in place.
+    """Make a matmul, or rows, and the ADD that alone reads them one op that adds in place.
 
     Args:
         order: headers in the order of computing; those of the sums are changed.
         supports: whether the device computes an op.
 
     Returns:
-        The headers without the products.
+        The headers without the matmuls.
 
     Source: ggml_out_prod_acc, ggml_get_rows_back_acc (of this project's patches).
     """
