@@ -29,6 +29,8 @@ NEEDS = {
     "safetensors": r"safetensors",
     "matplotlib": r"plot_",
     "typer": r"\bcli\b",
+    "tensorboard": r"TensorBoardWriter",
+    "wandb": r"WandbWriter",
 }
 
 # Their examples are yet to be mended; the list only shrinks.
@@ -44,16 +46,7 @@ WAITING = {
     "pyggml.recipes.llm",
     "pyggml.recipes.report.report",
     "pyggml.recipes.sizes",
-    "pyggml.train.callbacks",
-    "pyggml.train.efficiency",
-    "pyggml.train.evaluate",
-    "pyggml.train.finder",
-    "pyggml.train.interrupt",
-    "pyggml.train.loggers",
     "pyggml.train.named",
-    "pyggml.train.scoring",
-    "pyggml.train.step",
-    "pyggml.train.trainer",
 }
 
 

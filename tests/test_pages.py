@@ -46,7 +46,7 @@ def pets() -> None:
 
 
 # Their examples wait for the options of the Trainer and the recipes.
-WAITING = {"README.md", "quickstart.md", "guide/training.md"}
+WAITING = {"README.md", "quickstart.md"}
 
 # What a page's blocks expect in their folder, and packages that they need.
 FILES: dict[str, list[Callable[[], None]]] = {"README.md": [pets]}

@@ -8,24 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from ..data import IGNORE_INDEX, Prefetch
+from ..data import IGNORE_INDEX
 from ..data import Batch as NamedBatch
-from ..data.loader import Epochs
 from ..models import LanguageModel
 
 __all__ = [
     "Batch",
     "Spec",
     "arrays_of",
+    "check_alone",
     "check_batch",
     "check_closure",
     "check_fused",
     "check_targets",
     "extra_inputs",
-    "need_batches",
-    "need_pair",
+    "check_batches",
+    "check_pair",
     "pair_spec",
-    "prefetched",
     "spec_of",
     "without_padding",
 ]
@@ -36,13 +35,13 @@ Spec = tuple[tuple[str, tuple[int, ...], str], ...]
 
 
 def extra_inputs(batch: Any) -> Mapping[str, np.ndarray]:
-    """The arrays of a batch besides inputs and targets, by name; see `pyggml.data.Batch`."""
+    """Return the further inputs of a batch by name; see `pyggml.data.Batch`."""
     found: Mapping[str, np.ndarray] = getattr(batch, "inputs", {})
     return found
 
 
 def arrays_of(batch: Any) -> list[np.ndarray]:
-    """All arrays of a batch in the order of its `spec_of`."""
+    """Return all arrays of a batch in the order of its `spec_of`."""
     extra = extra_inputs(batch)
     return [batch[0], batch[1], *(extra[name] for name in sorted(extra))]
 
@@ -64,7 +63,7 @@ def without_padding(batch: Any) -> Batch:
 
 
 def spec_of(batch: Any) -> Spec:
-    """What a batch's arrays are: graphs are recorded for each spec.
+    """Return names, shapes and dtypes of a batch's arrays, the key of its graph.
 
     Raises:
         ValueError: an array is neither of whole numbers nor of decimal ones.
@@ -82,12 +81,12 @@ def spec_of(batch: Any) -> Spec:
 
 
 def pair_spec(shape: tuple[int, ...]) -> Spec:
-    """The spec of tokens and the tokens that follow, both of one shape."""
+    """Return the spec of tokens and the tokens that follow, both of one shape."""
     return ("x", shape, "i32"), ("y", shape, "i32")
 
 
 def check_closure(optimizer: Any, *given: Any) -> None:
-    """Refuse what an optimizer with a line search cannot have: clipping, and a scaled loss.
+    """Raise for clipping or a scaled loss beside an optimizer with a line search.
 
     Raises:
         ValueError: one of them is given.
@@ -100,7 +99,7 @@ def check_closure(optimizer: Any, *given: Any) -> None:
 
 
 def check_fused(clip: float | None, clip_value: float | None, scaler: Any) -> None:
-    """Refuse what needs all gradients before the first update.
+    """Raise for options that need all gradients before the first update.
 
     Raises:
         ValueError: one of them is given.
@@ -116,8 +115,24 @@ def check_fused(clip: float | None, clip_value: float | None, scaler: Any) -> No
             )
 
 
-def need_batches(batches: Any) -> Any:
-    """The batches of a step, several of them.
+def check_alone(batches: Any) -> None:
+    """Raise where a fused update would get several batches.
+
+    Args:
+        batches: batches of a step.
+
+    Raises:
+        ValueError: there are several.
+    """
+    if len(batches) != 1:
+        raise ValueError(
+            "TrainStep: an optimizer that has fused_update=True updates after every batch; "
+            f"got {len(batches)} batches: give one, or make the optimizer without it"
+        )
+
+
+def check_batches(batches: Any) -> Any:
+    """Return the batches of a step.
 
     Args:
         batches: what a step was given.
@@ -135,8 +150,8 @@ def need_batches(batches: Any) -> Any:
     return batches
 
 
-def need_pair(batch: Any) -> Any:
-    """A pair of arrays, as it was given.
+def check_pair(batch: Any) -> Any:
+    """Return a pair of arrays.
 
     Args:
         batch: what a step was given.
@@ -157,13 +172,13 @@ def need_pair(batch: Any) -> Any:
 
 
 def check_batch(batch: Any, model: Any) -> None:
-    """Refuse a batch that does not suit the model, before ggml reads it.
+    """Raise for a batch that does not suit the model, before ggml reads it.
 
     Raises:
         TypeError: it is no pair of arrays.
         ValueError: shapes do not fit, or a token is not in the vocabulary.
     """
-    x, y = need_pair(batch)
+    x, y = check_pair(batch)
     if isinstance(model, LanguageModel) and (x.shape != y.shape or x.ndim != 2):
         raise ValueError(
             f"TrainStep: inputs and targets must have one shape (B, T); got {x.shape} and {y.shape}"
@@ -185,7 +200,7 @@ def check_batch(batch: Any, model: Any) -> None:
 
 
 def check_targets(batch: Any, model: Any) -> None:
-    """Refuse targets of a model's own loss that are no classes of it.
+    """Raise for targets of a model's own loss that are no classes of it.
 
     Args:
         batch: inputs and targets.
@@ -204,13 +219,3 @@ def check_targets(batch: Any, model: Any) -> None:
             f"none counts; got {int(counted.min())} to {int(counted.max())}: number them so, or "
             f"build the {type(model).__name__} with as many as there are"
         )
-
-
-def prefetched(loader: Any, depth: int) -> Any:
-    """A loader of pyggml.data that makes its batches ahead; others as they are.
-
-    Args:
-        loader: of training batches.
-        depth: batches kept ready; 0 leaves the loader as it is.
-    """
-    return Prefetch(loader, depth) if depth and isinstance(loader, Epochs) else loader

@@ -35,7 +35,7 @@ _STEPS_LEAST = 5
 
 @dataclass(frozen=True)
 class LRFinding:
-    """What a range test found.
+    """The result of a range test.
 
     Args:
         rates: tried, rising.
@@ -88,8 +88,11 @@ def find_lr(
         JASA 74:829), the weights here Gaussian.
 
     Example:
-        >>> find_lr(model, AdamW(model.parameters()), loader).suggested
-        0.0021
+        >>> from pyggml.data import Loader, RandomWindows
+        >>> loader = Loader(RandomWindows(np.arange(200) % 65, 8), 4)
+        >>> found = find_lr(model, pg.optim.AdamW(model), loader, end=0.1, steps=20)
+        >>> 1e-6 <= found.suggested <= 0.1
+        True
     """
     whole("find_lr", "steps", steps, _STEPS_LEAST)
     number("find_lr", "start", start, above=0)

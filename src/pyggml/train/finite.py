@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: MIT
-"""Where numbers that are not finite came from: the batch, the weights, or the gradients."""
+"""Numbers that are not finite, found in the batch, the weights or the gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..data import IGNORE_INDEX
+from ..optim.clip import NORM_MAX
 from .batches import Batch, extra_inputs
 
-__all__ = ["NonFiniteError", "find_class", "find_gradient", "find_input", "find_weight"]
+__all__ = [
+    "NonFiniteError",
+    "find_bad_gradient",
+    "find_class",
+    "find_input",
+    "find_source",
+]
 
 
 class NonFiniteError(ArithmeticError):
@@ -38,10 +45,10 @@ def _first(name: str, array: np.ndarray, bad: np.ndarray) -> str:
 
 
 def find_input(batches: Sequence[Batch]) -> str:
-    """The first number of some batches that is NaN or infinite, in words; "" where all are finite.
+    """Describe the first number of some batches that is NaN or infinite; "" where all are finite.
 
     Args:
-        batches: of a step.
+        batches: batches of a step.
 
     Example:
         >>> find_input([(np.array([[1.0, np.nan]]), np.array([0]))])
@@ -57,12 +64,61 @@ def find_input(batches: Sequence[Batch]) -> str:
     return ""
 
 
-def find_class(batches: Sequence[Batch], classes: int) -> str:
-    """The first target that is no class of a classifier, in words; "" where all are.
+def find_source(
+    message: str, batches: Sequence[Batch], model: Any, classes: int | None, spoiled: bool
+) -> NonFiniteError:
+    """Return the error of a step, with the first bad number of its batches or of the weights.
 
     Args:
-        batches: of a step, whose targets are whole numbers.
-        classes: how many there are.
+        message: beginning of the message.
+        batches: batches of the step.
+        model: the model.
+        classes: number of classes of the targets, where they are class numbers.
+        spoiled: True where the weights were changed since.
+    """
+    found, source = find_input(batches), "inputs"
+    if not found and classes is not None:
+        found = find_class(batches, classes)
+    if not found and not spoiled:
+        found, source = _find_weight(model), "weights"
+    if not found:
+        return NonFiniteError(message, spoiled)
+    return NonFiniteError(f"{message}; {found}", spoiled, source)
+
+
+def find_bad_gradient(error: NonFiniteError, model: Any, optimizer: Any, at: str) -> NonFiniteError:
+    """Return the error of gradients whose loss is finite, with the first bad one.
+
+    Args:
+        error: of `find_source`, returned where it has a source.
+        model: the model.
+        optimizer: has the gradients.
+        at: the loss scale in words, or "".
+    """
+    for name, parameter in model.named_parameters():
+        if parameter in optimizer.grads:
+            array = optimizer.grads[parameter].numpy()
+            bad = ~np.isfinite(array)
+            if bad.any():
+                found = f"the gradient of {_first(name, array, bad)}"
+                return (
+                    error
+                    if error.source
+                    else NonFiniteError(f"{error}; {found}", False, "gradients")
+                )
+    return NonFiniteError(
+        f"the gradients' norm must be at most {NORM_MAX:.2g}, whose square f32 holds, or "
+        f"be clipped; got {optimizer.grad_norm():g}{at}",
+        source="gradients",
+    )
+
+
+def find_class(batches: Sequence[Batch], classes: int) -> str:
+    """Describe the first target that is not a class of a classifier; "" where all are.
+
+    Args:
+        batches: batches of a step, whose targets are whole numbers.
+        classes: number of classes.
 
     Example:
         >>> find_class([(np.zeros((2, 1)), np.array([0, 3]))], 3)
@@ -76,31 +132,11 @@ def find_class(batches: Sequence[Batch], classes: int) -> str:
     return ""
 
 
-def find_weight(parameters: Iterable[tuple[str, Any]]) -> str:
-    """The first parameter that holds what is not finite, in words; "" where none does.
-
-    Args:
-        parameters: by name.
-    """
-    for name, parameter in parameters:
+def _find_weight(model: Any) -> str:
+    """Describe the first parameter that holds a number that is not finite."""
+    for name, parameter in model.named_parameters():
         array = parameter.numpy()
         bad = ~np.isfinite(array)
         if bad.any():
             return f"the parameter {_first(name, array, bad)}"
-    return ""
-
-
-def find_gradient(parameters: Iterable[tuple[str, Any]], grads: Mapping[Any, Any]) -> str:
-    """The first gradient that is not finite, in words; "" where all are.
-
-    Args:
-        parameters: by name.
-        grads: of those that are trained.
-    """
-    for name, parameter in parameters:
-        if parameter in grads:
-            array = grads[parameter].numpy()
-            bad = ~np.isfinite(array)
-            if bad.any():
-                return f"the gradient of {_first(name, array, bad)}"
     return ""

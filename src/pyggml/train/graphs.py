@@ -18,7 +18,7 @@ from ..tensors import Tensor, tensor, zeros
 from ..tensors.autocast import autocast, rounding
 from ..tensors.tracing import Trace
 from .batches import Batch, Spec, arrays_of, spec_of
-from .losses import Count, LossFunction
+from .losses import Count, LossFunction, count_targets
 
 __all__ = ["Recorded", "StepGraphs"]
 
@@ -211,26 +211,41 @@ class StepGraphs:
         graph = Graph([loss], activations=self._activations)
         return Recorded(tuple(inputs.values()), loss, graph, count=count)
 
-    def count(self, batch: Batch, recorded: Recorded) -> Any:
-        """Return the number of a batch's targets, or None where the loss is a mean.
+    def weigh(self, batch: Batch, gradients: bool, overwrite: bool) -> tuple[int, bool]:
+        """Return the number of a batch's targets, and whether its loss is a mean of them.
 
         Args:
             batch: inputs and targets.
-            recorded: graph of its loss.
+            gradients: whether the graph of its loss computes gradients.
+            overwrite: as in `get`.
+
+        Raises:
+            TypeError: the loss's count is not a whole number.
+            ValueError: it is negative.
         """
-        if not isinstance(recorded.count, Tensor):
-            return recorded.count(batch) if callable(recorded.count) else recorded.count
         spec = spec_of(batch)
+        count: Any = self.get(spec, gradients, overwrite).count
+        if count is None:
+            return count_targets(batch), True
+        if isinstance(count, Tensor):
+            count = self._read_count(batch, spec)
+        elif callable(count):
+            count = count(batch)
+        return whole("TrainStep", "the loss's count", count, 0), False
+
+    def _read_count(self, batch: Batch, spec: Spec) -> int | float:
+        """Compute a count that is a tensor."""
         if spec not in self._counts:
             # A graph of its own: the gradients' scale needs the count before the loss is computed.
             inputs = self._inputs(spec)
             count = self._record(inputs, False, self.loss)[1]
             graph = Graph([count], activations=self._activations)
             self._counts[spec] = Recorded(tuple(inputs.values()), count, graph)
-        return self._counts[spec].run(arrays_of(batch)).reshape(-1)[0].item()
+        found: float = self._counts[spec].run(arrays_of(batch)).reshape(-1)[0].item()
+        return int(found) if found == int(found) else found
 
     def logits(self, batch: Batch) -> Recorded:
-        """The graph of what the model says of batches like one, without gradients.
+        """Return the graph of the logits of batches like one, without gradients.
 
         Args:
             batch: inputs and targets, of which the latter are not used.

@@ -58,8 +58,9 @@ class InterruptGuard:
 
     Example:
         >>> with InterruptGuard() as guard:
-        ...     while not guard.requested:
-        ...         train_one_step()
+        ...     for step in range(3):
+        ...         if guard.requested:
+        ...             break
     """
 
     def __init__(self, on_request: Callable[[int], None] | None = None):

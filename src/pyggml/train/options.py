@@ -59,7 +59,7 @@ def _read_checkpointing(value: Any) -> bool | int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions(Options):
-    """How long a Trainer trains, at which rate and precision, and when it evaluates and saves.
+    """Length, rate and precision of a training, and when it evaluates and saves.
 
     Raises:
         ConfigError: an option cannot be used, or two do not agree.

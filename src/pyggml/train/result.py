@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How a training ended."""
+"""Results of a step and of a training."""
 
 from __future__ import annotations
 
@@ -8,12 +8,30 @@ from pathlib import Path
 
 from .metrics.records import EvalMetrics
 
-__all__ = ["FitResult"]
+__all__ = ["FitResult", "StepResult"]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The result of an optimizer step.
+
+    Args:
+        loss: mean loss per token over the whole step; NaN where no target counted.
+        tokens: tokens that had a target.
+        grad_norm: global gradient norm before clipping; infinite where it overflowed.
+        skipped: nothing was updated: the gradients overflowed under loss scaling, or no target
+            counted.
+    """
+
+    loss: float
+    tokens: int
+    grad_norm: float
+    skipped: bool = False
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """How a training ended.
+    """The result of a training.
 
     Args:
         step: optimizer steps done.

@@ -74,7 +74,7 @@ class LowestLoss:
 
 
 class Run:
-    """What a trainer trains, and how far it is: the base of `Trainer`.
+    """The state of a training, which is the base of `Trainer`.
 
     Args:
         model: the model.

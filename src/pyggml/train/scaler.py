@@ -98,7 +98,7 @@ class GradScaler:
         return not at_end
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on from here, JSON-ready."""
+        """Return the state for `load_state_dict`, JSON-ready."""
         return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -7,12 +7,11 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..checks import number, whole
+from ..checks import number
 from ..data import IGNORE_INDEX
 from ..graph import Graph, LossError
 from ..optim import ClipValue
@@ -22,19 +21,21 @@ from .arguments import check_model, check_optimizer, check_step
 from .batches import (
     Batch,
     arrays_of,
+    check_alone,
     check_batch,
+    check_batches,
     check_closure,
     check_fused,
+    check_pair,
     check_targets,
-    need_batches,
-    need_pair,
     pair_spec,
     spec_of,
     without_padding,
 )
-from .finite import NonFiniteError, find_class, find_gradient, find_input, find_weight
+from .finite import NonFiniteError, find_bad_gradient, find_input, find_source
 from .graphs import StepGraphs
-from .losses import LossFunction, class_loss, count_targets, default_loss, model_loss
+from .losses import LossFunction, class_loss, default_loss, model_loss
+from .result import StepResult
 from .scaler import GradScaler
 
 __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep"]
@@ -42,24 +43,6 @@ __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep"]
 _log = logging.getLogger("pyggml.train")
 # So many steps in a row without a target are no accident of a mask or of a damaged image.
 _MOST_EMPTY = 100
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What an optimizer step reports.
-
-    Args:
-        loss: mean loss per token over the whole step; NaN where no target counted.
-        tokens: tokens that had a target.
-        grad_norm: global gradient norm before clipping; infinite where it overflowed.
-        skipped: nothing was updated: the gradients overflowed under loss scaling, or no target
-            counted.
-    """
-
-    loss: float
-    tokens: int
-    grad_norm: float
-    skipped: bool = False
 
 
 def _total(weights: Sequence[tuple[int, bool]]) -> int:
@@ -114,9 +97,10 @@ class TrainStep:
             number is out of range; or the optimizer has parameters of another model.
 
     Example:
-        >>> step = TrainStep(model, AdamW(model.parameters(), lr=1e-3))
+        >>> step = TrainStep(model, pg.optim.AdamW(model, lr=1e-3))
+        >>> x, y = np.zeros((2, 8), np.int32), np.ones((2, 8), np.int32)
         >>> step([(x, y)]).loss
-        4.174
+        4.1...
     """
 
     def __init__(
@@ -153,23 +137,23 @@ class TrainStep:
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
-        """The graph for batches of one shape, recorded and planned on first use.
+        """Return the graph for batches of one shape, recorded and planned on first use.
 
         Args:
             shape: shape of the tokens and of their targets, (B, T); or a batch like the others.
             gradients: whether it computes gradients; without, it evaluates.
         """
         whole = isinstance(shape, tuple) and all(isinstance(extent, int) for extent in shape)
-        spec = pair_spec(shape) if whole else spec_of(need_pair(shape))  # type: ignore[arg-type]
+        spec = pair_spec(shape) if whole else spec_of(check_pair(shape))  # type: ignore[arg-type]
         return self._graphs.get(spec, gradients, not self.accumulates).graph
 
     def record_logits(self, batch: Batch) -> tuple[int, ...]:
-        """The shape of what the model says of batches like one; its graph is planned at once.
+        """Return the shape of the logits of batches like one; their graph is planned at once.
 
         Args:
             batch: inputs and targets, of which the latter are not used.
         """
-        return self._graphs.logits(need_pair(batch)).result.shape
+        return self._graphs.logits(check_pair(batch)).result.shape
 
     @property
     def activation_bytes(self) -> int:
@@ -210,17 +194,8 @@ class TrainStep:
 
     def _weights(self, batches: Sequence[Batch], gradients: bool) -> list[tuple[int, bool]]:
         """Return the number of targets of each batch, and whether its loss is a mean of them."""
-        found = []
-        for batch in batches:
-            recorded = self._graphs.get(spec_of(batch), gradients, not self.accumulates)
-            count = self._graphs.count(batch, recorded)
-            if count is None:
-                found.append((count_targets(batch), True))
-                continue
-            if isinstance(count, float) and count.is_integer():
-                count = int(count)
-            found.append((whole("TrainStep", "the loss's count", count, 0), False))
-        return found
+        overwrite = not self.accumulates
+        return [self._graphs.weigh(batch, gradients, overwrite) for batch in batches]
 
     def _set_scale(self, scale: float) -> None:
         """Set the gradient of the loss that the graphs begin with."""
@@ -270,7 +245,7 @@ class TrainStep:
             self.optimizer.zero_grad()
 
     def logits(self, batch: Batch) -> np.ndarray:
-        """What the model says of a batch, without gradients.
+        """Compute the model's logits of a batch, without gradients.
 
         Args:
             batch: inputs and targets, of which the latter are not used.
@@ -278,7 +253,7 @@ class TrainStep:
         Shape:
             x (B, T) -> (B, T, V)
         """
-        x, _, *more = arrays_of(need_pair(batch))
+        x, _, *more = arrays_of(check_pair(batch))
         return self._graphs.logits(batch).run([x, *more])
 
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
@@ -300,9 +275,9 @@ class TrainStep:
             raise ValueError("TrainStep: a step needs an optimizer; it was made with None")
         if lr is not None:
             number("TrainStep", "lr", lr, 0)
-        batches = [self.check(batch) for batch in need_batches(batches)]
+        batches = [self.check(batch) for batch in check_batches(batches)]
         if self._fused:
-            self._check_alone(batches)
+            check_alone(batches)
         self.accumulates = self.accumulates or len(batches) > 1
         weights = self._weights(batches, gradients=True)
         tokens = _total(weights)
@@ -334,7 +309,7 @@ class TrainStep:
         return StepResult(loss, tokens, norm)
 
     def _empty_step(self, batches: Sequence[Batch]) -> StepResult:
-        """Nothing to learn from: tell it once, and end when it goes on."""
+        """Skip a step without a target; warn once, and raise when it goes on."""
         self.empty += 1
         self._empty_in_a_row += 1
         what = f"{len(batches)} batch(es) with targets {batches[0][1].shape}"
@@ -354,29 +329,16 @@ class TrainStep:
     def _not_finite(
         self, message: str, batches: Sequence[Batch], spoiled: bool = False
     ) -> NonFiniteError:
-        """The error of a step, with what brought it: the batch, or the weights before the step."""
-        found, source = find_input(batches), "inputs"
-        if not found and self._graphs.loss is class_loss and batches[0][1].dtype.kind != "f":
-            found = find_class(batches, self._graphs.logits(batches[0]).result.shape[-1])
-        if not found and not spoiled:
-            found, source = find_weight(self.model.named_parameters()), "weights"
-        if not found:
-            return NonFiniteError(message, spoiled)
-        return NonFiniteError(f"{message}; {found}", spoiled, source)
+        """Return the error of a step, with its source: the batch, or the weights before it."""
+        classes = None
+        if self._graphs.loss is class_loss and batches[0][1].dtype.kind != "f":
+            classes = self._graphs.logits(batches[0]).result.shape[-1]
+        return find_source(message, batches, self.model, classes, spoiled)
 
     def _bad_gradients(self, at: str, batches: Sequence[Batch]) -> NonFiniteError:
-        """The error of gradients whose loss is finite."""
-        found = find_gradient(self.model.named_parameters(), self.optimizer.grads)
-        if not found:
-            return NonFiniteError(
-                f"the gradients' norm must be at most {NORM_MAX:.2g}, whose square f32 holds, or "
-                f"be clipped; got {self.optimizer.grad_norm():g}{at}",
-                source="gradients",
-            )
+        """Return the error of gradients whose loss is finite."""
         error = self._not_finite(f"the gradients must be finite{at}", batches)
-        if error.source:
-            return error
-        return NonFiniteError(f"{error}; {found}", source="gradients")
+        return find_bad_gradient(error, self.model, self.optimizer, at)
 
     def _update(self, lr: float | None, scale: float) -> float:
         """Clip the gradients and let the optimizer use them; returns their norm before that."""
@@ -415,14 +377,6 @@ class TrainStep:
             message = "the loss and its gradients must be finite; they are not"
             raise self._not_finite(message, batches) from error
         return StepResult(loss, tokens, norms[0])
-
-    def _check_alone(self, batches: Sequence[Batch]) -> None:
-        """Raise where a fused update would get several batches."""
-        if len(batches) != 1:
-            raise ValueError(
-                "TrainStep: an optimizer that has fused_update=True updates after every batch; "
-                f"got {len(batches)} batches: give one, or make the optimizer without it"
-            )
 
     def _fused_step(
         self, batches: Sequence[Batch], weights: list[tuple[int, bool]], lr: float | None

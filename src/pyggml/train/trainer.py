@@ -90,9 +90,11 @@ class Trainer(Run):
         ConfigError: an option is unknown, or cannot be used.
 
     Example:
-        >>> trainer = Trainer(model, train, val, AdamW(model, lr=2e-3), batch_size=8, steps=100)
+        >>> from pyggml.data import TokenDataset
+        >>> train, val = TokenDataset(np.arange(500) % 65, seq_len=8).split(0.2)
+        >>> trainer = Trainer(model, train, val, AdamW(model, lr=2e-3), batch_size=4, steps=3)
         >>> trainer.fit().step
-        100
+        3
     """
 
     def __init__(

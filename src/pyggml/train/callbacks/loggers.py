@@ -34,7 +34,7 @@ class TensorBoardWriter(Callback):
         MetricsError: from the hooks, when a file cannot be written.
 
     Example:
-        >>> Trainer(model, train, callbacks=[TensorBoardWriter("runs/1")])
+        >>> callbacks = [TensorBoardWriter("runs/1")]
     """
 
     def __init__(self, folder: str | Path):
@@ -106,8 +106,8 @@ class WandbWriter(Callback):
     """Tells Weights & Biases of steps, evaluations and samples.
 
     Args:
-        project: its name there.
-        folder: where its library keeps its files; None is its own choice.
+        project: name of the project.
+        folder: folder of its library's files; None leaves the choice to it.
         config: configuration that is told; None tells the trainer's options.
         options: passed on to `wandb.init`, such as `name`, `mode="offline"`, `id` and `resume`.
 
@@ -116,7 +116,7 @@ class WandbWriter(Callback):
         RuntimeError: from `on_start`, when it begins no run, as without a login.
 
     Example:
-        >>> WandbWriter("shakespeare", mode="offline")
+        >>> writer = WandbWriter("shakespeare", mode="offline")
     """
 
     def __init__(

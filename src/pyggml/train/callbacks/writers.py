@@ -105,7 +105,8 @@ class Sampler(Callback):
         MetricsError: from the hooks, when the file cannot be written.
 
     Example:
-        >>> Sampler(100, lambda: run.sample("The"), "samples.jsonl")
+        >>> Sampler(100, lambda: "a sample of the model", "samples.jsonl").every
+        100
     """
 
     def __init__(self, every: int, sample: Callable[[], str], path: str | Path | None = None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The folder of a run's checkpoints: which there are, and which go."""
+"""The folder of a run's checkpoints: listed, pruned and put aside."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CheckpointError(RuntimeError):
 
 
 def step_of(path: Path) -> int | None:
-    """The step that a checkpoint's name tells; None where it is another name.
+    """Return the step in a checkpoint's name; None for another name.
 
     Args:
         path: of a directory.
@@ -56,7 +56,7 @@ def step_of(path: Path) -> int | None:
 
 
 def read_best(directory: str | Path) -> dict[str, Any] | None:
-    """Step and loss of the best checkpoint, or None where there is none that tells them.
+    """Return step and loss of the best checkpoint, or None.
 
     Args:
         directory: folder of the run's checkpoints.
@@ -71,7 +71,7 @@ def read_best(directory: str | Path) -> dict[str, Any] | None:
 
 
 def list_checkpoints(directory: str | Path) -> list[Path]:
-    """The complete checkpoints that come and go in a folder, oldest first; `best` is not of them.
+    """Return the complete checkpoints of a folder, oldest first, without `best`.
 
     Args:
         directory: folder of a run's checkpoints; a missing one is an empty one.
@@ -88,7 +88,7 @@ def list_checkpoints(directory: str | Path) -> list[Path]:
 
 
 def latest_checkpoint(directory: str | Path) -> Path | None:
-    """The newest complete checkpoint, after removing what killed processes left.
+    """Return the newest complete checkpoint, after removing what killed processes left.
 
     Args:
         directory: folder of a run's checkpoints.
@@ -135,7 +135,7 @@ def prune(directory: Path, keep: int) -> None:
 
 
 def make_folder(directory: str | Path) -> None:
-    """Make a folder for checkpoints, or refuse it before there is anything to lose.
+    """Make a folder for checkpoints, or raise before there is anything to lose.
 
     Args:
         directory: the folder; it may exist.
@@ -219,7 +219,7 @@ def put_aside(path: Path) -> Path | None:
 
 
 def instead(path: Path) -> str:
-    """What to do about a damaged checkpoint.
+    """Write the cure for a damaged checkpoint.
 
     Args:
         path: its directory.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where a run stands: what a checkpoint holds of it, and the way back there."""
+"""The parts of a run that a checkpoint holds, and how they are restored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["optimizer_state", "restore", "state_of"]
 
 
 def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
-    """Where a run stands, apart from its arrays.
+    """Return the state of a run, apart from its arrays.
 
     Args:
         run: the run.
@@ -56,7 +56,7 @@ def optimizer_state(run: Run) -> dict[str, Any]:
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Put a trainer where a checkpoint was written, or leave it as it is.
+    """Bring a run to where a checkpoint was written, or leave it as it is.
 
     Args:
         run: of the same model, optimizer and data.
@@ -112,20 +112,20 @@ def _load(where: Path, part: Any, state: Any) -> None:
 
 
 def _undo(part: Any) -> Callable[[], None]:
-    """What gives a part its present state back."""
+    """Return a function that gives a part its present state back."""
     before = part.state_dict()
     return lambda: part.load_state_dict(before)
 
 
 def _scales_of(model: Any) -> dict[str, float]:
-    """What each adapter of a model is scaled by; no array tells, and another is another model."""
+    """Return the scale of each adapter, which no array holds."""
     if not isinstance(model, Module):
         return {}
     return {path: float(layer.scale) for path, layer in adapters_of(model).items()}
 
 
 def _check_run(run: Run, checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint of other data or scales of adapters, or from beyond the end."""
+    """Raise for a checkpoint of other data or scales of adapters, or beyond the end."""
     state, where = checkpoint.state, checkpoint.path
     if state.data is not None and run.data is not None and state.data != run.data:
         raise FormatError(
@@ -148,7 +148,7 @@ def _check_run(run: Run, checkpoint: Checkpoint) -> None:
 
 
 def _same_rank(run: Run, checkpoint: Checkpoint, path: str) -> bool:
-    """Whether an adapter has the checkpoint's rank; another is refused with the arrays."""
+    """Return whether an adapter has the checkpoint's rank."""
     saved = checkpoint.model.get(f"{path}.lora_A.weight")
     return saved is not None and len(saved) == adapters_of(run.model)[path].rank
 

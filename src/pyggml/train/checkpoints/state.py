@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where a run stands, apart from its arrays; read back from a file that nobody trusts."""
+"""The state of a run, apart from its arrays, read back from a file that nobody trusts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNT_MAX = 2**63 - 1
 
 @dataclass
 class TrainState:
-    """Where a run stands, apart from its arrays.
+    """The state of a run, apart from its arrays.
 
     Args:
         step: optimizer steps done.
@@ -105,7 +105,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def check_record(record: Any, path: Path) -> None:
-    """Refuse what cannot be the record of a checkpoint; done before it is written, too.
+    """Raise for a record that is not one of a checkpoint; done before writing, too.
 
     Args:
         record: what `state.json` holds, or is to hold.

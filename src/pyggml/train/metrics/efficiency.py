@@ -32,6 +32,7 @@ def flops_per_token(model: Any, seq_len: int) -> float:
     Source: Chowdhery et al. 2022 (PaLM), arXiv:2204.02311, appendix B.
 
     Example:
+        >>> from pyggml.models import GPT2, GPT2Config
         >>> config = GPT2Config(vocab_size=64, context=32, n_embd=16, n_layer=3, n_head=2)
         >>> flops_per_token(GPT2(config), 32)
         79872.0

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), the number of equally likely choices that a loss in nats amounts to.
+    """Return exp(loss), the number of equally likely choices that a loss in nats amounts to.
 
     Args:
         loss: mean cross-entropy per token in nats.
@@ -196,7 +196,7 @@ class MetricsFile:
 
 
 def to_line(metrics: StepMetrics | EvalMetrics) -> dict[str, Any]:
-    """What a file of metrics says of a step or an evaluation.
+    """Return the line of a step or an evaluation in a file of metrics.
 
     Args:
         metrics: what was measured.

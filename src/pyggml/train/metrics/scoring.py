@@ -44,7 +44,7 @@ def _counted(who: str, predicted: np.ndarray, targets: ArrayLike) -> tuple[np.nd
 
 
 def accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
-    """The share of predictions that are right.
+    """Return the share of predictions that are right.
 
     Args:
         predicted: classes, or logits with the classes last.
@@ -69,7 +69,7 @@ def accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
 
 
 def top_k_accuracy(logits: ArrayLike, targets: ArrayLike, k: int = 5) -> float:
-    """The share of targets among the k classes with the highest logits.
+    """Return the share of targets among the k classes with the highest logits.
 
     A class counts as found when fewer than k others have a higher logit.
 
@@ -112,7 +112,7 @@ def top_k_accuracy(logits: ArrayLike, targets: ArrayLike, k: int = 5) -> float:
 def confusion_matrix(
     predicted: ArrayLike, targets: ArrayLike, classes: int | None = None
 ) -> np.ndarray:
-    """How often each class was taken for each.
+    """Count how often each class was predicted for each.
 
     Args:
         predicted: classes.
@@ -160,7 +160,7 @@ def confusion_matrix(
 def f1_score(
     predicted: ArrayLike, targets: ArrayLike, average: str = "macro", classes: int | None = None
 ) -> float:
-    """The harmonic mean of precision and recall.
+    """Return the harmonic mean of precision and recall.
 
     Args:
         predicted: classes.
@@ -200,7 +200,7 @@ def f1_score(
 
 
 def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
-    """What a byte of text costs a model, whatever its tokens are.
+    """Return the bits that a byte of text costs a model, whatever its tokens are.
 
     Args:
         loss_sum: summed cross-entropy in nats.
@@ -221,7 +221,7 @@ def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
 
 
 def token_bytes(tokenizer: Any) -> np.ndarray | None:
-    """How many bytes of text each token stands for; 0 of marks such as the end of a text.
+    """Return the bytes of text that each token stands for; 0 for marks such as the end of text.
 
     Args:
         tokenizer: a `Tokenizer`.
@@ -230,6 +230,7 @@ def token_bytes(tokenizer: Any) -> np.ndarray | None:
         (V,) counts, or None when the tokenizer's tokens do not tell.
 
     Example:
+        >>> from pyggml.data import Tokenizer
         >>> token_bytes(Tokenizer.chars(["abc"]))
         array([0, 1, 1, 1])
     """
