@@ -76,6 +76,16 @@ class PlainReporter(Callback):
         self._waited_s = self._trained_s = 0.0
         self._empty = 0
         self._before_s: float | None = None
+        self._sampled: str | None = None
+
+    def last_sample(self, text: str) -> None:
+        """Show the sample at the end of the run, unless it was the last one shown.
+
+        Args:
+            text: the sample.
+        """
+        if text != self._sampled:
+            self.sample(text)
 
     def _time(self, metrics: StepMetrics) -> None:
         """Add up what a step took, what of it was spent waiting, and steps without targets."""
@@ -112,6 +122,7 @@ class PlainReporter(Callback):
         """What the model writes by now."""
         self.note(f"sample after step {trainer.step}:")
         self.sample(text)
+        self._sampled = text
 
     def on_interrupt(self, trainer: Trainer, signum: int) -> None:
         """Answer at once, while the step is still running."""

@@ -359,5 +359,5 @@ def _run(given: dict[str, Any], config: str | None, resume: bool, overwrite: boo
     reporter.note(f"model.gguf has {run.exported}")
     sample = run.sample(exported=True)
     if sample:
-        reporter.sample(sample)
+        reporter.last_sample(sample)
     reporter.written(run.artifact.files())
