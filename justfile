@@ -42,6 +42,10 @@ docs *args:
 ops-doc: vendor
     {{python}} scripts/gen_ops_doc.py
 
+# docs/reference/options.md from the options of the recipes
+options-doc:
+    {{python}} scripts/gen_options_doc.py
+
 # the series applies exactly and exports to the same bytes; the binding follows it
 series-check: vendor
     {{python}} scripts/vendor.py check

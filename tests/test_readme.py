@@ -44,9 +44,9 @@ def test_python_in_the_project_folder_finds_the_installed_package(tmp_path: Path
 
 def test_what_the_first_command_leaves_is_not_kept() -> None:
     """Neither git nor the source package takes up the default folder of results."""
-    from pyggml.train import TrainConfig
+    from pyggml.recipes import LLMConfig
 
-    folder = Path(TrainConfig.artifact_dir).parts[0]
+    folder = Path(LLMConfig.options()["artifact_dir"].default).parts[0]
     assert f"/{folder}/" in (ROOT / ".gitignore").read_text().splitlines()
     exclude = re.search(r"sdist\.exclude = \[(.*?)\]", (ROOT / "pyproject.toml").read_text(), re.S)
     assert exclude is not None

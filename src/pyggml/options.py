@@ -68,6 +68,8 @@ class Option:
         read: takes a value of the kind, or of any kind, and returns what is kept.
         bare: the value of a flag that stands without one.
         excludes: an option that cannot be given beside this one.
+        on_resume: "same" for an option that a resumed run must keep; "noted" for one that may
+            change, with a note that the rest of the run differs; "free" for others.
     """
 
     name: str = ""
@@ -89,12 +91,18 @@ class Option:
     read: Callable[[Any], Any] | None = None
     bare: str | None = None
     excludes: str = ""
+    on_resume: str = "noted"
 
     @property
     def words(self) -> tuple[str, ...]:
         """The words allowed, if there is a list of them."""
         choices = self.choices() if callable(self.choices) else self.choices
         return tuple(choices or ())
+
+    @property
+    def is_required(self) -> bool:
+        """True where there is no default value."""
+        return self.default is MISSING
 
     def check(self, who: str, value: Any) -> Any:
         """Return the value as the option keeps it.
@@ -165,7 +173,8 @@ def option(default: Any, help: str, **details: Any) -> Any:
         default: the default value; `dataclasses.MISSING` for an option that must be given.
         help: one sentence or two, without the default and the range.
         details: further fields of `Option`: `least`, `most`, `above`, `below`, `unit`, `choices`,
-            `chosen`, `metavar`, `flag`, `is_path`, `may_be_empty`, `read`, `bare`, `excludes`.
+            `chosen`, `metavar`, `flag`, `is_path`, `may_be_empty`, `read`, `bare`, `excludes`,
+            `on_resume`.
 
     Raises:
         TypeError: there is no such detail.
@@ -293,14 +302,18 @@ def check_known(
     """
     if not isinstance(given, Mapping):
         raise ConfigTypeError(f"{who}: options must be a dict; got {shown(given)}")
-    known, told = list(known), []
+    known, tables, told = list(known), list(tables), []
     for name in sorted((n for n in given if n not in known), key=str):
         is_table = isinstance(given[name], Mapping)
         near = get_close_matches(str(name).replace("-", "_"), tables if is_table else known, 1)
         told.append(f"the table [{name}]" if is_table else repr(name))
         told[-1] += f" (did you mean {near[0]}?)" if near else ""
     if told:
-        raise ConfigError(f"{who}: every option must be known; got {', '.join(told)}")
+        more = f"; the tables are {', '.join(f'[{t}]' for t in tables)}" if tables else ""
+        is_table = any(isinstance(value, Mapping) for value in given.values())
+        raise ConfigError(
+            f"{who}: every option must be known; got {', '.join(told)}{more if is_table else ''}"
+        )
 
 
 def _read_table(who: str, name: str, given: Any) -> dict[str, Any]:

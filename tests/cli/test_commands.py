@@ -45,53 +45,42 @@ def test_devices_tell_what_leaves_them(cli):
     assert {"gpt2", "llama", "llama with experts", "bert-mlm", "t5", "cnn", "resnet"} <= set(told)
 
 
-def test_help_names_every_option(cli):
-    code, out, _ = cli("train-llm", "--help")
-    assert code == 0
-    for name in (
-        "text tokenizer artifact-dir arch preset layers heads kv-heads embd ffn context seq-len "
-        "stride batch-size accumulate epochs steps lr min-lr warmup weight-decay beta2 clip "
-        "clip-value seed precision checkpointing memory-limit fused-update threads device "
-        "eval-every save-every keep resume overwrite val-fraction patience min-delta keep-best "
-        "export eval-text scores mfu sample-every tensorboard wandb prompt-field completion-field "
-        "ema optimizer optimizer-options schedule schedule-options config"
-    ).split():
-        assert f"--{name}" in out, name
+def test_every_option_is_a_flag_of_its_command():
+    import typer
 
+    from pyggml.cli.app import app
+    from pyggml.cli.options import flag_of
+    from pyggml.recipes import ImageConfig, LLMConfig
 
-def test_help_tells_the_real_defaults():
-    from typing import get_type_hints
-
-    from pyggml.cli.train_llm import train_llm
-    from pyggml.recipes.sizes import model_config
-    from pyggml.train import TrainConfig
-    from pyggml.train.trainer import DEFAULT_STEPS
-
-    config = TrainConfig()
-    _, sizes = model_config(config, 300)
-    real = {**config.to_dict(), "arch": "llama", "steps": DEFAULT_STEPS, "seq_len": sizes.context}
-    real |= {"layers": sizes.n_layer, "heads": sizes.n_head, "embd": sizes.n_embd}
-    hints = get_type_hints(train_llm, include_extras=True)
-    shown = {
-        name: hint.__metadata__[0].show_default
-        for name, hint in hints.items()
-        if hasattr(hint, "__metadata__")
+    own = {
+        "train-llm": {"--config", "--resume", "--overwrite"},
+        "train-image": {"--resume", "--overwrite"},
     }
-    for name in (
-        "tokenizer val_fraction seq_len arch layers heads embd batch_size accumulate steps lr "
-        "weight_decay beta2 clip seed device artifact_dir keep prompt sample_tokens"
-    ).split():
-        assert shown[name] == str(real[name]), name
+    commands = typer.main.get_command(app).commands
+    for name, kind in (("train-llm", LLMConfig), ("train-image", ImageConfig)):
+        flags = {flag_of(each) for each in kind.options().values()}
+        assert {each.opts[0] for each in commands[name].params} == flags | own[name]
 
 
-def test_every_option_is_a_field_and_every_field_an_option():
-    import inspect
+def test_words_for_what_is_chosen_tell_the_real_sizes():
+    from pyggml.recipes import LLMConfig
+    from pyggml.recipes.sizes import model_config
 
-    from pyggml.cli.train_llm import train_llm
-    from pyggml.train import TrainConfig
+    options = LLMConfig.options()
+    _, sizes = model_config(LLMConfig(), 300)
+    real = {"layers": sizes.n_layer, "heads": sizes.n_head, "embd": sizes.n_embd}
+    assert {name: options[name].chosen for name in real} == {n: str(v) for n, v in real.items()}
+    assert options["seq_len"].chosen.startswith(f"{sizes.context};")
 
-    options = set(inspect.signature(train_llm).parameters) - {"config", "resume", "overwrite"}
-    assert options == set(TrainConfig.__dataclass_fields__)
+
+def test_messages_name_flags():
+    from pyggml.cli.options import named_by_flags
+
+    said = "TrainerOptions: `lr` must be > 0; got `lr`=-1: leave `keep_best`=False and `x` out"
+    assert named_by_flags(said) == (
+        "--lr must be > 0; got --lr -1: leave --no-keep-best and `x` out"
+    )
+    assert named_by_flags("`metrics` must be known") == "--scores must be known"
 
 
 def test_generate_writes_the_text_alone(trained):
@@ -205,7 +194,7 @@ def test_eval(trained, text_file, cli):
     assert 0 <= json.loads(out)["accuracy"] <= json.loads(out)["top3"] <= 1
     code, _, err = cli(*base, "--scores", "best")
     assert code == 2
-    assert "a score must be accuracy" in err
+    assert "--scores must be accuracy" in err
     code, out, _ = cli(*base, "--json", "--seq-len", 1)
     assert json.loads(out)["loss"] != values["loss"]
 
@@ -218,9 +207,9 @@ def test_eval_agrees_with_the_training(trained, cli, text_file, tmp_path):
     tokenizer = Tokenizer.from_file(folder / "tokenizer.json")
     ids = tokenizer.encode_documents(read_text(text_file))
     cut = ids.size - int(ids.size * 0.1)
-    held_back = tmp_path / "held-back.txt"
-    held_back.write_text(tokenizer.decode(ids[cut:], skip_special=True))
-    _, out, _ = cli("eval", "--model", folder, "--text", held_back, "--json")
+    validation = tmp_path / "validation.txt"
+    validation.write_text(tokenizer.decode(ids[cut:], skip_special=True))
+    _, out, _ = cli("eval", "--model", folder, "--text", validation, "--json")
     reported = re.findall(r"validation loss ([\d.]+)", done.stdout)[-1]
     assert json.loads(out)["loss"] == pytest.approx(float(reported), abs=2e-4)
 
@@ -273,7 +262,7 @@ def test_lr_find(tmp_path, text_file, cli):
     assert found["suggested"] in found["rates"]
     assert not (tmp_path / "run").exists()
     for more, words in (
-        (["--tries", 2], "steps must be an integer >= 5"),
+        (["--tries", 2], "steps must be a whole number >= 5"),
         (["--start", 2], "0 < start < end"),
         (["--optimizer", "best"], "--optimizer must be one of"),
     ):

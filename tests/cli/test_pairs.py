@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pyggml.data import IGNORE_INDEX
-from pyggml.recipes import LLMRun
-from pyggml.train import TrainConfig, list_checkpoints
+from pyggml.recipes import LLMConfig, LLMRun
+from pyggml.train import list_checkpoints
 
 from .conftest import options
 from .test_bad_input import check, train
@@ -31,7 +31,7 @@ def file(tmp_path):
 
 
 def small(file, folder, **more):
-    return TrainConfig(
+    return LLMConfig(
         text=str(file), prompt_field="q", completion_field="a", artifact_dir=folder,
         tokenizer="chars", steps=4, layers=1, heads=2, embd=16, seq_len=16, batch_size=4, **more,
     )  # fmt: skip
@@ -61,7 +61,7 @@ def test_only_completions_count(file, tmp_path):
     assert run.train().step == 4
 
 
-def test_what_is_held_back_and_evaluated_is_pairs_too(file, tmp_path):
+def test_validation_and_other_texts_are_pairs_too(file, tmp_path):
     other = tmp_path / "other.csv"
     with open(other, "w", newline="") as table:
         writer = csv.DictWriter(table, ["q", "a"])
@@ -71,8 +71,8 @@ def test_what_is_held_back_and_evaluated_is_pairs_too(file, tmp_path):
     run.train()
     found = run.trainer.evaluations
     assert found["other"].tokens == sum(len(row["a"]) + 1 for row in ROWS[:10])
-    held_back = [*ROWS, *LONG][-5:]  # a tenth of 43, rounded up
-    assert found["validation"].tokens == sum(len(row["a"]) + 1 for row in held_back)
+    validation = [*ROWS, *LONG][-5:]  # a tenth of 43, rounded up
+    assert found["validation"].tokens == sum(len(row["a"]) + 1 for row in validation)
 
 
 @pytest.mark.parametrize("tokenizer", ["chars", "bpe:300"])
@@ -127,7 +127,7 @@ PAIR = b'{"q": "a", "a": "b"}\n'
         ("a.jsonl", PAIR, [*FIELDS, "--stride", "2"], 2, ["exclude --stride"]),
         ("a.jsonl", PAIR, [*FIELDS, "--cache-dir", "x"], 2, ["exclude --cache-dir"]),
         ("a.jsonl", PAIR, ["--completion-field", "prompt"], 2, ["two columns; got 'prompt'"]),
-        ("a.jsonl", PAIR, ["--prompt-field", ""], 2, ["--prompt-field must be text"]),
+        ("a.jsonl", PAIR, ["--prompt-field", ""], 2, ["--prompt-field must not be empty"]),
         ("a.jsonl", PAIR, FIELDS, 2, ["--val-fraction 0.1", "give more pairs"]),
         ("a.csv", b"q,a\n", FIELDS, 1, ["a.csv: must hold pairs; got none"]),
         ("a.jsonl", b'{"prompt": "a", "completion": "b"}', [], 1, ["'text'", "read_pairs"]),
@@ -140,7 +140,7 @@ def test_bad_pairs_and_options(tmp_path, cli, name, content, more, code, words):
 
 
 def test_pairs_need_a_text(tmp_path, cli):
-    check(train(cli, tmp_path, *FIELDS), 2, "need --text: name the records")
+    check(train(cli, tmp_path, *FIELDS), 2, "need --text")
 
 
 def test_the_vocabulary_is_of_prompts_and_completions(file, tmp_path):
@@ -174,7 +174,7 @@ def test_a_model_is_evaluated_on_pairs_as_in_training(file, tmp_path, cli):
 
 def test_pairs_are_always_packed(file, tmp_path, cli):
     given = ("train-llm", "--text", file, *FIELDS, "--no-packing", "--artifact-dir", tmp_path)
-    check(cli(*given, *options()), 2, "--no-packing excludes")
+    check(cli(*given, *options()), 2, "exclude --no-packing")
 
 
 def test_a_rate_is_found_on_pairs(file, tmp_path, cli):
@@ -187,4 +187,4 @@ def test_a_rate_is_found_on_pairs(file, tmp_path, cli):
     run = LLMRun.sketch(small(file, tmp_path / "run"))
     assert json.loads(out)["losses"] == pytest.approx(run.find_lr(1e-4, 1e-2, 8).losses, rel=1e-5)
     check(cli(*given, "--completion-field", "b"), 1, "must have the field 'prompt'")
-    check(cli(*given, "--prompt-field", ""), 2, "--prompt-field must be text")
+    check(cli(*given, "--prompt-field", ""), 2, "--prompt-field must not be empty")

@@ -12,7 +12,8 @@ import pyggml as pg
 from pyggml.data import Loader, RandomWindows, Tokenizer, split_tokens
 from pyggml.models import GPT2, GPT2Config
 from pyggml.optim import AdamW, decay_groups
-from pyggml.train import TrainConfig, Trainer, read_metrics
+from pyggml.recipes import LLMConfig
+from pyggml.train import Trainer, read_metrics
 
 from .conftest import pyggml
 
@@ -68,24 +69,25 @@ def test_validation_loss(tmp_path, arch, precision, lr):
 
 
 def train_as_nanogpt(
-    config: TrainConfig, preset: str, decay_embeddings: bool, **sizes: object
+    config: LLMConfig, preset: str, decay_embeddings: bool, **sizes: object
 ) -> float:
-    """The loss of the whole validation split after a run of these settings."""
+    """Return the loss of the whole validation split after a run of these settings."""
     text = TEXT.read_text("utf-8")
     tokenizer = Tokenizer.chars([text])
     train, validation = split_tokens(tokenizer.encode(text), 0.1)
-    pg.seed(config.seed)
+    options = config.trainer
+    pg.seed(options.seed)
     model = GPT2(GPT2Config.preset(preset, vocab_size=tokenizer.vocab_size, bias=False, **sizes))
-    groups = decay_groups(model, config.weight_decay, decay_embeddings=decay_embeddings)
-    optimizer = AdamW(groups, lr=config.lr, betas=(0.9, config.beta2))
-    loader = Loader(RandomWindows(train, config.seq_len), config.batch_size, seed=config.seed)
-    trainer = Trainer(
-        model, loader, validation, optimizer, options=config.trainer_options()
+    groups = decay_groups(model, config.optimizer.weight_decay, decay_embeddings=decay_embeddings)
+    optimizer = AdamW(groups, lr=options.lr, betas=(0.9, config.optimizer.beta2))
+    loader = Loader(
+        RandomWindows(train, config.data.seq_len), options.batch_size, seed=options.seed
     )
+    trainer = Trainer(model, loader, validation, optimizer, options=options)
     trainer.fit()
     found = trainer.evaluations["validation"]
     print(f"validation loss {found.loss:.4f} of {found.tokens} tokens in {trainer.elapsed_s:.0f} s")
-    assert found.step == config.steps
+    assert found.step == options.steps
     return found.loss
 
 
@@ -94,7 +96,7 @@ def train_as_nanogpt(
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_the_cpu_settings_at_their_own_rate(precision):
     """nanoGPT's CPU settings to the letter: embeddings decay, and the rate is half of ours."""
-    config = TrainConfig(
+    config = LLMConfig(
         seq_len=64, batch_size=12, steps=2000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
         weight_decay=0.1, clip=1.0, eval_every=0, precision=precision, seed=203,
     )  # fmt: skip
@@ -111,7 +113,7 @@ def test_the_cpu_settings_at_their_own_rate(precision):
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
 def test_the_gpu_settings_on_two_cores():
     """Sizes, dropout and rates are nanoGPT's; the batch is an eighth, the run a fifth as long."""
-    config = TrainConfig(
+    config = LLMConfig(
         seq_len=256, batch_size=8, steps=1000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
         weight_decay=0.1, clip=1.0, eval_every=0, precision="bf16", seed=1337,
     )  # fmt: skip

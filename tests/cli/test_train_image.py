@@ -76,7 +76,7 @@ def test_a_run_leaves_all_that_it_says(run: tuple[Path, str]) -> None:
     results = json.loads((folder / "results.json").read_text())
     assert np.sum(results["confusion"]) == results["images"]
     assert list(results["classes"]) == ["bright", "dark"]
-    assert f"held back: {results['accuracy']:.2%} of {results['images']} images right" in said
+    assert f"validation: {results['accuracy']:.2%} of {results['images']} images right" in said
     assert "confusion matrix, true classes down" in said
 
 
@@ -164,7 +164,7 @@ def test_arrays_and_a_test_set_of_its_own(cli, tmp_path: Path) -> None:
     arguments = ("--epochs", "2", "--batch-size", "4", "--artifact-dir", tmp_path / "run")
     code, said, errors = cli("train-image", "--data", f"mnist-idx:{tmp_path}", *arguments)
     assert code == 0, errors
-    assert "12 to train on, 6 held back" in said
+    assert "12 for training, 6 for validation" in said
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(np.array([0, 1, 0, 1, 0, 7])))
     code, _, errors = cli("train-image", "--data", tmp_path, *arguments, "--overwrite")
     assert code == 1
@@ -208,9 +208,9 @@ WRONG = {
     "--model": ("vgg", "--model must be one of mlp, cnn, resnet"),
     "--augment": ("all", "--augment must be one of none, shift, photo"),
     "--channels": ("2", "--channels must be 1 or 3"),
-    "--size": ("2", "--size must be a whole number from 4 to 1024"),
+    "--size": ("2", "--size must be"),
     "--epochs": ("0", "--epochs must be"),
-    "--val-fraction": ("1", "--val-fraction must be above 0 and below 1"),
+    "--val-fraction": ("1", "--val-fraction must be"),
     "--mixup": ("-1", "--mixup must be"),
     "--lr": ("-1", "--lr must be"),
     "--batch-size": ("0", "--batch-size must be"),
@@ -235,7 +235,7 @@ def test_infer_takes_the_size_of_files_that_tell_none(cli, images: Path, tmp_pat
     code, _, errors = cli("infer", "--model", resnet, *shown)
     assert code == 1
     assert "pyggml.image.size is not there, and a ResNet takes images of several" in errors
-    assert "give that of its training as size (--size)" in errors
+    assert "give the --size of its training" in errors
     code, said, errors = cli("infer", "--model", resnet, *shown, "--size", "32")
     assert (code, len(said.splitlines())) == (0, 6), errors
     build("cnn", {"channels": 3, "size": (16, 24), "widths": (4,), "classes": 3}).save(oblong)
@@ -278,7 +278,7 @@ def test_a_run_goes_on(cli, images: Path, tmp_path: Path) -> None:
     code, said, errors = cli("train-image", *again)
     assert code == 0, errors
     assert "continuing after step" in said
-    assert "--model must be that of the run, cnn; got mlp" in refused(cli, *again, "--model", "mlp")
+    assert "--model cannot change" in refused(cli, *again, "--model", "mlp")
     assert "another run" in refused(cli, "--data", images, "--artifact-dir", folder, *FAST)
     Image.new("L", (9, 9)).save(images / "dark" / "more.png")
     try:

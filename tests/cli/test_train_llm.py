@@ -42,6 +42,13 @@ def test_plain_output(trained):
         assert words in out, words
 
 
+def test_the_last_sample_is_printed_once(tmp_path, text_file, cli):
+    given = ("train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run")
+    code, out, err = cli(*given, *options(steps=4), "--sample-every", 2)
+    assert code == 0, err
+    assert out.count("sample:\n") == 2  # after the steps 2 and 4, and not again in the end
+
+
 def test_artifact_content(trained):
     folder, _ = trained
     assert sorted(p.name for p in folder.iterdir()) == [
@@ -58,7 +65,7 @@ def test_artifact_content(trained):
     assert config["arch"] == "llama"
     assert config["model"]["n_embd"] == 16
     assert config["total_steps"] == 6
-    assert config["train"]["seed"] == 1
+    assert config["train"]["trainer"]["seed"] == 1
     assert config["parameters"] > 0
     lines = read_metrics(folder / "metrics.jsonl")
     assert [line["step"] for line in lines if line["kind"] == "train"] == list(range(1, 7))
@@ -110,7 +117,7 @@ def test_the_best_is_exported_when_asked_for_or_stopped_early(tmp_path, text_fil
         assert f"model.gguf has the {which} weights, of step " in out
     code, out, err = cli(*first, "--artifact-dir", tmp_path / "x", "--export", "first")
     assert code == 2
-    assert "--export must be best or last; got 'first'" in err
+    assert "--export must be one of best, last; got 'first'" in err
 
 
 def test_gpt2_with_bpe_and_epochs(tmp_path, text_file, cli):
@@ -231,7 +238,7 @@ def test_resume_takes_what_the_run_had_chosen_itself(trained, cli, tmp_path, opt
     assert code == 0, err
     assert "finished (step 6)" in out
     after = json.loads((folder / "config.json").read_text())
-    del before["train"]["artifact_dir"], after["train"]["artifact_dir"]
+    del before["train"]["output"], after["train"]["output"]
     assert after == before
 
 

@@ -6,7 +6,8 @@ import pytest
 from pyggml import nn
 from pyggml.models import GPT2, GPT2Config, build
 from pyggml.optim import AdamW, Muon, decay_groups, layerwise_lr, muon_groups, param_groups
-from pyggml.train import TrainConfig, make_optimizer
+from pyggml.recipes import make_optimizer
+from pyggml.recipes.options import OptimizerOptions
 
 
 def gpt(tie=True):
@@ -45,7 +46,9 @@ def test_runs_and_groups_decay_the_same_parameters(arch, tie, kind, rules):
     no_decay = re.compile(r"ln_|norm|bias|wte|wpe|embed_tokens")
     want = {name for name, _ in model.named_parameters() if not no_decay.search(name)}
     assert ("lm_head.weight" in want) is not tie
-    optimizer = make_optimizer(TrainConfig(optimizer=kind, weight_decay=0.1, **rules), model)
+    optimizer = make_optimizer(
+        OptimizerOptions(optimizer=kind, weight_decay=0.1, **rules), model, 1e-3
+    )
     decayed = {n for group in optimizer.groups if group.weight_decay for n in group.names}
     assert decayed == {n for n in want if "no_decay" not in rules or ".1." not in n}
     assert set(decay_groups(model, 0.1)[0]["names"]) == want

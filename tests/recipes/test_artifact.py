@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from pyggml.errors import FormatError
-from pyggml.recipes import ArtifactDir, LLMRun
-from pyggml.train import ConfigError, TrainConfig
+from pyggml.errors import ConfigError, FormatError
+from pyggml.recipes import ArtifactDir, LLMConfig, LLMRun
 
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -31,7 +30,7 @@ def test_a_new_or_empty_folder_is_fine(tmp_path):
 
 def test_a_run_is_never_replaced_unasked(tmp_path):
     artifact = make_run(tmp_path)
-    with pytest.raises(ConfigError, match=r"holds another run.*--resume.*--overwrite"):
+    with pytest.raises(ConfigError, match=r"holds another run.*`resume`.*`overwrite`"):
         artifact.check_new()
     artifact.check_new(overwrite=True)
     assert artifact.model.read_bytes() == b"model"
@@ -134,7 +133,7 @@ def test_creating_looks_again(tmp_path):
 def small(folder, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. " * 40)
-    return TrainConfig(
+    return LLMConfig(
         text=(str(text),), tokenizer="chars", artifact_dir=str(folder), layers=1, heads=1, embd=8,
         seq_len=8, steps=2, warmup=0, threads=1, sample_tokens=0,
     )  # fmt: skip
@@ -153,7 +152,8 @@ def test_nobody_comes_between_preparation_and_training(tmp_path):
     pytest.importorskip("fcntl")
     folder = tmp_path / "run"
     code = (
-        "import sys\nfrom pyggml.recipes import ArtifactDir\nfrom pyggml.train import ConfigError\n"
+        "import sys\nfrom pyggml.errors import ConfigError\n"
+        "from pyggml.recipes import ArtifactDir\n"
         "try:\n    ArtifactDir(sys.argv[1]).create({}, overwrite=True)\n"
         "except ConfigError as error:\n    print(error)\n"
     )

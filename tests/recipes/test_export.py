@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whose weights a run leaves: those of the best evaluation, or of the last step."""
+"""The weights that a run leaves: those of the best evaluation, or of the last step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from pyggml.errors import FormatError
+from pyggml.errors import ConfigError, FormatError
 from pyggml.models import load
-from pyggml.recipes import ImageConfig, LLMRun, export_checkpoint
-from pyggml.recipes.export import chosen_export, exported_weights
-from pyggml.train import ConfigError, TrainConfig, load_checkpoint
+from pyggml.recipes import ImageConfig, LLMConfig, LLMRun, export_checkpoint
+from pyggml.recipes.export import exported_weights
+from pyggml.train import load_checkpoint
 from pyggml.train.checkpoints.checkpoint import load_weights
 
 from ..train.test_fit import Scripted
@@ -57,7 +57,10 @@ def test_the_last_and_what_stands_in_for_the_best(tmp_path, monkeypatch):
         assert same(trainer.model.state_dict(), own)
     with exported_weights(trainer, "best") as found:
         assert str(found) == "the best weights, of step 4: validation loss 1.0000"
-    kept = trainer.best_checkpoint
+    kept, trainer.best_checkpoint = trainer.best_checkpoint, None
+    with exported_weights(trainer, "best") as found:
+        assert str(found) == "the last weights, of step 8, as no best checkpoint is kept"
+    trainer.best_checkpoint = kept
     (kept / "model.safetensors").write_bytes(b"x")
     damaged = pytest.raises(FormatError, match=r"model\.safetensors: must have")
     with damaged, exported_weights(trainer, "best"):
@@ -74,26 +77,28 @@ def test_the_last_where_no_best_is_kept(tmp_path, monkeypatch):
 
 
 def test_the_default_is_the_best_of_a_run_that_may_stop_early():
-    assert chosen_export(TrainConfig()) == "last"
-    assert chosen_export(TrainConfig(patience=2)) == "best"
-    assert chosen_export(TrainConfig(patience=2, keep_best=False)) == "last"
-    assert chosen_export(TrainConfig(patience=2, export="last")) == "last"
-    assert chosen_export(ImageConfig("digits", export="best").train_config(3)) == "best"
+    def chosen(kind, **options):
+        config = kind(**options)
+        return config.output.chosen_export(config.trainer)
+
+    assert chosen(LLMConfig) == "last"
+    assert chosen(LLMConfig, patience=2) == "best"
+    assert chosen(LLMConfig, patience=2, keep_best=False) == "last"
+    assert chosen(LLMConfig, patience=2, export="last") == "last"
+    assert chosen(ImageConfig, data="digits", export="best") == "best"
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "name"),
     [
-        ({"export": "first"}, "--export must be best or last; got 'first'"),
-        ({"export": "best", "val_fraction": 0.0}, "--export best needs .* got --val-fraction 0"),
-        ({"export": "best", "keep_best": False}, "--export best needs .* got --no-keep-best"),
+        ({"export": "first"}, "export"),
+        ({"export": "best", "val_fraction": 0.0}, "val_fraction"),
+        ({"export": "best", "keep_best": False}, "keep_best"),
     ],
 )
-def test_what_cannot_be_exported_is_refused(fields, words):
-    with pytest.raises(ConfigError, match=words):
-        TrainConfig(**fields)
-    with pytest.raises(ConfigError, match="--export must be one of best, last"):
-        ImageConfig("digits", export="first")
+def test_weights_that_cannot_be_exported_raise(fields, name):
+    with pytest.raises(ConfigError, match=f"`{name}`"):
+        LLMConfig(**fields)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +107,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     text = folder / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog and runs on\n" * 30)
-    config = TrainConfig(
+    config = LLMConfig(
         text=(str(text),), artifact_dir=str(folder / "run"), tokenizer="chars", layers=1, heads=2,
         embd=16, seq_len=16, steps=300, eval_every=3, save_every=2, patience=2, lr=0.5, ema=0.5,
         sample_tokens=4, threads=1,
@@ -120,7 +125,7 @@ def test_a_run_that_stopped_early_leaves_its_best(run):
     assert same(model.state_dict(), load_weights(folder / "checkpoints" / "best"))
     assert run.artifact.read_config()["exported"]["step"] == best["step"]
     assert f"the best weights, of step {best['step']}" in (folder / "report.html").read_text()
-    assert run.sample("the", 8, exported=True) != run.sample("the", 8)
+    assert run.generate("the", 8) != run.generate("the", 8, exported=False)
 
 
 def test_any_checkpoint_can_be_exported(run, tmp_path):

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyggml.recipes import LLMRun
-from pyggml.train import TrainConfig
+from pyggml.recipes import LLMConfig, LLMRun
 
 
 @pytest.mark.slow
@@ -15,7 +14,7 @@ def test_the_last_validation_loss_is_that_of_f32_within_a_hundredth(tmp_path):
     pytest.importorskip("tokenizers")
     losses = {}
     for precision in ("f32", "bf16", "f16"):
-        config = TrainConfig(
+        config = LLMConfig(
             artifact_dir=str(tmp_path / precision), steps=250, layers=3, embd=96, heads=4,
             seq_len=96, tokenizer="bpe:1024", precision=precision, eval_every=0, save_every=0,
             sample_tokens=0,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 __all__ = ["main"]
@@ -16,6 +17,8 @@ def main() -> None:
     """
     try:
         from .app import app
+
+        app()
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
@@ -24,4 +27,6 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    app()
+    except KeyboardInterrupt:  # while the commands were imported
+        print("interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)

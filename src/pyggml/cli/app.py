@@ -15,9 +15,10 @@ from .export import export
 from .generate import generate
 from .infer import infer
 from .lr_find import lr_find
+from .options import OptionCommand
 from .report import report
 from .train_image import train_image
-from .train_llm import BareCheckpointing, train_llm
+from .train_llm import train_llm
 
 __all__ = ["app"]
 
@@ -29,8 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train-llm", cls=BareCheckpointing)(train_llm)
-app.command("train-image")(train_image)
+app.command("train-llm", cls=OptionCommand)(train_llm)
+app.command("train-image", cls=OptionCommand)(train_image)
 app.command("generate")(generate)
 app.command("infer")(infer)
 app.command("eval")(evaluate)

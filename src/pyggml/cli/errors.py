@@ -99,10 +99,10 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """The message and the exit code for an exception.
+    """Return the message and the exit code for an exception.
 
     Args:
-        error: what was raised.
+        error: the exception.
 
     Example:
         >>> explain(FileNotFoundError(2, "No such file or directory", "a.txt"))
@@ -110,7 +110,9 @@ def explain(error: BaseException) -> tuple[str, int]:
     """
     if type(error) is KeyboardInterrupt:  # which may have come while the next line was at work
         return "interrupted", 128 + signal.SIGINT
-    from ..train import ConfigError, TrainingInterrupted
+    from ..errors import ConfigError
+    from ..train import TrainingInterrupted
+    from .options import named_by_flags
 
     if isinstance(error, TrainingInterrupted):
         cure = "continue with --resume" if error.checkpoint else "nothing was saved"
@@ -118,12 +120,12 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 128 + getattr(error, "signum", signal.SIGINT)
     if isinstance(error, ConfigError):
-        return f"error: {error}", EXIT_USAGE
-    return f"error: {_message(error)}", EXIT_FAILED
+        return f"error: {named_by_flags(str(error))}", EXIT_USAGE
+    return f"error: {named_by_flags(_message(error))}", EXIT_FAILED
 
 
 def _message(error: BaseException) -> str:
-    """What an exception says, with the cure where the exception itself has none."""
+    """Return the text of an exception, with the cure where it has none itself."""
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         return f'{error.name} is not installed: pip install "pyggml[cli]"'
     if isinstance(error, OSError) and error.strerror:

@@ -5,57 +5,65 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from ..options import Options, option
+from ..recipes import Configuration
+from ..recipes.options import MachineOptions
 from .errors import friendly_errors
+from .options import with_options
 
-__all__ = ["generate"]
+__all__ = ["generate", "load_model"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(Options):
+    """The prompt, and the choices of the tokens that continue it."""
+
+    prompt: str = option("", "Text to continue; empty starts a new document.", may_be_empty=True)
+    max_tokens: int = option(200, "Most tokens to add.", least=0)
+    temperature: float = option(
+        0.8, "0 takes the likeliest token each time, 1 the model's own chances.", least=0
+    )
+    top_k: int | None = option(None, "Choose among the k likeliest tokens.", least=1, chosen="all")
+    top_p: float | None = option(
+        None, "Choose among the likeliest of this probability.", above=0, most=1, chosen="1.0"
+    )
+    seed: int | None = option(
+        None, "Seed of the choices, which repeats them.", least=0, chosen="another each time"
+    )
+
+
+class GenerateConfig(Configuration):
+    """The options of `pyggml generate`."""
+
+    text: SamplingOptions
+    machine: MachineOptions
+
+
+@with_options(GenerateConfig)
 def generate(
+    given: dict[str, Any],
     model: Annotated[
         str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
     ],
-    prompt: Annotated[
-        str, typer.Option("--prompt", help="Text to continue; empty starts a new document.")
-    ] = "",
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Most tokens to add.")] = 200,
-    temperature: Annotated[
-        float, typer.Option("--temperature", help="0 takes the likeliest token each time.")
-    ] = 0.8,
-    top_k: Annotated[
-        int | None,
-        typer.Option("--top-k", help="Choose among the k likeliest tokens.", show_default="all"),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            "--top-p", help="Choose among the likeliest of this probability.", show_default="1.0"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="Repeats the choices.", show_default="another each time"),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", help="CPU threads.", show_default="all cores")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", help="See pyggml devices.")] = "auto",
 ) -> None:
     """Continue a prompt; a T5 reads it, and writes what follows from it.
 
     Prompt and text go to stdout as they are written, and nothing else; messages go to stderr.
     """
     with friendly_errors():
-        _check(max_tokens, temperature, top_k, top_p, seed)
         from ..models import T5
         from ..models import generate as continue_ids
 
-        language_model, tokenizer = load_model(model, device, threads, (T5,))
+        config = GenerateConfig(**given)
+        options = config.text
+        language_model, tokenizer = load_model(model, config.machine, (T5,))
         reads = isinstance(language_model, T5)
-        ids, shown = (_read_ids if reads else _prompt_ids)(prompt, tokenizer)
+        ids, shown = (_read_ids if reads else _prompt_ids)(options.prompt, tokenizer)
         decoder = tokenizer.stream()
 
         def write(token: int) -> None:
@@ -66,60 +74,32 @@ def generate(
         sys.stdout.flush()
         began = time.perf_counter()
         settings: dict[str, Any] = {
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "seed": seed,
+            "temperature": options.temperature,
+            "top_k": options.top_k,
+            "top_p": options.top_p,
+            "seed": options.seed,
             "callback": write,
         }
         stop = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
         if reads:  # it writes no more than its context
-            most = min(max_tokens, language_model.config.context)
+            most = min(options.max_tokens, language_model.config.context)
             ends = (*stop, language_model.config.eos_id)
             added = language_model.generate(ids, most, stop_ids=ends, **settings)
         else:
-            added = continue_ids(language_model, ids, max_tokens, stop_ids=stop, **settings)
+            added = continue_ids(language_model, ids, options.max_tokens, stop_ids=stop, **settings)
         sys.stdout.write(decoder.finish() + "\n")
         took = max(time.perf_counter() - began, 1e-9)
         if sys.stderr.isatty():
             print(f"{len(added)} tokens, {len(added) / took:,.0f} tokens/s", file=sys.stderr)
 
 
-def _check(
-    max_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int | None,
-) -> None:
-    """Refuse what cannot be, by the option's name."""
-    from ..train import ConfigError
-
-    if max_tokens < 0:
-        raise ConfigError(f"--max-tokens must not be negative; got {max_tokens}: give 0 or more")
-    if not 0 <= temperature < float("inf"):
-        raise ConfigError(
-            f"--temperature must be 0 or more and finite; got {temperature}: "
-            "0 takes the likeliest token, 1 the model's own chances"
-        )
-    if top_k is not None and top_k < 1:
-        raise ConfigError(f"--top-k must be at least 1; got {top_k}: leave it out for all tokens")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ConfigError(f"--top-p must be above 0 and at most 1; got {top_p}: try --top-p 0.9")
-    if seed is not None and seed < 0:
-        raise ConfigError(f"--seed must not be negative; got {seed}: give 0 or more")
-
-
-def load_model(
-    path: str, device: str, threads: int | None, also: tuple[type, ...] = ()
-) -> tuple[Any, Any]:
-    """The model and the tokenizer of a GGUF file or of a run's folder.
+def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) -> tuple[Any, Any]:
+    """Return the model and the tokenizer of a GGUF file or of a run's folder.
 
     Args:
         path: the file or folder.
-        device: where it shall run.
-        threads: CPU threads; None takes all cores.
-        also: what is taken besides language models.
+        machine: device and threads.
+        also: classes of models that are taken besides language models.
 
     Raises:
         ConfigError: a number of threads that cannot be.
@@ -127,17 +107,10 @@ def load_model(
         FormatError: the file is no model, one that continues no text, or has no tokenizer.
         FileNotFoundError: there is no such file.
     """
-    from ..backend.device import set_default_device, set_threads
     from ..errors import FormatError
     from ..models import ImageModel, LanguageModel, load
-    from ..train import ConfigError
 
-    set_default_device(device)
-    if threads is not None:
-        try:
-            set_threads(threads)
-        except ValueError as error:
-            raise ConfigError(f"--threads: {error}") from error
+    machine.choose()
     language_model, tokenizer = load(path)
     if not isinstance(language_model, (LanguageModel, *also)):
         images = isinstance(language_model, ImageModel)
@@ -156,8 +129,8 @@ def load_model(
 
 
 def _read_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
-    """The tokens that an encoder reads; nothing of them is shown, as nothing continues them."""
-    from ..train import ConfigError
+    """Return the tokens that an encoder reads; none is shown, as nothing continues them."""
+    from ..errors import ConfigError
 
     try:
         ids = tokenizer.encode(prompt, add_special=True)
@@ -169,10 +142,10 @@ def _read_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
 
 
 def _prompt_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
-    """The tokens to continue, and how they are shown."""
+    """Return the tokens to continue, and their text."""
     import numpy as np
 
-    from ..train import ConfigError
+    from ..errors import ConfigError
 
     try:
         ids = tokenizer.encode(prompt, add_special=bool(tokenizer.add_bos))

@@ -1,21 +1,45 @@
 # SPDX-License-Identifier: MIT
-"""`pyggml infer`: what a model says of an image."""
+"""`pyggml infer`: the class of an image."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ..options import Options, option
+from ..recipes import Configuration
+from ..recipes.options import MachineOptions
 from .errors import EXIT_FAILED, friendly_errors
+from .options import with_options
 
 __all__ = ["infer"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(Options):
+    """The size of images, and the number of classes that are shown."""
+
+    size: int | None = option(
+        None, "Height and width to bring images to.", least=4, most=1024, chosen="the model's"
+    )
+    top: int = option(5, "Classes to name, the likeliest first.", least=1)
+
+
+class InferConfig(Configuration):
+    """The options of `pyggml infer`."""
+
+    images: ImageOptions
+    machine: MachineOptions
+
+
+@with_options(InferConfig)
 def infer(
+    given: dict[str, Any],
     model: Annotated[
         str, typer.Option("--model", help="A GGUF file, or the folder that train-image left.")
     ],
@@ -23,39 +47,20 @@ def infer(
         list[str],
         typer.Option("--image", help="Image file, or a folder of them; may be repeated."),
     ],
-    size: Annotated[
-        int | None,
-        typer.Option("--size", help="Height and width to bring images to.", show_default="model's"),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", help="Classes to name, the likeliest first.")] = 5,
-    threads: Annotated[
-        int | None, typer.Option("--threads", help="CPU threads.", show_default="all cores")
-    ] = None,
-    device: Annotated[str, typer.Option("--device", help="See pyggml devices.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Probabilities of the classes of images.
+    """Print the probabilities of the classes of images.
 
     A folder stands for all images in it and below. An image may be of any size and mode: it is
     read, turned, resized and cut as in training. An image that cannot be read is named on stderr;
     the others are answered, and the exit code is 1.
     """
     with friendly_errors():
-        from ..backend.device import set_default_device, set_threads
         from ..recipes import ImageClassifier
-        from ..train import ConfigError
 
-        if top < 1:
-            raise ConfigError(f"--top must be at least 1; got {top}: give 1 or more")
-        if size is not None and not 4 <= size <= 1024:
-            raise ConfigError(f"--size must be from 4 to 1024; got {size}")
-        set_default_device(device)
-        if threads is not None:
-            try:
-                set_threads(threads)
-            except ValueError as error:
-                raise ConfigError(f"--threads: {error}") from error
-        classifier = ImageClassifier.load(model, size)
+        config = InferConfig(**given)
+        config.machine.choose()
+        classifier = ImageClassifier.load(model, config.images.size)
         answers = {}
         paths, failed = _paths(image)
         for path in paths:
@@ -69,14 +74,14 @@ def infer(
         else:
             for path, found in answers.items():
                 print(path)
-                for name, share in list(found.items())[:top]:
+                for name, share in list(found.items())[: config.images.top]:
                     print(f"  {share:7.2%}  {name}")
         if failed:
             raise typer.Exit(EXIT_FAILED)
 
 
 def _paths(given: list[str]) -> tuple[list[str], bool]:
-    """The files that are meant, and whether something of a folder could not be looked into."""
+    """Return the files that are meant, and whether a folder could not be read."""
     from ..data.images.files import files_below
     from ..errors import FormatError
 

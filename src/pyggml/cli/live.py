@@ -1,28 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""What `train-llm` shows: a live bar on a terminal, plain lines anywhere else."""
+"""The output of trainings: a live bar on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..train import Callback, EvalMetrics, FitResult, StepMetrics, Trainer, format_bytes
+from ..train import (
+    Callback,
+    EvalMetrics,
+    FitResult,
+    StepMetrics,
+    Trainer,
+    TrainingInterrupted,
+    format_bytes,
+)
+from .options import named_by_flags
 
-__all__ = ["ImageReporter", "PlainReporter", "RichReporter", "format_seconds", "make_reporter"]
+__all__ = [
+    "ImageReporter",
+    "PlainReporter",
+    "RichReporter",
+    "format_seconds",
+    "make_reporter",
+    "reporting",
+]
 
 _LINES_PER_RUN = 20
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration for people.
+    """Return a duration as text.
 
     Args:
-        seconds: how long.
+        seconds: the duration.
 
     Example:
         >>> format_seconds(3723)
@@ -41,14 +57,14 @@ def _time_left(trainer: Trainer, metrics: StepMetrics) -> str:
 
 
 def _speed(metrics: StepMetrics) -> str:
-    """Tokens per second, and what else is out of the ordinary."""
+    """Return the tokens per second, the MFU and skipped steps."""
     mfu = f"  MFU {metrics.mfu:.1%}" if metrics.mfu is not None else ""
     skipped = f"  skipped {metrics.skipped}" if metrics.skipped else ""
     return f"{metrics.tokens_per_s:,.0f} tokens/s{mfu}{skipped}"
 
 
 def _loss(metrics: StepMetrics, digits: int) -> str:
-    """The loss of a step, or why there is none."""
+    """Return the loss of a step, or the reason why there is none."""
     is_empty = math.isnan(metrics.loss)
     return "none, as no target counts" if is_empty else f"{metrics.loss:.{digits}f}"
 
@@ -63,8 +79,8 @@ class PlainReporter(Callback):
     """Plain lines, as pipes and log files want them."""
 
     def note(self, text: str) -> None:
-        """Say something."""
-        print(text, flush=True)
+        """Print a line."""
+        print(named_by_flags(text), flush=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
         """Show what is about to be trained."""
@@ -79,16 +95,16 @@ class PlainReporter(Callback):
         self._sampled: str | None = None
 
     def last_sample(self, text: str) -> None:
-        """Show the sample at the end of the run, unless it was the last one shown.
+        """Print the sample at the end of the run, unless there is none or it was the last printed.
 
         Args:
             text: the sample.
         """
-        if text != self._sampled:
+        if text and text != self._sampled:
             self.sample(text)
 
     def _time(self, metrics: StepMetrics) -> None:
-        """Add up what a step took, what of it was spent waiting, and steps without targets."""
+        """Add up the time of steps, the waiting in it, and the steps without targets."""
         self._empty += math.isnan(metrics.loss)
         before = 0.0 if metrics.step == 1 else self._before_s
         if before is not None:
@@ -119,7 +135,7 @@ class PlainReporter(Callback):
         )
 
     def on_sample(self, trainer: Trainer, text: str) -> None:
-        """What the model writes by now."""
+        """Print a sample."""
         self.note(f"sample after step {trainer.step}:")
         self.sample(text)
         self._sampled = text
@@ -150,7 +166,7 @@ class PlainReporter(Callback):
         self.note(f"finished {result.step} steps in {time}{early}: {said}")
 
     def sample(self, text: str) -> None:
-        """What the model wrote."""
+        """Print text that the model wrote."""
         self.note(f"\nsample:\n{text}\n")
 
     def written(self, paths: Sequence[Path]) -> None:
@@ -177,10 +193,11 @@ class ImageReporter(PlainReporter):
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         """A line per epoch."""
+        more = "".join(f"  {name} {value:.2%}" for name, value in metrics.metrics.items())
         epochs = trainer.total_steps // max(1, trainer.eval_every)
         self.note(
-            f"epoch {metrics.step // max(1, trainer.eval_every)}/{epochs}  held back: loss "
-            f"{metrics.loss:.4f}  right {metrics.metrics['accuracy']:.2%}"
+            f"epoch {metrics.step // max(1, trainer.eval_every)}/{epochs}  validation loss "
+            f"{metrics.loss:.4f}{more}"
         )
 
 
@@ -197,8 +214,8 @@ class RichReporter(PlainReporter):
         self._shown = "recording"
 
     def note(self, text: str) -> None:
-        """Say something."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        """Print a line above the bar."""
+        self._console.print(named_by_flags(text), markup=False, soft_wrap=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
         """Show what is about to be trained."""
@@ -252,7 +269,7 @@ class RichReporter(PlainReporter):
         self._progress.stop()
 
     def sample(self, text: str) -> None:
-        """What the model wrote."""
+        """Print text that the model wrote."""
         from rich.panel import Panel
         from rich.text import Text
 
@@ -260,5 +277,32 @@ class RichReporter(PlainReporter):
 
 
 def make_reporter() -> PlainReporter:
-    """The reporter that suits where stdout goes."""
+    """Return the reporter for stdout: with a bar on a terminal."""
     return RichReporter() if sys.stdout.isatty() else PlainReporter()
+
+
+@contextmanager
+def reporting(reporter: PlainReporter) -> Iterator[Callable[[Any], None]]:
+    """Describe a run when it is prepared, and list its files in the end, also after Ctrl-C.
+
+    Args:
+        reporter: prints the lines.
+
+    Returns:
+        The function to call with the prepared run.
+    """
+    runs: list[Any] = []
+
+    def prepared(run: Any) -> None:
+        runs.append(run)
+        reporter.describe(run.describe())
+
+    try:
+        yield prepared
+    except TrainingInterrupted:
+        for run in runs:
+            reporter.note(f"model.gguf has {run.exported}")
+            reporter.written(run.artifact.files())
+        raise
+    for run in runs:
+        reporter.written(run.artifact.files())

@@ -8,47 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
+from ..recipes import LLMConfig
 from .errors import friendly_errors
+from .options import with_options
 
 __all__ = ["lr_find"]
 
+_OPTIONS = (
+    "text field prompt_field completion_field tokenizer arch preset seq_len batch_size optimizer "
+    "precision seed threads device"
+)
 
+
+@with_options(LLMConfig, only=_OPTIONS.split())
 def lr_find(
+    given: dict[str, Any],
     config: Annotated[
         str | None,
         typer.Option("--config", help="TOML or JSON file of options, as of train-llm."),
     ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option("--text", help="Text, JSONL, CSV, Parquet, or folder; may be repeated."),
-    ] = None,
-    field: Annotated[
-        str | None, typer.Option("--field", help="Field or column of records with the text.")
-    ] = None,
-    prompt_field: Annotated[
-        str | None,
-        typer.Option("--prompt-field", help="Field or column of prompts, which are not learned."),
-    ] = None,
-    completion_field: Annotated[
-        str | None,
-        typer.Option("--completion-field", help="Field or column of the completions of prompts."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="chars, bpe:SIZE, or a JSON file.")
-    ] = None,
-    arch: Annotated[str | None, typer.Option("--arch", help="llama, llm or gpt2.")] = None,
-    preset: Annotated[str | None, typer.Option("--preset", help="Named sizes.")] = None,
-    seq_len: Annotated[int | None, typer.Option("--seq-len", help="Tokens per sequence.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", help="Sequences computed together.")
-    ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option("--optimizer", help="sgd, adamw, lion, muon, …")
-    ] = None,
-    precision: Annotated[str | None, typer.Option("--precision", help="f32, bf16 or f16.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of weights and order.")] = None,
-    threads: Annotated[int | None, typer.Option("--threads", help="CPU threads.")] = None,
-    device: Annotated[str | None, typer.Option("--device", help="See pyggml devices.")] = None,
     start: Annotated[float, typer.Option("--start", help="Lowest rate.")] = 1e-6,
     end: Annotated[float, typer.Option("--end", help="Highest rate.")] = 1.0,
     tries: Annotated[int, typer.Option("--tries", help="Steps, each at another rate.")] = 100,
@@ -62,20 +40,13 @@ def lr_find(
     the one that train-llm would begin with, with the options of --config and those given here;
     clipping is as there.
     """
-    given: dict[str, Any] = {
-        name: value
-        for name, value in locals().items()
-        if value is not None and name not in ("config", "start", "end", "tries", "as_json")
-    }
     with friendly_errors():
+        from ..errors import ConfigError
         from ..recipes import LLMRun, read_config
-        from ..train import ConfigError, TrainConfig
 
-        if "text" in given:
-            given["text"] = tuple(given["text"])
         if config is not None:
-            given = {**read_config(config), **given}
-        run = LLMRun.sketch(TrainConfig.from_dict(given))
+            given = LLMConfig.merged(read_config(config), given)
+        run = LLMRun.sketch(LLMConfig(**given))
         try:
             found = run.find_lr(start, end, tries)
         except ValueError as error:

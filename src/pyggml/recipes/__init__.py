@@ -3,11 +3,14 @@
 
 from .artifact import ArtifactDir
 from .classifier import ImageClassifier
+from .config_file import read_config, save_config
+from .configuration import Configuration
 from .export import export_checkpoint
-from .files import read_config, save_config
 from .image import ImageResults, ImageRun
 from .image_config import ImageConfig
 from .llm import LLMRun
+from .llm_config import LLMConfig
+from .optimizer import make_optimizer
 from .report import (
     check_plot,
     plot_curves,
@@ -17,16 +20,20 @@ from .report import (
     write_report,
 )
 from .script import script_options
+from .train import train_image, train_llm
 
 __all__ = [
     "ArtifactDir",
+    "Configuration",
     "ImageClassifier",
     "ImageConfig",
     "ImageResults",
     "ImageRun",
+    "LLMConfig",
     "LLMRun",
     "check_plot",
     "export_checkpoint",
+    "make_optimizer",
     "plot_curves",
     "plot_loss",
     "plot_matrix",
@@ -34,5 +41,7 @@ __all__ = [
     "save_config",
     "script_options",
     "system_info",
+    "train_image",
+    "train_llm",
     "write_report",
 ]

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError
+from ..errors import ConfigError, FormatError
 from ..io import atomic_write, clean_stale
-from ..train.config import ConfigError
 
 __all__ = ["ArtifactDir"]
 
@@ -36,9 +35,9 @@ class ArtifactDir:
 
     def __init__(self, path: str | Path):
         if not isinstance(path, (str, Path)):
-            raise ConfigError(f"--artifact-dir must be a path; got {path!r:.60}: give a folder")
+            raise ConfigError(f"`artifact_dir` must be a path; got {path!r:.60}: give a folder")
         if not str(path):
-            raise ConfigError("--artifact-dir must not be empty: give a folder, or . for this one")
+            raise ConfigError("`artifact_dir` must not be empty: give a folder, or . for this one")
         self.path = Path(path)
         self._unlock: weakref.finalize[[int], ArtifactDir] | None = None
         self.model = self.path / "model.gguf"
@@ -54,7 +53,7 @@ class ArtifactDir:
         self.checkpoints = self.path / "checkpoints"
 
     def files(self) -> list[Path]:
-        """What of the run there is, in the order of its making."""
+        """Return the files and folders of the run that exist, in the order of their making."""
         known = (
             self.model,
             self.tokenizer,
@@ -74,7 +73,7 @@ class ArtifactDir:
 
     @property
     def holds_run(self) -> bool:
-        """Whether there is a run's configuration in the folder."""
+        """True where the folder has a run's configuration."""
         return self.config.exists() and self._is_run()
 
     def _is_run(self) -> bool:
@@ -84,10 +83,10 @@ class ArtifactDir:
             return False
 
     def check_new(self, overwrite: bool = False) -> None:
-        """Refuse a place where a new run may not go; changes nothing.
+        """Raise where a new run may not go into the folder; change nothing.
 
         Args:
-            overwrite: whether the files of an earlier run may be replaced.
+            overwrite: replace the files of an earlier run.
 
         Raises:
             ConfigError: the place is a file, is not writable, holds a run, or holds other files.
@@ -98,20 +97,20 @@ class ArtifactDir:
         if self.holds_run:
             if not overwrite:
                 raise ConfigError(
-                    f"--artifact-dir {self.path} holds another run: continue it with --resume, "
-                    "replace it with --overwrite, or give another --artifact-dir"
+                    f"`artifact_dir`={self.path} holds another run: continue it with `resume`, "
+                    "replace it with `overwrite`, or give another `artifact_dir`"
                 )
             return
         others = sorted(p.name for p in self.path.iterdir())
         if others:
             shown = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
             raise ConfigError(
-                f"--artifact-dir {self.path} holds files that are no run of pyggml ({shown}): "
+                f"`artifact_dir`={self.path} holds files that are no run of pyggml ({shown}): "
                 "give a new or empty folder"
             )
 
     def check_resume(self) -> None:
-        """Refuse a place where there is no run to continue.
+        """Raise where the folder has no run to continue.
 
         Raises:
             ConfigError: there is no run, or it cannot be written to.
@@ -120,36 +119,36 @@ class ArtifactDir:
         self._check_place()
         if not self.config.exists():
             raise ConfigError(
-                f"--resume: --artifact-dir {self.path} holds no run: leave out --resume to start "
+                f"`resume`: `artifact_dir`={self.path} holds no run: leave out `resume` to start "
                 "one, or give the folder of a run"
             )
         if self.read_config().get("kind") != _KIND:
             raise ConfigError(
-                f"--resume: {self.config} is not of a run of pyggml: give the folder of a run"
+                f"`resume`: {self.config} is not of a run of pyggml: give the folder of a run"
             )
 
     def _check_place(self) -> None:
-        """The folder, or the nearest one above it that exists, must be a writable folder."""
+        """Raise unless the folder, or the nearest that exists above it, can be written to."""
         place = self.path
         try:
             while not place.exists() and place != place.parent:
                 if place.is_symlink():
                     raise ConfigError(
-                        f"--artifact-dir {self.path}: {place} is a link to nothing: remove it"
+                        f"`artifact_dir`={self.path}: {place} is a link to nothing: remove it"
                     )
                 place = place.parent
             is_folder = place.is_dir()
         except OSError as error:
             raise ConfigError(
-                f"--artifact-dir {self.path} cannot be reached ({error.strerror}): "
+                f"`artifact_dir`={self.path} cannot be reached ({error.strerror}): "
                 "give another folder"
             ) from error
         if not is_folder:
             what = "is a file" if place == self.path else f"lies below {place}, which is a file"
-            raise ConfigError(f"--artifact-dir {self.path} {what}: give a folder")
+            raise ConfigError(f"`artifact_dir`={self.path} {what}: give a folder")
         if not os.access(place, os.W_OK | os.X_OK):
             raise ConfigError(
-                f"--artifact-dir {self.path} is not writable (no permission in {place}): "
+                f"`artifact_dir`={self.path} is not writable (no permission in {place}): "
                 "give another folder or change its permissions"
             )
 
@@ -157,13 +156,13 @@ class ArtifactDir:
         """Make the folder, remove the files of an earlier run, and write the configuration.
 
         Args:
-            config: what `read_config` shall give back.
-            overwrite: whether there may be an earlier run.
-            hold: whether other processes are kept out from then on, until `release`.
+            config: the values that `read_config` returns.
+            overwrite: replace an earlier run.
+            hold: keep other processes out from then on, until `release`.
 
         Raises:
             ConfigError: the folder cannot be made or written to, another process trains in it,
-                or `check_new` refuses it.
+                or `check_new` raises.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -180,7 +179,7 @@ class ArtifactDir:
                 self.release()
         except OSError as error:
             raise ConfigError(
-                f"--artifact-dir {self.path} cannot be written to ({error.strerror}): "
+                f"`artifact_dir`={self.path} cannot be written to ({error.strerror}): "
                 "give another folder"
             ) from error
 
@@ -205,7 +204,7 @@ class ArtifactDir:
             file.write("\n")
 
     def read_config(self) -> dict[str, Any]:
-        """The content of `config.json`.
+        """Return the content of `config.json`.
 
         Raises:
             FormatError: it is missing, damaged, or of another format.
@@ -233,7 +232,7 @@ class ArtifactDir:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Let an error of the disk that names no file name the folder.
+        """Add the folder's name to errors of the disk that name no file.
 
         Raises:
             OSError: as it came, with a name.
@@ -263,7 +262,7 @@ class ArtifactDir:
         except BlockingIOError:
             os.close(fd)
             raise ConfigError(
-                f"--artifact-dir {self.path} is in use by another process that trains: "
+                f"`artifact_dir`={self.path} is in use by another process that trains: "
                 "wait for it, or give another folder"
             ) from None
         except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A trained classifier of images: a file in, a probability for each class out."""
+"""A trained classifier of images: it returns a probability for each class."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import whole
 from ..data import ResizedCenterCrop, read_image
 from ..errors import FormatError
 from ..io import read_gguf
 from ..models import ImageModel, load
-from ..tensors import tensor
-from ..train.need import need_whole
+from ..tensors.tensor import tensor
 
 __all__ = ["ImageClassifier"]
 
@@ -47,9 +47,9 @@ class ImageClassifier:
         self.model = model
         model.eval()
         both = size if isinstance(size, tuple) and len(size) == 2 else (size, size)
-        rows, columns = (need_whole("ImageClassifier", "size", n, 1) for n in both)
+        rows, columns = (whole("ImageClassifier", "size", n, 1) for n in both)
         self.size = rows, columns
-        self.channels = need_whole("ImageClassifier", "channels", channels, 1)
+        self.channels = whole("ImageClassifier", "channels", channels, 1)
         labels = model.config.labels
         self.classes = list(labels or map(str, range(model.config.classes)))
         try:
@@ -63,7 +63,7 @@ class ImageClassifier:
     def load(
         cls, path: str | os.PathLike[str], size: int | tuple[int, int] | None = None
     ) -> ImageClassifier:
-        """Read what `pyggml train-image` wrote.
+        """Read the model that `pyggml train-image` wrote.
 
         Args:
             path: a GGUF file, or the folder of a run.
@@ -86,18 +86,18 @@ class ImageClassifier:
         with read_gguf(file) as opened:
             metadata = opened.metadata
         key = "pyggml.image.channels"
-        channels = _whole(file, key, metadata.get(key, getattr(model.config, "channels", 1)))
+        channels = _read_whole(file, key, metadata.get(key, getattr(model.config, "channels", 1)))
         if channels not in (1, 3):
             raise FormatError(f"{file}: {key} must be 1 or 3; got {channels}")
         if size is None:
             key = "pyggml.image.size"
             size = getattr(model.config, "size", None)
             if key in metadata:
-                size = _whole(file, key, metadata[key])
+                size = _read_whole(file, key, metadata[key])
             elif size is None:
                 raise FormatError(
                     f"{file}: {key} is not there, and a {type(model).__name__} takes images of"
-                    " several sizes: give that of its training as size (--size)"
+                    " several sizes: give the `size` of its training"
                 )
         return cls(model, size, channels)
 
@@ -124,7 +124,7 @@ class ImageClassifier:
         return shares[0]  # type: ignore[no-any-return]
 
 
-def _whole(file: Path, key: str, value: Any) -> int:
+def _read_whole(file: Path, key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 4096:
         raise FormatError(f"{file}: {key} must be a whole number from 1 to 4096; got {value!r}")
     return value

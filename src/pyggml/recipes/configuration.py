@@ -34,7 +34,9 @@ class Configuration:
 
     # Defaults of this run that differ from the part's own, by the names of options.
     DEFAULTS: ClassVar[Mapping[str, Any]] = {}
-    # Options of the parts that this run sets itself.
+    # Words for the values that this run chooses for None, where they differ.
+    CHOSEN: ClassVar[Mapping[str, str]] = {}
+    # Options of the parts that this run cannot use or sets itself.
     LEFT_OUT: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **given: Any) -> None:
@@ -48,7 +50,7 @@ class Configuration:
         for name, kind in parts.items():
             own = {n: values[n] for n in options_of(kind) if n in values}
             for each in options_of(kind).values():
-                if each.default is dataclasses.MISSING and each.name not in own:
+                if each.is_required and each.name not in own:
                     raise ConfigError(f"{cls.__name__}: `{each.name}` must be given: {each.help}")
             object.__setattr__(self, name, kind(**own))
         self.check()
@@ -185,4 +187,5 @@ def _options(cls: type[Configuration]) -> Mapping[str, Option]:
             raise TypeError(f"{cls.__name__}: an option must be in one part; {twice} are in two")
         found |= own
     found |= {n: dataclasses.replace(found[n], default=v) for n, v in cls.DEFAULTS.items()}
+    found |= {n: dataclasses.replace(found[n], chosen=v) for n, v in cls.CHOSEN.items()}
     return MappingProxyType(found)

@@ -24,9 +24,9 @@ from ..data import (
     TokenStore,
     embedded_text,
 )
-from ..train.checks import ConfigError
-from ..train.config import TrainConfig
+from ..errors import ConfigError
 from ..train.memory import format_bytes
+from .llm_config import LLMConfig
 from .pairs import PairCorpus
 
 __all__ = ["Tokens", "make_tokenizer", "read_corpus", "read_eval_texts", "split_text", "tokenize"]
@@ -61,40 +61,40 @@ class Tokens:
         return self.documents.ids
 
 
-def read_corpus(config: TrainConfig, note: Note) -> Corpus:
-    """The text of a run: what is to be read, and nothing of it yet.
+def read_corpus(config: LLMConfig, note: Note) -> Corpus:
+    """Return the text of a run, of which nothing is read yet.
 
     Args:
         config: its paths, field and separator.
-        note: told of files that are left out.
+        note: called with a line for each kind of files that are left out.
 
     Raises:
         ConfigError: an option is for text of another kind.
         FormatError: a file is missing or empty.
     """
-    for text in config.eval_text:
+    for text in config.data.eval_text:
         _eval_corpus(text, config)  # a missing file is told before anything is tokenized
-    if not config.text:
+    if not config.data.text:
         return Corpus.of(embedded_text())
-    if config.pair_fields is not None:
-        return PairCorpus(config.text, *config.pair_fields)
-    corpus = Corpus(config.text, config.field, config.separator)
-    if config.field != TrainConfig.field and not corpus.has_records:
+    if config.data.pair_fields is not None:
+        return PairCorpus(config.data.text, *config.data.pair_fields)
+    corpus = Corpus(config.data.text, config.data.field, config.data.separator)
+    if config.data.field != "text" and not corpus.has_records:
         raise ConfigError(
-            f"--field {config.field} is for records (JSONL, CSV, Parquet); --text names none: "
-            "leave --field out"
+            f"`field`={config.data.field} is for records (JSONL, CSV, Parquet); `text` names none: "
+            "leave `field` out"
         )
-    if config.separator is not None and not corpus.has_text:
+    if config.data.separator is not None and not corpus.has_text:
         raise ConfigError(
-            "--separator is for text files; --text names records, each of which is a document: "
-            "leave --separator out"
+            "`separator` is for text files; `text` names records, each of which is a document: "
+            "leave `separator` out"
         )
     if corpus.left_out:
         names = ", ".join(file.name for file in corpus.left_out[:3])
         more = ", …" if len(corpus.left_out) > 3 else ""
         note(
             f"note: records beside text in a folder are left out ({names}{more}): name the files "
-            "with --text to read them"
+            "with `text` to read them"
         )
     for file in corpus.files:
         if file.suffix.lower() == ".json":
@@ -105,34 +105,34 @@ def read_corpus(config: TrainConfig, note: Note) -> Corpus:
     return corpus
 
 
-def make_tokenizer(config: TrainConfig, corpus: Corpus, note: Note) -> Tokenizer:
-    """The tokenizer that a run names.
+def make_tokenizer(config: LLMConfig, corpus: Corpus, note: Note) -> Tokenizer:
+    """Return the tokenizer that a run names.
 
     Args:
         config: of the run.
         corpus: its text.
-        note: told what is made.
+        note: called with a line that names it.
 
     Raises:
         FormatError: the text cannot be read, or the tokenizer's file.
         ValueError: there is no text.
     """
     most = None
-    if config.tokenizer.startswith("bpe:") and corpus.size_bytes > _VOCABULARY_BYTES:
+    if config.data.tokenizer.startswith("bpe:") and corpus.size_bytes > _VOCABULARY_BYTES:
         most = _VOCABULARY_BYTES
     of = "" if most is None else f", from {format_bytes(most)} of {format_bytes(corpus.size_bytes)}"
-    note(f"tokenizer: {config.tokenizer}{of}")
-    return Tokenizer.from_spec(config.tokenizer, corpus.pieces(most))
+    note(f"tokenizer: {config.data.tokenizer}{of}")
+    return Tokenizer.from_spec(config.data.tokenizer, corpus.pieces(most))
 
 
-def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: TrainConfig, note: Note) -> Tokens:
-    """The tokens of a text: small ones in memory, large ones in a store that is found again.
+def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: LLMConfig, note: Note) -> Tokens:
+    """Return the tokens of a text: small text in memory, large text in a store for later runs.
 
     Args:
         corpus: the text.
         tokenizer: text to ids.
         config: its `cache_dir`, with which any text goes into a store.
-        note: told of the store, and how far it is.
+        note: called with lines about the store and its progress.
 
     Raises:
         FormatError: a file cannot be read as what it is.
@@ -141,16 +141,16 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: TrainConfig, note: No
     eos = tokenizer.eos_id is not None
     if isinstance(corpus, PairCorpus):
         return _in_memory(corpus.tokens(tokenizer, eos))
-    if config.cache_dir is None and corpus.size_bytes < _IN_MEMORY_BYTES:
+    if config.data.cache_dir is None and corpus.size_bytes < _IN_MEMORY_BYTES:
         return _in_memory(corpus.tokens(tokenizer, eos))
-    cache = Path(config.cache_dir) if config.cache_dir else default_cache()
+    cache = Path(config.data.cache_dir) if config.data.cache_dir else default_cache()
     try:
         store = TokenStore.build(
             corpus, tokenizer, cache, eos=eos, progress=_Progress(cache, note).told
         )
     except OSError as error:
         raise ConfigError(
-            f"--cache-dir {cache} cannot be written to ({error.strerror or error}): give another "
+            f"`cache_dir`={cache} cannot be written to ({error.strerror or error}): give another "
             "folder"
         ) from error
     return Tokens(store.documents, store.crc32, store.path)
@@ -164,13 +164,13 @@ def _in_memory(documents: Documents) -> Tokens:
 
 
 class _Progress:
-    """Says now and then how far the tokenizing is, unless it takes no time."""
+    """Reports the progress of tokenizing large text."""
 
     def __init__(self, cache: Path, note: Note) -> None:
         self._cache, self._note, self._said = cache, note, 0
 
     def told(self, done: int, total: int) -> None:
-        """So many bytes are done; the first half is the hashing, which is quick."""
+        """Take the bytes that are done; the first half is hashing, which is quick."""
         half = max(1, total // 2)
         if done <= half or total < 2 * _IN_MEMORY_BYTES:
             return
@@ -184,7 +184,7 @@ class _Progress:
 
 
 def default_cache() -> Path:
-    """Where tokens are kept between runs: the folder that the system has for such things."""
+    """Return the folder that the system has for caches."""
     if os.environ.get("XDG_CACHE_HOME"):
         return Path(os.environ["XDG_CACHE_HOME"], "pyggml")
     if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
@@ -194,86 +194,86 @@ def default_cache() -> Path:
     return Path.home() / ".cache" / "pyggml"
 
 
-def read_eval_texts(config: TrainConfig, tokenizer: Tokenizer, note: Note) -> dict[str, Any]:
-    """Tokens of the texts that `eval_text` names; of pairs, the documents."""
+def read_eval_texts(config: LLMConfig, tokenizer: Tokenizer, note: Note) -> dict[str, Any]:
+    """Return the tokens of the texts of `eval_text`; of pairs, the documents."""
     sets: dict[str, Any] = {}
-    for text in config.eval_text:
+    for text in config.data.eval_text:
         name = text.partition("=")[0]
         tokens = tokenize(_eval_corpus(text, config), tokenizer, config, note)
-        sets[name] = tokens.ids if config.pair_fields is None else tokens.documents
+        sets[name] = tokens.ids if config.data.pair_fields is None else tokens.documents
         if tokens.ids.size < 2:
-            raise ConfigError(f"--eval-text {text}: must hold at least 2 tokens: give more text")
+            raise ConfigError(f"`eval_text`={text}: must hold at least 2 tokens: give more text")
     return sets
 
 
-def _eval_corpus(text: str, config: TrainConfig) -> Corpus:
+def _eval_corpus(text: str, config: LLMConfig) -> Corpus:
     path = text.partition("=")[2]
-    if config.pair_fields is not None:
-        return PairCorpus([path], *config.pair_fields)
-    return Corpus([path], config.field, config.separator)
+    if config.data.pair_fields is not None:
+        return PairCorpus([path], *config.data.pair_fields)
+    return Corpus([path], config.data.field, config.data.separator)
 
 
-def split_text(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Loader, Any]:
-    """The training batches, and what to evaluate on: tokens, packed rows, or None."""
-    in_rows = config.packing or config.pair_fields is not None
-    return (_packed if in_rows else _windows)(documents, config, seq_len)
+def split_text(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Loader, Any]:
+    """Return the training batches, and the tokens or rows for validation, or None."""
+    return (_packed if config.data.in_rows else _windows)(documents, config, seq_len)
 
 
-def _windows(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Loader, Any]:
-    """Sequences of the stream of all documents."""
+def _windows(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Loader, Any]:
+    """Return batches of sequences of the stream of all documents."""
     ids = documents.ids
-    cut = ids.size - int(ids.size * config.val_fraction)
+    cut = ids.size - int(ids.size * config.data.val_fraction)
     train, validation = ids[:cut], ids[cut:]
     if train.size < seq_len + 1:
         raise ConfigError(
-            f"--text must hold more than one sequence of --seq-len {seq_len} tokens for training; "
-            f"got {train.size} tokens of {ids.size}: give more text or a smaller --seq-len"
+            f"`text` must hold more than one sequence of `seq_len`={seq_len} tokens for training; "
+            f"got {train.size} tokens of {ids.size}: give more text or a smaller `seq_len`"
         )
-    if config.val_fraction and validation.size < 2:
+    if config.data.val_fraction and validation.size < 2:
         raise ConfigError(
-            f"--val-fraction {config.val_fraction} of {ids.size} tokens leaves "
-            f"{validation.size} for validation: give more text, or --val-fraction 0"
+            f"`val_fraction`={config.data.val_fraction} of {ids.size} tokens leaves "
+            f"{validation.size} for validation: give more text, or `val_fraction`=0"
         )
     dataset: TokenDataset | RandomWindows
-    if config.stride is not None or config.epochs is not None:
-        dataset = TokenDataset(train, seq_len, config.stride)
+    if config.data.stride is not None or config.trainer.epochs is not None:
+        dataset = TokenDataset(train, seq_len, config.data.stride)
     else:
         dataset = RandomWindows(train, seq_len)
-    return _loader(dataset, config, seq_len), validation if config.val_fraction else None
+    return _loader(dataset, config, seq_len), validation if config.data.val_fraction else None
 
 
-def _packed(documents: Documents, config: TrainConfig, seq_len: int) -> tuple[Loader, Any]:
-    """Rows of whole documents."""
-    train, held_back = documents, None
+def _packed(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Loader, Any]:
+    """Return batches of rows of whole documents."""
+    train, rest = documents, None
     try:
-        if config.val_fraction:
-            train, held_back = documents.split(config.val_fraction)
+        if config.data.val_fraction:
+            train, rest = documents.split(config.data.val_fraction)
         rows = PackedDataset(train, seq_len)
         validation = None
-        if held_back is not None:
-            packed = PackedDataset(held_back, seq_len)
-            size = min(config.batch_size, len(packed))
+        if rest is not None:
+            packed = PackedDataset(rest, seq_len)
+            size = min(config.trainer.batch_size, len(packed))
             validation = Loader(packed, size, shuffle=False, pad_last=True)
     except ValueError as error:
-        if config.pair_fields is not None:
+        if config.data.pair_fields is not None:
             raise ConfigError(
-                f"--text, --val-fraction {config.val_fraction}, --seq-len {seq_len}: {error}: give "
-                "more pairs, shorter prompts, or a larger --seq-len"
+                f"`text`, `val_fraction`={config.data.val_fraction}, `seq_len`={seq_len}: {error}: "
+                "give more pairs, shorter prompts, or a larger `seq_len`"
             ) from error
         raise ConfigError(
-            f"--packing needs documents, some of them for validation (--val-fraction "
-            f"{config.val_fraction}); got {len(documents)}: give more files or records, tell "
-            "what stands between documents with --separator, or leave --packing out"
+            f"`packing` needs documents, some of them for validation (`val_fraction` "
+            f"{config.data.val_fraction}); got {len(documents)}: give more files or records, tell "
+            "what stands between documents with `separator`, or leave `packing` out"
         ) from error
     return _loader(rows, config, seq_len), validation
 
 
-def _loader(dataset: Any, config: TrainConfig, seq_len: int) -> Loader:
-    """Shuffled batches."""
-    if len(dataset) < config.batch_size:
+def _loader(dataset: Any, config: LLMConfig, seq_len: int) -> Loader:
+    """Return shuffled batches."""
+    batch_size = config.trainer.batch_size
+    if len(dataset) < batch_size:
         raise ConfigError(
-            f"--batch-size must be at most the number of training sequences; got "
-            f"--batch-size {config.batch_size} and {len(dataset)} sequences of {seq_len} tokens: "
-            f"use --batch-size {len(dataset)}, a smaller --seq-len, or more text"
+            f"`batch_size` must be at most the number of training sequences; got "
+            f"`batch_size`={batch_size} and {len(dataset)} sequences of {seq_len} tokens: "
+            f"use `batch_size`={len(dataset)}, a smaller `seq_len`, or more text"
         )
-    return Loader(dataset, config.batch_size, seed=config.seed)
+    return Loader(dataset, batch_size, seed=config.trainer.seed)

@@ -3,29 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..backend.device import get_threads
 from ..tensors.autocast import bf16_products
 from ..train.fallbacks import tell_fallbacks
 from ..train.memory import format_bytes
 
-if TYPE_CHECKING:
-    from .llm import LLMRun
-
 __all__ = ["describe"]
 
 
 def _count(number: int, what: str) -> str:
-    """A number of things in words."""
+    """Return a number of things in words."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def describe(run: LLMRun) -> list[tuple[str, str]]:
-    """Text, tokens, model, training, device, memory and folder of a run.
+def describe(run: Any) -> list[tuple[str, str]]:
+    """Return the text, tokens, model, training, device, memory and folder of a run in words.
 
     Args:
-        run: a run that was prepared.
+        run: an `LLMRun` that was prepared.
 
     Returns:
         (name, text) pairs in the order of reading.
@@ -35,7 +32,7 @@ def describe(run: LLMRun) -> list[tuple[str, str]]:
         (
             "tokens",
             f"{run.train_tokens:,} for training, {run.val_tokens:,} for validation; "
-            f"vocabulary {run.tokenizer.vocab_size:,} ({run.config.tokenizer}){_packing(run)}",
+            f"vocabulary {run.tokenizer.vocab_size:,} ({run.config.data.tokenizer}){_packing(run)}",
         ),
         ("model", _model(run)),
         ("training", _training(run)),
@@ -48,17 +45,17 @@ def describe(run: LLMRun) -> list[tuple[str, str]]:
     ]
 
 
-def _text(run: LLMRun) -> str:
-    source = ", ".join(run.config.text) or "the manual that comes with Python"
+def _text(run: Any) -> str:
+    source = ", ".join(run.config.data.text) or "the manual that comes with Python"
     where = f", tokens in {run.tokens_folder}" if run.tokens_folder is not None else ""
     size = format_bytes(run.text_bytes)
-    what = "document" if run.config.pair_fields is None else "pair"
+    what = "document" if run.config.data.pair_fields is None else "pair"
     return f"{source}: {_count(run.documents, what)}, {size}{where}"
 
 
-def _packing(run: LLMRun) -> str:
-    """How full the rows of packed documents are, and what is left out of them."""
-    if not run.config.packing and run.config.pair_fields is None:
+def _packing(run: Any) -> str:
+    """Return how full the rows of packed documents are, and the pieces left out of them."""
+    if not run.config.data.in_rows:
         return ""
     rows = run.trainer.loader.dataset
     left = (
@@ -67,7 +64,7 @@ def _packing(run: LLMRun) -> str:
     return f"; packed in {len(rows):,} rows, {100 * rows.fill:.1f}% text{left}"
 
 
-def _model(run: LLMRun) -> str:
+def _model(run: Any) -> str:
     sizes = run.model.config
     kv_heads = getattr(sizes, "n_kv_head", sizes.n_head)
     groups = f" ({kv_heads} for keys and values)" if kv_heads != sizes.n_head else ""
@@ -78,27 +75,27 @@ def _model(run: LLMRun) -> str:
     )
 
 
-def _training(run: LLMRun) -> str:
-    config, total = run.config, run.trainer.total_steps
-    times = f" × {config.accumulate}" if config.accumulate > 1 else ""
-    per_step = config.batch_size * config.accumulate * run.seq_len
-    by_value = f" (elements {config.clip_value:g})" if config.clip_value else ""
-    fused = ", updates in the backward" if config.fused_update else ""
-    average = f", evaluated with weights averaged by {config.ema:g}" if config.ema else ""
+def _training(run: Any) -> str:
+    options, total = run.config.trainer, run.trainer.total_steps
+    times = f" × {options.accumulate}" if options.accumulate > 1 else ""
+    per_step = options.batch_size * options.accumulate * run.seq_len
+    by_value = f" (elements {options.clip_value:g})" if options.clip_value else ""
+    fused = ", updates in the backward" if run.config.optimizer.fused_update else ""
+    average = f", evaluated with weights averaged by {options.ema:g}" if options.ema else ""
     again = recomputes(run.model)
     optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
     return (
-        f"{_count(total, 'step')} of {config.batch_size}{times} × {run.seq_len} = "
+        f"{_count(total, 'step')} of {options.batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
         f"{optimizer}, "
-        f"learning rate {config.lr:.2g} to {last_lr:.2g}, clip {config.clip:g}{by_value}, "
-        f"seed {config.seed}{_precision(config.precision)}{again}{average}{fused}"
+        f"learning rate {options.lr:.2g} to {last_lr:.2g}, clip {options.clip:g}{by_value}, "
+        f"seed {options.seed}{_precision(options.precision)}{again}{average}{fused}"
     )
 
 
 def recomputes(model: Any) -> str:
-    """Which blocks are computed twice."""
+    """Return the share of blocks that are computed twice, in words."""
     every = int(model.checkpointing)
     if not every:
         return ""
@@ -106,15 +103,15 @@ def recomputes(model: Any) -> str:
 
 
 def _precision(name: str) -> str:
-    """What to know of products in less than f32."""
+    """Return a note on matrix multiplications in less than f32."""
     if name == "f32":
         return ""
     if name == "f16":
-        return ", operands of products rounded to f16, loss scaled"
+        return ", operands of matmuls rounded to f16, loss scaled"
     return f", {name} products" + ("" if bf16_products() else " (in f32: this CPU has no others)")
 
 
-def _device(run: LLMRun) -> str:
+def _device(run: Any) -> str:
     name = run.memory.device
     if name == "cpu":
         return f"{name}, {_count(get_threads(), 'thread')}"

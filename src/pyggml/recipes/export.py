@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which weights of a run go into its model file: those of the last step, or of the best."""
+"""The weights of a run that its model file gets: those of the last step, or of the best."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..checks import path as checked_path
 from ..data import Tokenizer
 from ..errors import FormatError
 from ..io import i64, write_gguf
@@ -16,16 +17,10 @@ from ..models import ImageModel, build
 from ..train.checkpoints.checkpoint import load_weights
 from ..train.checkpoints.folders import read_best
 from ..train.checkpoints.state import read_state, typed
-from ..train.config import TrainConfig
-from ..train.need import need_path
 from .artifact import ArtifactDir
-
-if TYPE_CHECKING:
-    from ..train.trainer import Trainer
 
 __all__ = [
     "Exported",
-    "chosen_export",
     "export_checkpoint",
     "exported_weights",
     "save_image_model",
@@ -34,13 +29,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Exported:
-    """Whose weights a model file has.
+    """The weights that a model file has.
 
     Args:
         which: `best` or `last`.
         step: optimizer steps done by then.
         loss: validation loss of the best; None of the last.
-        note: why it is not what was asked for; "" where it is.
+        note: the reason where they are not those asked for, or "".
     """
 
     which: str
@@ -54,30 +49,15 @@ class Exported:
         return f"the last weights, of step {self.step}{self.note}"
 
 
-def chosen_export(config: TrainConfig) -> str:
-    """Which weights a run exports: as it was told, else the best where it may stop early.
-
-    Args:
-        config: of the run.
-
-    Example:
-        >>> chosen_export(TrainConfig()), chosen_export(TrainConfig(patience=3))
-        ('last', 'best')
-    """
-    if config.export is not None:
-        return config.export
-    return "best" if config.patience and config.keep_best else "last"
-
-
 @contextmanager
-def exported_weights(trainer: Trainer, which: str) -> Iterator[Exported]:
-    """Lend the model the weights that are exported; its own come back to the bit.
+def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
+    """Lend the model the weights that are exported; its own come back bit for bit.
 
     Where the run keeps an average of its weights, they are the average, as in evaluations.
 
     Args:
         trainer: of the run.
-        which: best or last, as `chosen_export` says.
+        which: `best` or `last`.
 
     Raises:
         FormatError: the best checkpoint is damaged.
@@ -91,7 +71,7 @@ def exported_weights(trainer: Trainer, which: str) -> Iterator[Exported]:
         else:
             weights, kept = load_weights(path), read_best(path.parent)
             if kept is None:
-                raise FormatError(f"{path}: tells no validation loss; give --export last")
+                raise FormatError(f"{path}: has no validation loss; give `export`=last")
             found = Exported("best", kept["step"], kept["loss"])
     if weights is None:
         with trainer.averaged():
@@ -124,8 +104,8 @@ def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
         'best.gguf'
     """
     who = "export_checkpoint"
-    checkpoint = need_path(who, "checkpoint", checkpoint)
-    path = need_path(who, "path", path)
+    checkpoint = checked_path(who, "checkpoint", checkpoint)
+    path = checked_path(who, "path", path)
     read_state(checkpoint / "state.json")
     artifact = ArtifactDir(checkpoint.resolve().parent.parent)
     if not artifact.holds_run:
@@ -153,14 +133,15 @@ def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
     return path
 
 
-def save_image_model(model: Any, size: int, channels: int, path: Path) -> None:
-    """Write a classifier with what is needed to show it an image.
+def save_image_model(model: Any, size: int, channels: int, path: Path, dtype: str = "f32") -> None:
+    """Write a classifier with the size of its images.
 
     Args:
         model: the classifier.
         size: height and width of its images.
         channels: 1 for grey, 3 for colour.
         path: the file.
+        dtype: type of the matrices.
     """
     sizes = {"pyggml.image.size": i64(size), "pyggml.image.channels": i64(channels)}
     name = f"pyggml {model.arch} for {model.config.classes} classes"

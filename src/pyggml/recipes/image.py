@@ -1,37 +1,35 @@
 # SPDX-License-Identifier: MIT
-"""A training on images from options to a file that needs nothing else to name an image."""
+"""A whole run: from images to a folder with a trained classifier."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import __version__
-from ..backend.device import set_default_device, set_threads
+from .. import __version__, checks
 from ..data import Loader
 from ..data.images.files import one_line
-from ..errors import FormatError
+from ..errors import ConfigError, FormatError
 from ..io import atomic_write
 from ..models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig
 from ..tensors.random import seed as set_seed
 from ..train.callbacks import Callback, MetricsWriter
-from ..train.config import ConfigError
-from ..train.interrupt import TrainingInterrupted
 from ..train.metrics import confusion_matrix, read_metrics
-from ..train.named import make_optimizer
-from ..train.result import FitResult
 from ..train.step import TrainStep
 from ..train.trainer import Trainer
 from .artifact import ArtifactDir
-from .export import Exported, exported_weights, save_image_model
+from .export import save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
+from .optimizer import make_optimizer
 from .report import plot_loss, plot_matrix, system_info, write_report
+from .resume import merge
+from .run import Note, Run, log_writers, read_record, silent
 
 __all__ = ["ImageArtifact", "ImageResults", "ImageRun"]
 
@@ -48,14 +46,14 @@ class ImageArtifact(ArtifactDir):
         self.skipped = self.path / "skipped.txt"
 
     def files(self) -> list[Path]:
-        """What of the run there is, in the order of its making."""
+        """Return the files and folders of the run that exist, in the order of their making."""
         own = (self.results, self.confusion, self.skipped)
         return [*super().files(), *(path for path in own if path.exists())]
 
 
 @dataclass(frozen=True)
 class ImageResults:
-    """How well the images held back were named.
+    """The predictions for the validation images.
 
     Args:
         classes: names.
@@ -67,12 +65,12 @@ class ImageResults:
 
     @property
     def accuracy(self) -> float:
-        """Share of the images that were named right."""
+        """The share of the images whose class was predicted."""
         return float(np.trace(self.confusion) / self.confusion.sum())
 
     @property
     def of_classes(self) -> dict[str, float | None]:
-        """The same for each class; None where none was held back."""
+        """The same for each class; None for a class without validation images."""
         counts = self.confusion.sum(axis=1)
         hits = np.diag(self.confusion)
         return {
@@ -81,7 +79,7 @@ class ImageResults:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
+        """Return JSON-ready values."""
         return {
             "accuracy": self.accuracy,
             "images": int(self.confusion.sum()),
@@ -90,25 +88,25 @@ class ImageResults:
         }
 
 
-class ImageRun:
+class ImageRun(Run):
     """A training on images: data, model, trainer and folder of results.
 
     Args:
-        config: what to do.
+        config: the run's configuration.
         artifact: the folder.
-        callbacks: what looks on.
-        note: told what is going on.
+        callbacks: told of the trainer's events.
+        note: called with lines of progress.
 
     Attributes:
-        config: what the run was told.
+        config: the run's configuration.
         artifact: its folder.
         data: the images.
-        model: what is trained.
+        model: the classifier.
         trainer: trains it.
-        exported: whose weights `model.gguf` has, or None before `export`.
+        exported: the weights that `model.gguf` has, or None before they are written.
 
     Example:
-        >>> run = ImageRun.prepare(ImageConfig("digits", artifact_dir="run"))
+        >>> run = ImageRun.prepare(ImageConfig(data="digits", artifact_dir="run"))
         >>> run.train()
         >>> run.results().accuracy
         0.98
@@ -119,36 +117,38 @@ class ImageRun:
         config: ImageConfig,
         artifact: ImageArtifact,
         callbacks: Iterable[Callback] = (),
-        note: Callable[[str], None] = lambda text: None,
+        note: Note = silent,
     ):
-        for name, given, kind in (
-            ("config", config, ImageConfig),
-            ("artifact", artifact, ImageArtifact),
-        ):
-            if not isinstance(given, kind):
-                raise TypeError(
-                    f"ImageRun: {name} must be an {kind.__name__}; got {type(given).__name__}"
-                )
-        self.config = config
-        self.artifact = artifact
-        self.exported: Exported | None = None
-        set_default_device(config.device)
-        if config.threads is not None:
-            set_threads(config.threads)
+        checks.instance("ImageRun", "config", config, ImageConfig, "give ImageConfig(**options)")
+        self.config: ImageConfig = config
+        self.artifact: ImageArtifact = checks.instance(
+            "ImageRun", "artifact", artifact, ImageArtifact
+        )
+        config.machine.choose()
         self.data: ImageData = read_images(config, note)
-        set_seed(config.seed)
+        set_seed(config.trainer.seed)
         self.model = _build(config, self.data)
-        batch = min(config.batch_size, len(self.data.train))
-        loader = Loader(self.data.train, batch, seed=config.seed)
-        settings = config.train_config(len(loader))
+        batch = min(config.trainer.batch_size, len(self.data.train))
+        loader = Loader(self.data.train, batch, seed=config.trainer.seed)
+        # By default an evaluation and a checkpoint follow each epoch.
+        epoch = max(1, len(loader) // config.trainer.accumulate)
+        given = config.trainer
+        options = given.replace(
+            eval_every=epoch if given.eval_every is None else given.eval_every,
+            save_every=epoch if given.save_every is None else given.save_every,
+        )
         self.trainer = Trainer(
             self.model,
             loader,
             self._evaluation(batch),
-            make_optimizer(settings, self.model),
-            options=settings.trainer_options().replace(batch_size=batch),
+            make_optimizer(config.optimizer, self.model, config["lr"]),
+            options=options,
             checkpoint_dir=artifact.checkpoints,
-            callbacks=[MetricsWriter(artifact.metrics), *callbacks],
+            callbacks=[
+                MetricsWriter(artifact.metrics),
+                *log_writers(config, artifact),
+                *callbacks,
+            ],
             data={"images": len(self.data.train), "classes": self.data.classes},
         )
 
@@ -158,25 +158,26 @@ class ImageRun:
         config: ImageConfig,
         overwrite: bool = False,
         callbacks: Iterable[Callback] = (),
-        note: Callable[[str], None] = lambda text: None,
+        note: Note = silent,
     ) -> ImageRun:
         """Set up a new run; nothing is written before all of it is known to work.
 
         Args:
-            config: what to do.
-            overwrite: whether a run that is in the folder may be replaced.
-            callbacks: what looks on.
-            note: told what is going on.
+            config: the run's configuration.
+            overwrite: replace a run that is in the folder.
+            callbacks: told of the trainer's events.
+            note: called with lines of progress.
 
         Raises:
             ConfigError: an option cannot be used, or the folder cannot.
             FormatError: the images cannot be read, or are of one class.
         """
-        artifact = ImageArtifact(config.artifact_dir)
+        checks.instance("ImageRun.prepare", "config", config, ImageConfig)
+        artifact = ImageArtifact(config.output.artifact_dir)
         artifact.check_new(overwrite)
         run = cls(config, artifact, callbacks, note)
         run.trainer.plan().check()
-        artifact.create(run._record(), overwrite)
+        artifact.create(run.record(), overwrite)
         run._name_skipped()
         return run
 
@@ -184,17 +185,18 @@ class ImageRun:
     def resume(
         cls,
         artifact_dir: str,
-        changes: dict[str, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
         callbacks: Iterable[Callback] = (),
-        note: Callable[[str], None] = lambda text: None,
+        note: Note = silent,
     ) -> ImageRun:
         """Set up the rest of a run that was interrupted, or more epochs of a finished one.
 
         Args:
             artifact_dir: the run's folder.
-            changes: `epochs`, `threads`, `device` and `export` may differ from the run's.
-            callbacks: what looks on.
-            note: told what is going on.
+            changes: options that differ from the run's. Those that make it another run raise;
+                those that change its course are noted.
+            callbacks: told of the trainer's events.
+            note: called with lines of progress.
 
         Raises:
             ConfigError: there is no such run, or an option cannot be changed.
@@ -202,51 +204,41 @@ class ImageRun:
         """
         artifact = ImageArtifact(artifact_dir)
         artifact.check_resume()
-        record = artifact.read_config()
-        if record.get("task") != "image":
+        if artifact.read_config().get("task") != "image":
             raise ConfigError(
-                f"--resume: {artifact.path} holds a run of train-llm: continue it with that"
+                f"`resume`: {artifact.path} holds a run of train-llm: continue it with that"
             )
-        before = ImageConfig.from_dict({**record["train"], "artifact_dir": str(artifact.path)})
-        asked = {name: value for name, value in (changes or {}).items() if name != "artifact_dir"}
-        for name, value in asked.items():
-            if name not in ("epochs", "threads", "device", "export") and value != getattr(
-                before, name
-            ):
-                raise ConfigError(
-                    f"--{name.replace('_', '-')} must be that of the run, "
-                    f"{getattr(before, name)}; got {value}: leave it out, or start anew"
-                )
-        config = ImageConfig.from_dict({**before.to_dict(), **asked})
+        record, before = read_record(artifact, ImageConfig)
+        config = merge(before, changes or {}, note)
         run = cls(config, artifact, callbacks, note)
         if run._images() != record.get("images"):
             raise FormatError(
                 f"{artifact.config}: images must be those of the run, {record.get('images')}; got"
-                f" {run._images()}: they have changed since; start anew with --overwrite"
+                f" {run._images()}: they have changed since; start anew with `overwrite`"
             )
         note(f"continuing after step {run.trainer.resume()}")
-        artifact.write_config(run._record())
+        artifact.write_config(run.record())
         return run
 
     def _evaluation(self, batch: int) -> Loader:
-        """All images held back, each once, in batches of one shape."""
-        return Loader(self.data.held_back, batch, shuffle=False, pad_last=True)
+        """Return the validation images, each once, in batches of one shape."""
+        return Loader(self.data.validation, batch, shuffle=False, pad_last=True)
 
     def _images(self) -> dict[str, Any]:
-        """What the images are, for comparison."""
+        """Return what tells these images from others."""
         counts = np.bincount(self.data.train.source.labels, minlength=len(self.data.classes))
         return {
             "classes": dict(zip(self.data.classes, counts.tolist(), strict=True)),
-            "held_back": len(self.data.held_back),
+            "validation": len(self.data.validation),
             "mean": list(self.data.mean),
         }
 
-    def _record(self) -> dict[str, Any]:
-        """What `config.json` says."""
+    def record(self) -> dict[str, Any]:
+        """Return the content of `config.json`."""
         return {
             "pyggml": __version__,
             "task": "image",
-            "arch": self.config.model,
+            "arch": self.config.model.model,
             "model": self.model.config.to_dict(),
             "parameters": self.model.num_parameters(),
             "total_steps": self.trainer.total_steps,
@@ -269,11 +261,17 @@ class ImageRun:
         """What is about to be trained, as (name, text)."""
         data = self.data
         rows = [
-            ("images", f"{len(data.train):,} to train on, {len(data.held_back):,} held back"),
+            (
+                "images",
+                f"{len(data.train):,} for training, {len(data.validation):,} for validation",
+            ),
             ("classes", f"{len(data.classes)}: {', '.join(data.classes[:12])}"),
             ("size", f"{data.size} x {data.size}, {data.channels} channel(s)"),
-            ("model", f"{self.config.model}, {self.model.num_parameters():,} parameters"),
-            ("training", f"{self.config.epochs} epochs, {self.trainer.total_steps:,} steps"),
+            ("model", f"{self.config.model.model}, {self.model.num_parameters():,} parameters"),
+            (
+                "training",
+                f"{self.config.trainer.epochs} epochs, {self.trainer.total_steps:,} steps",
+            ),
             ("device", self.model.device.name),
         ]
         if data.skipped:
@@ -281,32 +279,16 @@ class ImageRun:
             rows.insert(1, ("skipped", named))
         return rows
 
-    def train(self) -> FitResult:
-        """Train to the end; model, results and pictures are written, on Ctrl-C as well.
-
-        Raises:
-            TrainingInterrupted: a signal asked for the end.
-            TrainingError: a loss or gradient is not finite.
-        """
-        with self.artifact.lock():
-            try:
-                return self.trainer.fit()
-            except TrainingInterrupted:
-                raise
-            finally:
-                if self.trainer.step:
-                    self.export()
-
     def results(self) -> ImageResults:
-        """What the model that is exported says of the images held back."""
-        with exported_weights(self.trainer, self.config.export):
+        """Return the predictions of the exported weights for the validation images."""
+        with self.exported_weights():
             return self._results()
 
     def _results(self) -> ImageResults:
-        """What the model says of them as it is."""
+        """Return the predictions of the model as it is."""
         step = TrainStep(self.model, None)
         predicted, labels = [], []
-        for x, y in self._evaluation(min(64, len(self.data.held_back))).once():
+        for x, y in self._evaluation(min(64, len(self.data.validation))).once():
             predicted.append(step.logits((x, y)).argmax(axis=-1))
             labels.append(y)
         table = confusion_matrix(
@@ -314,24 +296,33 @@ class ImageRun:
         )
         return ImageResults(self.data.classes, table)
 
-    def export(self) -> None:
+    def save_model(self, path: Path, dtype: str = "f32") -> None:
+        """Write the model as it is, with the size of its images.
+
+        Args:
+            path: the file.
+            dtype: type of the matrices.
+        """
+        save_image_model(self.model, self.data.size, self.data.channels, path, dtype)
+
+    def write_results(self) -> None:
         """Write model, results, pictures and report.
 
-        The weights are those of the best epoch or of the last, as `config.export` says.
+        The weights are those of the best evaluation or of the last step, as `export` chooses.
 
         Raises:
             FormatError: the best checkpoint is damaged.
             OSError: a file cannot be written; an earlier one is then whole.
         """
         with self.artifact.naming():
-            with exported_weights(self.trainer, self.config.export) as exported:
-                found, data = self._results(), self.data
-                save_image_model(self.model, data.size, data.channels, self.artifact.model)
+            with self.exported_weights() as exported:
+                found = self._results()
+                self.save_model(self.artifact.model)
             self.exported = exported
-            self.artifact.write_config({**self._record(), "exported": asdict(exported)})
+            self.artifact.write_config({**self.record(), "exported": asdict(exported)})
             with atomic_write(self.artifact.results, "w") as file:
                 json.dump(found.to_dict(), file, indent=1)
-            title = f"{self.config.model}, {self.model.num_parameters():,} parameters"
+            title = f"{self.config.model.model}, {self.model.num_parameters():,} parameters"
             drawn = plot_loss(
                 read_metrics(self.artifact.metrics), self.artifact.plot, title, images=True
             )
@@ -352,7 +343,7 @@ def _build(config: ImageConfig, data: ImageData) -> Any:
         "mean": data.mean,
         "std": data.std,
     }
-    if config.model == "mlp":
+    if config.model.model == "mlp":
         pixels = data.size**2
         # The same mean for each pixel of a channel; the channels lie one after the other.
         for name in ("mean", "std"):
@@ -360,7 +351,7 @@ def _build(config: ImageConfig, data: ImageData) -> Any:
         inputs = data.channels * pixels
         return MLP(MLPConfig(inputs=inputs, hidden=(256, 128), dropout=0.2, **shared))
     shared["channels"] = data.channels
-    if config.model == "resnet":
+    if config.model.model == "resnet":
         return ResNet(ResNetConfig.preset("resnet-8", **shared))
     stages = max(1, min(len(_WIDTHS), int(np.log2(data.size)) - 1))
     sizes = {"size": data.size, "widths": _WIDTHS[:stages], "hidden": 128, "dropout": 0.2}

@@ -27,8 +27,7 @@ from ..data import (
     split_images,
 )
 from ..data.images.idx import has_idx
-from ..errors import FormatError
-from ..train.config import ConfigError
+from ..errors import ConfigError, FormatError
 from .image_config import ImageConfig
 
 __all__ = ["ImageData", "read_images"]
@@ -50,7 +49,7 @@ class ImageData:
 
     Args:
         train: to learn from, augmented.
-        held_back: to measure by, not augmented.
+        validation: to measure by, not augmented.
         classes: their names.
         size: height and width of the model's images.
         channels: 1 or 3.
@@ -60,7 +59,7 @@ class ImageData:
     """
 
     train: ImageDataset
-    held_back: ImageDataset
+    validation: ImageDataset
     classes: list[str]
     size: int
     channels: int
@@ -70,7 +69,7 @@ class ImageData:
 
 
 def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: None) -> ImageData:
-    """Read what `config.data` names.
+    """Read what `config.data.data` names.
 
     Args:
         config: of the run.
@@ -82,25 +81,26 @@ def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: 
         ConfigError: an option does not suit the data.
         ImportError: Pillow or scikit-learn is not there.
     """
-    source, held_back = _sources(config)
-    _check_classes(source, config.data)
+    source, validation = _sources(config)
+    _check_classes(source, config.data.data)
     files = isinstance(source, ImageFolder)
-    shape = (0, 0, config.channels or 3) if files else _shape_of(source)
-    channels = config.channels or shape[2]
+    shape = (0, 0, config.data.channels or 3) if files else _shape_of(source)
+    channels = config.data.channels or shape[2]
     if not files and channels != shape[2]:
         raise ConfigError(
-            f"--channels must be {shape[2]}, as the images of {config.data} have; got {channels}"
+            f"`channels` must be {shape[2]}, as the images of {config.data.data} have; got "
+            f"{channels}"
         )
-    size = config.size or (_SIZE_OF_FILES if files else max(shape[:2]))
-    if held_back is None:
-        train, rest = split_images(source, config.val_fraction, config.seed)
+    size = config.data.size or (_SIZE_OF_FILES if files else max(shape[:2]))
+    if validation is None:
+        train, rest = split_images(source, config.data.val_fraction, config.trainer.seed)
         kept, measured = train, rest
     else:
-        kept, measured = source, held_back  # type: ignore[assignment]
+        kept, measured = source, validation  # type: ignore[assignment]
     if files:
         note(f"reading {len(source):,} images")
     usual = "photo" if files else "shift" if size >= _LEAST_SHIFTED else "none"
-    kind = config.augment or usual
+    kind = config.data.augment or usual
     larger = math.ceil(size * _MARGIN) if kind == "photo" else size
     learned = _fitting(kept, larger, channels)
     known = _fitting(measured, size, channels)
@@ -121,19 +121,19 @@ def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: 
 
 def _sources(config: ImageConfig) -> tuple[ImageSource, ImageSource | None]:
     """Images to part, or those to learn and those to hold back."""
-    if config.data == "digits":
+    if config.data.data == "digits":
         return digits_images(), None
-    named = config.data.startswith(_IDX)
-    folder = Path(config.data.removeprefix(_IDX))
+    named = config.data.data.startswith(_IDX)
+    folder = Path(config.data.data.removeprefix(_IDX))
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise ConfigError(
-            f"--data must be digits or a folder; {folder} {what}: give a folder that has one "
+            f"`data` must be digits or a folder; {folder} {what}: give a folder that has one "
             "folder of images for each class, or MNIST's files"
         )
     if not named and not has_idx(folder):
         # Each file is read below, all of it; the headers are enough here.
-        return ImageFolder(folder, config.channels or 3), None
+        return ImageFolder(folder, config.data.channels or 3), None
     train = idx_images(folder, "train")
     if not any(folder.glob("t10k-*")):
         return train, None
@@ -201,12 +201,12 @@ def _augmentation(kind: str, source: ImageSource, size: int) -> list[ImageTransf
 def _dataset(
     source: ImageSource, transforms: list[ImageTransform], config: ImageConfig
 ) -> ImageDataset:
-    if config.balance and np.unique(source.labels).size < len(source.classes):
+    if config.data.balance and np.unique(source.labels).size < len(source.classes):
         counts = np.bincount(source.labels, minlength=len(source.classes))
         empty = source.classes[int(np.argmin(counts))]
-        raise FormatError(f"train-image: --balance needs an image of each class; {empty} has none")
-    weights = "balanced" if config.balance else None
-    return ImageDataset(source, transforms, mixup=config.mixup, weights=weights)
+        raise FormatError(f"train-image: `balance` needs an image of each class; {empty} has none")
+    weights = "balanced" if config.data.balance else None
+    return ImageDataset(source, transforms, mixup=config.data.mixup, weights=weights)
 
 
 def _measure(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Prompts and completions in the place of a run's text."""
+"""Prompts and completions in place of a run's text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from ..data import Corpus, Documents, Tokenizer, encode_pairs, read_pairs
-from ..errors import FormatError
-from ..train.checks import ConfigError
+from ..errors import ConfigError, FormatError
 
 __all__ = ["PairCorpus"]
 
@@ -34,8 +33,8 @@ class PairCorpus(Corpus):
         self.prompt, self.completion = prompt, completion
         if self.has_text:
             raise ConfigError(
-                "--prompt-field and --completion-field are for records (JSONL, CSV, Parquet); "
-                "--text names text files, too: name the records alone"
+                "`prompt_field` and `completion_field` are for records (JSONL, CSV, Parquet); "
+                "`text` names text files, too: name the records alone"
             )
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
@@ -57,7 +56,7 @@ class PairCorpus(Corpus):
             if number // 2 % every == 0 and text:
                 yield text
         if number < 0:
-            raise FormatError(f"--text {self.names}: must hold pairs; got none")
+            raise FormatError(f"`text`={self.names}: must hold pairs; got none")
 
     def tokens(self, tokenizer: Tokenizer, eos: bool = True) -> Documents:
         """The pairs in memory; their prompts do not count as targets.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Training: steps, evaluation, checkpoints and metrics."""
 
+from ..errors import ConfigError
 from .callbacks import Callback, MetricsWriter, Sampler, TensorBoardWriter, WandbWriter
 from .checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .checkpoints.folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .checkpoints.state import TrainState
-from .config import ConfigError, TrainConfig
 from .diagnose import TrainingError
 from .evaluation import eval_batches, evaluate
 from .fallbacks import step_fallbacks
@@ -27,7 +27,6 @@ from .metrics import (
     token_bytes,
     top_k_accuracy,
 )
-from .named import make_optimizer
 from .options import TrainerOptions
 from .scaler import GradScaler
 from .step import NonFiniteError, StepResult, TrainStep
@@ -54,7 +53,6 @@ __all__ = [
     "StepResult",
     "StoppedAtOnce",
     "TensorBoardWriter",
-    "TrainConfig",
     "TrainState",
     "TrainStep",
     "Trainer",
@@ -74,7 +72,6 @@ __all__ = [
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
-    "make_optimizer",
     "parse_bytes",
     "perplexity",
     "read_metrics",

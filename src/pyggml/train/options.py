@@ -69,10 +69,12 @@ class TrainerOptions(Options):
         200
     """
 
-    batch_size: int = option(8, "Sequences or images computed together.", least=1)
-    accumulate: int = option(1, "Batches per optimizer step.", least=1, most=65536)
+    batch_size: int = option(8, "Sequences or images computed together.", least=1, on_resume="same")
+    accumulate: int = option(
+        1, "Batches per optimizer step.", least=1, most=65536, on_resume="same"
+    )
     epochs: int | None = option(
-        None, "Passes over the training data; instead of steps.", least=1, excludes="steps"
+        None, "Passes over the training data; instead of `steps`.", least=1, excludes="steps"
     )
     steps: int | None = option(None, "Optimizer steps.", least=1, chosen="1000")
     schedule: str = option(
@@ -85,7 +87,7 @@ class TrainerOptions(Options):
         None, "Highest learning rate.", above=0, chosen="that of the optimizer"
     )
     min_lr: float | None = option(
-        None, "Learning rate at the end of the schedule.", least=0, chosen="a tenth of lr"
+        None, "Learning rate at the end of the schedule.", least=0, chosen="a tenth of `lr`"
     )
     warmup: int | None = option(
         None, "Steps of linear warm-up.", least=0, chosen="a twentieth of the run, at most 100"
@@ -107,7 +109,7 @@ class TrainerOptions(Options):
     clip_value: float = option(
         0.0, "Largest magnitude of a gradient's element; 0 switches it off.", least=0
     )
-    seed: int = option(0, "Seed of initial weights and of shuffling.", least=0)
+    seed: int = option(0, "Seed of initial weights and of shuffling.", least=0, on_resume="same")
     precision: str = option(
         "f32",
         "Operands of matrix multiplications; all else stays f32. With f16 the loss is scaled, and "
@@ -119,7 +121,7 @@ class TrainerOptions(Options):
         "Blocks that keep only their inputs for the backward pass and compute the rest again: all, "
         "none, a number n for every n-th, or auto for as few as fit into the memory limit.",
         metavar="BLOCKS",
-        chosen="auto with a memory limit, none without",
+        chosen="none; with `memory_limit`: auto",
         read=_read_checkpointing,
         bare="all",
     )
@@ -135,17 +137,23 @@ class TrainerOptions(Options):
         "Steps between evaluations; 0 evaluates at the end only.",
         least=0,
         chosen="a tenth of the run",
+        on_resume="free",
     )
-    eval_batches: int | None = option(None, "Batches per evaluation.", least=1, chosen="all")
+    eval_batches: int | None = option(
+        None, "Batches per evaluation.", least=1, chosen="all", on_resume="free"
+    )
     save_every: int | None = option(
         None,
         "Steps between checkpoints; 0 saves at the end only.",
         least=0,
         chosen="a fifth of the run",
+        on_resume="free",
     )
-    keep: int = option(2, "Newest checkpoints that are kept.", least=1)
+    keep: int = option(2, "Newest checkpoints that are kept.", least=1, on_resume="free")
     keep_best: bool = option(
-        True, "Keep the checkpoint with the lowest validation loss as well, in best."
+        True,
+        "Keep the checkpoint with the lowest validation loss as well, in best.",
+        on_resume="free",
     )
     patience: int = option(
         0,
@@ -160,12 +168,19 @@ class TrainerOptions(Options):
         "Metrics that evaluations compute besides the loss: accuracy, top5 and the like, f1.",
         flag="scores",
         read=_read_metrics,
+        on_resume="free",
     )
     mfu: bool = option(
-        False, "Measure the device's peak first, and report the share of it that is used."
+        False,
+        "Measure the device's peak first, and report the share of it that is used.",
+        on_resume="free",
     )
     prefetch: int = option(
-        2, "Batches made ahead in a thread; 0 makes each when it is needed.", least=0, most=1024
+        2,
+        "Batches made ahead in a thread; 0 makes each when it is needed.",
+        least=0,
+        most=1024,
+        on_resume="free",
     )
 
     def check(self) -> None:

@@ -92,6 +92,14 @@ def write_report(folder: str | Path, path: str | Path | None = None) -> Path:
     return target
 
 
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without the tables of a configuration's parts."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= value if isinstance(value, dict) and value else {name: value}
+    return found
+
+
 def _page(
     record: Mapping[str, Any], lines: list[dict[str, Any]], samples: list[dict[str, Any]]
 ) -> str:
@@ -116,6 +124,7 @@ def _page(
     for name, key in (("Model", "model"), ("Configuration", "train")):
         values = record.get(key)
         if isinstance(values, dict):
+            values = _flat(values)
             parts.append(f"<h2>{name}</h2>{_table(values)}")
     system = record.get("system")
     parts.append(f"<h2>System</h2>{_table(system if isinstance(system, dict) else {})}")

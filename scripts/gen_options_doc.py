@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""Write docs/reference/options.md from the options of the recipes.
+
+python scripts/gen_options_doc.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyggml.options import Option, options_of
+from pyggml.recipes import Configuration, ImageConfig, LLMConfig
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "options.md"
+
+_HEAD = """\
+<!-- Written by scripts/gen_options_doc.py (`just options-doc`); a test compares. Don't edit. -->
+
+# Options
+
+Every option of a training is written once, as a field of a class; this page, the command line, the
+checks and the configuration files derive from it. An option has one name everywhere:
+
+```bash
+pyggml train-llm --text notes/ --preset tiny --steps 200
+```
+
+In Python this is `pyggml.recipes.train_llm(text="notes/", preset="tiny", steps=200)`; in a file for
+`--config`:
+
+```toml
+[data]          # train-llm --config run.toml; the tables of the parts may be left out
+text = ["notes/"]
+
+[model]
+preset = "tiny"
+
+[trainer]
+steps = 200
+```
+
+A flag has dashes where the name has underscores. A switch has a flag for each value:
+`--keep-best` and `--no-keep-best`. A list is given by repeating the flag; a table by repeating it
+with NAME=VALUE. In Python a `Trainer` takes the options of the part *trainer* as keywords.
+
+On `--resume`, options marked *kept* cannot change. Options marked *noted* can; a note then tells
+that the rest of the run differs from an uninterrupted one.
+"""
+_TITLES = {
+    LLMConfig: (
+        "Language models",
+        "`pyggml train-llm`, `pyggml.recipes.train_llm`, `pyggml.recipes.LLMConfig`",
+    ),
+    ImageConfig: (
+        "Images",
+        "`pyggml train-image`, `pyggml.recipes.train_image`, `pyggml.recipes.ImageConfig`",
+    ),
+}
+_KINDS = {
+    "switch": "switch",
+    "whole": "whole number",
+    "number": "number",
+    "text": "text",
+    "texts": "list of texts",
+    "table": "table",
+    "any": "text or number",
+}
+_ON_RESUME = {"same": "kept", "noted": "noted", "free": ""}
+
+
+def _range(option: Option) -> str:
+    """Return the bounds or the choices of an option."""
+    if option.words and option.kind == "text":
+        return ", ".join(option.words)
+    bounds = ((">", option.above), ("≥", option.least), ("<", option.below), ("≤", option.most))
+    found = " and ".join(f"{sign} {bound}" for sign, bound in bounds if bound is not None)
+    return " ".join(part for part in (found, option.unit) if part)
+
+
+def _default(option: Option) -> str:
+    """Return the default value, or words for what is chosen."""
+    if option.is_required:
+        return "required"
+    value: Any = option.default
+    if value is None:
+        return option.chosen or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, (tuple, list, dict)):
+        return ", ".join(map(str, value)) or "none"
+    return f"`{value}`" if value != "" else "empty"
+
+
+def _line(option: Option) -> str:
+    flag = f"`--{(option.flag or option.name).replace('_', '-')}`"
+    name = f"`{option.name}`" + (f" ({flag})" if option.flag else "")
+    cells = (
+        name,
+        _KINDS[option.kind],
+        _default(option),
+        _range(option),
+        option.help,
+        _ON_RESUME[option.on_resume],
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _section(kind: type[Configuration], shared: dict[str, Option]) -> str:
+    """Return the tables of a configuration, without the options that another page part has."""
+    title, names = _TITLES[kind]
+    parts = [f"\n## {title}\n\n{names}.\n"]
+    own = kind.options()
+    left = []
+    for part, options in kind.parts().items():
+        rows = [own[name] for name in options_of(options) if name in own]
+        if shared:
+            left += [each.name for each in rows if shared.get(each.name) == each]
+            rows = [each for each in rows if shared.get(each.name) != each]
+        if rows:
+            parts.append(f"\n### {part}\n\n| option | kind | default | values | | on resume |\n")
+            parts.append("|---|---|---|---|---|---|\n")
+            parts += [_line(each) for each in rows]
+    if left:
+        listed = ", ".join(f"`{name}`" for name in left)
+        parts.insert(1, f"\nThese options are those of language models: {listed}.\n")
+    return "".join(parts)
+
+
+def page() -> str:
+    """Return the text of docs/reference/options.md."""
+    llm = dict(LLMConfig.options())
+    return _HEAD + _section(LLMConfig, {}) + _section(ImageConfig, llm)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="gen_options_doc.py", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    options = parser.parse_args(argv)
+    text = page()
+    if options.check:
+        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
+            print("docs/reference/options.md is stale; run `just options-doc`", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""Commands whose flags are derived from options: signatures, help, and the flags in messages."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from ..options import Option, Options, options_of
+from ..recipes import Configuration
+
+__all__ = ["OptionCommand", "flag_of", "named_by_flags", "with_options"]
+
+_TYPES = {"switch": bool, "whole": int, "number": float, "texts": list[str], "table": list[str]}
+# The flags of arguments that are not options, and those of the options of all commands.
+_FLAGS = {name: f"--{name}" for name in ("config", "resume", "overwrite", "size", "image")}
+# The value of a flag that stands without one.
+_BARE: dict[str, str] = {}
+# A name in backticks, perhaps with a value.
+_NAMED = re.compile(r"`([a-z][a-z0-9_]*)`(?:=(True|False)\b|(=))?")
+_CALLER = re.compile(r"^\w+(?:Options|Config): ")
+
+
+def flag_of(option: Option) -> str:
+    """Return the flag of an option.
+
+    Args:
+        option: the option.
+
+    Example:
+        >>> flag_of(Option(name="batch_size"))
+        '--batch-size'
+    """
+    return "--" + (option.flag or option.name).replace("_", "-")
+
+
+def named_by_flags(message: str) -> str:
+    """Return a message of the library with flags in place of the names of options.
+
+    Args:
+        message: the names stand in backticks.
+
+    Example:
+        >>> named_by_flags("TrainerOptions: `lr` must be > 0; got `lr`=-1")
+        '--lr must be > 0; got --lr -1'
+    """
+
+    def flagged(match: re.Match[str]) -> str:
+        flag = _FLAGS.get(match[1])
+        if flag is None:
+            return match[0]
+        if match[2]:
+            return flag if match[2] == "True" else f"--no-{flag[2:]}"
+        return flag + (" " if match[3] else "")
+
+    return _NAMED.sub(flagged, _CALLER.sub("", message))
+
+
+def with_options(
+    kind: type[Configuration] | type[Options],
+    only: Iterable[str] | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the flags of options to a command.
+
+    The command takes the options that were given, by name, as its first argument.
+
+    Args:
+        kind: a configuration or a class of options.
+        only: the names of those that the command takes; None takes all.
+        defaults: words for the defaults of a command that has others.
+
+    Example:
+        >>> @with_options(MachineOptions)
+        ... def devices(given: dict[str, Any]) -> None:
+        ...     print(given)
+    """
+    parts = kind.parts() if issubclass(kind, Configuration) else {"": kind}
+    own = kind.options() if issubclass(kind, Configuration) else options_of(kind)
+    names = list(own) if only is None else list(only)
+    panels = {name: part.capitalize() for part, each in parts.items() for name in options_of(each)}
+    _FLAGS.update({name: flag_of(own[name]) for name in names})
+    _BARE.update({flag_of(each): each.bare for each in own.values() if each.bare is not None})
+    added = [
+        _parameter(own[name], panels[name] or None, (defaults or {}).get(name)) for name in names
+    ]
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        kept = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in list(signature.parameters.values())[1:]
+        ]
+
+        def command(**values: Any) -> None:
+            given = {n: values.pop(n) for n in names}
+            function({n: value for n, value in given.items() if value is not None}, **values)
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__signature__ = signature.replace(parameters=[*added, *kept])  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in (*added, *kept)}
+        return command
+
+    return decorate
+
+
+def _parameter(option: Option, panel: str | None, default: str | None) -> inspect.Parameter:
+    """Return an option as a parameter that is None where it is not given."""
+    flag = flag_of(option)
+    if option.kind == "switch":
+        flag += f"/--no-{flag[2:]}"
+    words = default or option.chosen or _words(option.default)
+    several = "; may be repeated" if option.kind in ("texts", "table") else ""
+    declared = typer.Option(
+        flag,
+        help=named_by_flags(option.help.removesuffix(".") + several + "."),
+        rich_help_panel=panel,
+        show_default=named_by_flags(words) or False,
+        metavar=option.metavar or None,
+    )
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_TYPES.get(option.kind, str) | None, declared],
+    )
+
+
+def _words(default: Any) -> str:
+    """Return a default value as the help shows it."""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if isinstance(default, (tuple, list)):
+        return ", ".join(map(str, default))
+    return str(default) if isinstance(default, (int, float, str)) else ""
+
+
+class OptionCommand(TyperCommand):
+    """A command with flags that may stand without a value, such as `--checkpointing` for all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give flags without a value their value."""
+        filled = []
+        for i, arg in enumerate(args):
+            after = args[i + 1] if i + 1 < len(args) else "-"
+            filled.append(arg)
+            if arg in _BARE and after.startswith("-"):
+                filled.append(_BARE[arg])
+        return super().parse_args(ctx, filled)

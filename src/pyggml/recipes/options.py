@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""The options that runs of all kinds share: machine, optimizer, results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..backend.device import Device, set_default_device, set_threads
+from ..backend.device import device as find_device
+from ..errors import ConfigError, shown
+from ..optim import optimizers
+from ..options import Options, option
+from ..train.options import PLATEAU, TrainerOptions
+
+__all__ = [
+    "EXPORTS",
+    "MachineOptions",
+    "OptimizerOptions",
+    "OutputOptions",
+    "check_agreement",
+    "read_scale",
+]
+
+EXPORTS = ("best", "last")
+
+
+def _optimizers() -> list[str]:
+    return sorted(optimizers())
+
+
+def read_scale(text: str) -> tuple[str, float]:
+    """Return the pattern and the factor of a text PATTERN=FACTOR.
+
+    Args:
+        text: the text.
+
+    Raises:
+        ValueError: the text is not of this form, or the factor is negative.
+
+    Example:
+        >>> read_scale("lm_head.*=0.5")
+        ('lm_head.*', 0.5)
+    """
+    pattern, _, number = text.rpartition("=")
+    try:
+        factor = float(number)
+    except ValueError:
+        factor = -1.0
+    if not pattern or not 0 <= factor < math.inf:
+        raise ValueError(
+            f"must be PATTERN=FACTOR with a factor >= 0; got {shown(text)}: try lm_head.*=0.5"
+        )
+    return pattern, factor
+
+
+def _read_scales(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        read_scale(text)
+    return texts
+
+
+def _read_optimizer_options(table: dict[str, Any]) -> dict[str, Any]:
+    for name in ("lr", "weight_decay", "fused_update"):
+        if name in table:
+            raise ValueError(f"must not hold {name}, which is an option by itself: give `{name}`")
+    return table
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions(Options):
+    """The device and the threads of a run.
+
+    Example:
+        >>> MachineOptions(device="cpu", threads=2).threads
+        2
+    """
+
+    device: str = option("auto", "Device: auto, cpu, cuda:0, metal; see pyggml devices.")
+    threads: int | None = option(None, "CPU threads.", least=1, chosen="all cores")
+
+    def choose(self) -> Device:
+        """Make device and threads the default ones, and return the device.
+
+        Raises:
+            BackendError: there is no such device.
+            ConfigError: there are too many threads.
+        """
+        where = find_device(self.device)
+        set_default_device(where)
+        if self.threads is not None:
+            try:
+                set_threads(self.threads)
+            except ValueError as error:
+                raise ConfigError(f"`threads`: {error}") from error
+        return where
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerOptions(Options):
+    """The optimizer by name, and its rules for single parameters.
+
+    The learning rate is an option of the trainer, which makes the schedule.
+
+    Example:
+        >>> OptimizerOptions(optimizer="lion", weight_decay=0.2).optimizer
+        'lion'
+    """
+
+    optimizer: str = option(
+        "adamw", "Optimizer: sgd, adamw, lion, muon, …", choices=_optimizers, on_resume="same"
+    )
+    optimizer_options: dict[str, Any] = option(
+        {},
+        "Further arguments of the optimizer, such as momentum=0.9.",
+        metavar="NAME=VALUE",
+        read=_read_optimizer_options,
+    )
+    weight_decay: float = option(0.1, "Decoupled decay of the weight matrices.", least=0)
+    no_decay: tuple[str, ...] = option(
+        (),
+        "Names of parameters without decay, such as '*attn*'; biases, scales and embeddings never "
+        "decay.",
+        metavar="PATTERN",
+    )
+    lr_scale: tuple[str, ...] = option(
+        (),
+        "Factor on the learning rate of the parameters of a name, such as 'lm_head.*=0.5'.",
+        metavar="PATTERN=FACTOR",
+        read=_read_scales,
+    )
+    layer_lr_decay: float = option(
+        1.0, "Factor on the learning rate from each block to the one below.", above=0, most=1
+    )
+    beta2: float = option(
+        0.99, "Decay of the second moment, in optimizers that have one.", above=0, below=1
+    )
+    fused_update: bool = option(
+        False,
+        "Update each parameter as soon as its gradient is complete, and keep no gradients; without "
+        "clipping and accumulation.",
+        on_resume="free",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """The folder of results, the exported weights and the logs.
+
+    Example:
+        >>> OutputOptions(artifact_dir="runs/1", export="best").export
+        'best'
+    """
+
+    artifact_dir: str = option(
+        "artifacts/llm", "Folder for all results.", is_path=True, metavar="DIR", on_resume="free"
+    )
+    export: str | None = option(
+        None,
+        "Weights that model.gguf gets: those of the best evaluation or of the last step.",
+        choices=EXPORTS,
+        chosen="last; with `patience`: best",
+        on_resume="free",
+    )
+    tensorboard: bool = option(False, "Write TensorBoard's event files as well.", on_resume="free")
+    wandb: str | None = option(
+        None, "Project of Weights & Biases to log to.", metavar="PROJECT", on_resume="free"
+    )
+
+    def chosen_export(self, trainer: TrainerOptions) -> str:
+        """Return the weights to export: those asked for, else the best where a run may end early.
+
+        Args:
+            trainer: the options of the run's trainer.
+
+        Example:
+            >>> OutputOptions().chosen_export(TrainerOptions(patience=3))
+            'best'
+        """
+        if self.export is not None:
+            return self.export
+        return "best" if trainer.patience and trainer.keep_best else "last"
+
+
+def check_agreement(
+    optimizer: OptimizerOptions, trainer: TrainerOptions, output: OutputOptions, val_fraction: float
+) -> None:
+    """Raise where the parts of a run's configuration do not agree.
+
+    Args:
+        optimizer: a part.
+        trainer: a part.
+        output: a part.
+        val_fraction: share of the data for validation.
+
+    Raises:
+        ConfigError: names the options and the cure.
+    """
+    if trainer.patience and not val_fraction:
+        raise ConfigError(
+            f"`patience` needs a validation loss; got `patience`={trainer.patience} and "
+            "`val_fraction`=0: keep some data for validation, or leave `patience` out"
+        )
+    if trainer.schedule == PLATEAU and not val_fraction:
+        raise ConfigError(
+            "`schedule`=plateau needs a validation loss; got `val_fraction`=0: keep some data for "
+            "validation, or choose another schedule"
+        )
+    if output.export == "best" and not (trainer.keep_best and val_fraction):
+        missing = "`val_fraction`=0" if trainer.keep_best else "`keep_best`=False"
+        raise ConfigError(
+            "`export`=best needs a validation loss and the checkpoint with the lowest; got "
+            f"{missing}: leave that out, or give `export`=last"
+        )
+    if getattr(optimizers()[optimizer.optimizer], "needs_closure", False):
+        _check_line_search(optimizer, trainer)
+    if optimizer.fused_update:
+        _check_fused_update(trainer)
+
+
+def _check_line_search(optimizer: OptimizerOptions, trainer: TrainerOptions) -> None:
+    """Raise on all that an optimizer with a line search cannot have."""
+    given = {
+        "clip": trainer.clip,
+        "clip_value": trainer.clip_value,
+        "weight_decay": optimizer.weight_decay,
+        "layer_lr_decay": optimizer.layer_lr_decay != 1 and optimizer.layer_lr_decay,
+        "lr_scale": " ".join(optimizer.lr_scale),
+        "precision": trainer.precision == "f16" and trainer.precision,
+    }
+    off = {"layer_lr_decay": "`layer_lr_decay`=1", "precision": "`precision`=f32"}
+    off["lr_scale"] = "no `lr_scale`"
+    wrong = [name for name, value in given.items() if value]
+    if wrong:
+        got = ", ".join(f"`{name}`={given[name]}" for name in wrong)
+        cure = ", ".join(off.get(name, f"`{name}`=0") for name in wrong)
+        raise ConfigError(
+            f"`optimizer`={optimizer.optimizer} searches along a line: it needs the gradients as "
+            f"they are, and all parameters as one vector; got {got}: give {cure}"
+        )
+
+
+def _check_fused_update(trainer: TrainerOptions) -> None:
+    """Raise on what needs all gradients at once."""
+    reasons = {
+        "clip": (trainer.clip, "0", "the norm needs all gradients before the first update"),
+        "clip_value": (trainer.clip_value, "0", "it needs gradients that are kept"),
+        "accumulate": (trainer.accumulate > 1 and trainer.accumulate, "1", "each batch updates"),
+        "precision": (
+            trainer.precision == "f16" and "f16",
+            "bf16",
+            "loss scaling must see all gradients before the first update",
+        ),
+    }
+    for name, (value, cure, why) in reasons.items():
+        if value:
+            shown_value = f"{value:g}" if isinstance(value, float) else value
+            raise ConfigError(
+                f"`fused_update` excludes `{name}`, as {why}; got `{name}`={shown_value}: give "
+                f"`{name}`={cure}, or leave `fused_update` out"
+            )

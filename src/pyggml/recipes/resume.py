@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""The options of a resumed run, from those it began with and those given now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ..errors import ConfigError
+from .configuration import Configuration
+from .llm_config import LLMConfig
+from .sizes import default_seq_len, model_config
+
+__all__ = ["identity", "merge"]
+
+_C = TypeVar("_C", bound=Configuration)
+
+
+def merge(
+    before: _C,
+    changes: Mapping[str, Any],
+    note: Callable[[str], None],
+    identity: Callable[[_C], Any] = lambda config: config,
+) -> _C:
+    """Return the configuration of a resumed run.
+
+    Args:
+        before: that of the run.
+        changes: options given now, by name.
+        note: called with a line for each option that makes the rest of the run differ.
+        identity: returns equal values for configurations of the same run, such as one with a
+            default and one that gives the same value.
+
+    Raises:
+        ConfigError: an option would make it another run.
+    """
+    options, changes = before.options(), dict(changes)
+    for name in [n for n in changes if n in options and options[n].on_resume == "same"]:
+        was, now = before[name], changes.pop(name)
+        try:
+            is_same = was == now or identity(before.replace(**{name: now})) == identity(before)
+        except ConfigError:
+            is_same = False
+        if not is_same:
+            raise ConfigError(
+                f"`{name}` cannot change when a run is resumed; it was "
+                f"{'not given' if was is None else was} and is now {now}: leave the option out, "
+                "or start another run in another `artifact_dir`"
+            )
+    config = before.replace(**changes)
+    for name, each in options.items():
+        if each.on_resume == "noted" and before[name] != config[name]:
+            note(
+                f"note: `{name}` was {before[name]} and is now {config[name]}: "
+                "the rest of the run differs from an uninterrupted one"
+            )
+    return config
+
+
+def identity(config: LLMConfig) -> tuple[Any, ...]:
+    """Return what makes a language-model run, with the choices made that were left open.
+
+    Args:
+        config: of the run.
+    """
+    arch, sizes = model_config(config, vocab_size=257)
+    data, trainer = config.data, config.trainer
+    seq_len = default_seq_len(config, sizes.context)
+    stride = data.stride
+    if stride is None and trainer.epochs is not None:
+        stride = seq_len
+    text = (data.tokenizer, data.field, data.pair_fields, data.separator, data.in_rows)
+    batches = (trainer.batch_size, trainer.accumulate, trainer.seed, data.val_fraction)
+    return arch, sizes, seq_len, stride, text, config.optimizer.optimizer, batches

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""Whole trainings as functions, which the commands call as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..errors import ConfigError
+from ..train.callbacks import Callback
+from .image import ImageRun
+from .image_config import ImageConfig
+from .llm import LLMRun
+from .llm_config import LLMConfig
+from .run import Note, silent
+
+__all__ = ["train_image", "train_llm"]
+
+
+def train_llm(
+    config: LLMConfig | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Iterable[Callback] = (),
+    note: Note = silent,
+    prepared: Callable[[LLMRun], None] = lambda run: None,
+    **options: Any,
+) -> LLMRun:
+    """Train a language model on text, and return the finished run.
+
+    The folder `artifact_dir` gets model.gguf, which llama.cpp runs, tokenizer.json, config.json,
+    config.toml, metrics.jsonl, loss.png, report.html and checkpoints.
+
+    Args:
+        config: the configuration; None takes the defaults.
+        resume: continue the run in `artifact_dir` with its own options, but for those given here.
+        overwrite: replace the run in `artifact_dir`.
+        callbacks: told of the trainer's events.
+        note: called with lines of progress.
+        prepared: called with the run before it trains.
+        options: options by name, such as `text`, `preset`, `steps`; they win over those of
+            `config`. See the page of options in the reference.
+
+    Raises:
+        ConfigError: an option is unknown or cannot be used, or the folder cannot.
+        FormatError: the text or the tokenizer's file cannot be read.
+        OutOfMemoryError: the run does not fit into the device's memory.
+        TrainingInterrupted: a signal asked for the end; checkpoint and results are written.
+        TrainingError: a loss or gradient is not finite.
+
+    Example:
+        >>> run = train_llm(text="notes/", preset="tiny", steps=200)  # doctest: +SKIP
+        >>> print(run.generate("The "))  # doctest: +SKIP
+    """
+    run: LLMRun = _start(LLMRun, LLMConfig, config, resume, overwrite, callbacks, note, options)
+    prepared(run)
+    run.train()
+    return run
+
+
+def train_image(
+    config: ImageConfig | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Iterable[Callback] = (),
+    note: Note = silent,
+    prepared: Callable[[ImageRun], None] = lambda run: None,
+    **options: Any,
+) -> ImageRun:
+    """Train a classifier of images, and return the finished run.
+
+    The folder `artifact_dir` gets model.gguf, which `ImageClassifier` needs and nothing else,
+    results.json with the accuracy of each class, confusion.png, loss.png, report.html and a
+    checkpoint.
+
+    Args:
+        config: the configuration; None takes the defaults, and `data` must be given.
+        resume: continue the run in `artifact_dir` with its own options, but for those given here.
+        overwrite: replace the run in `artifact_dir`.
+        callbacks: told of the trainer's events.
+        note: called with lines of progress.
+        prepared: called with the run before it trains.
+        options: options by name, such as `data`, `model`, `epochs`; they win over those of
+            `config`. See the page of options in the reference.
+
+    Raises:
+        ConfigError: an option is unknown or cannot be used, or the folder cannot.
+        FormatError: the images cannot be read, or are of one class.
+        TrainingInterrupted: a signal asked for the end; checkpoint and results are written.
+        TrainingError: a loss or gradient is not finite.
+
+    Example:
+        >>> run = train_image(data="digits", model="cnn", epochs=10)  # doctest: +SKIP
+        >>> run.results().accuracy  # doctest: +SKIP
+        0.98
+    """
+    run: ImageRun = _start(
+        ImageRun, ImageConfig, config, resume, overwrite, callbacks, note, options
+    )
+    prepared(run)
+    run.train()
+    return run
+
+
+def _start(
+    run: Any,
+    kind: Any,
+    config: Any,
+    resume: bool,
+    overwrite: bool,
+    callbacks: Iterable[Callback],
+    note: Note,
+    options: dict[str, Any],
+) -> Any:
+    """Return a run that is prepared or resumed."""
+    if resume and overwrite:
+        raise ConfigError("`resume` and `overwrite` exclude each other: give one of them")
+    if resume:
+        if config is not None:
+            raise ConfigError("`resume` takes the options of the run: leave `config` out")
+        folder = options.pop("artifact_dir", kind.options()["artifact_dir"].default)
+        return run.resume(folder, options, callbacks, note)
+    config = kind(**options) if config is None else config.replace(**options)
+    return run.prepare(config, overwrite, callbacks, note)
