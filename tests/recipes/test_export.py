@@ -57,10 +57,7 @@ def test_the_last_and_what_stands_in_for_the_best(tmp_path, monkeypatch):
         assert same(trainer.model.state_dict(), own)
     with exported_weights(trainer, "best") as found:
         assert str(found) == "the best weights, of step 4: validation loss 1.0000"
-    kept, trainer.best_checkpoint = trainer.best_checkpoint, None
-    with exported_weights(trainer, "best") as found:
-        assert str(found) == "the last weights, of step 8, as no best checkpoint is kept"
-    trainer.best_checkpoint = kept
+    kept = trainer.best_checkpoint
     (kept / "model.safetensors").write_bytes(b"x")
     damaged = pytest.raises(FormatError, match=r"model\.safetensors: must have")
     with damaged, exported_weights(trainer, "best"):
@@ -68,7 +65,7 @@ def test_the_last_and_what_stands_in_for_the_best(tmp_path, monkeypatch):
     assert same(trainer.model.state_dict(), own)
 
 
-def test_the_last_where_no_best_is_kept(tmp_path, monkeypatch):
+def test_the_last_stands_in_where_no_best_is_kept(tmp_path, monkeypatch):
     Scripted(monkeypatch, LOSSES)
     trainer = make_trainer(tmp_path, steps=8, eval_every=2, keep_best=False)
     trainer.fit()
