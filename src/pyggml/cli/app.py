@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The commands, gathered."""
+"""The application with all commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ app.command("export")(export)
 app.command("report")(report)
 app.command("lr-find")(lr_find)
 app.command("devices")(devices)
-# What follows a demo's name is the demo's own.
+# Arguments after a demo's name go to the demo.
 _OPEN = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 app.command("demo", context_settings=_OPEN)(demo)
 

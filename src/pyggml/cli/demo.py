@@ -17,7 +17,7 @@ __all__ = ["demo", "demo_folder"]
 
 
 def demo_folder() -> Path:
-    """Where the demos are: beside the package's source, or installed with it.
+    """Return the folder of the demos: beside the package's source, or installed with it.
 
     Raises:
         FileNotFoundError: neither is there.
@@ -38,7 +38,7 @@ def demo_folder() -> Path:
 
 
 def summary(path: Path) -> str:
-    """The first line of a demo's docstring."""
+    """Return the first line of a demo's docstring."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return text.splitlines()[0] if text else ""
 
@@ -54,7 +54,7 @@ def demo(
     What follows the name goes to the demo: --plot FILE draws its curve, --help tells the rest.
     """
     with friendly_errors():
-        from ..train import ConfigError
+        from ..errors import ConfigError
 
         found = {path.stem: path for path in sorted(demo_folder().glob("*.py"))}
         if name is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Every known failure as one message on stderr and an exit code."""
+"""Failures as one message on stderr and an exit code."""
 
 from __future__ import annotations
 

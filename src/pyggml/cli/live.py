@@ -50,7 +50,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def _time_left(trainer: Trainer, metrics: StepMetrics) -> str:
-    """Time until the last step at the present speed."""
+    """Return the time until the last step at the present speed."""
     tokens_per_step = metrics.tokens / metrics.step
     left = (trainer.total_steps - metrics.step) * tokens_per_step
     return format_seconds(left / max(metrics.tokens_per_s, 1e-9))
@@ -76,14 +76,14 @@ def _size(path: Path) -> int:
 
 
 class PlainReporter(Callback):
-    """Plain lines, as pipes and log files want them."""
+    """Prints plain lines, for pipes and log files."""
 
     def note(self, text: str) -> None:
         """Print a line."""
         print(named_by_flags(text), flush=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Show what is about to be trained."""
+        """Print what is about to be trained."""
         width = max(len(name) for name, _ in rows)
         for name, value in rows:
             self.note(f"{name:<{width}}  {value}")
@@ -113,7 +113,7 @@ class PlainReporter(Callback):
         self._before_s = metrics.elapsed_s
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        """A line now and then."""
+        """Print a line for each twentieth of the run."""
         self._time(metrics)
         every = max(1, trainer.total_steps // _LINES_PER_RUN)
         if metrics.step % every and metrics.step not in (1, trainer.total_steps):
@@ -125,7 +125,7 @@ class PlainReporter(Callback):
         )
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
-        """A line per evaluation."""
+        """Print a line."""
         more = "".join(f"  {name} {value:.4f}" for name, value in metrics.metrics.items())
         if metrics.bits_per_byte is not None:
             more = f"  bits per byte {metrics.bits_per_byte:.4f}{more}"
@@ -149,7 +149,7 @@ class PlainReporter(Callback):
             os.write(sys.stderr.fileno(), text.encode())
 
     def finished(self, result: FitResult) -> None:
-        """The last line of the training."""
+        """Print the last line of the training."""
         scores = []
         if result.loss is not None and not math.isnan(result.loss):
             scores.append(f"training loss {result.loss:.4f}")
@@ -170,7 +170,7 @@ class PlainReporter(Callback):
         self.note(f"\nsample:\n{text}\n")
 
     def written(self, paths: Sequence[Path]) -> None:
-        """The files of the run."""
+        """Print the files of the run and their sizes."""
         self.note("written:")
         for path in paths:
             slash = "/" if path.is_dir() else ""
@@ -178,10 +178,10 @@ class PlainReporter(Callback):
 
 
 class ImageReporter(PlainReporter):
-    """A line for each epoch, and for a twentieth of a run that has few."""
+    """Prints a line for each evaluation, and twenty lines of steps where epochs are long."""
 
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        """A line now and then, where epochs are long."""
+        """Print a line for each twentieth of the run, where epochs are long."""
         self._empty += math.isnan(metrics.loss)
         every = max(1, trainer.total_steps // _LINES_PER_RUN)
         if metrics.step % every or trainer.eval_every <= every:
@@ -192,7 +192,7 @@ class ImageReporter(PlainReporter):
         )
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
-        """A line per epoch."""
+        """Print a line."""
         more = "".join(f"  {name} {value:.2%}" for name, value in metrics.metrics.items())
         epochs = trainer.total_steps // max(1, trainer.eval_every)
         self.note(
@@ -202,7 +202,7 @@ class ImageReporter(PlainReporter):
 
 
 class RichReporter(PlainReporter):
-    """A live progress bar, with everything else printed above it."""
+    """Shows a live progress bar, and prints lines above it."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -218,7 +218,7 @@ class RichReporter(PlainReporter):
         self._console.print(named_by_flags(text), markup=False, soft_wrap=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Show what is about to be trained."""
+        """Print what is about to be trained."""
         from rich.table import Table
         from rich.text import Text
 
@@ -260,7 +260,7 @@ class RichReporter(PlainReporter):
         self._progress.update(self._task, description="evaluating")
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
-        """A line above the bar, which then shows the training again."""
+        """Print a line above the bar, which then shows the training again."""
         super().on_evaluation(trainer, metrics)
         self._progress.update(self._task, description=self._shown)
 

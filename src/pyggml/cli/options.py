@@ -23,7 +23,8 @@ _FLAGS = {name: f"--{name}" for name in ("config", "resume", "overwrite", "size"
 _BARE: dict[str, str] = {}
 # A name in backticks, perhaps with a value.
 _NAMED = re.compile(r"`([a-z][a-z0-9_]*)`(?:=(True|False)\b|(=))?")
-_CALLER = re.compile(r"^\w+(?:Options|Config): ")
+# The classes that options belong to, which a user of commands does not know.
+_CALLER = re.compile(r"(^|: )(?:\w+(?:Options|Config)|Trainer): ")
 
 
 def flag_of(option: Option) -> str:
@@ -58,7 +59,7 @@ def named_by_flags(message: str) -> str:
             return flag if match[2] == "True" else f"--no-{flag[2:]}"
         return flag + (" " if match[3] else "")
 
-    return _NAMED.sub(flagged, _CALLER.sub("", message))
+    return _NAMED.sub(flagged, _CALLER.sub(r"\1", message))
 
 
 def with_options(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The folder that a run leaves, and who may write into it."""
+"""The folder of a run's results, and its lock."""
 
 from __future__ import annotations
 

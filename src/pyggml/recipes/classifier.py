@@ -20,7 +20,7 @@ __all__ = ["ImageClassifier"]
 
 
 class ImageClassifier:
-    """Names images as they were named in training.
+    """Classifies images with a trained model.
 
     Args:
         model: the classifier.
@@ -102,7 +102,7 @@ class ImageClassifier:
         return cls(model, size, channels)
 
     def __call__(self, path: str | os.PathLike[str]) -> dict[str, float]:
-        """Name an image.
+        """Return the probability of each class of an image.
 
         Args:
             path: its file, of any size and mode.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""From the text that a run names to its tokens, in memory or on disk, and to its batches."""
+"""The text of a run, its tokens in memory or on disk, and its batches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Tokens:
 
     @property
     def ids(self) -> np.ndarray:
-        """All tokens, one document after another."""
+        """The tokens of all documents, one after another."""
         return self.documents.ids
 
 

@@ -258,7 +258,7 @@ class ImageRun(Run):
                 )
 
     def describe(self) -> list[tuple[str, str]]:
-        """What is about to be trained, as (name, text)."""
+        """Return what is about to be trained, as (name, text)."""
         data = self.data
         rows = [
             (
@@ -336,7 +336,7 @@ class ImageRun(Run):
 
 
 def _build(config: ImageConfig, data: ImageData) -> Any:
-    """The model for these images, which normalises them itself."""
+    """Return the model for these images, which normalises them itself."""
     shared: dict[str, Any] = {
         "classes": len(data.classes),
         "labels": tuple(data.classes),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The images of a run: read, named where they cannot be, parted, augmented, measured."""
+"""The images of a run: reading, splitting, augmentation, mean and deviation."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ImageData:
     """The images of a run.
 
     Args:
-        train: to learn from, augmented.
-        validation: to measure by, not augmented.
+        train: for training, augmented.
+        validation: not augmented.
         classes: their names.
         size: height and width of the model's images.
         channels: 1 or 3.
@@ -69,11 +69,11 @@ class ImageData:
 
 
 def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: None) -> ImageData:
-    """Read what `config.data.data` names.
+    """Read the images that the option `data` names.
 
     Args:
         config: of the run.
-        note: told what is going on.
+        note: called with lines of progress.
 
     Raises:
         FormatError: there is nothing to read, a file of arrays is damaged, or there is only one
@@ -120,7 +120,7 @@ def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: 
 
 
 def _sources(config: ImageConfig) -> tuple[ImageSource, ImageSource | None]:
-    """Images to part, or those to learn and those to hold back."""
+    """Return the images to split, or those for training and those for validation."""
     if config.data.data == "digits":
         return digits_images(), None
     named = config.data.data.startswith(_IDX)
@@ -141,12 +141,12 @@ def _sources(config: ImageConfig) -> tuple[ImageSource, ImageSource | None]:
 
 
 def _exact(size: int) -> list[ImageTransform]:
-    """What brings any image to a size without chance."""
+    """Return the transforms that bring any image to a size without chance."""
     return [ResizedCenterCrop(size)]
 
 
 def _check_classes(source: ImageSource, data: str) -> None:
-    """Refuse a single class, which everything would be."""
+    """Raise on a single class, which every image would have."""
     present = np.unique(source.labels)
     if present.size < 2:
         names = ", ".join(source.classes[int(label)] for label in present)
@@ -157,7 +157,7 @@ def _check_classes(source: ImageSource, data: str) -> None:
 
 
 def _check_readable(learned: ImageSource, source: ImageFolder) -> None:
-    """Refuse a class of which no image could be read when all of each was read."""
+    """Raise on a class of which no image could be read."""
     missing = np.setdiff1d(source.labels, learned.labels)
     if missing.size:
         name = source.classes[int(missing[0])]
@@ -180,14 +180,14 @@ def _has_size(source: ImageSource, size: int) -> bool:
 
 
 def _fitting(source: ImageSource, size: int, channels: int) -> ImageSource:
-    """Images of one size in memory, or the source if they would take too much of it."""
+    """Return images of one size in memory, or the source where they would take too much of it."""
     if len(source) * size * size * channels > _MOST_CACHED_BYTES:
         return source
     return cache_images(source, size)
 
 
 def _augmentation(kind: str, source: ImageSource, size: int) -> list[ImageTransform]:
-    """What is done to an image that is learned."""
+    """Return the transforms of training images."""
     if kind == "photo":
         return [
             RandomResizedCrop(size, scale=(0.5, 1.0)),
@@ -210,7 +210,7 @@ def _dataset(
 
 
 def _measure(source: ImageSource) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel, of so many images that more would not change them."""
+    """Return mean and deviation of each channel, of at most 2,000 images."""
     items = np.linspace(0, len(source) - 1, min(len(source), _MOST_MEASURED)).astype(int)
     images = [image for item in items if (image := source.image(int(item))) is not None]
     pixels = np.concatenate([image.reshape(-1, image.shape[2]) for image in images])

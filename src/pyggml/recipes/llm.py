@@ -196,7 +196,7 @@ class LLMRun(Run):
         return cls(config, ArtifactDir(config.output.artifact_dir), tokenizer, corpus, (), note)
 
     def find_lr(self, start: float = 1e-6, end: float = 1.0, steps: int = 100) -> LRFinding:
-        """The learning-rate range test; the model is then as it was.
+        """Run the learning-rate range test; the model is then as it was.
 
         Args:
             start: lowest rate.

@@ -218,7 +218,7 @@ class DataOptions(Options):
 
     @property
     def in_rows(self) -> bool:
-        """Whether rows hold whole documents, as packing and pairs have them."""
+        """True where rows hold whole documents, as with packing and pairs."""
         return bool(self.packing) or self.pair_fields is not None
 
     def check(self) -> None:

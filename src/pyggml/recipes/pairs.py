@@ -41,7 +41,7 @@ class PairCorpus(Corpus):
         return read_pairs(self.files, self.prompt, self.completion)
 
     def pieces(self, most_bytes: int | None = None) -> Iterator[str]:
-        """Go through prompts and completions, to make a tokenizer of them.
+        """Yield prompts and completions, to make a tokenizer of them.
 
         Args:
             most_bytes: about how much to give, taken evenly from all of it; None gives all.
@@ -59,7 +59,7 @@ class PairCorpus(Corpus):
             raise FormatError(f"`text`={self.names}: must hold pairs; got none")
 
     def tokens(self, tokenizer: Tokenizer, eos: bool = True) -> Documents:
-        """The pairs in memory; their prompts do not count as targets.
+        """Return the pairs in memory; their prompts do not count as targets.
 
         Args:
             tokenizer: text to ids.

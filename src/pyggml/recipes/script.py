@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Options of a script that trains, and its failures in a line each."""
+"""The options of a script that trains, and one line for each of its failures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .report.plot import check_plot
 
 __all__ = ["script_options"]
 
-# What a user mends: a file, a package. Anything else is a mistake in the script, whose line counts.
+# Errors that a user mends: a file, a package. Others are mistakes in the script, whose line counts.
 _MENDED_OUTSIDE = (OSError, ImportError, FormatError)
 
 
 def script_options(parser: ArgumentParser, *, plot: str = "the losses") -> Namespace:
-    """Parse a script's options, and check now what would else fail when the training is over.
+    """Parse a script's options, and check now what would fail after the training.
 
     Adds `--plot FILE`, whose folder and package are looked for at once, and `--seed N`. From then
     on a file or package that is missing or damaged ends the script with one line and status 1;
@@ -27,13 +27,13 @@ def script_options(parser: ArgumentParser, *, plot: str = "the losses") -> Names
 
     Args:
         parser: with the script's own options.
-        plot: what the picture shows.
+        plot: the content of the picture, in words.
 
     Returns:
         The options; `plot` is None or the file, `seed` a whole number.
 
     Raises:
-        TypeError: parser is none of argparse.
+        TypeError: parser is not an `argparse.ArgumentParser`.
         SystemExit: an option cannot be used.
 
     Example:
@@ -59,14 +59,14 @@ def script_options(parser: ArgumentParser, *, plot: str = "the losses") -> Names
 
 
 def _seed(text: str) -> int:
-    """A whole number from 0."""
+    """Return a whole number from 0."""
     if not text.isdecimal():
         raise ArgumentTypeError(f"must be a whole number from 0; got {text!r:.60}")
     return int(text)
 
 
 def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What `sys.excepthook` does with an exception that nobody caught."""
+    """Print an exception that nobody caught; for `sys.excepthook`."""
     debug = os.environ.get("PYGGML_DEBUG", "") not in ("", "0")
     mended_outside = isinstance(error, _MENDED_OUTSIDE)
     if debug or not mended_outside:

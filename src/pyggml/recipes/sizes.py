@@ -41,7 +41,7 @@ _FIELDS = {
 
 
 def _arch(config: LLMConfig) -> str:
-    """The architecture: as given, or the one that has the preset."""
+    """Return the architecture: as given, or the one that has the preset."""
     if config.model.arch is not None:
         return config.model.arch
     if config.model.preset is not None:
@@ -108,7 +108,7 @@ def model_config(config: LLMConfig, vocab_size: int) -> tuple[str, Any]:
 
 
 def _check(sizes: dict[str, Any], config: LLMConfig) -> None:
-    """The checks that need sizes which were not all given as options."""
+    """Raise where sizes do not go together, some of them from a preset."""
     heads, embd, kv_heads = sizes["n_head"], sizes["n_embd"], sizes.get("n_kv_head")
     if embd % heads:
         near = max(1, round(embd / heads)) * heads
