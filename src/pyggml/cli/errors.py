@@ -8,7 +8,6 @@ import errno
 import io
 import logging
 import os
-import re
 import signal
 import sys
 import traceback
@@ -57,25 +56,8 @@ def friendly_errors() -> Iterator[None]:
         if _debug():
             traceback.print_exc()
         message, code = explain(error)
-        print(as_flags(message), file=sys.stderr)
+        print(message, file=sys.stderr)
         raise typer.Exit(code) from None
-
-
-def as_flags(message: str) -> str:
-    """Return a message of the library with its options as a command spells them.
-
-    Args:
-        message: has the names of options in backticks.
-
-    Example:
-        >>> as_flags("lower `lr`, or give `save_every`=2")
-        'lower --lr, or give --save-every 2'
-    """
-
-    def flag(match: re.Match[str]) -> str:
-        return f"--{match[1].replace('_', '-')}" + (" " if match[2] else "")
-
-    return re.sub(r"`([a-z][a-z0-9_]*)`(=?)", flag, message)
 
 
 def _mend_streams() -> None:

@@ -14,7 +14,7 @@ from ..data import ResizedCenterCrop, read_image
 from ..errors import FormatError
 from ..io import read_gguf
 from ..models import ImageModel, load
-from ..tensors.tensor import tensor
+from ..tensors import tensor
 
 __all__ = ["ImageClassifier"]
 
