@@ -74,7 +74,8 @@ _ON_RESUME = {"same": "kept", "noted": "noted", "free": ""}
 def _range(option: Option) -> str:
     """Return the bounds or the choices of an option."""
     if option.words and option.kind == "text":
-        return ", ".join(option.words)
+        words = sorted(option.words) if callable(option.choices) else option.words
+        return ", ".join(words)
     bounds = ((">", option.above), ("≥", option.least), ("<", option.below), ("≤", option.most))
     found = " and ".join(f"{sign} {bound}" for sign, bound in bounds if bound is not None)
     return " ".join(part for part in (found, option.unit) if part)
