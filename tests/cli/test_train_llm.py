@@ -42,13 +42,6 @@ def test_plain_output(trained):
         assert words in out, words
 
 
-def test_the_last_sample_is_printed_once(tmp_path, text_file, cli):
-    given = ("train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run")
-    code, out, err = cli(*given, *options(steps=4), "--sample-every", 2)
-    assert code == 0, err
-    assert out.count("sample:\n") == 2  # after the steps 2 and 4, and not again in the end
-
-
 def test_artifact_content(trained):
     folder, _ = trained
     assert sorted(p.name for p in folder.iterdir()) == [
