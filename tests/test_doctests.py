@@ -38,15 +38,7 @@ WAITING = {
     "pyggml.io.gguf",
     "pyggml.io.safetensors",
     "pyggml.models.adapter",
-    "pyggml.options",
-    "pyggml.recipes.classifier",
-    "pyggml.recipes.export",
-    "pyggml.recipes.files",
-    "pyggml.recipes.image",
-    "pyggml.recipes.llm",
     "pyggml.recipes.report.report",
-    "pyggml.recipes.sizes",
-    "pyggml.train.named",
 }
 
 

@@ -74,7 +74,7 @@ class Option:
 
     name: str = ""
     kind: str = "any"
-    default: Any = MISSING
+    default: Any
     help: str = ""
     may_be_none: bool = False
     chosen: str = ""
@@ -116,7 +116,7 @@ class Option:
             ConfigError: the value is out of range.
 
         Example:
-            >>> Option(name="steps", kind="whole", least=1).check("TrainerOptions", 3)
+            >>> Option(name="steps", kind="whole", default=8, least=1).check("Loop", 3)
             3
         """
         if value is None and self.may_be_none:

@@ -34,7 +34,7 @@ def flag_of(option: Option) -> str:
         option: the option.
 
     Example:
-        >>> flag_of(Option(name="batch_size"))
+        >>> flag_of(Option(name="batch_size", default=8))
         '--batch-size'
     """
     return "--" + (option.flag or option.name).replace("_", "-")
@@ -47,6 +47,7 @@ def named_by_flags(message: str) -> str:
         message: the names stand in backticks.
 
     Example:
+        >>> from pyggml.cli.app import app  # whose commands have the flags
         >>> named_by_flags("TrainerOptions: `lr` must be > 0; got `lr`=-1")
         '--lr must be > 0; got --lr -1'
     """
@@ -77,9 +78,12 @@ def with_options(
         defaults: words for the defaults of a command that has others.
 
     Example:
-        >>> @with_options(MachineOptions)
-        ... def devices(given: dict[str, Any]) -> None:
+        >>> from pyggml.recipes import LLMConfig
+        >>> @with_options(LLMConfig, only=["steps"])
+        ... def command(given: dict[str, Any]) -> None:
         ...     print(given)
+        >>> command(steps=3)
+        {'steps': 3}
     """
     parts = kind.parts() if issubclass(kind, Configuration) else {"": kind}
     own = kind.options() if issubclass(kind, Configuration) else options_of(kind)

@@ -34,9 +34,13 @@ class ImageClassifier:
         ValueError: the model takes images of another size.
 
     Example:
-        >>> classify = ImageClassifier.load("artifacts/image")
-        >>> classify("seven.png")
-        {'7': 0.998, '9': 0.001, ...}
+        >>> from PIL import Image
+        >>> Image.new("L", (20, 30)).save("black.png")
+        >>> sizes = {"channels": 1, "size": (8, 8), "widths": (4,), "classes": 3}
+        >>> classify = ImageClassifier(pg.models.build("cnn", sizes), size=8, channels=1)
+        >>> shares = classify("black.png")
+        >>> sorted(shares), round(sum(shares.values()), 4)
+        (['0', '1', '2'], 1.0)
     """
 
     def __init__(self, model: ImageModel, size: int | tuple[int, int], channels: int) -> None:

@@ -34,6 +34,7 @@ def read_config(path: str | Path, kind: type[Configuration] = LLMConfig) -> dict
         ModuleNotFoundError: Python 3.10 without tomli; names the extra.
 
     Example:
+        >>> _ = Path("run.toml").write_text("steps = 200\\nlr = 0.001")
         >>> read_config("run.toml")
         {'steps': 200, 'lr': 0.001}
     """

@@ -100,7 +100,8 @@ def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
         OSError: the file cannot be written; an earlier one is then whole.
 
     Example:
-        >>> export_checkpoint("artifacts/llm/checkpoints/best", "best.gguf").name
+        >>> best = "artifacts/llm/checkpoints/best"
+        >>> export_checkpoint(best, "best.gguf").name  # doctest: +SKIP
         'best.gguf'
     """
     who = "export_checkpoint"

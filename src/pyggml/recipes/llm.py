@@ -65,11 +65,12 @@ class LLMRun(Run):
         exported: the weights that `model.gguf` has, or None before they are written.
 
     Example:
-        >>> run = LLMRun.prepare(LLMConfig(steps=100, artifact_dir="run"))
-        >>> run.train().validation.perplexity
-        95.1
-        >>> run.generate("The")
-        'The value of the expression is …'
+        >>> sizes = {"layers": 1, "heads": 2, "embd": 16, "seq_len": 16, "tokenizer": "chars"}
+        >>> run = LLMRun.prepare(LLMConfig(steps=2, artifact_dir="run", **sizes))
+        >>> run.train().step
+        2
+        >>> run.generate("The", max_tokens=4).startswith("The")
+        True
     """
 
     def __init__(

@@ -43,7 +43,7 @@ def make_optimizer(options: OptimizerOptions, model: Module, lr: float) -> Optim
 
     Example:
         >>> make_optimizer(OptimizerOptions(optimizer="lion"), model, 1e-3)
-        Lion(lr=0.001, steps=0, groups=[…])
+        Lion(lr=0.001, steps=0, groups=[...])
     """
     checks.instance("make_optimizer", "options", options, OptimizerOptions)
     checks.instance("make_optimizer", "model", model, Module)

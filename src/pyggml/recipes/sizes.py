@@ -147,7 +147,7 @@ def estimate_parameters(sizes: Any) -> int:
         The number of elements.
 
     Example:
-        >>> estimate_parameters(GPT2Config()) // 10**6
+        >>> estimate_parameters(pg.models.GPT2Config()) // 10**6
         124
     """
     return int(sizes.count_parameters())
