@@ -192,8 +192,6 @@ class Tensor(Operators):
             for hook in list(_HOOKS.get(self._node) or ()):
                 hook(self.grad)
 
-    # Reading and writing
-
     def numpy(self) -> np.ndarray:
         """Copy the numbers out, computing what is needed first; bf16 comes as float32.
 
