@@ -516,6 +516,9 @@ ELSEWHERE = {
     "Optimizer": "a base class",
     "optimizers": "takes nothing",
     "schedule_functions": "takes nothing",
+    "Joined": "made by join",
+    "is_adaptive": "tells kinds of schedules apart",
+    "update_schedule": "called by training steps",
     "GradNorm": "made by optimizers",
     "ClipValue": "made by training steps",
     **dict.fromkeys(
