@@ -25,7 +25,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
-COMMAND = ["train-llm", "--steps", "80"]
+COMMAND = (
+    "train-llm --tokenizer chars --layers 2 --embd 96 --seq-len 64 --steps 800 --eval-every 100"
+    " --sample-tokens 240"
+).split()
 COLUMNS, ROWS = 100, 60
 
 # GPT-2 124M, 4 × 256 tokens, two cores of a Zen 5, 2026-11-22: tokens per second and MiB, least and
