@@ -17,7 +17,7 @@ import pyggml as pg
 WORKER = Path(__file__).with_name("calls.py")
 FILES = Path(__file__).with_name("files.py")
 # Properties that only tell what ggml knows.
-NOT_CALLED = {"buffer", "device", "node", "ptr"}
+NOT_CALLED = {"buffer", "device", "has_hooks", "node", "ptr"}
 
 
 def run(count: int, seed: int, tmp_path: Path, limit_s: float) -> dict[str, Any]:

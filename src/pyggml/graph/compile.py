@@ -32,8 +32,8 @@ def evaluate(t: Tensor) -> np.ndarray:
     return graph.read(t)
 
 
-def backward(loss: Tensor) -> None:
-    """Add d(loss)/d(p) into `p.grad` of each stored tensor p that requires it; see `Tensor`."""
+def backward(loss: Tensor) -> np.ndarray:
+    """Add d(loss)/d(p) into `p.grad` of each stored p that requires it; return the loss."""
     if outer() is not None:
         raise GradientError(
             f"backward: a function that {outer()} records must not call it, as it would run only"
@@ -49,9 +49,10 @@ def backward(loss: Tensor) -> None:
         grads[param] = param.grad
     graph = Graph([loss], loss=loss, grads=grads)
     graph.run()
-    loss.remember(graph.read(loss))
+    value = graph.read(loss)
     for param in grads:
         param.run_hooks()
+    return value
 
 
 def _as_list(outputs: Any) -> list[Tensor]:

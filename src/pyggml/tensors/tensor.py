@@ -206,7 +206,7 @@ class Tensor(Operators):
             return read(self._node)
         value: np.ndarray = HIGHER["evaluate"](self)
         if self.requires_grad:
-            self.remember(value)  # the recorded op is still needed for backward()
+            self._value = value  # the recorded op is still needed for backward()
             return np.array(value)
         stored = store(value, self.dtype, self.device, self.shape)
         stop = stopped_by(self._node)
@@ -214,10 +214,6 @@ class Tensor(Operators):
             stop_gradients(stop, stored)
         self._node = stored
         return value
-
-    def remember(self, value: np.ndarray) -> None:
-        """Keep the numbers of a recorded tensor that were computed, for `numpy`."""
-        self._value = value
 
     def item(self) -> float | int:
         """Return the number of a one-element tensor.
@@ -334,7 +330,7 @@ class Tensor(Operators):
             ShapeError: self is not a scalar.
             GradientError: nothing requires a gradient, or an op has none.
         """
-        HIGHER["backward"](self)
+        self._value = HIGHER["backward"](self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
