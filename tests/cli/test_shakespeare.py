@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 import pyggml as pg
-from pyggml.data import Loader, RandomWindows, Tokenizer, split_tokens
+from pyggml.data import RandomWindows, Tokenizer, split_tokens
 from pyggml.models import GPT2, GPT2Config
 from pyggml.optim import AdamW, decay_groups
-from pyggml.recipes import LLMConfig
-from pyggml.train import Trainer, read_metrics
+from pyggml.train import Trainer, TrainerOptions, read_metrics
 
 from .conftest import pyggml
 
@@ -69,21 +68,18 @@ def test_validation_loss(tmp_path, arch, precision, lr):
 
 
 def train_as_nanogpt(
-    config: LLMConfig, preset: str, decay_embeddings: bool, **sizes: object
+    preset: str, seq_len: int, decay_embeddings: bool, options: TrainerOptions, **sizes: object
 ) -> float:
     """Return the loss of the whole validation split after a run of these settings."""
     text = TEXT.read_text("utf-8")
     tokenizer = Tokenizer.chars([text])
     train, validation = split_tokens(tokenizer.encode(text), 0.1)
-    options = config.trainer
     pg.seed(options.seed)
     model = GPT2(GPT2Config.preset(preset, vocab_size=tokenizer.vocab_size, bias=False, **sizes))
-    groups = decay_groups(model, config.optimizer.weight_decay, decay_embeddings=decay_embeddings)
-    optimizer = AdamW(groups, lr=options.lr, betas=(0.9, config.optimizer.beta2))
-    loader = Loader(
-        RandomWindows(train, config.data.seq_len), options.batch_size, seed=options.seed
-    )
-    trainer = Trainer(model, loader, validation, optimizer, options=options)
+    groups = decay_groups(model, 0.1, decay_embeddings=decay_embeddings)
+    optimizer = AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
+    windows = RandomWindows(train, seq_len)
+    trainer = Trainer(model, windows, validation, optimizer, options=options)
     trainer.fit()
     found = trainer.evaluations["validation"]
     print(f"validation loss {found.loss:.4f} of {found.tokens} tokens in {trainer.elapsed_s:.0f} s")
@@ -96,15 +92,15 @@ def train_as_nanogpt(
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_the_cpu_settings_at_their_own_rate(precision):
     """nanoGPT's CPU settings to the letter: embeddings decay, and the rate is half of ours."""
-    config = LLMConfig(
-        seq_len=64, batch_size=12, steps=2000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
-        weight_decay=0.1, clip=1.0, eval_every=0, precision=precision, seed=203,
+    options = TrainerOptions(
+        batch_size=12, steps=2000, min_lr=1e-4, warmup=100, clip=1.0, eval_every=0,
+        precision=precision, seed=203,
     )  # fmt: skip
     sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "context": 64}
     threads = pg.get_threads()
     pg.set_threads(1)  # the number of threads changes how sums round, and with it the whole run
     try:
-        assert train_as_nanogpt(config, "tiny", decay_embeddings=True, **sizes) <= OWN_RATE_LOSS_MAX
+        assert train_as_nanogpt("tiny", 64, True, options, **sizes) <= OWN_RATE_LOSS_MAX
     finally:
         pg.set_threads(threads)
 
@@ -113,10 +109,10 @@ def test_the_cpu_settings_at_their_own_rate(precision):
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared/data/tinyshakespeare.txt")
 def test_the_gpu_settings_on_two_cores():
     """Sizes, dropout and rates are nanoGPT's; the batch is an eighth, the run a fifth as long."""
-    config = LLMConfig(
-        seq_len=256, batch_size=8, steps=1000, lr=1e-3, min_lr=1e-4, warmup=100, beta2=0.99,
-        weight_decay=0.1, clip=1.0, eval_every=0, precision="bf16", seed=1337,
+    options = TrainerOptions(
+        batch_size=8, steps=1000, min_lr=1e-4, warmup=100, clip=1.0, eval_every=0,
+        precision="bf16", seed=1337,
     )  # fmt: skip
     sizes = GPT2Config.preset("small", vocab_size=65)
     assert (sizes.n_layer, sizes.n_head, sizes.n_embd, sizes.context) == (6, 6, 384, 256)
-    assert train_as_nanogpt(config, "small", decay_embeddings=False, dropout=0.2) <= GPU_LOSS_MAX
+    assert train_as_nanogpt("small", 256, False, options, dropout=0.2) <= GPU_LOSS_MAX

@@ -57,10 +57,8 @@ def test_the_plan_has_the_bytes_of_the_file(file):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"precision": "bf16", "checkpointing": True},
+        {"precision": "bf16", "checkpointing": True, "ema": 0.9},
         {"accumulate": 1, "fused_update": True, "clip": 0.0},
-        {"ema": 0.9},
         {"precision": "f16"},
     ],
     ids=str,

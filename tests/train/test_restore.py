@@ -79,13 +79,17 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-@pytest.mark.parametrize("name", ["adamw", "lbfgs", "adamw8bit"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("adamw", each) for each in DAMAGE),
+        *((name, each) for name in ("lbfgs", "adamw8bit") for each in DAMAGE if "opt" in each),
+    ],
+)
 def test_what_does_not_fit_changes_nothing(tmp_path, damage, name):
+    damage = DAMAGE[damage]
     options = {"optimizer": name, "precision": "f32" if name == "lbfgs" else "f16"}
     if name == "lbfgs":
-        if damage is DAMAGE["scaler"]:
-            pytest.skip("a line search takes no scaled loss")
         options |= {"clip": 0.0, "optimizer_options": {"max_iter": 2, "weight_decay": 0.0}}
         if damage is DAMAGE["optimizer"]:
             damage = lambda path: edit_arrays(path, "optimizer.safetensors", shorten("history"))  # noqa: E731

@@ -23,7 +23,6 @@ from pyggml.train.checkpoints.folders import read_best, step_of
 
 from .tiny import SEQ_LEN, SIZES, VOCAB, make_optimizer, same, tokens
 
-PRECISIONS = ("f32", "bf16", "f16")
 STEPS, STOP = 6, 3
 
 
@@ -55,13 +54,17 @@ def make(folder, seed=3, optimizer="adamw", optimizer_options=None, **options):
     return trainer
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", optimizers())
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("adamw", "f32"),
+        ("adamw", "bf16"),
+        *((n, "f32" if n == "lbfgs" else "f16") for n in optimizers()),
+    ],
+)
 def test_the_same_bits(tmp_path, name, precision):
     options = {"optimizer": name, "precision": precision}
     if name == "lbfgs":
-        if precision == "f16":
-            pytest.skip("a line search takes no scaled loss")
         options["clip"] = 0.0
         options["optimizer_options"] = {"lr": 0.5, "weight_decay": 0.0, "max_iter": 3}
     if name == "adamw8bit":
@@ -190,10 +193,9 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw", "lion"])
 @pytest.mark.parametrize("counts", TABLE.values(), ids=TABLE)
 @pytest.mark.parametrize("arch", SIZES)
-def test_accumulation_equals_the_large_batch(arch, counts, name):
+def test_accumulation_equals_the_large_batch(arch, counts):
     """Micro-batches with different numbers of targets: losses and gradients within 1e-6."""
     from pyggml.data import IGNORE_INDEX
     from pyggml.train import TrainStep
@@ -208,7 +210,7 @@ def test_accumulation_equals_the_large_batch(arch, counts, name):
     for parts in (1, len(counts)):
         pg.seed(0)
         model = build(arch, SIZES[arch], vocab_size=VOCAB)
-        optimizer = make_optimizer(model, name, lr=1e-3)
+        optimizer = make_optimizer(model, lr=1e-3)
         step = TrainStep(model, optimizer, clip=1.0)
         pieces = list(zip(np.split(x, parts), np.split(y, parts), strict=True))
         result = step(pieces)

@@ -106,7 +106,6 @@ class StepGraphs:
 
     Attributes:
         dropout: where the masks come from.
-        scale: gradient of the loss, a number that each step writes.
         trained: parameters that the kept graphs have gradients of; another list when they change.
     """
 
@@ -124,7 +123,7 @@ class StepGraphs:
         self._logits: dict[tuple[Spec, int], Recorded] = {}
         self._counts: dict[Spec, Recorded] = {}
         self._device = model.parameters()[0].device
-        self.scale = tensor(np.float32(1.0), device=self._device)
+        self._scale, self._scale_value = tensor(np.float32(1.0), device=self._device), 1.0
         # Batches of many shapes take no more memory than the largest.
         self._activations = Activations(self._device) if self._device.kind == "cpu" else None
 
@@ -141,6 +140,16 @@ class StepGraphs:
         """Ops that the CPU computes for the device, and how many in the graph with the most."""
         recorded = (*self._recorded.values(), *self._logits.values(), *self._counts.values())
         return most_fallbacks(each.graph for each in recorded)
+
+    def set_scale(self, scale: float) -> None:
+        """Set the gradient of the loss, which the gradients of all graphs are multiplied by.
+
+        Args:
+            scale: the number.
+        """
+        if scale != self._scale_value:
+            self._scale.copy_(np.float32(scale))
+            self._scale_value = scale
 
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded anew when needed."""
@@ -198,7 +207,7 @@ class StepGraphs:
             effects=effects,
             loss=loss,
             grads=grads,
-            loss_grad=self.scale,
+            loss_grad=self._scale,
             overwrite=overwrite,
             activations=self._activations,
         )

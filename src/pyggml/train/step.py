@@ -133,7 +133,6 @@ class TrainStep:
         self.accumulates = False
         self.empty = self._empty_in_a_row = 0
         self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
-        self._scale = 1.0  # as the graphs' scale is at first
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
     def record(self, shape: tuple[int, ...] | Batch, gradients: bool = True) -> Graph:
@@ -197,12 +196,6 @@ class TrainStep:
         overwrite = not self.accumulates
         return [self._graphs.weigh(batch, gradients, overwrite) for batch in batches]
 
-    def _set_scale(self, scale: float) -> None:
-        """Set the gradient of the loss that the graphs begin with."""
-        if scale != self._scale:
-            self._graphs.scale.copy_(np.float32(scale))
-            self._scale = scale
-
     def _run(self, batches: Sequence[Batch], weights: list[tuple[int, bool]]) -> float:
         """Compute the summed loss of a step's batches and the optimizer's gradients of its mean."""
         if self.accumulates:
@@ -214,7 +207,7 @@ class TrainStep:
         for batch, (weight, is_mean) in zip(batches, weights, strict=True):
             if weight or not is_mean:
                 factor = weight if is_mean else 1
-                self._set_scale(scale * factor / total)
+                self._graphs.set_scale(scale * factor / total)
                 loss += factor * self._graphs.run(batch, self.runs, not self.accumulates)
             self.runs += 1
         return loss

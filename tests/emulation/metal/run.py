@@ -21,12 +21,12 @@ import numpy as np
 import pyggml as pg
 from pyggml.backend.device import device
 from pyggml.backend.library import ffi, lib
-from pyggml.data import Batch, Loader, TokenDataset
+from pyggml.data import Batch, TokenDataset
 from pyggml.graph import Graph
 from pyggml.ops import linear
 from pyggml.ops.attention import computes_flash_attn
 from pyggml.optim import AdamW, optimizers
-from pyggml.train import Callback, StepMetrics, Trainer, TrainerOptions, step_fallbacks
+from pyggml.train import Callback, StepMetrics, Trainer, step_fallbacks
 from pyggml.train.step import TrainStep
 
 VOCAB, SEQ_LEN, STEPS = 33, 40, 2
@@ -159,7 +159,6 @@ def kill(arguments: list[str]) -> None:
     ids = np.random.default_rng(0).integers(0, VOCAB, 400).astype(np.int32)
     fused_update = fused == "fused"
     clip = 0.0 if fused_update else 1.0
-    settings = TrainerOptions(steps=4, batch_size=2, save_every=1, clip=clip)
 
     class Kill(Callback):
         def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
@@ -169,11 +168,10 @@ def kill(arguments: list[str]) -> None:
                 os.environ["PYGGML_EMULATED_KILL"] = n
 
     model = _language_model("gpt2", attention="plain")[0]
-    loader = Loader(TokenDataset(ids, SEQ_LEN), settings.batch_size, seed=0)
     optimizer = AdamW(model.parameters(), lr=2e-3, fused_update=fused_update)
     trainer = Trainer(
-        model, loader, None, optimizer, options=settings, checkpoint_dir=folder,
-        callbacks=[Kill()],
+        model, TokenDataset(ids, SEQ_LEN), None, optimizer, checkpoint_dir=folder,
+        callbacks=[Kill()], steps=4, batch_size=2, save_every=1, clip=clip,
     )  # fmt: skip
     for _ in range(2):  # the device is not used again
         try:
