@@ -8,6 +8,7 @@ import threading
 import warnings
 from typing import Any
 
+from ..checks import whole
 from ..errors import BackendError
 from .library import ffi, lib
 from .memory import LARGE_BYTES, available_bytes, promised_bytes
@@ -284,14 +285,14 @@ def set_threads(n: int) -> None:
         n: from 1 to 512 (ggml's GGML_MAX_N_THREADS).
 
     Raises:
+        TypeError: `n` is not a whole number.
         ValueError: `n` is out of range.
 
     Warns:
         RuntimeWarning: this is a forked process, and `n` is more than one.
     """
     global _threads
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 512:
-        raise ValueError(f"set_threads: n must be from 1 to 512; got {n!r}")
+    n = whole("set_threads", "n", n, 1, 512)
     if _forked and n > 1:
         warnings.warn(
             "set_threads: a forked process computes on one thread; use the spawn start method",

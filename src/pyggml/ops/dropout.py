@@ -52,9 +52,7 @@ class DropoutStream:
     """
 
     def __init__(self, seed: int | None = None):
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-            raise ValueError(f"DropoutStream: seed must be a whole number from 0; got {seed!r}")
-        self._seed = seed
+        self._seed = None if seed is None else whole("DropoutStream", "seed", seed, 0)
         self._offset = 0
         self._index = 0
         self._tensors: dict[Device, Tensor] = {}

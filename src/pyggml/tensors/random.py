@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..checks import whole
+
 __all__ = ["random_generator", "seed"]
 
 # Made at its first use: `numpy.random` is a tenth of the time that the import would take.
@@ -18,7 +20,8 @@ def seed(n: int) -> None:
         n: whole number from 0.
 
     Raises:
-        ValueError: `n` is negative or not whole.
+        TypeError: `n` is not a whole number.
+        ValueError: `n` is negative or has more than 128 bits.
 
     Example:
         >>> seed(1); a = random_generator().random()
@@ -26,9 +29,7 @@ def seed(n: int) -> None:
         True
     """
     global _generator
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-        raise ValueError(f"seed: expected a whole number from 0; got {n!r}")
-    _generator = np.random.Generator(np.random.PCG64(int(n)))
+    _generator = np.random.Generator(np.random.PCG64(whole("seed", "n", n, 0, 2**128 - 1)))
 
 
 def random_generator() -> np.random.Generator:
