@@ -209,7 +209,7 @@ X = pg.tensor(np.ones((2, 5), np.int32))
         (lambda: t5().generate([V]), ValueError, "must be from 0 to 30"),
         (lambda: t5().generate([1] * 51), ValueError, "at most the context, 50; got 51"),
         (lambda: t5().generate([1], 51), ValueError, "at most the context, 50; got 1 and 51"),
-        (lambda: t5().generate([1], temperature=-1), ValueError, "temperature must be finite"),
+        (lambda: t5().generate([1], temperature=-1), ValueError, "temperature must be"),
         (lambda: T5(BERTConfig()), TypeError, "config must be a T5Config; got BERTConfig"),
     ],
 )

@@ -121,12 +121,12 @@ def test_sampling_follows_the_distribution():
         ({"prompt_ids": [1.5]}, "at least one integer"),
         ({"prompt_ids": [1, 29]}, "must be from 0 to 28; got 1 to 29"),
         ({"prompt_ids": [-1]}, "must be from 0 to 28"),
-        ({"max_tokens": -1}, "max_tokens must be an integer >= 0"),
-        ({"temperature": -0.5}, "temperature must be finite and >= 0"),
-        ({"temperature": float("nan")}, "temperature must be finite"),
-        ({"top_k": 0}, "top_k must be an integer >= 1"),
-        ({"top_p": 0.0}, r"top_p must be in \(0, 1\]"),
-        ({"top_p": 1.5}, r"top_p must be in \(0, 1\]"),
+        ({"max_tokens": -1}, "max_tokens must be"),
+        ({"temperature": -0.5}, "temperature must be"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"top_k": 0}, "top_k must be"),
+        ({"top_p": 0.0}, "top_p must be"),
+        ({"top_p": 1.5}, "top_p must be"),
     ],
 )
 def test_bad_settings_are_named(model, arguments, message):

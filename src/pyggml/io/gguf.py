@@ -69,9 +69,10 @@ class GGUFFile:
         tensors: `TensorInfo` by name, in the order of the file.
 
     Example:
-        >>> with GGUFFile.open("model.gguf") as file:
-        ...     width = file.metadata["llama.embedding_length"]
-        ...     table = file.array("token_embd.weight", dequantise=True)
+        >>> pg.io.write_gguf("w.gguf", {"general.architecture": "own"}, {"w": np.ones((2, 3))})
+        >>> with GGUFFile.open("w.gguf") as file:
+        ...     file.metadata["general.architecture"], file.array("w").shape
+        ('own', (2, 3))
     """
 
     def __init__(self, data: Any, path: str | os.PathLike[str] = "<memory>") -> None:
@@ -296,7 +297,9 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     Source: gguf.h of ggml; versions 2 and 3 of the format.
 
     Example:
-        >>> read_gguf("model.gguf").metadata["general.architecture"]
-        'llama'
+        >>> pg.io.write_gguf("w.gguf", {"general.architecture": "own"}, {})
+        >>> with read_gguf("w.gguf") as file:
+        ...     file.metadata["general.architecture"]
+        'own'
     """
     return GGUFFile.open(path)

@@ -147,8 +147,9 @@ def load_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     Source: huggingface/safetensors, format 1.
 
     Example:
-        >>> sorted(load_safetensors("model.safetensors"))
-        ['lm_head.weight', 'transformer.wte.weight']
+        >>> save_safetensors("w.safetensors", {"w": np.ones((2, 3), np.float32)})
+        >>> load_safetensors("w.safetensors")["w"].shape
+        (2, 3)
     """
     file = _resolve(path)
     return _load_sharded(file) if file.suffix == ".json" else _load_file(file)
@@ -230,7 +231,7 @@ def save_safetensors(
     Source: huggingface/safetensors, format 1; shard names as in `transformers`.
 
     Example:
-        >>> save_safetensors("model.safetensors", {"w": np.ones((2, 3), np.float32)})
+        >>> save_safetensors("w.safetensors", {"w": np.ones((2, 3), np.float32)})
     """
     ready = {name: _as_array(name, value) for name, value in arrays.items()}
     texts = {"format": "pt", **(metadata or {})}

@@ -41,8 +41,8 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
     Source: llama_adapter_lora_init of llama.cpp (src/llama-adapter.cpp).
 
     Example:
-        >>> _ = nn.apply_lora(model, rank=2)
-        >>> save_lora(model, "adapter.gguf")  # doctest: +SKIP
+        >>> _ = nn.apply_lora(model, rank=2, targets="all-linear")
+        >>> save_lora(model, "adapter.gguf")
     """
     _need_model("save_lora", model)
     found = need_adapters("save_lora", model)
@@ -86,8 +86,12 @@ def load_lora(model: Model, path: str | os.PathLike[str], dropout: float = 0.0) 
             the field or tensor, and the cause. The model is as it was then.
 
     Example:
-        >>> paths = load_lora(model, "adapter.gguf")  # doctest: +SKIP
-        >>> nn.merge_lora(model)  # doctest: +SKIP
+        >>> paths = nn.apply_lora(model, rank=2, targets="all-linear")
+        >>> save_lora(model, "adapter.gguf")
+        >>> _ = nn.remove_lora(model)
+        >>> load_lora(model, "adapter.gguf") == paths
+        True
+        >>> _ = nn.merge_lora(model)
     """
     _need_model("load_lora", model)
     need_no_adapters("load_lora", model)

@@ -301,8 +301,10 @@ class Model(nn.Module, ABC):
         """Write the model with its configuration, for `pyggml.models.load`; see `save_gguf`.
 
         Example:
-            >>> model.save("model.gguf")  # doctest: +SKIP
-            >>> model, tokenizer = pyggml.models.load("model.gguf")  # doctest: +SKIP
+            >>> model.save("model.gguf")
+            >>> again, tokenizer = load("model.gguf")
+            >>> type(again) is type(model), tokenizer
+            (True, None)
         """
         self.save_gguf(path, tokenizer, dtype=dtype)
 

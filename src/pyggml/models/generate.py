@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import checks
 from ..graph import Graph
 from ..tensors import Tensor, zeros
 from .language import LanguageModel
@@ -309,33 +310,18 @@ def check_settings(
     """Check the settings of `generate`; return the tokens that end it.
 
     Raises:
-        ValueError: a number is out of range, or none.
-        TypeError: stop_ids are no collection, or callback is no function.
+        ValueError: a number is out of range.
+        TypeError: an argument is of another kind.
     """
-    for name, value, low in (("max_tokens", max_tokens, 0), ("top_k", top_k, 1), ("seed", seed, 0)):
-        missing = value is None and name != "max_tokens"
-        if not missing and not (_is(value, int, np.integer) and value >= low):
-            more = "" if name == "max_tokens" else " or None"
-            raise ValueError(f"{who}: {name} must be an integer >= {low}{more}; got {value!r}")
-    for name, value in (("temperature", temperature), ("top_p", top_p)):
-        if name == "top_p" and value is None:
-            continue
-        good = _is(value, int, float, np.integer, np.floating) and np.isfinite(value)
-        if name == "temperature" and not (good and value >= 0):
-            raise ValueError(f"{who}: temperature must be finite and >= 0; got {value!r}")
-        if name == "top_p" and not (good and 0 < value <= 1):
-            raise ValueError(f"{who}: top_p must be in (0, 1] or None; got {value!r}")
-    if callback is not None and not callable(callback):
-        raise TypeError(f"{who}: callback must be a function of a token, or None; got {callback!r}")
-    try:
-        stops = None if isinstance(stop_ids, (str, bytes)) else list(stop_ids)
-    except TypeError:
-        stops = None
-    if stops is None or not all(_is(token, int, np.integer) for token in stops):
-        raise TypeError(f"{who}: stop_ids must be tokens, such as (0,); got {stop_ids!r}")
-    return frozenset(map(int, stops))
-
-
-def _is(value: Any, *kinds: type) -> bool:
-    """Return True for a number of a kind that is no flag."""
-    return isinstance(value, kinds) and not isinstance(value, bool)
+    checks.whole(who, "max_tokens", max_tokens, 0)
+    checks.number(who, "temperature", temperature, 0.0)
+    if top_k is not None:
+        checks.whole(who, "top_k", top_k, 1)
+    if top_p is not None:
+        checks.number(who, "top_p", top_p, most=1.0, above=0.0)
+    if seed is not None:
+        checks.whole(who, "seed", seed, 0)
+    if callback is not None:
+        checks.function(who, "callback", callback, "token -> None, or False to stop")
+    stops = checks.items(who, "stop_ids", stop_ids)
+    return frozenset(checks.whole(who, "each of stop_ids", token) for token in stops)
