@@ -162,6 +162,7 @@ def test_a_dynamic_scaling_does_not_depend_on_the_room_for_tokens():
     assert generate(model, [1, 2, 3], 45, temperature=0)[:20] == few
 
 
+@pytest.mark.slow  # the import of transformers; test_parity has the same formula
 def test_greedy_with_a_dynamic_scaling_is_hugging_faces():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -27,9 +27,6 @@ def test_linear_scaling_is_positions_divided():
 @pytest.mark.parametrize("start", [0, 4000, 32000])
 def test_far_positions_are_as_exact_as_hugging_faces(base, start):
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, rotate_half
-
     dim, count = 128, 64
     x = RNG.standard_normal((1, count, 2, dim)).astype(np.float32)
     positions = np.arange(start, start + count).astype(np.int32)
@@ -37,12 +34,12 @@ def test_far_positions_are_as_exact_as_hugging_faces(base, start):
     cos, sin = (f(angle)[:, None] for f in (np.cos, np.sin))
     a, b = np.split(x.astype(np.float64), 2, -1)
     want = np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
-    config = transformers.LlamaConfig(
-        hidden_size=2 * dim, num_attention_heads=2, rope_parameters={"rope_theta": base}
-    )
-    cos, sin = LlamaRotaryEmbedding(config)(torch.tensor(x), torch.tensor(positions)[None])
-    given = torch.tensor(x)
-    theirs = given * cos[:, :, None] + rotate_half(given) * sin[:, :, None]
+    # As LlamaRotaryEmbedding and apply_rotary_pos_emb of transformers compute it.
+    inverse = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.int64).float() / dim)
+    angle = (torch.tensor(positions).float()[:, None] * inverse)[:, None]
+    a, b = torch.tensor(x).split(dim // 2, -1)
+    turned = (a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin())
+    theirs = torch.cat(turned, -1)
     ours = nn.Rope(base).rotate(pg.tensor(x), pg.tensor(positions), count).numpy()
 
     def error(y):
