@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rows of arrays as a dataset: tables, measurements, whatever fits into memory or a memory map."""
+"""Rows of arrays as a dataset: tables, measurements and other numbers."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class ArrayDataset:
         return self.x[items], self.y[items]
 
     def split(self, fraction: float, seed: int = 0) -> tuple[ArrayDataset, ArrayDataset]:
-        """Hold a random part of the rows back.
+        """Split the rows at random into training and validation.
 
         Args:
-            fraction: share of the rows that is held back, > 0 and < 1.
+            fraction: share of the validation rows, > 0 and < 1.
             seed: of the choice.
 
         Returns:
-            The rows to train on and those held back, at least one each.
+            The training rows and the validation rows, at least one each.
 
         Raises:
             ValueError: the fraction is out of range, or there is only one row.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A batch: inputs and targets, and what else a model is to be given."""
+"""A batch: inputs, targets, and further inputs of a model."""
 
 from __future__ import annotations
 

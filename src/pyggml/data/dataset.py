@@ -15,7 +15,7 @@ IGNORE_INDEX = -100
 
 @runtime_checkable
 class Dataset(Protocol):
-    """What a `Loader` needs of a dataset."""
+    """The methods of a dataset that a `Loader` calls."""
 
     def __len__(self) -> int:
         """Number of items in an epoch."""

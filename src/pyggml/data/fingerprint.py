@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Data as a number: another text or other images of the same size are told apart.
+"""Checksums that tell data of the same size apart.
 
 A loader's state has it, so that a run is not resumed on what it did not begin with.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Chance that is a function of the item: what is resumed draws what it would have drawn."""
+"""Random numbers that follow from the item, so that a resumed run draws the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DRAWS = 2**31
 def virtual_items(
     items: np.ndarray, count: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Items of an epoch, each with its own chance in it; without a generator always the same.
+    """Return items of an epoch, each with a random number; without a generator always the same.
 
     A loader's order follows from its seed and the epoch, and so does what is drawn for an item.
     """
@@ -23,11 +23,11 @@ def virtual_items(
 
 
 def number_of(item: int, count: int) -> int:
-    """The number of an item, without its chance."""
+    """Return the number of an item, without its random number."""
     return int(item) % count
 
 
 def item_rng(item: int, count: int, stream: int = 0) -> np.random.Generator:
-    """The generator of an item in its epoch."""
+    """Return the generator of an item in its epoch."""
     draw, number = divmod(int(item), count)
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([draw, number, stream])))

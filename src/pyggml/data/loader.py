@@ -51,7 +51,7 @@ class Epochs:
         raise NotImplementedError
 
     def _make_order(self, rng: np.random.Generator | None) -> Any:
-        """What an epoch's batches are read from; in natural order without a generator."""
+        """Return the order of an epoch's items; the natural one without a generator."""
         raise NotImplementedError
 
     def _batch(self, order: Any, position: int) -> Any:
@@ -80,7 +80,7 @@ class Epochs:
             yield self._batch(order, position)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the loader stands: what `load_state_dict` needs to go on from here."""
+        """Return the position of the loader, for `load_state_dict`."""
         if self._data is not None:
             # Not before it is needed: loaders for evaluation are made anew each time.
             self._fixed["data"] = int(self._data.fingerprint())
@@ -155,7 +155,7 @@ class Loader(Epochs):
     Raises:
         ValueError: the batch is larger than the dataset while incomplete ones are dropped, or a
             number is out of range.
-        TypeError: the dataset is none.
+        TypeError: the dataset is of another kind.
 
     Example:
         >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)

@@ -40,7 +40,7 @@ class Prefetch:
 
     Raises:
         ValueError: depth is not a positive integer.
-        TypeError: the loader is none.
+        TypeError: the loader is of another kind.
 
     Example:
         >>> dataset = TokenDataset(np.arange(101), seq_len=10)
@@ -64,7 +64,7 @@ class Prefetch:
         self._thread: _Thread | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """What a loader has else: `dataset`, `batch_size` and so on."""
+        """Return another attribute of the loader, such as `batch_size`."""
         if name.startswith("_") or name == "loader":
             raise AttributeError(name)
         if name in self._state:
@@ -102,7 +102,7 @@ class Prefetch:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reader stands; batches that are only ready do not count."""
+        """Return the position of the reader; batches made ahead do not count."""
         return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class Prefetch:
             state: what `state_dict` returned, of this or of the loader itself.
 
         Raises:
-            ValueError: the loader refuses the state; all is then as it was.
+            ValueError: the state does not fit the loader; all is then as it was.
         """
         self._rewind()
         self.loader.load_state_dict(state)
@@ -148,7 +148,7 @@ class _Thread:
         self._thread.start()
 
     def get(self) -> tuple[Any, Any, BaseException | None]:
-        """The next batch, the state after it, and what went wrong."""
+        """Return the next batch, the state after it, and the error of the thread."""
         while True:
             with contextlib.suppress(queue.Empty):
                 return self._made.get(timeout=_LOOK_S)

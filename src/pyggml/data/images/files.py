@@ -20,7 +20,7 @@ __all__ = ["ImageFolder", "one_line", "read_image"]
 _log = logging.getLogger("pyggml.data")
 _NAMED = 20
 
-# What lies beside images and is none: annotations, and what file managers leave.
+# Other files beside images: annotations, and those of file managers.
 _NOTES = (".txt", ".json", ".jsonl", ".csv", ".tsv", ".xml", ".md", ".yaml", ".yml")
 _LEFT = ("thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx")
 # Pillow starts Ghostscript for these: a program of its own for a file of unknown origin.
@@ -145,7 +145,7 @@ class ImageFolder:
         return files
 
     def _check(self, file: Path, full: bool) -> bool:
-        """Whether a file can be read; if not, it is noted."""
+        """Return True for a file that can be read; note one that cannot."""
         try:
             if full:
                 _read(file, self.channels)
@@ -166,7 +166,7 @@ class ImageFolder:
 
 
 def one_line(text: str) -> str:
-    """Text that any output takes: a file's name may hold line breaks, and bytes of no letter.
+    """Return a text in one line that any output takes: file names may hold line breaks.
 
     Args:
         text: any.
@@ -198,12 +198,12 @@ def files_below(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
 
 
 def _is_left(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, or a file manager's."""
+    """Return True for a name that is hidden, or a file manager's."""
     return name.startswith(".") or name.lower() in _LEFT
 
 
 def _counts(name: str) -> bool:
-    """Whether a file of this name is to be read, or named if it cannot be."""
+    """Return True for the name of a file to read, or to name in `skipped`."""
     return not _is_left(name) and not name.lower().endswith(_NOTES)
 
 

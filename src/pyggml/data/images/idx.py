@@ -169,7 +169,7 @@ def _count(file: Path, part: str, labels: np.ndarray) -> int:
 
 
 def has_idx(folder: Path) -> bool:
-    """Whether a folder holds a training set in IDX files."""
+    """Return True for a folder that holds a training set in IDX files."""
     return any((folder / name).is_file() for name in _candidates("train", "images-idx3"))
 
 

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class ImageSource(Protocol):
-    """What an `ImageDataset` reads.
+    """A source of images for an `ImageDataset`.
 
     Attributes:
         labels: class of each image, (N,).

@@ -52,7 +52,7 @@ class Pipeline:
 
 
 def _is_seeded(transform: ImageTransform) -> bool:
-    """Whether a transform takes a generator behind the image."""
+    """Return True for a transform that takes a generator behind the image."""
     try:
         parameters: Sequence[inspect.Parameter] = list(
             inspect.signature(transform).parameters.values()

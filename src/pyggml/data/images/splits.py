@@ -26,7 +26,7 @@ class ImageSubset:
         classes: names of all classes of the source.
 
     Raises:
-        ValueError: there is none, or a number is not that of an image.
+        ValueError: there is no item, or a number is not that of an image.
 
     Example:
         >>> source = ArrayImages(np.zeros((5, 8, 8), np.uint8), [0, 1, 2, 1, 0])
@@ -64,18 +64,18 @@ class ImageSubset:
 def split_images(
     source: ImageSource, fraction: float, seed: int = 0
 ) -> tuple[ImageSubset, ImageSubset]:
-    """Hold images back, of each class the same share.
+    """Split images into training and validation, with the same share of each class.
 
     A class of two or more images has at least one in either part; one of a single image is only
     trained on.
 
     Args:
         source: all images.
-        fraction: share that is held back, > 0 and < 1.
+        fraction: share of the validation images, > 0 and < 1.
         seed: of the choice.
 
     Returns:
-        The images to train on, and those held back.
+        The training images, and the validation images.
 
     Raises:
         ValueError: the fraction is out of range, or no class has two images.

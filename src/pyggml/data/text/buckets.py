@@ -107,7 +107,7 @@ class BucketLoader(Epochs):
 
     @property
     def dataset(self) -> BucketLoader:
-        """Itself: what knows `seq_len`."""
+        """Return the loader itself, which has `seq_len`."""
         return self
 
     def _make_order(self, rng: np.random.Generator | None) -> list[tuple[int, np.ndarray]]:

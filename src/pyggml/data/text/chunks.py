@@ -41,7 +41,7 @@ class Chunk(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it is a whole document of nothing but white space."""
+        """True for a whole document of nothing but white space."""
         return self.starts and self.ends and not self.text.strip()
 
 

@@ -123,12 +123,12 @@ class Corpus:
 
     @property
     def has_records(self) -> bool:
-        """Whether there are files of records."""
+        """True if there are files of records."""
         return any(map(is_records, self.files))
 
     @property
     def has_text(self) -> bool:
-        """Whether there are text files."""
+        """True if there are text files."""
         return not all(map(is_records, self.files))
 
     def chunks(self, anywhere: bool = True, report: Report = silent) -> Iterator[Chunk]:

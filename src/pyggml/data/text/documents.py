@@ -113,7 +113,7 @@ class Documents:
         return np.array(ids_in_range(self.ids[self._span(item, start, end)], "Documents"), np.int32)
 
     def targets(self, item: int, start: int = 0, end: int | None = None) -> np.ndarray:
-        """Which tokens of a document, or of a part of it, the loss counts; (n,) bool."""
+        """Return the flags of the tokens that the loss counts, of a document or a part of it; (n,) bool."""
         span = self._span(item, start, end)
         if self.counted is None:
             return np.ones(span.stop - span.start, bool)
@@ -144,7 +144,7 @@ class Documents:
         return Documents(self.ids[low:high], offsets, counted)
 
     def _span(self, item: Any, first: int = 0, last: int | None = None) -> slice:
-        """Where the tokens lie of a part of a document."""
+        """Return the slice of the tokens of a part of a document."""
         if isinstance(item, bool) or not isinstance(item, (int, np.integer)):
             raise TypeError(f"Documents: an item is a number; got {type(item).__name__}")
         if not -len(self) <= item < len(self):

@@ -159,7 +159,7 @@ def _missing(who: str, chunk: Chunk, offset: int) -> ValueError:
 
 
 def _is_cuttable(content: dict[str, Any]) -> bool:
-    """Whether no token spans a letter and a line end after it."""
+    """Return True if no token spans a letter and a line end after it."""
     if content.get("normalizer"):
         return False
     # An added token may take the white space after it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Text files: finding them in folders, reading them block by block; and the manual of Python."""
+"""Text files, found in folders and read block by block; and the manual of Python."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PACKED = {
 
 
 def is_text(file: Path) -> bool:
-    """Whether a file's name says that it holds text."""
+    """Return True for a name that ends as those of text files."""
     return file.name.lower().endswith(TEXT_SUFFIXES)
 
 
@@ -107,7 +107,7 @@ def _files_of(who: str, path: Path, choose: Callable[[Path, list[Path]], list[Pa
 
 
 def _is_blank(who: str, file: Path) -> bool:
-    """Whether a file holds nothing; a short one also if nothing but white space."""
+    """Return True for an empty file, and for a short one of nothing but white space."""
     size = file_size(who, file)
     if size >= _SHORT_BYTES:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Documents of different lengths in rows of one length, without one seeing the other."""
+"""Documents of different lengths packed into rows of one length."""
 
 from __future__ import annotations
 

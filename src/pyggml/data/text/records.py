@@ -195,7 +195,7 @@ def _text(record: dict[str, Any], field: str, who: str) -> str:
 
 
 def _semicolons(record: dict[str, Any]) -> bool:
-    """Whether a row looks like one whose columns a comma did not part."""
+    """Return True for a row that looks like columns with semicolons between them."""
     return len(record) == 1 and ";" in next(iter(record))
 
 
@@ -302,7 +302,7 @@ RECORD_SUFFIXES = tuple(_READERS)
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
-    """What reads such a file, by its name."""
+    """Return the reader of a file, by its name; None for other files."""
     suffixes = [s.lower() for s in path.suffixes]
     packed = suffixes[-1:] == [_COMPRESSED]
     reader = _READERS.get("".join(suffixes[-2:-1] if packed else suffixes[-1:]))
@@ -310,7 +310,7 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
 
 
 def is_records(path: Path) -> bool:
-    """Whether a file's name says that it holds records."""
+    """Return True for a name that ends as those of files of records."""
     return _reader(path) is not None
 
 
@@ -339,7 +339,7 @@ def _open(path: Path) -> Any:
 
 
 def _lines(path: Path, file: Any) -> Iterator[str]:
-    """Lines of a text file; what is no text is refused with its line."""
+    """Go through the lines of a text file; raise on bytes that are not text, with the line."""
     number = 0
     try:
         for line in file:

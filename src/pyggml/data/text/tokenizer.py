@@ -341,7 +341,7 @@ class Tokenizer:
         return number
 
     def stream(self, skip_special: bool = True) -> StreamDecoder:
-        """Start to decode token by token, never giving out half a character."""
+        """Return a decoder that takes one token at a time."""
         return StreamDecoder(self, skip_special)
 
     def token(self, token_id: int) -> str | None:

@@ -59,7 +59,7 @@ class _Windows:
         return fingerprint(repr(kind), self.ids)
 
     def _shape(self) -> tuple[int, ...]:
-        """What makes the windows besides their length."""
+        """Return the settings of the windows besides their length."""
         return ()
 
     def _gather(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +77,7 @@ class TokenDataset(_Windows):
         seq_len: tokens in a window, T >= 1.
         stride: distance between the starts of two windows, >= 1; None means `seq_len`, so that
             every token is predicted once.
-        keep_tail: whether what is left at the end becomes one more item, filled up with id 0
+        keep_tail: whether the rest at the end becomes one more item, filled up with id 0
             and with targets that the loss ignores. Evaluation wants it, training does not.
 
     Shape:

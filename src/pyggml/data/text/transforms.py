@@ -16,9 +16,9 @@ __all__ = ["CorruptSpans", "FillInTheMiddle", "MaskTokens", "TextTransform", "Un
 
 
 class TextTransform(Protocol):
-    """What `AugmentedDataset` applies to each crop.
+    """A task that `AugmentedDataset` makes of each crop.
 
-    A `check(tokens)`, which it may have, refuses crops of up to so many tokens beforehand.
+    An optional method `check(tokens)` raises where crops of up to so many tokens cannot be used.
 
     Attributes:
         kind: "causal" gives tokens of which each is to be predicted from those before, "masked"
@@ -31,12 +31,12 @@ class TextTransform(Protocol):
         """Tokens, or inputs and targets."""
 
     def sizes(self, tokens: int) -> tuple[int, int]:
-        """How long inputs and targets become of so many tokens, at most."""
+        """Return the greatest lengths of inputs and targets for a number of tokens."""
 
 
 @dataclass
 class MaskTokens:
-    """BERT's task: some tokens are hidden and must be found again.
+    """BERT's task: predict tokens that are masked.
 
     Of those chosen, 80% become the mask, 10% a random token, 10% stay; at least one is chosen.
 
@@ -96,7 +96,7 @@ class MaskTokens:
 
 @dataclass
 class CorruptSpans:
-    """T5's task: spans are cut out, each leaves a sentinel, and the decoder tells what they were.
+    """T5's task: predict spans that are cut out, each marked by a sentinel.
 
     The tokens "a b c d e f" with "b c" and "f" cut out become the inputs "a X d e Y" and the
     targets "X b c Y f", both followed by the end of text.
@@ -144,7 +144,7 @@ class CorruptSpans:
         self.mean_span = checks.number(who, "mean_span", self.mean_span, 1)
 
     def check(self, tokens: int) -> None:
-        """Refuse crops of up to so many tokens for which there are too few sentinels.
+        """Raise where crops of up to so many tokens need more sentinels.
 
         Args:
             tokens: of the longest crop.
@@ -161,7 +161,7 @@ class CorruptSpans:
             )
 
     def _counts(self, tokens: int) -> tuple[int, int]:
-        """How many tokens are cut out, and in how many spans."""
+        """Return the number of tokens that are cut out, and the number of spans."""
         if tokens < 2:
             raise ValueError(f"CorruptSpans: a text must have at least 2 tokens; got {tokens}")
         noise = min(max(round(tokens * self.rate), 1), tokens - 1)
@@ -205,7 +205,7 @@ def _segments(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
 
 @dataclass
 class FillInTheMiddle:
-    """Some texts are turned so that a causal model learns to fill a gap.
+    """Reorder some texts so that a causal model learns to fill a gap.
 
     Cut in three at random places, a text becomes PREFIX p SUFFIX s MIDDLE m ("PSM"), or
     PREFIX SUFFIX s MIDDLE p m ("SPM"). An end of text stays at the end.

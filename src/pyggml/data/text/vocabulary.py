@@ -49,7 +49,7 @@ _SPELLINGS = {
 
 
 class _Pre(NamedTuple):
-    """How text is split before the merges: patterns in order, and whether whole words skip them."""
+    """A way of splitting text: patterns in order, and whether whole words skip the merges."""
 
     steps: tuple[str, ...]
     ignore_merges: bool
@@ -89,7 +89,7 @@ def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def is_byte_level(content: dict[str, Any]) -> bool:
-    """Whether a tokenizer (as its JSON) is a BPE over bytes."""
+    """Return True for a tokenizer (as its JSON) that is a BPE over bytes."""
     pre = _flat(content.get("pre_tokenizer"))
     return content["model"].get("type") == "BPE" and any(p["type"] == "ByteLevel" for p in pre)
 
@@ -119,7 +119,7 @@ def split_steps(content: dict[str, Any]) -> tuple[str, ...]:
 
 
 def cuts_at_newline(content: dict[str, Any]) -> bool:
-    """Whether words surely end between a letter and a line end.
+    """Return True if words always end between a letter and a line end.
 
     Raises:
         FormatError: the way of splitting words is not a known one.
@@ -181,7 +181,7 @@ def _fillers(number: int) -> tuple[str, str]:
 
 
 class Vocabulary(NamedTuple):
-    """A tokenizer of the `tokenizers` library with what its JSON does not say."""
+    """A tokenizer of the `tokenizers` library with its first and last tokens."""
 
     backend: tokenizers.Tokenizer
     bos_id: int | None

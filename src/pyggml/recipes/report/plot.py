@@ -33,7 +33,7 @@ _MOST_LABELLED = 30
 
 
 def check_plot(path: str | Path) -> Path:
-    """Make sure that a picture can be drawn into a file, before the work that it is to show.
+    """Raise unless a picture can be drawn into a file; call it before a long run.
 
     Args:
         path: the file that is to be created or replaced.
@@ -91,7 +91,7 @@ def plot_curves(
 
     Raises:
         ShapeError: places and values differ in number.
-        TypeError: there is no curve, or it holds no numbers, or a mark is none.
+        TypeError: there is no curve, or a curve or a mark is no number.
         ValueError: `log` names no axis, `points` no curve, or `most` is not finite.
         ImportError: matplotlib is not there.
         OSError: the file cannot be written.

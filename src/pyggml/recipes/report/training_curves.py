@@ -82,7 +82,7 @@ def plot_loss(
         Whether the picture was drawn: False without matplotlib or without a loss to show.
 
     Raises:
-        TypeError: lines are others, or path is none.
+        TypeError: lines are not dicts, or path is not a path.
         OSError: the file cannot be written.
     """
     if not isinstance(lines, (list, tuple)) or not all(isinstance(each, dict) for each in lines):
