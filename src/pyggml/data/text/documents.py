@@ -113,7 +113,7 @@ class Documents:
         return np.array(ids_in_range(self.ids[self._span(item, start, end)], "Documents"), np.int32)
 
     def targets(self, item: int, start: int = 0, end: int | None = None) -> np.ndarray:
-        """Return the flags of the tokens that the loss counts, of a document or a part of it; (n,) bool."""
+        """Return a flag for each token of a document, or of a part: whether the loss counts it."""
         span = self._span(item, start, end)
         if self.counted is None:
             return np.ones(span.stop - span.start, bool)
