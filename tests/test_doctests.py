@@ -33,12 +33,6 @@ NEEDS = {
     "wandb": r"WandbWriter",
 }
 
-# Their examples are yet to be mended; the list only shrinks.
-WAITING = {
-    "pyggml.recipes.report.report",
-}
-
-
 def modules_with_examples() -> list[str]:
     """Return the modules whose source has an example."""
     found = []
@@ -62,8 +56,6 @@ def namespace(module: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name in WAITING:
-        pytest.skip("its examples do not run yet")
     module = importlib.import_module(name)
     text = Path(str(module.__file__)).read_text(encoding="utf-8")
     examples = "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", text, re.MULTILINE))

@@ -78,7 +78,7 @@ def write_report(folder: str | Path, path: str | Path | None = None) -> Path:
         OSError: the page cannot be written.
 
     Example:
-        >>> write_report("artifacts/llm").name
+        >>> write_report("artifacts/llm").name  # doctest: +SKIP
         'report.html'
     """
     artifact = ArtifactDir(folder)
