@@ -33,6 +33,7 @@ NEEDS = {
     "wandb": r"WandbWriter",
 }
 
+
 def modules_with_examples() -> list[str]:
     """Return the modules whose source has an example."""
     found = []
