@@ -34,7 +34,7 @@ OPTIMIZER = {
 def state(step, total=100):
     return TrainState(
         step, total, 1000, 1.5, {"epoch": 1, "position": 2}, {"generator": {"x": 2**100}},
-        {"lr": 0.1}, {"step": 1, "loss": 2.0}, {"tokens": 5, "crc32": 1},
+        {"lr": 0.1}, {"step": 1, "loss": 2.0, "stale": 0}, {"tokens": 5, "crc32": 1},
     )  # fmt: skip
 
 
@@ -240,14 +240,14 @@ def test_damaged_arrays_are_named(tmp_path, name, harm):
         ({"config": 1}, "'config'"),
         ({"best": 3}, "'best'"),
         ({"best": {"a": 1}}, "'best.step' is missing"),
-        ({"best": {"step": -1, "loss": 1.0}}, "best.step must not be negative"),
-        ({"best": {"step": 1, "loss": 10**400}}, "best.loss must be at most"),
+        ({"best": {"step": -1, "loss": 1.0, "stale": 0}}, "best.step must not be negative"),
+        ({"best": {"step": 1, "loss": 10**400, "stale": 0}}, "best.loss must be at most"),
         ({"tokens": 10**400}, "tokens must be at most"),
         ({"elapsed_s": 10**400}, "elapsed_s must be at most"),
         ({"elapsed_s": float("inf")}, "elapsed_s must be at most"),
         ({"total_steps": 10**400}, "total_steps must be at most"),
-        ({"best": {"step": 1}}, "'best.loss' is missing"),
-        ({"best": {"step": 1, "loss": "low"}}, "'best.loss' must be"),
+        ({"best": {"step": 1}}, "is missing"),
+        ({"best": {"step": 1, "loss": "low", "stale": 0}}, "'best.loss' must be"),
         ({"optimizer": {"a": 1, "a/b": 2}}, "'optimizer' is inconsistent"),
         ({"files": {}}, "'model.safetensors' is missing"),
         ({"files": {"model.safetensors": 3}}, "'model.safetensors' must be dict"),

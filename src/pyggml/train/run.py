@@ -60,7 +60,7 @@ class LowestLoss:
             step: step of the evaluation.
         """
         if self.record is not None and not self.is_at(step):
-            self.record = {**self.record, "stale": self.record.get("stale", 0) + 1}
+            self.record = {**self.record, "stale": self.record["stale"] + 1}
 
     def is_at(self, step: int) -> bool:
         """Return whether the lowest loss is that of a step's evaluation."""
@@ -69,7 +69,7 @@ class LowestLoss:
     @property
     def is_stale(self) -> bool:
         """True where the loss has not fallen for as many evaluations as the patience."""
-        stale = 0 if self.record is None else self.record.get("stale", 0)
+        stale = 0 if self.record is None else self.record["stale"]
         return 0 < self._patience <= stale
 
 

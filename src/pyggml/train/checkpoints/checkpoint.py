@@ -146,7 +146,7 @@ def save_checkpoint(
 def _check_state(
     who: str, state: TrainState, optimizer: Mapping[str, Any], directory: Path
 ) -> None:
-    """Refuse before anything is written what could not be written, or not be read again."""
+    """Raise for a state that could not be written or read again, before anything is written."""
     record = {"format": FORMAT, **asdict(state), "optimizer": {}, "files": {}}
     check_record(record, directory / STATE)
     try:

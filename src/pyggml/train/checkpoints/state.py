@@ -17,8 +17,8 @@ __all__ = ["FORMAT", "TrainState", "check_file", "check_record", "crc32", "read_
 
 FORMAT = 1
 _CHUNK_BYTES = 1 << 20
-# Fields that checkpoints of earlier versions do not have.
-_LATER = ("scaler", "schedule", "adapters")
+# Fields that hold an object or null.
+_OBJECTS = ("data", "scaler", "schedule", "adapters")
 _COUNT_MAX = 2**63 - 1
 
 
@@ -34,7 +34,7 @@ class TrainState:
         loader: state of the training loader.
         rng: state of the random generator of pyggml.
         config: the run's configuration.
-        best: lowest validation loss and its step, or None.
+        best: step and loss of the best evaluation and `stale`, the evaluations since; or None.
         data: fingerprint of the training tokens, or None.
         scaler: state of the loss scaling, or None.
         schedule: state of a schedule that has one, or None.
@@ -141,20 +141,16 @@ def check_record(record: Any, path: Path) -> None:
     best = typed(record, "best", (dict, type(None)), path)
     if best is not None:
         _check_range(typed(best, "step", int, path, "best."), "best.step", path)
-        if "stale" in best:
-            _check_range(typed(best, "stale", int, path, "best."), "best.stale", path)
+        _check_range(typed(best, "stale", int, path, "best."), "best.stale", path)
         loss = typed(best, "loss", (int, float), path, "best.")
         if isinstance(loss, int):
             _check_range(loss, "best.loss", path)
-    typed(record, "data", (dict, type(None)), path)
-    for name in _LATER:
-        if name in record:
-            typed(record, name, (dict, type(None)), path)
-    adapters = record.get("adapters") or {}
+    for name in _OBJECTS:
+        typed(record, name, (dict, type(None)), path)
+    adapters = record["adapters"] or {}
     for name in adapters:
         typed(adapters, name, (int, float), path, "adapters.")
-    if "evaluated" in record:
-        typed(record, "evaluated", (int, type(None)), path)
+    typed(record, "evaluated", (int, type(None)), path)
 
 
 def _check_range(value: float, name: str, path: Path) -> None:

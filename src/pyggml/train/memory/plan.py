@@ -107,7 +107,7 @@ class MemoryPlan:
         ]
 
     def check(self) -> None:
-        """Refuse what does not fit.
+        """Raise where the device has no room.
 
         Raises:
             OutOfMemoryError: names the numbers and the ways out.

@@ -226,7 +226,7 @@ def append_line(path: Path, data: bytes) -> None:
     try:
         size = os.fstat(fd).st_size
         try:
-            # A disk that fills up takes the beginning, and refuses only what comes after it.
+            # A disk that fills up writes the beginning of a line, and fails after it.
             while data:
                 data = data[os.write(fd, data) :]
         except OSError:
