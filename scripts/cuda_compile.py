@@ -5,6 +5,7 @@
     python scripts/cuda_compile.py norm-back ...    these
     python scripts/cuda_compile.py --quick          for one GPU, without the host's object code
     python scripts/cuda_compile.py --quick --usage  and what each kernel takes of a multiprocessor
+    python scripts/cuda_compile.py --table          the same as a table, for every GPU
     python scripts/cuda_compile.py --all            the whole backend; an hour on two cores
     python scripts/cuda_compile.py --fetch          the headers of cuBLAS, into build/cublas
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import re
 import shutil
@@ -24,13 +26,19 @@ import sys
 import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FETCHED = ROOT / "build" / "cublas"
-GPUS = (80, 90, 100)  # A100; H100 and H200; B200
+# T4 and RTX 20; A100; RTX 30; RTX 40; H100 and H200; B200; RTX 50
+GPUS = (75, 80, 86, 89, 90, 100, 120)
 QUICK = (90,)
+
+# Registers of a multiprocessor: as many as a block can have at most, on every GPU since Maxwell.
+REGISTERS = 65536
+# A block's threads where a kernel has no launch bounds: no launch may have more.
+THREADS_MAX = 1024
 
 # as ggml's CMake passes them; every warning of ours is an error
 FLAGS = (
@@ -38,7 +46,6 @@ FLAGS = (
     "-O3",
     "-use_fast_math",
     "-extended-lambda",
-    "-DGGML_CUDA_NO_VMM",
     "-DGGML_CUDA_USE_GRAPHS",
     "-DNDEBUG",
     "-Werror=all-warnings",
@@ -50,6 +57,17 @@ def patched(patches: Path) -> list[str]:
     names = set()
     for patch in sorted(patches.glob("*.patch")):
         names.update(re.findall(r"^\+\+\+ b/src/ggml-cuda/([\w-]+)\.cu$", patch.read_text(), re.M))
+    return sorted(names)
+
+
+def added(patches: Path) -> list[str]:
+    """The names of the .cu files that are the series' own."""
+    names = set()
+    for patch in sorted(patches.glob("*.patch")):
+        text = patch.read_text()
+        names.update(
+            re.findall(r"^--- /dev/null\n\+\+\+ b/src/ggml-cuda/([\w-]+)\.cu$", text, re.M)
+        )
     return sorted(names)
 
 
@@ -110,12 +128,27 @@ def fetch(nvcc: str) -> None:
 
 @dataclass(frozen=True)
 class Usage:
-    """What ptxas gives a kernel: registers of a thread, and bytes."""
+    """What ptxas gives a kernel: registers of a thread, and bytes.
+
+    Attributes:
+        gpu: the GPU, 90 for sm_90.
+        threads: the launch bounds; 0 where it has none.
+    """
 
     kernel: str
     registers: int
     shared: int
     spilled: int
+    gpu: int = 0
+    threads: int = 0
+
+    def registers_of_block(self) -> int:
+        """Return the registers of the largest block that may be launched.
+
+        A warp is given them in units of 256: 8 of each thread.
+        """
+        threads = self.threads or THREADS_MAX
+        return -(-self.registers // 8) * 8 * -(-threads // 32) * 32
 
 
 @dataclass(frozen=True)
@@ -132,15 +165,29 @@ def usage_of(told: str) -> list[Usage]:
     found = []
     for part in told.split("Compiling entry function ")[1:]:
         # ptxas tells of functions that are not inlined, too; an entry's own properties come first
-        numbers = [
+        registers, shared, spilled, gpu = [
             int(match[1]) if (match := re.search(pattern, part)) else 0
             for pattern in (
                 r"Used (\d+) registers",
                 r"(\d+) bytes smem",
                 r"(\d+) bytes spill stores",
+                r"for 'sm_(\d+)",
             )
         ]
-        found.append(Usage(part.split("'")[1], *numbers))
+        found.append(Usage(part.split("'")[1], registers, shared, spilled, gpu))
+    return found
+
+
+def bounds_in(ptx: str) -> dict[tuple[str, int], int]:
+    """The launch bounds of the kernels of a PTX file that have some, by name and GPU."""
+    target = re.search(r"^\.target sm_(\d+)", ptx, re.M)
+    gpu = int(target[1]) if target else 0
+    entries = re.finditer(r"\.entry (\w+)\((?:[^)]*)\)\s*((?:\.\w+ [\d, ]+\s*)*)", ptx)
+    found = {}
+    for entry in entries:
+        if bound := re.search(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?", entry[2]):
+            sizes = [int(size) for size in bound.groups() if size]
+            found[entry[1], gpu] = math.prod(sizes)
     return found
 
 
@@ -161,9 +208,16 @@ def compile_one(
     codes = [f"-gencode=arch=compute_{gpu},code=sm_{gpu}" for gpu in gpus]
     with tempfile.TemporaryDirectory() as folder:
         command = [nvcc, *FLAGS, "-Xptxas=-v", *codes, *(f"-I{path}" for path in includes)]
+        command += ["--keep", "--keep-dir", folder]  # the PTX, which has the launch bounds
         command += ["-cubin" if quick else "-c", str(source), "-o", os.path.join(folder, "out")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return Compiled(done.returncode == 0, complaints_in(done.stderr), usage_of(done.stderr))
+        bounds: dict[tuple[str, int], int] = {}
+        for path in Path(folder).glob("*.ptx"):
+            bounds.update(bounds_in(path.read_text()))
+    usage = [
+        replace(use, threads=bounds.get((use.kernel, use.gpu), 0)) for use in usage_of(done.stderr)
+    ]
+    return Compiled(done.returncode == 0, complaints_in(done.stderr), usage)
 
 
 def readable(names: list[str]) -> list[str]:
@@ -173,6 +227,45 @@ def readable(names: list[str]) -> list[str]:
         return names
     told = subprocess.run([filt, *names], capture_output=True, text=True, check=True).stdout
     return [re.sub(r"^void |\(.*", "", line) for line in told.splitlines()]
+
+
+def cannot_be_launched(usage: list[Usage]) -> list[str]:
+    """The kernels whose largest block has more registers than a multiprocessor, in words."""
+    return [
+        f"sm_{use.gpu}: {readable([use.kernel])[0]} has {use.registers} registers and blocks of"
+        f" {use.threads or 'any number of'} threads, {use.registers_of_block()} > {REGISTERS}:"
+        " give it __launch_bounds__"
+        for use in usage
+        if use.registers_of_block() > REGISTERS
+    ]
+
+
+def table_of(usage: list[Usage]) -> list[str]:
+    """Registers and spilled bytes of each kernel on each GPU, as a table in Markdown.
+
+    Instances of a template are a row with what the largest of them takes.
+    """
+    gpus = sorted({use.gpu for use in usage})
+    names = [re.sub(r"[<(].*", "", name) for name in readable([use.kernel for use in usage])]
+    largest: dict[str, dict[int, tuple[int, int, int]]] = {}
+    for name, use in zip(names, usage, strict=True):
+        row = largest.setdefault(name, {})
+        taken = (use.registers, use.spilled, use.shared)
+        row[use.gpu] = max(row.get(use.gpu, taken), taken)
+    threads = {
+        name: max(u.threads for n, u in zip(names, usage, strict=True) if n == name)
+        for name in largest
+    }
+    lines = ["| kernel | threads | shared | " + " | ".join(f"sm_{gpu}" for gpu in gpus) + " |"]
+    lines.append("|---" * (3 + len(gpus)) + "|")
+    for name, row in sorted(largest.items()):
+        shared = max(taken[2] for taken in row.values())
+        cells = [
+            f"{row[g][0]}" + (f" +{row[g][1]}" if row[g][1] else "") if g in row else ""
+            for g in gpus
+        ]
+        lines.append(f"| `{name}` | {threads[name] or ''} | {shared} | {' | '.join(cells)} |")
+    return lines
 
 
 def folders(tree: Path, cublas: Path | None) -> list[Path]:
@@ -186,6 +279,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every file but template instances")
     parser.add_argument("--quick", action="store_true", help="for sm_90 only, the device's code")
     parser.add_argument("--usage", action="store_true", help="registers and memory of each kernel")
+    parser.add_argument("--table", action="store_true", help="the same, a line for each kernel")
     parser.add_argument("--fetch", action="store_true", help="get cuBLAS' headers if none are here")
     parser.add_argument("--tree", type=Path, default=ROOT / "vendor" / "ggml")
     parser.add_argument("--cublas", type=Path, help="the folder that holds cublas_v2.h")
@@ -222,21 +316,27 @@ def main() -> int:
     includes = folders(args.tree, args.cublas)
 
     failed = 0
+    usage: list[Usage] = []
     for name in names:
         start = time.monotonic()
         done = compile_one(nvcc, cuda / f"{name}.cu", includes, gpus, args.quick)
         took = time.monotonic() - start
         print(f"{'ok  ' if done.ok else 'FAIL'} {name}.cu {took:.1f} s", flush=True)
-        if not done.ok:
+        unlaunchable = cannot_be_launched(done.usage)
+        if not done.ok or unlaunchable:
             failed += 1
-            print(done.said, flush=True)
+            print("\n".join([done.said, *unlaunchable]).strip(), flush=True)
+        usage += done.usage
         if args.usage:
             for use, kernel in zip(
                 done.usage, readable([u.kernel for u in done.usage]), strict=True
             ):
                 spilled = f", {use.spilled} bytes spilled" if use.spilled else ""
                 taken = f"{use.registers:5} registers, {use.shared:6} bytes shared{spilled}"
-                print(f"    {taken}  {kernel}", flush=True)
+                bound = f"{use.threads:4}" if use.threads else "   -"
+                print(f"    sm_{use.gpu:<3} {bound} threads {taken}  {kernel}", flush=True)
+    if args.table:
+        print("\n".join(table_of(usage)))
     print(
         f"{len(names) - failed} of {len(names)} compile for " + ", ".join(f"sm_{g}" for g in gpus)
     )

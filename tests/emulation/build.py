@@ -90,10 +90,12 @@ TRAINING = (
 NOT_EMULATED = ("allreduce", "lightning-indexer")
 
 _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off")
-_WARNINGS = ("-Wall", "-Wextra")
+# what ggml's CUDA headers are read with: some of its structures have members for graphs
+_LAYOUT = ("-DGGML_CUDA_USE_GRAPHS",)
+_OWN = ("-Wall", "-Wextra", *_LAYOUT)
 # 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
 # alignment: common/alignment.cpp takes the reports
-_CUDA = ("-x", "c++", "-w", "-DGGML_CUDA_USE_GRAPHS", "-fsanitize=alignment")
+_CUDA = ("-x", "c++", "-w", *_LAYOUT, "-fsanitize=alignment")
 _ARCH = {"fattn-back-mma": 800, "fattn-f32": 800}
 _KV_TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 _DEFINED = {
@@ -210,14 +212,15 @@ class Builder:
             if not (origin / path.name).exists():
                 path.unlink()
         headers = [*target.glob("*.cuh"), *target.glob("vendors/*.h")]
-        headers += HERE.rglob("*.h")
-        headers += HERE.rglob("*.hpp")
+        headers += (HERE / "cuda" / "include").rglob("*.h")
         for folder in ("include", "src"):
             headers += (self.tree / folder).glob("*.h")
         self.headers = _digest(headers)
+        self.own_headers = _digest([*HERE.rglob("*.h"), *HERE.rglob("*.hpp")])
 
     def _object(self, source: Path, flags: tuple[str, ...], kind: str = "") -> Path:
-        key = _digest([source], self.headers, self.cxx, *_CXX, *flags)
+        own = self.own_headers if source.is_relative_to(HERE) else ""
+        key = _digest([source], self.headers, own, self.cxx, *_CXX, *flags)
         out = self.cache / "obj" / f"{source.stem}{kind}-{key}.o"
         if out.exists():
             return out
@@ -236,7 +239,7 @@ class Builder:
         return self._object(self.src / "ggml-cuda" / f"{name}.cu", _flags(name))
 
     def _own(self, *names: str) -> list[Path]:
-        return [self._object(HERE / f"{name}.cpp", _WARNINGS) for name in names]
+        return [self._object(HERE / f"{name}.cpp", _OWN) for name in names]
 
     def _link(self, out: Path, objects: list[Path], *flags: str) -> Path:
         """Link; what nothing defines becomes a function that fails and tells its name."""

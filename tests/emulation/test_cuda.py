@@ -23,6 +23,10 @@ from .cuda.translate import translate
 TREE = default_tree()
 CUDA = TREE / "src" / "ggml-cuda"
 
+# Attention with heads of 64, several tiles each way.
+ATTENTION_64 = ("FLASH_ATTN_EXT/bf16-causal", "FLASH_ATTN_EXT_BACK/bf16-long")
+WHOLE = ("MUL_MAT/whole-may-round-bf16", "MUL_MAT/whole-batches-may-round-bf16")
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="fibers and faults as Linux has them"),
     pytest.mark.skipif(compiler() is None, reason="no C++ compiler is here"),
@@ -41,12 +45,22 @@ def harness(builder: Builder) -> Path:
     return builder.harness()
 
 
-def run(program: Path, *names: str) -> list[str]:
+def told(program: Path, *names: str, **env: str) -> list[str]:
+    """The lines that the program prints; env: of the emulated device."""
     done = subprocess.run(
-        [program, *names], capture_output=True, text=True, timeout=3000, check=False
+        [program, *names],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+        env={**os.environ, **env},
     )
     assert done.returncode in (0, 1), done.stderr[-2000:]
-    return [line for line in done.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
+    return done.stdout.splitlines()
+
+
+def run(program: Path, *names: str, **env: str) -> list[str]:
+    return [line for line in told(program, *names, **env) if line.startswith(("ok ", "FAIL "))]
 
 
 @pytest.mark.parametrize("op", ops_of_table())
@@ -70,11 +84,83 @@ def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
+@pytest.mark.parametrize("gpu", ["rdna3", "cdna"])
+def test_products_that_may_round_are_f32_on_amd(harness: Path, gpu: str) -> None:
+    """Whole numbers that bf16 has, and sums that it has not."""
+    lines = run(harness, *WHOLE, PYGGML_EMULATED_AMD=gpu)
+    assert len(lines) == len(WHOLE)
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
+def test_products_that_are_rounded_on_amd_are_seen(builder: Builder, tmp_path: Path) -> None:
+    text = (CUDA / "ggml-cuda.cu").read_text()
+    right = "prefer_f32_output = may_round || "
+    assert text.count(right) == 1, "ggml-cuda.cu has changed: this test must follow"
+    text = text.replace(right, "prefer_f32_output = ")
+    program = builder.changed("ggml-cuda", text, "bf16 results on AMD", tmp_path)
+    assert all(line.startswith("ok ") for line in run(program, *WHOLE))
+    for line in run(program, *WHOLE, PYGGML_EMULATED_AMD="rdna3"):
+        assert line.startswith("FAIL ")
+
+
+def shared_of(lines: list[str]) -> list[tuple[str, int, int]]:
+    """Kernels, what they have written of their dynamic shared memory, and asked for."""
+    found = (re.match(r"shared (\d+) of (\d+) bytes: (.*)", line) for line in lines)
+    return [(match[3], int(match[1]), int(match[2])) for match in found if match]
+
+
+def blocks_of(asked: int, kib: int) -> int:
+    """How many blocks fit into a multiprocessor, which keeps 1 KiB of each for itself."""
+    return (kib + 1) * 1024 // (asked + 1024)
+
+
+def larger_than_used(lines: list[str]) -> list[str]:
+    """Kernels that ask for more than they write, but for l and D of one pass and the padding."""
+    return [kernel for kernel, written, asked in shared_of(lines) if asked - written > 1024 + 16]
+
+
+@pytest.mark.parametrize(("kib", "asked"), [(99, 46080), (163, 56320)])
+def test_shared_memory_of_attention(harness: Path, kib: int, asked: int) -> None:
+    """Two blocks fit with heads of up to 64: on 8.6, 8.9 and 12.0, and on 8.0 with longer tiles."""
+    lines = told(harness, *ATTENTION_64, PYGGML_EMULATED_SHARED_KIB=str(kib))
+    assert not [line for line in lines if line.startswith("FAIL")]
+    assert larger_than_used(lines) == []
+    taken = shared_of(lines)
+    assert len(taken) == 4  # the forward, its sums, and two passes
+    assert max(a for _, _, a in taken) == asked
+    assert min(blocks_of(a, kib) for _, _, a in taken) >= 2
+
+
+def test_attention_with_much_shared_memory(harness: Path) -> None:
+    """All cases on a GPU such as the A100, whose tiles are longer."""
+    lines = told(harness, "FLASH_ATTN_EXT_BACK", PYGGML_EMULATED_SHARED_KIB="163")
+    assert not [line for line in lines if line.startswith("FAIL")]
+    assert larger_than_used(lines) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("config::nbytes_stats, stream", "config::nbytes, stream"),
+        ("if (!fattn_back_mma_two_fit(config::nbytes_back, smpbo)) {", "if (false) {"),
+    ],
+    ids=["more than is used", "one block"],
+)
+def test_shared_memory_that_is_wasted_is_seen(
+    builder: Builder, tmp_path: Path, right: str, wrong: str
+) -> None:
+    text = (CUDA / "fattn-back-mma.cu").read_text()
+    assert text.count(right) == 1, "fattn-back-mma.cu has changed: this test must follow"
+    text = text.replace("config::nbytes_stats)", "config::nbytes)").replace(right, wrong)
+    program = builder.changed("fattn-back-mma", text, wrong, tmp_path)
+    lines = told(program, "FLASH_ATTN_EXT_BACK/bf16-long")
+    assert larger_than_used(lines) or min(blocks_of(a, 99) for _, _, a in shared_of(lines)) < 2
+
+
 def test_graphs_are_captured_and_launched(builder: Builder) -> None:
     """Another input is seen; memory that the pool has given back is not used, and may be short."""
     lines = run(builder.graphs())
-    assert len([line for line in lines if "virtual: " in line]) == 6
-    assert len(lines) == 25
+    assert len(lines) == 36
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
@@ -84,8 +170,16 @@ def test_graphs_are_captured_and_launched(builder: Builder) -> None:
         ("if (graph->n_released != n_released) {", "if (false) {"),
         ("(void)cudaStreamEndCapture(cuda_ctx->stream(), &unfinished);", ""),
         ("    graph->warmup_complete = false;\n#else", "#else"),
+        (" && ggml_cuda_lock_counter.load(std::memory_order_relaxed) == 0) {", ") {"),
+        ("return false; // no scratch memory", "throw; //"),
     ],
-    ids=["memory that is gone", "a capture that goes on", "a failed graph is launched"],
+    ids=[
+        "memory that is gone",
+        "a capture that goes on",
+        "a failed graph is launched",
+        "a device that is waited for in a capture",
+        "an exception in a C function",
+    ],
 )
 def test_mistakes_of_graphs_are_seen(
     builder: Builder, tmp_path: Path, right: str, wrong: str
@@ -114,6 +208,12 @@ def test_every_kernel_of_the_series_is_built() -> None:
             '::emu::launch("k<T, 2>", ::emu::launch_config(g, b, 0, s),'
             " [=](auto... emu_args) { k<T, 2>(emu_args...); }, x, (y));",
         ),
+        (
+            "__launch_bounds__(4*f(), 1) k(float * x, int (&y)[2])\n{\n",
+            "__launch_bounds__(4*f(), 1) k(float * x, int (&y)[2])\n"
+            "{ ::emu::bound(::emu::bound_of(4*f(), 1));\n",
+        ),
+        ("__launch_bounds__(N) k(int x);", "__launch_bounds__(N) k(int x);"),
         ("extern __shared__ float2 s[];", "float2 * s = (float2 *) ::emu::dynamic_shared();"),
         (
             'asm volatile("cp {%0, %1}, [%2];"\n : "=r"(x[0]), "+r"(f(y)) : "l"(p));',

@@ -24,6 +24,7 @@ compiling = load(SCRIPT)
 # Bytes of a thread: the gradient of attention with heads of 128 has 40 in CUDA 13.0.
 SPILLED_MAX = 64
 PATCHED = compiling.patched(REPOSITORY / "patches")
+ADDED = compiling.added(REPOSITORY / "patches")
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,8 @@ def nvcc() -> str:
     return NVCC
 
 
-def quick(nvcc: str, source: Path) -> Any:
-    return compiling.compile_one(
-        nvcc, source, compiling.folders(TREE, None), list(compiling.QUICK), quick=True
-    )
+def quick(nvcc: str, source: Path, gpu: int = compiling.QUICK[0]) -> Any:
+    return compiling.compile_one(nvcc, source, compiling.folders(TREE, None), [gpu], quick=True)
 
 
 @pytest.mark.parametrize("name", PATCHED)
@@ -50,6 +49,28 @@ def test_compiles_for_one_gpu(nvcc: str, name: str) -> None:
     assert done.ok, done.said
     spilled = {use.kernel: use.spilled for use in done.usage if use.spilled > SPILLED_MAX}
     assert not spilled, "registers do not suffice: bytes of each thread go through memory"
+    assert not compiling.cannot_be_launched(done.usage)
+    if name in ADDED:  # ptxas keeps launch bounds on every GPU
+        assert [use.kernel for use in done.usage if not use.threads] == []
+
+
+def test_registers_without_launch_bounds_are_seen(nvcc: str, tmp_path: Path) -> None:
+    """1,024 threads of NORM_BACK with 67 registers, more than a GPU of 7.5 has."""
+    text = (CUDA / "norm-back.cu").read_text()
+    assert " __launch_bounds__(block_size)" in text, (
+        "norm-back.cu has changed: this test must follow"
+    )
+    source = tmp_path / "norm-back.cu"
+    source.write_text(text.replace(" __launch_bounds__(block_size)", ""))
+    done = quick(nvcc, source, 75)
+    assert done.ok, done.said
+    assert not any(use.threads for use in done.usage)
+    (told,) = compiling.cannot_be_launched(done.usage)
+    assert told.startswith("sm_75: norm_back_f32<1024> has 67 registers")
+
+    done = quick(nvcc, CUDA / "norm-back.cu", 75)
+    assert {use.threads for use in done.usage} == {32, 256, 1024}
+    assert compiling.cannot_be_launched(done.usage) == []
 
 
 def ptx(nvcc: str, source: Path, folder: Path) -> str:
@@ -112,11 +133,36 @@ def test_usage_is_read() -> None:
         "ptxas info    : Used 32 registers, used 1 barriers, 256 bytes smem\n"
     )
     assert compiling.usage_of(told) == [
-        compiling.Usage("_Z4bigv", registers=255, shared=0, spilled=44),
-        compiling.Usage("_Z5smallv", registers=32, shared=256, spilled=0),
+        compiling.Usage("_Z4bigv", registers=255, shared=0, spilled=44, gpu=90),
+        compiling.Usage("_Z5smallv", registers=32, shared=256, spilled=0, gpu=90),
     ]
     assert compiling.complaints_in(told).startswith("x.cu(3): warning")
     assert "ptxas" not in compiling.complaints_in(told)
+
+
+def test_registers_of_a_block() -> None:
+    """A warp takes them in units of 256; without launch bounds a block has 1,024 threads."""
+    usage = [
+        compiling.Usage("a", registers=64, shared=0, spilled=0),
+        compiling.Usage("b", registers=65, shared=0, spilled=0, gpu=75),
+        compiling.Usage("c", registers=255, shared=0, spilled=0, threads=256),
+        compiling.Usage("d", registers=67, shared=0, spilled=0, threads=896),
+    ]
+    assert [use.registers_of_block() for use in usage] == [65536, 73728, 65536, 64512]
+    (told,) = compiling.cannot_be_launched(usage)
+    assert told.startswith("sm_75: b has 65 registers and blocks of any number of threads, 73728")
+
+
+def test_table_has_a_row_for_each_kernel() -> None:
+    usage = [
+        compiling.Usage("_Z1kILi1EEvv", 40, 128, 0, gpu=75, threads=32),
+        compiling.Usage("_Z1kILi2EEvv", 60, 256, 4, gpu=75, threads=64),
+        compiling.Usage("_Z1kILi1EEvv", 41, 128, 0, gpu=90, threads=32),
+    ]
+    told = compiling.table_of(usage)
+    assert told[0] == "| kernel | threads | shared | sm_75 | sm_90 |"
+    if shutil.which("c++filt"):
+        assert told[2:] == ["| `k` | 64 | 256 | 60 +4 | 41 |"]
 
 
 def test_headers_that_cannot_be_fetched_are_told(tmp_path: Path) -> None:
@@ -142,7 +188,7 @@ def test_headers_that_cannot_be_fetched_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_compiles_for_every_gpu(nvcc: str) -> None:
-    """As the backend's build does it, for sm_80, sm_90 and sm_100."""
+    """As the backend's build does it, for sm_75 to sm_120; blocks have the registers they need."""
     done = subprocess.run(
         [sys.executable, SCRIPT, "--tree", TREE],
         capture_output=True,
@@ -155,6 +201,8 @@ def test_compiles_for_every_gpu(nvcc: str) -> None:
 
 def test_patched_files_are_found() -> None:
     assert {"fattn-back-mma", "ggml-cuda", "norm-back"} <= set(PATCHED)
+    assert {"fattn-back-mma", "norm-back"} <= set(ADDED) < set(PATCHED)
+    assert "ggml-cuda" not in ADDED
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,27 @@ void attention(table & t) {
         c.min_nmse = taken ? 1e-6 : 0.0;
         c.only     = "CUDA";
     }
+
+    // All values of a head are one row, which is the result, too: dq and dk are 0 if D is formed of the same numbers as the
+    // gradients of the weights are. Keys are so large that what is left would be seen beside dv.
+    op_case & c = t.add("FLASH_ATTN_EXT_BACK", "bf16-one-value", [](builder & b) {
+        std::vector<float> row;
+        for (int i = 0; i < 64; ++i) {
+            row.push_back((float) (i*i % 61 - 30)/32.0f);
+        }
+        ggml_tensor * grad = b.real({ 64, 2, 70, 1 });
+        ggml_tensor * q    = b.real({ 64, 70, 2, 1 }, -1e-3f, 1e-3f);
+        ggml_tensor * k    = b.real({ 64, 70, 2, 1 }, -1e3f, 1e3f);
+        ggml_tensor * v    = b.values(GGML_TYPE_F32, { 64, 70, 2, 1 }, row);
+        ggml_tensor * out  = b.values(GGML_TYPE_F32, { 64, 2, 70, 1 }, row);
+        ggml_tensor * back = ggml_flash_attn_ext_back(b.ctx, grad, q, k, v, nullptr, nullptr, out, 0.125f, 0.0f, 0.0f);
+        for (int i = 0; i < 4; ++i) {
+            ggml_prec_set_src(back, GGML_PREC_BF16, i);
+        }
+        return back;
+    });
+    c.max_nmse = 4*2.7e-6;
+    c.only     = "CUDA";
 }
 
 } // namespace emu

@@ -19,6 +19,16 @@ void norms(table & t) {
     back_cases(t, "NORM_BACK", "offset-", 99.0f, 101.0f, { { 768, 4, 1, 1 } }, {}, [](ggml_context * c, ggml_tensor * g, ggml_tensor * x) {
         return ggml_norm_back(c, g, x, 1e-5f);
     });
+    // columns are counted in 32 bits
+    for (bool l2 : { false, true }) {
+        op_case & c = t.add(l2 ? "L2_NORM_BACK" : "NORM_BACK", "too-many-columns", [=](builder & b) {
+            ggml_tensor * x = ggml_new_tensor_1d(b.ctx, GGML_TYPE_F32, (int64_t) 1 << 31);
+            ggml_tensor * g = ggml_new_tensor_1d(b.ctx, GGML_TYPE_F32, (int64_t) 1 << 31);
+            return l2 ? ggml_l2_norm_back(b.ctx, g, x, 1e-5f) : ggml_norm_back(b.ctx, g, x, 1e-5f);
+        });
+        c.supported = false;
+        c.only      = "CUDA";
+    }
     t.add("NORM_BACK", "many-rows", [](builder & b) {
         ggml_tensor * g = b.real({ 3, 70000, 1, 1 });
         return ggml_norm_back(b.ctx, g, b.real({ 3, 70000, 1, 1 }), 1e-2f);

@@ -124,6 +124,16 @@ void pictures(table & t) {
             });
         }
     }
+    // indices are computed in f32
+    for (bool down : { false, true }) {
+        op_case & c = t.add("UPSCALE_BACK", down ? "too-many-elements" : "too-many-results", [=](builder & b) {
+            const int64_t n = 1 << 24;
+            ggml_tensor * grad = ggml_new_tensor_2d(b.ctx, GGML_TYPE_F32, down ? n/2 : n, 1);
+            return ggml_upscale_back(b.ctx, grad, down ? n : n/2, 1, 1, 1, GGML_SCALE_MODE_NEAREST);
+        });
+        c.supported = false;
+        c.only      = "CUDA";
+    }
     t.add("UPSCALE_BACK", "transposed", [](builder & b) {
         return ggml_upscale_back(b.ctx, b.real({ 17, 11, 3, 2 }, -1.0f, 1.0f, layout::transposed), 9, 7, 3, 2, GGML_SCALE_MODE_BILINEAR);
     });

@@ -107,6 +107,22 @@ void matrices(table & t) {
             c.only     = "Metal";
         }
     }
+    // Sums of products of small whole numbers: exact where nothing but the sources is rounded.
+    for (bool batches : { false, true }) {
+        op_case & c = t.add("MUL_MAT", batches ? "whole-batches-may-round-bf16" : "whole-may-round-bf16", [=](builder & b) {
+            std::vector<float> v;
+            for (int i = 0; i < 211; ++i) {
+                v.push_back((float) (i*i % 17 - 6));
+            }
+            ggml_tensor * x = b.values(GGML_TYPE_F32, { 64, 70, batches ? 2 : 1, 1 }, v);
+            ggml_tensor * p = ggml_mul_mat(b.ctx, x, b.values(GGML_TYPE_F32, { 64, 45, batches ? 4 : 1, batches ? 3 : 1 }, v));
+            ggml_prec_set_src(p, GGML_PREC_BF16, 0);
+            ggml_prec_set_src(p, GGML_PREC_BF16, 1);
+            return p;
+        });
+        c.max_nmse = 0.0;
+        c.only     = "CUDA";
+    }
     // CUDA's are ggml's own; the CPU rounds the other source to q8_0
     for (int64_t n : { 2, 45 }) {
         op_case & c = t.add("MUL_MAT", "q5_0-by-" + std::to_string(n), [=](builder & b) {

@@ -259,7 +259,7 @@ run_result on_device(const op_case & c, device & dev, schedule order) {
     for (int i = 0; i < ggml_graph_n_nodes(r.graph); ++i) {
         res.supported = res.supported && dev.supports(ggml_graph_node(r.graph, i));
     }
-    if (!res.supported) {
+    if (!res.supported || !c.supported) { // what should be refused and is not is told, not run
         return res;
     }
     struct release {

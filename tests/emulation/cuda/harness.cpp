@@ -4,6 +4,7 @@
 #include "runtime.hpp"
 
 #include <ggml-cuda.h>
+#include <ggml-cuda/common.cuh>
 
 #include <cstdlib>
 #include <vector>
@@ -56,5 +57,12 @@ int main(int argc, char ** argv) {
     setenv("PYGGML_EMULATED_CC", "80", 0); // products in bf16 go to cuBLAS
     setenv("GGML_CUDA_DISABLE_GRAPHS", "1", 0); // each case is launched as it is
     cuda_device dev;
-    return emu::run_cases(dev, argc, argv);
+    // what the backend asks of an AMD GPU on the host; its kernels are those of an NVIDIA GPU all the same
+    if (const char * amd = getenv("PYGGML_EMULATED_AMD")) {
+        const int cc = std::string(amd) == "cdna" ? GGML_CUDA_CC_CDNA1 : GGML_CUDA_CC_RDNA3;
+        const_cast<ggml_cuda_device_info &>(ggml_cuda_info()).devices[0].cc = cc;
+    }
+    const int failed = emu::run_cases(dev, argc, argv);
+    emu::print_shared();
+    return failed;
 }

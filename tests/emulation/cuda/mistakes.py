@@ -61,6 +61,20 @@ MISTAKES = {
         case="OUT_PROD/matrix-may-round-bf16",
         said="pool_addr",
     ),
+    "more threads than the launch bounds": Mistake(
+        source="norm-back",
+        right="__launch_bounds__(block_size)",
+        wrong="__launch_bounds__(block_size/2)",
+        case="NORM_BACK",
+        said="threads exceed __launch_bounds__",
+    ),
+    "more elements than f32 has whole numbers": Mistake(
+        source="upscale-back",
+        right="if (src0->ne[k] >= ((int64_t) 1 << 24) || ",
+        wrong="if (",
+        case="UPSCALE_BACK/too-many-results",
+        said="supports_op says yes",
+    ),
     "an element that is not written": Mistake(
         source="norm-back",
         right="        dst[col*sd.s0] = r*(g - d*k);",

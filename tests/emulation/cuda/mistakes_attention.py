@@ -8,6 +8,13 @@ from .mistake import Mistake
 __all__ = ["ATTENTION"]
 
 ATTENTION = {
+    "the sums of the gradients of a row's scores are not 0": Mistake(
+        source="fattn-back-mma",
+        right="dot += ggml_cuda_cast<float>(g_r[d])*o[d];",
+        wrong="dot += 1.001f*ggml_cuda_cast<float>(g_r[d])*o[d];",
+        case="FLASH_ATTN_EXT_BACK/bf16-one-value",
+        said="normalized",
+    ),
     "only the first columns of a head made smaller": Mistake(
         source="fattn-f32",
         right="acc[c][i][j] *= f;",

@@ -4,6 +4,7 @@
 #include "../common/alignment.hpp"
 #include "../common/fibers.hpp"
 #include "../common/guard.hpp"
+#include "../common/poison.hpp"
 
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
@@ -38,7 +39,14 @@ memory       refused          = memory::all_there;
 
 // of compute capability 7.0 to 12.0; a block has 48 KiB of shared memory unless it asks for more
 constexpr size_t SHARED_DEFAULT = 48*1024;
-constexpr size_t SHARED_MAX     = 99*1024; // what all of sm_80, sm_86, sm_90 and sm_120 give
+
+// of 8.6, 8.9 and 12.0, the least of those with tensor cores of bf16; or as PYGGML_EMULATED_SHARED_KIB says
+size_t shared_max() {
+    static const char * kib = getenv("PYGGML_EMULATED_SHARED_KIB");
+    static const size_t n   = (kib ? atoi(kib) : 99)*1024;
+    return n;
+}
+
 constexpr unsigned GRID_YZ_MAX  = 65535;
 
 schedule order = schedule::forward;
@@ -49,6 +57,17 @@ size_t dynamic_size = 0;
 std::unique_ptr<guarded> dynamic_block;
 std::map<int, std::unique_ptr<guarded>> static_blocks;
 size_t static_size = 0;
+std::map<std::pair<std::string, size_t>, size_t> used_of_shared;
+
+// how far from its begin the block's dynamic shared memory has been written
+size_t written_of_dynamic() {
+    const unsigned char * p = (const unsigned char *) dynamic_block->data();
+    size_t n = dynamic_size;
+    while (n > 0 && is_poison(p + n - 1, 1)) {
+        n--;
+    }
+    return n;
+}
 
 void set_thread(int i) {
     threadIdx.x = i%blockDim.x;
@@ -154,6 +173,10 @@ static void run_kernel(const char * kernel, const launch_config & c, const std::
         try {
             run_block((int) threads, 32, order, (uint32_t) b, set_thread, [&](int) { body(); });
             wrong = dynamic_block ? dynamic_block->check() : "";
+            if (dynamic_block) {
+                size_t & used = used_of_shared[{ kernel, dynamic_size }];
+                used = std::max(used, written_of_dynamic());
+            }
             for (auto & s : static_blocks) {
                 wrong = wrong.empty() ? s.second->check() : wrong;
             }
@@ -168,6 +191,19 @@ static void run_kernel(const char * kernel, const launch_config & c, const std::
 
 void launch_body(const char * kernel, const launch_config & c, std::function<void()> body) {
     in_stream(c.stream, [kernel, c, body = std::move(body)] { run_kernel(kernel, c, body); });
+}
+
+void bound(int threads) {
+    const unsigned n = blockDim.x*blockDim.y*blockDim.z;
+    if (n > (unsigned) threads) {
+        fail(std::to_string(n) + " threads exceed __launch_bounds__(" + std::to_string(threads) + ")");
+    }
+}
+
+void print_shared() {
+    for (const auto & use : used_of_shared) {
+        printf("shared %zu of %zu bytes: %s\n", use.second, use.first.second, use.first.first.c_str());
+    }
 }
 
 void * dynamic_shared() {
@@ -196,7 +232,7 @@ void * static_shared(int key, size_t size, size_t, const char * name) {
     auto & s = static_blocks[key];
     if (!s) {
         static_size += size;
-        if (static_size > SHARED_DEFAULT || static_size + dynamic_size > SHARED_MAX) {
+        if (static_size > SHARED_DEFAULT || static_size + dynamic_size > shared_max()) {
             fail(std::to_string(static_size) + " bytes of static shared memory are too many");
         }
         s.reset(new guarded(std::string("__shared__ ") + name, size));
@@ -207,7 +243,7 @@ void * static_shared(int key, size_t size, size_t, const char * name) {
 } // namespace emu
 
 cudaError_t emu_shared_limit(size_t n) {
-    if (n > emu::SHARED_MAX) {
+    if (n > emu::shared_max()) {
         return cudaErrorInvalidValue;
     }
     emu::shared_limit = std::max(emu::shared_limit, n);
@@ -409,7 +445,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp * p, int) {
     p->maxThreadsPerBlock     = 1024;
     p->totalGlobalMem         = (size_t) 4 << 30;
     p->sharedMemPerBlock      = emu::SHARED_DEFAULT;
-    p->sharedMemPerBlockOptin = emu::SHARED_MAX;
+    p->sharedMemPerBlockOptin = emu::shared_max();
     return cudaSuccess;
 }
 

@@ -16,6 +16,9 @@ void in_stream(cudaStream_t stream, std::function<void()> work);
 // fails when a stream is captured: on a device the capture would end with an error
 void not_while_captured(const char * what);
 
+// what kernels have written of the dynamic shared memory that they asked for, a line each
+void print_shared();
+
 // kernels and products of cuBLAS launched so far
 uint64_t launches();
 void     count_launch();

@@ -5,6 +5,7 @@
     __shared__ float s[32];                             a reference into the block's shared memory
     extern __shared__ float s[];                        a pointer to its dynamic part
     asm("mma.sync... {%0}, {%1};" : "+r"(d) : "r"(a));  a call of emu::ptx with its operands
+    __launch_bounds__(256) k(float * x) {  a body that begins with emu::bound(256)
 
 Nothing else is touched, no line is added or removed.
 """
@@ -115,6 +116,20 @@ def _asm(text: str) -> str:
     return text
 
 
+def _bounds(text: str) -> str:
+    """What a launch may have in threads is looked at by the kernel itself."""
+    at = 0
+    while (at := text.find("__launch_bounds__(", at)) >= 0:
+        open_bounds = text.index("(", at)
+        at = _closing(text, open_bounds)
+        most = f"::emu::bound_of({text[open_bounds + 1 : at]})"
+        body = _closing(text, text.index("(", at)) + 1
+        body += len(text[body:]) - len(text[body:].lstrip())
+        if text[body] == "{":
+            text = f"{text[:body]}{{ ::emu::bound({most});{text[body + 1 :]}"
+    return text
+
+
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?([\w:]+(?:\s*\*)?)\s+(\w+)\s*\[\s*\]\s*;"
 )
@@ -144,4 +159,4 @@ def _shared(text: str, name: str) -> str:
 
 def translate(text: str, name: str) -> str:
     """The text of the CUDA file `name` as C++."""
-    return _shared(_launches(_asm(text)), name)
+    return _shared(_launches(_bounds(_asm(text))), name)

@@ -179,6 +179,10 @@ void launch(const char * kernel, const launch_config & config, F call, A... args
     launch_body(kernel, config, [call, all = std::make_tuple(args...)] { std::apply(call, all); });
 }
 
+// a kernel's launch bounds: threads, and blocks of a multiprocessor; fails in a block of more threads
+constexpr int bound_of(int threads, int = 0) { return threads; }
+void          bound(int threads);
+
 void * dynamic_shared();
 void * static_shared(int key, size_t size, size_t align, const char * name);
 
