@@ -11,18 +11,11 @@ from .scripts.loading import load
 layers = load(Path(__file__).parents[1] / "scripts" / "layers.py")
 NAMES = sorted(name for name in layers.FILES if name not in ("", "__main__"))
 
-# Folders that are too large still, or in which modules import each other; the list only shrinks.
-UNFINISHED = {"recipes", "train"}
-
 # Only inside functions: `import pyggml` brings NumPy and cffi's module, no more.
 LAZY = {
     "typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch", "pyarrow", "PIL",
     "datasets", "tensorboard", "wandb", "tomli", "sklearn",
 }  # fmt: skip
-
-
-def finished(name: str) -> bool:
-    return name.partition(".")[0] not in UNFINISHED
 
 
 def test_imports_point_downwards() -> None:
@@ -39,7 +32,7 @@ def test_imports_point_downwards() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    assert [loop for loop in layers.cycles() if any(map(finished, loop))] == []
+    assert layers.cycles() == []
 
 
 def test_private_names_stay_in_their_file() -> None:
@@ -48,7 +41,7 @@ def test_private_names_stay_in_their_file() -> None:
 
 def test_folders_are_small_packages() -> None:
     assert len(layers.singles()) <= layers.MOST_SINGLES
-    assert list(filter(finished, layers.large_folders())) == []
+    assert layers.large_folders() == []
     assert {name.rpartition(".")[0] for name in layers.FILES} <= layers.FACES
 
 
