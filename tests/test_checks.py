@@ -82,6 +82,9 @@ def test_open_bounds():
         with pytest.raises(ValueError, match=r"f: x must be a finite number > 0 and < 1; got"):
             checks.number("f", "x", value, above=0.0, below=1.0)
     assert checks.number("f", "x", math.inf, finite=False) == math.inf
+    for value in (10**400, -(10**400)):
+        with pytest.raises(ValueError, match=r"f: x must be a finite number; got"):
+            checks.number("f", "x", value, finite=False)
 
 
 def test_a_completeness_check_names_every_helper():

@@ -91,8 +91,8 @@ def number(
         raise TypeError(f"{who}: {name} must be a number; got {shown(value)}")
     try:
         result = float(value)
-    except OverflowError:
-        result = math.inf if value > 0 else -math.inf
+    except OverflowError:  # an int beyond every float is no infinity
+        result, finite = math.copysign(math.inf, value > 0 or -1), True
     inside = (
         (least is None or result >= least)
         and (most is None or result <= most)
