@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How much memory a training takes, known before its first step."""
+"""The memory that a training takes, known before its first step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is measured while training, and the file it is written to."""
+"""Metrics of steps and evaluations, and the file they are written to."""
 
 from __future__ import annotations
 

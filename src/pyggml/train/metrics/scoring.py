@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How good predictions are: accuracy, top-k, F1, bits per byte."""
+"""Scores of predictions: accuracy, top-k, F1, bits per byte."""
 
 from __future__ import annotations
 
