@@ -26,8 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 COMMAND = (
-    "train-llm --tokenizer chars --layers 2 --embd 96 --seq-len 64 --steps 800 --eval-every 100"
-    " --sample-tokens 240"
+    "train-llm --tokenizer chars --layers 2 --embd 96 --seq-len 64 --steps 600 --eval-every 100"
+    " --eval-batches 16 --sample-tokens 240"
 ).split()
 COLUMNS, ROWS = 100, 60
 
