@@ -33,7 +33,10 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
         ("100, temperature", "10, temperature"),
         ('"epochs": 10', '"epochs": 2'),
     ],
-    "quickstart.md": [("steps=200", "steps=2, text='notes', tokenizer='chars', sample_tokens=4")],
+    "quickstart.md": [
+        ("range(20)", "range(2)"),
+        ("steps=200", "steps=2, text='notes', tokenizer='chars', sample_tokens=4"),
+    ],
 }
 
 

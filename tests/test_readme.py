@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import pyggml as pg
+
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 
@@ -40,6 +42,14 @@ def test_python_in_the_project_folder_finds_the_installed_package(tmp_path: Path
     ]
     assert found[0] == found[1]
     assert not (ROOT / "pyggml").exists()
+
+
+def test_the_changelog_names_ggml_and_counts_the_patches() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    version = pg.ggml_version().partition("-")[0]
+    count = len(list((ROOT / "patches").glob("*.patch")))
+    assert f"ggml {version} " in text
+    assert f"the {count} patches" in text
 
 
 def test_what_the_first_command_leaves_is_not_kept() -> None:

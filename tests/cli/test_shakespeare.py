@@ -20,7 +20,7 @@ TEXT = Path(__file__).parents[3] / "shared" / "data" / "tinyshakespeare.txt"
 # nanoGPT reports 1.88 for its CPU settings, of 20 sampled batches; here the whole split is read.
 LOSS_MAX = 1.90
 # Against regressions: at its own rate PyTorch ends between 1.891 and 1.922, by the seed, and a
-# quarter of the runs at 1.90 or below, PyTorch's as ours; see docs/guide/loop.md.
+# quarter of the runs at 1.90 or below, PyTorch's as ours; see docs/internals/benchmarks.md.
 OWN_RATE_LOSS_MAX = 1.93
 # A bound against regressions: one run ended at 1.980. Other seeds and machines were not tried.
 GPU_LOSS_MAX = 2.0
@@ -41,7 +41,7 @@ SIZES = (
     ],
 )  # fmt: skip
 def test_validation_loss(tmp_path, arch, precision, lr):
-    """nanoGPT's CPU settings, also with the command's own rate; see docs/guide/loop.md."""
+    """nanoGPT's CPU settings, also with the command's own rate; see the page of benchmarks."""
     bound = OWN_RATE_LOSS_MAX if (arch, lr) == ("gpt2", 1e-3) else LOSS_MAX
     folder = tmp_path / "run"
     settings = f"{SIZES} --lr {lr} --min-lr {lr / 10} --seed 1337".split()

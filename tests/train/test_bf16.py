@@ -42,5 +42,5 @@ def test_the_same_operands_are_rounded_however_a_step_is_divided(parts):
 
 @needs_bf16
 def test_products_below_the_packed_one_s_least_size_are_not_rounded():
-    """docs/guide/loop.md tells why; where this fails, that paragraph can go."""
+    """docs/guide/performance.md gives the reason; if this fails, that paragraph can go."""
     assert 1e-4 < difference(8, length=8, width=16) < 2e-2
