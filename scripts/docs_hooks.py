@@ -2,20 +2,20 @@
 """Hooks of mkdocs (`just docs`): make the pages that are written elsewhere, check the reference.
 
 A page of the reference lists one package: every name of its `__all__`, by the docstrings. A public
-name that has no docstring is a warning, and so an error in a strict build.
+name without a docstring is a warning, and so an error in a strict build.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import griffe
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 log = logging.getLogger("mkdocs.hooks.pyggml")
@@ -63,14 +63,16 @@ def public_names(package: str) -> dict[str, str]:
     }
 
 
+def is_made(name: str, value: Any) -> bool:
+    """Return whether another function makes this one: only the program knows its docstring."""
+    return inspect.isfunction(value) and value.__code__.co_name != name
+
+
 def reference(package: str) -> str:
     """Return the page of one package."""
     names = public_names(package)
-    made = {}  # functions that another function makes: only the program knows their docstrings
-    for name in names:
-        value = getattr(import_module(package), name)
-        if inspect.isfunction(value) and value.__code__.co_name != name:
-            made[name] = value.__doc__
+    values = {name: getattr(import_module(package), name) for name in names}
+    made = {name: value.__doc__ for name, value in values.items() if is_made(name, value)}
     own = [name for name, place in names.items() if place == f"{package}.{name}"]
     text = f"# {package}\n\n::: {package}\n    options:\n      members: {own}\n"
     for place in [place for place in names.values() if place.count(".") > package.count(".") + 1]:
@@ -93,12 +95,26 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_post_page(output: str, page: Page, config: Any) -> str:
-    """Warn of each public name that a page of the reference lacks."""
-    package = page.file.src_uri.removeprefix("reference/").removesuffix(".md")
-    if package in PACKAGES:
-        shown = set(re.findall(r'id="([\w.]+)"', output))
+@cache
+def source() -> griffe.Object:
+    """Return the package as its source has it."""
+    return griffe.load("pyggml", search_paths=[ROOT / "src"], resolve_aliases=True)
+
+
+def has_docstring(package: str, name: str, place: str) -> bool:
+    """Return whether a public name has a docstring; those of the compiled module need none."""
+    value = getattr(import_module(package), name)
+    if is_made(name, value):
+        return bool(value.__doc__)
+    if name in ("ffi", "lib"):
+        return True
+    found = source()[place.partition(".")[2]]
+    return (found.final_target if found.is_alias else found).docstring is not None
+
+
+def on_post_build(config: Any) -> None:
+    """Warn of each public name without a docstring."""
+    for package in PACKAGES:
         for name, place in public_names(package).items():
-            if place not in shown:
+            if not has_docstring(package, name, place):
                 log.warning("%s.%s is public and has no docstring", package, name)
-    return output

@@ -9,8 +9,8 @@ import numpy as np
 
 __all__ = ["IGNORE_INDEX", "Dataset"]
 
-# A target that cross-entropy leaves out; the value is PyTorch's default.
 IGNORE_INDEX = -100
+"""The target that losses do not count; PyTorch's default."""
 
 
 @runtime_checkable

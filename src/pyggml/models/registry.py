@@ -35,10 +35,11 @@ MODELS: dict[str, type[Model]] = {
         *(T5, MLP, CNN, ResNet),
     )
 }
-# Those that continue text, and that `pyggml train-llm` trains.
+"""Every model, by name."""
 LANGUAGE_MODELS: dict[str, type[LanguageModel]] = {
     arch: model for arch, model in MODELS.items() if issubclass(model, LanguageModel)
 }
+"""The models that continue text, by name."""
 
 
 def _readers() -> dict[str, list[type[Model]]]:

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 Initializer = Callable[[tuple[int, ...]], np.ndarray]
+"""A function of a shape that returns the initial numbers."""
 
 _drawing: ContextVar[bool] = ContextVar("_drawing", default=True)
 _matrices: ContextVar[DType | None] = ContextVar("_matrices", default=None)

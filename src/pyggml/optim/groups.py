@@ -33,6 +33,7 @@ class Model(Protocol):
 
 
 ParamGroups = Iterable[Tensor] | Iterable[Mapping[str, Any]] | Model
+"""Parameters, groups of parameters with their options, or a module."""
 
 
 class Group:

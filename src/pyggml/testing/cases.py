@@ -248,6 +248,7 @@ CASES: list[Case] = [
     *cases_attention.CASES,
     *cases_rows.CASES,
 ]
+"""The cases of the table: an op, its operands, its NumPy reference."""
 
-# Ops whose check needs stored state; each has a test of its own.
 ELSEWHERE = {"cpy", "opt_step_adamw", "opt_step_sgd"}
+"""The ops whose check needs stored state; each has a test of its own."""

@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 # NMSE of 1e-7 is a relative error of 3e-4, and its gradients' 1e-4. f16 and bf16 round each number
 # by up to 2^-11 and 2^-9 of itself, and an op may round its operands, its result or both.
 TOLERANCES = {"f32": (3e-4, 1e-4), "f16": (2e-3, 2e-3), "bf16": (8e-3, 8e-3)}
+"""The largest error of the forward and of the gradient, by type."""
 # The ops whose rows of f16 and bf16 have a gradient, too; the others' say "unsupported".
 HALF_GRADIENTS = frozenset(
     """

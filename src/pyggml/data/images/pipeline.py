@@ -14,8 +14,8 @@ from .pixels import pixels
 
 __all__ = ["ImageTransform", "Pipeline"]
 
-# A function of an image, or of an image and a generator.
 ImageTransform = Callable[..., Any]
+"""A function of an image, or of an image and a generator."""
 
 
 class Pipeline:

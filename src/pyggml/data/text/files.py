@@ -23,8 +23,8 @@ __all__ = [
     "read_text",
 ]
 
-# Files that are taken from a folder; a file named directly may have any name.
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
+"""The suffixes of text files that are read from a folder; a file named directly may have any."""
 # Takes a folder and the files below it, returns those to read.
 Choice = Callable[[Path, list[Path]], list[Path]]
 _BLOCK_BYTES = 1 << 20

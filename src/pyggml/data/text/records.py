@@ -299,6 +299,7 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".parquet": _parquet,
 }
 RECORD_SUFFIXES = tuple(_READERS)
+"""The suffixes of files of records."""
 
 
 def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["END_OF_TEXT", "characters", "library", "train"]
 
 END_OF_TEXT = "<|endoftext|>"
+"""The token that ends a document."""
 # The library sets memory aside for as many before it looks at the text.
 _SIZE_MAX = 10**6
 

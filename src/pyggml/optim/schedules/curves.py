@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 Schedule = Callable[[int], float]
+"""A function of the step, counted from 0, that returns a value such as the learning rate."""
 
 
 def constant(value: float) -> Schedule:
