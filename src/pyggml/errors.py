@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The exceptions that pyggml raises; each is also the built-in kind one would expect."""
+"""The exceptions of pyggml; each is also a built-in one, such as ValueError."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class AnomalyError(ArithmeticError):
 
 
 class RecordingError(RuntimeError):
-    """A function that is being recorded to run many times does what it would do only once.
+    """A traced function does something that its later runs would not repeat.
 
     Example:
         >>> issubclass(RecordingError, RuntimeError)

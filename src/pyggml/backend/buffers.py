@@ -77,7 +77,7 @@ class Buffer:
             UNTOUCHED.add(self)
 
     def touch(self) -> None:
-        """Count the memory as taken: what has it was written."""
+        """Count the memory as taken, because it has been written to."""
         UNTOUCHED.discard(self)
 
     @property

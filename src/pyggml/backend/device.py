@@ -130,7 +130,7 @@ class Device:
         return self._buffer_type
 
     def has_memory(self, size_bytes: int) -> bool:
-        """Return True where so much is free; Linux grants more, and kills the process later."""
+        """Return True where this much is free; Linux grants more and kills the process later."""
         if size_bytes < LARGE_BYTES:
             return True
         return self.kind != "cpu" or size_bytes <= self.memory_free
@@ -142,7 +142,7 @@ class Device:
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
     def computes_into(self, node: Any) -> bool:
-        """Return True where the device computes this op in memory that holds the result alone.
+        """Return True where the device computes this op without memory behind its result.
 
         Some ops work in memory behind their result, which a stored tensor has not.
         """

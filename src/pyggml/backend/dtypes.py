@@ -57,7 +57,7 @@ class DType:
 
     @property
     def is_readable(self) -> bool:
-        """True where ggml reads it back as f32; False for types of its own use, q8_1 and q8_K."""
+        """True where ggml converts it to f32; False for ggml's internal types, q8_1 and q8_K."""
         if self.name == "f32":
             return True
         return bool(lib.ggml_get_type_traits(self.ggml_type).to_float != ffi.NULL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Objects that are known as long as somebody else holds them."""
+"""A set of objects that does not keep them alive."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class WeakGroup(Generic[_T]):
         self._refs: dict[int, weakref.ref[_T]] = {}
 
     def add(self, member: _T) -> None:
-        """Take a member in."""
+        """Add a member."""
         # `dict.pop`, which is C, is what is called when the member ends; the reference that it is
         # given besides the key is its default.
         key = id(member)
         self._refs[key] = weakref.ref(member, partial(self._refs.pop, key))
 
     def update(self, members: Iterable[_T]) -> None:
-        """Take several in."""
+        """Add several members."""
         for member in members:
             self.add(member)
 
     def discard(self, member: _T) -> None:
-        """Leave one out; it need not be one."""
+        """Remove an object if it is a member."""
         self._refs.pop(id(member), None)
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class WeakGroup(Generic[_T]):
         return id(member) in self._refs
 
     def members(self) -> list[_T]:
-        """Return the members that live."""
+        """Return the members that still exist."""
         while True:
             try:
                 refs = list(self._refs.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`pyggml devices`: what there is to compute on."""
+"""`pyggml devices`: the devices of this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`pyggml train-image`: from images to a model that names them."""
+"""`pyggml train-image`: from images to a classifier."""
 
 from __future__ import annotations
 

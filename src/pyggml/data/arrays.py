@@ -14,7 +14,7 @@ __all__ = ["ArrayDataset"]
 
 
 class ArrayDataset:
-    """Inputs and targets of which row i belongs to row i; give it to a `Loader`.
+    """Arrays of inputs and targets with one row for each item; give it to a `Loader`.
 
     Args:
         x: inputs, one row each.

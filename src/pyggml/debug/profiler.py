@@ -89,7 +89,7 @@ class Peaks:
     byte_s: float
 
     def share(self, op: OpSummary) -> float:
-        """Return the share of the attainable speed that an op reaches; 1 leaves nothing.
+        """Return the share of the attainable speed that an op reaches, at best 1.
 
         Above 1 are matmuls of a narrower dtype than the one measured, and ops whose data are in
         the cache.

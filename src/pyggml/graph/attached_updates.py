@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes that belong to a computation: every graph that computes the one carries out the other."""
+"""In-place updates attached to tensors: a graph that computes the tensor runs its updates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ATTACHED: NodeTable[bool] = NodeTable()
 
 
 def attach_update(t: Tensor, update: Tensor) -> Tensor:
-    """Let every run of a graph that computes `t` carry out an in-place op as well.
+    """Attach an in-place op to `t`: every run of a graph that computes `t` carries it out.
 
     A layer keeps running statistics this way: the code that makes the graph need not know of them.
     The op is carried out right after `t`, once in each run; also where the backward computes `t`
@@ -52,7 +52,7 @@ def attach_update(t: Tensor, update: Tensor) -> Tensor:
 
 
 def is_attached(node: Node) -> bool:
-    """Return True for an update: it is carried out once, though t may be computed again."""
+    """Return True for an attached update, which runs once even where its tensor is recomputed."""
     return node in _ATTACHED
 
 

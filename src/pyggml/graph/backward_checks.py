@@ -72,7 +72,7 @@ _PAD_CIRCULAR = 8
 def check_request(
     loss: Tensor | None, grads: Mapping[Tensor, Tensor], seed: Tensor | None
 ) -> dict[int, tuple[Node, Tensor]]:
-    """Check what a backward is asked for; returns parameter and gradient by the node's id."""
+    """Check the arguments of a backward; return parameter and gradient by the node's id."""
     if loss is None:
         if grads:
             raise ValueError("graph: grads need a loss; pass loss=")
@@ -135,7 +135,7 @@ def _name(ptr: Any) -> str:
 def check_unread(
     accumulate: Mapping[int, tuple[Node, Tensor]], nodes: Iterable[Node], seed: Tensor | None
 ) -> None:
-    """Raise where gradients would be written over what the same graph reads.
+    """Raise where a gradient would overwrite memory that the same graph reads.
 
     Args:
         accumulate: as `check_request` returns it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ways to run recorded ops: at once, backward, or as a function compiled per input shape."""
+"""Running recorded ops: at once, backward, or as a function compiled for each input shape."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Graph:
         return moves == self._moves
 
     def run(self) -> None:
-        """Compute everything once; other threads of Python go on meanwhile.
+        """Compute everything once; other Python threads run meanwhile.
 
         Raises:
             AnomalyError: an op made a NaN, and `detect_anomaly` is on.
@@ -256,7 +256,7 @@ class Graph:
 
 
 def most_fallbacks(graphs: Iterable[Graph]) -> dict[str, int]:
-    """Return what the CPU computes for the device of several graphs.
+    """Return the ops that the CPU computes for the device, over several graphs.
 
     Args:
         graphs: any number of them.

@@ -22,7 +22,7 @@ _SCHED_SPARE_BYTES = 2**20
 
 @dataclass(eq=False)
 class Computation:
-    """A graph of ggml and what planning it takes.
+    """A ggml graph with the data that planning its memory needs.
 
     Args:
         cgraph: the graph.
@@ -105,7 +105,7 @@ class Activations:
         return self._holder is graph
 
     def take(self, graph: Computation) -> Any:
-        """Plan a graph into this memory, unless it was the last one that was.
+        """Plan a graph into this memory, unless it is the one planned last.
 
         Args:
             graph: what will be computed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""GGUF files, read through ggml's own parser and distrusted all the same."""
+"""GGUF files: ggml's parser reads them, and every field is checked again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TensorInfo:
 
 
 class GGUFFile:
-    """A GGUF file, mapped into memory: metadata at once, tensors when asked for.
+    """A GGUF file mapped into memory; metadata is read at once, tensors on request.
 
     Arrays keep the file mapped for as long as they live, also after `close`. The file must not
     be cut short meanwhile; files written by `write_gguf` are replaced, never changed in place.
@@ -114,7 +114,7 @@ class GGUFFile:
         return cls(mapped, file)
 
     def close(self) -> None:
-        """Let go of the file; arrays already taken stay valid."""
+        """Close the file; arrays already taken stay valid."""
         self._data = None
 
     def __enter__(self) -> GGUFFile:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Model: what every model shares: a configuration, its GGUF file, blocks to compute twice."""
+"""Model, the base of all models: configuration, GGUF file, blocks that can be recomputed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FILE_TYPES = {
 
 
 class Model(nn.Module, ABC):
-    """A module with a configuration that a GGUF file holds, the whole of it.
+    """A module with a configuration; one GGUF file holds both.
 
     A subclass defines `forward`. Where llama.cpp has the architecture it also says how
     parameters and configuration are named there; otherwise both keep their own names.

@@ -25,7 +25,7 @@ class ModelConfig:
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check_kinds(self) -> None:
-        """Make Python's numbers of NumPy's; raise for what is no number, flag or text.
+        """Convert NumPy's numbers to Python's; raise on other kinds of values.
 
         Raises:
             ValueError: a field has a value of another kind.

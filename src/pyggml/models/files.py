@@ -100,7 +100,7 @@ def own_metadata(config: ModelConfig, names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_own(file: GGUFFile, config: C, names: Sequence[str]) -> C:
-    """Put in what `own_metadata` wrote.
+    """Read the fields that `own_metadata` wrote.
 
     Raises:
         FormatError: a field is out of range.
@@ -138,7 +138,7 @@ def keeps_type(file: GGUFFile, name: str, shape: tuple[int, ...]) -> bool:
 
 
 def matrix_type(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> str | None:
-    """The type that most numbers have in matrices that are not f32; None where there are none.
+    """Return the commonest type of the matrices that are not f32; None where all are f32.
 
     Args:
         tensors: type and shape of each.
@@ -214,7 +214,7 @@ def read_tie(file: GGUFFile) -> bool:
 def drop_copies(
     who: str, state: Mapping[str, ArrayLike], table: str, copies: Mapping[str, str]
 ) -> dict[str, ArrayLike]:
-    """Return a state dict without the further names of a tensor that the model has once.
+    """Return a state dict in which each shared tensor has one name only.
 
     Where the tensor's own name is missing, a copy takes its place.
 

@@ -278,7 +278,7 @@ def check_tokens(where: str, ids: Sequence[int] | np.ndarray, vocab_size: int) -
 
 
 def need_language_model(who: str, model: Any) -> LanguageModel:
-    """Return what continues text.
+    """Return a language model; raise for any other model.
 
     Raises:
         TypeError: it is something else; says what does that one's work.

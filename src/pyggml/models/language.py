@@ -54,7 +54,7 @@ class LanguageModel(Model):
     @property
     @abstractmethod
     def head_weight(self) -> Tensor:
-        """The matrix that makes logits of the stream.
+        """The weight of the head, which computes the logits.
 
         Shape:
             (V, C)
@@ -98,7 +98,7 @@ class LanguageModel(Model):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         check_block_count(file, config.n_layer)
         check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
         check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))

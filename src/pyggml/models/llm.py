@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""LLM: a language model to begin with, whose sizes need no choosing."""
+"""LLM: a Llama with default sizes, as a first model."""
 
 from __future__ import annotations
 

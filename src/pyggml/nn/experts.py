@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A mixture of experts: each token goes through the few feed-forward parts that suit it."""
+"""A mixture of experts: a router chooses a few feed-forward parts for each token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Experts(Module):
 
 
 class MixtureOfExperts(Module):
-    """Send each token through the `used` experts that its router prefers, weighted by how much.
+    """Send each token through `used` experts, weighted by the router's probabilities.
 
     y = sum over the chosen of p_e * down_e(silu(gate_e(x)) * up_e(x)), p = softmax(gate(x))
 
@@ -134,7 +134,7 @@ class MixtureOfExperts(Module):
 
 
 def balance_loss(routings: list[Routing]) -> Tensor:
-    """Return how unevenly routers use their experts: K where they use all alike, up to E.
+    """Return a measure of uneven use of experts: K where all are used equally, at most E.
 
     E * sum over e of (share of tokens that go to e) * (mean probability of e), the shares being
     constants; over the tokens of all layers at once.

@@ -118,7 +118,7 @@ def attention(
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Let every query gather the values whose keys it resembles.
+    """Compute attention: for each query, a mean of the values with weights softmax(q · k).
 
     y = softmax(q @ k.T * scale + bias + mask) @ v, for each head
 

@@ -18,7 +18,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "GroupNorm"]
 
 
 class BatchNorm2d(Module):
-    """Normalise each channel over the batch and its pixels; later by what training has seen.
+    """Normalise each channel: by the batch while training, by running statistics in `eval()`.
 
     y = (x - mean) / sqrt(var + eps) * weight + bias
 

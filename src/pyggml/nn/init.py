@@ -39,7 +39,7 @@ _matrices: ContextVar[DType | None] = ContextVar("_matrices", default=None)
 
 @contextmanager
 def empty_weights(dtype: DType | str | None = None) -> Iterator[None]:
-    """Leave weights zero in here: they are loaded next, and the seeded generator stays put.
+    """Make weights zero inside the block and draw no random numbers; they are loaded next.
 
     Args:
         dtype: of matrices that are to stay frozen, such as "q4_K": they take no more memory than

@@ -264,7 +264,7 @@ def check_eps(where: str, eps: float) -> float:
 
 
 class Dropout(Module):
-    """Drop elements at random while training, and grow the others to make up for them.
+    """Set elements to 0 at random while training, and divide the others by 1 - p.
 
     Compiled functions and training steps draw a new mask at each run; see `ops.dropout`.
 
@@ -290,6 +290,6 @@ class Dropout(Module):
         self.p = float(p)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, or what is left of it while training."""
+        """Return x; while training, with elements dropped."""
         need_tensor("Dropout", "x", x)
         return ops.dropout(x, self.p) if self.training and self.p > 0 else x

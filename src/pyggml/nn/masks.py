@@ -111,7 +111,7 @@ def segment_mask(segments: Tensor, dtype: str = "f32", window: int | None = None
 
 
 def padding_mask(attention_mask: Tensor, length: int, dtype: str = "f32") -> Tensor:
-    """Record the mask that hides the tokens which only fill a row up.
+    """Record the mask that hides padding.
 
     Args:
         attention_mask: 1 where a token counts, 0 where it fills up, as tokenizers give it.

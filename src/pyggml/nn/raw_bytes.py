@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The bytes of weights that stay as a file has them: read and written without rounding."""
+"""Raw bytes of quantised weights, read and written without rounding."""
 
 from __future__ import annotations
 

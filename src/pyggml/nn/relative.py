@@ -27,7 +27,7 @@ def relative_buckets(
     max_distance: int = 128,
     bidirectional: bool = True,
 ) -> np.ndarray:
-    """Number the distances between positions, coarser the further apart.
+    """Return a bucket for each distance between positions; far distances share buckets.
 
     Half of the buckets are for one distance each, the others widen as powers up to `max_distance`;
     all that is further shares the last. Bidirectional, one half is for keys before the query and

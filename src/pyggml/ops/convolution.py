@@ -86,7 +86,7 @@ def _output(
 
 
 def im2col(x: Tensor, kernel: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Tensor:
-    """Patches of images as rows, so that a convolution is one matrix product.
+    """Patches of images as rows, so that a convolution is one matmul.
 
     Args:
         x: f32 images.
@@ -170,7 +170,7 @@ def _check_kernel(who: str, x: Tensor, weight: Tensor, axis: int) -> None:
 def conv_2d_direct(
     x: Tensor, weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1
 ) -> Tensor:
-    """`conv_2d` without the matrix of patches: slower or faster, and with far less memory.
+    """`conv_2d` without the matrix of patches, which takes far less memory.
 
     Source: ggml_conv_2d_direct.
     """

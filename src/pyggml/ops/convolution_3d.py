@@ -29,7 +29,7 @@ def im2col_3d(
     padding: Any = 0,
     dilation: Any = 1,
 ) -> Tensor:
-    """Patches of volumes as rows, so that a convolution is one matrix product.
+    """Patches of volumes as rows, so that a convolution is one matmul.
 
     Args:
         x: f32 volumes, batch and channels in one axis.

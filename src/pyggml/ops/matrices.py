@@ -18,7 +18,7 @@ __all__ = ["linear", "matmul", "mul_mat", "operand", "out_prod", "rows_in_order"
 
 
 def rows_in_order(x: Tensor) -> Tensor:
-    """Return `x` with its rows in order: ggml's product takes any strides of the other axes."""
+    """Return `x` with its rows in order: ggml's matmul takes any strides of the other axes."""
     nb = x.ptr.nb
     if nb[0] == x.dtype.type_size and nb[1] >= nb[0]:
         return x
@@ -27,14 +27,14 @@ def rows_in_order(x: Tensor) -> Tensor:
 
 
 def operand(x: Tensor) -> Tensor:
-    """Return `x` as `autocast` lets a product read it; gradients pass to `x` unrounded."""
+    """Return `x` as `autocast` lets a matmul read it; gradients pass to `x` unrounded."""
     if not rounds_operands() or x.dtype.name != "f32":
         return x
     return cast(cast(x, "f16"), "f32")
 
 
 def mul_mat(w: Tensor, x: Tensor) -> Tensor:
-    """x @ wᵀ, ggml's matrix product.
+    """x @ wᵀ, ggml's matmul.
 
     Leading axes of w stretch over those of x: extents of x must be multiples, and neighbouring
     matrices of x share one of w (grouped-query heads).

@@ -20,7 +20,7 @@ _F32_EPS = float(np.finfo(np.float32).eps)
 
 
 class Adafactor(Optimizer):
-    """Step along the gradient over the root of a mean square that is kept by rows and columns.
+    """Divide the gradient by the root of a mean square that is stored by rows and columns.
 
     k = t^beta2_decay;  r = (1 - k) * r + k * mean_columns(g^2);  c likewise over the rows
     u = g / sqrt(r * c / mean(r)), shortened where its root mean square exceeds d

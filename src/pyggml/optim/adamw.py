@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""AdamW and Adam: adaptive moments, with weight decay apart or in the gradient."""
+"""AdamW and Adam: adaptive moments; weight decay decoupled, or added to the gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Adam", "AdamW"]
 
 
 class AdamW(Optimizer):
-    """Step along the mean gradient over its root mean square; shrink the weights apart.
+    """Divide the mean gradient by its root mean square; weight decay is decoupled.
 
     m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g^2
     w = w * (1 - lr * wd) - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
@@ -98,7 +98,7 @@ class AdamW(Optimizer):
 
 
 class Adam(AdamW):
-    """`AdamW` whose weight decay is added to the gradient, and adapted with it.
+    """`AdamW` with the weight decay added to the gradient.
 
     g' = g + wd * w, from which both moments are made
 

@@ -176,7 +176,7 @@ def clip_factor(norm: float, clip: float) -> float:
 
 
 def check_norm(who: str, norm: float, clip: float | None, grad_scale: float, step: int) -> None:
-    """Raise a FloatingPointError for a norm that no step can be made of."""
+    """Raise a FloatingPointError for a norm that is not finite, or too large for f32."""
     if not math.isfinite(norm):
         raise FloatingPointError(
             f"{who}: the gradients must be finite; got norm {norm} at step {step}, no parameter "

@@ -98,7 +98,7 @@ class EMA:
         self._graphs[name].run()
 
     def update(self) -> None:
-        """Take the parameters as they are now into the average.
+        """Update the average with the current parameters.
 
         Raises:
             RuntimeError: the model holds the averages, inside `applied`.
@@ -113,7 +113,7 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Lend the averages to the model for the block; its own weights come back to the bit.
+        """Let the model use the averages inside the block; its own weights come back bit for bit.
 
         Raises:
             RuntimeError: they are lent already.

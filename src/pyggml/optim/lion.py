@@ -13,7 +13,7 @@ __all__ = ["Lion"]
 
 
 class Lion(Optimizer):
-    """Step by the sign of the momentum mixed with the gradient; shrink the weights apart.
+    """Step by the sign of the momentum mixed with the gradient; weight decay is decoupled.
 
     u = sign(b1 * m + (1 - b1) * g);  m = b2 * m + (1 - b2) * g
     w = w * (1 - lr * wd) - lr * u

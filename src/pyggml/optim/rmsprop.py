@@ -17,7 +17,7 @@ _F32_MAX = float(np.finfo(np.float32).max)
 
 
 class RMSprop(Optimizer):
-    """Step along the gradient over the root of its running mean square.
+    """Divide the gradient by the root of its running mean square.
 
     g' = g + wd * w;  v = alpha * v + (1 - alpha) * g'^2;  u = g' / (sqrt(v) + eps)
     b = momentum * b + u;  w = w - lr * b
@@ -83,7 +83,7 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Step along the gradient over the root of the sum of its squares so far.
+    """Divide the gradient by the root of the sum of its squares so far.
 
     g' = g + wd * w;  v = v + g'^2
     w = w - lr / (1 + (t - 1) * lr_decay) * g' / (sqrt(v) + eps)

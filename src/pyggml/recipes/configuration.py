@@ -89,7 +89,7 @@ class Configuration:
 
     @classmethod
     def merged(cls, before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options by name, of which the later win and drop those that they exclude.
+        """Merge options by name; later ones replace earlier ones, and remove those they exclude.
 
         Args:
             before: options by name.

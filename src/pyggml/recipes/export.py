@@ -51,7 +51,7 @@ class Exported:
 
 @contextmanager
 def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
-    """Lend the model the weights that are exported; its own come back bit for bit.
+    """Let the model use the exported weights inside the block; its own come back bit for bit.
 
     Where the run keeps an average of its weights, they are the average, as in evaluations.
 

@@ -70,7 +70,7 @@ class ImageResults:
 
     @property
     def of_classes(self) -> dict[str, float | None]:
-        """The same for each class; None for a class without validation images."""
+        """The accuracy of each class; None for a class without validation images."""
         counts = self.confusion.sum(axis=1)
         hits = np.diag(self.confusion)
         return {

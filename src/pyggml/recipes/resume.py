@@ -58,7 +58,7 @@ def merge(
 
 
 def identity(config: LLMConfig) -> tuple[Any, ...]:
-    """Return what makes a language-model run, with the choices made that were left open.
+    """Return the choices that a resumed run must keep, with defaults filled in.
 
     Args:
         config: of the run.

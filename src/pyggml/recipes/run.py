@@ -108,7 +108,7 @@ class Run:
         return self.result
 
     def exported_weights(self) -> AbstractContextManager[Exported]:
-        """Lend the model the weights that the option `export` chooses, for a block."""
+        """Let the model use the weights that the option `export` chooses, inside the block."""
         output: OutputOptions = self.config.output
         return exported_weights(self.trainer, output.chosen_export(self.config.trainer))
 

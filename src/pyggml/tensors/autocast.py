@@ -67,7 +67,7 @@ def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
 
 
 def rounding() -> int:
-    """Return the level of rounding that matmuls recorded now may use; graphs differ by it."""
+    """Return the level of rounding that matmuls recorded now may use, a part of a graph's key."""
     return _state.level
 
 

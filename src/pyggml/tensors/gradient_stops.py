@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Stored results of parameters: a backward that met one would drop a gradient in silence."""
+"""Stored tensors computed from parameters: a backward that meets one raises."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Recording an op, and numbers without a way back for gradients."""
+"""Recording an op, and detaching a tensor from its gradient."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def record(
 
 
 def without_gradient(t: Tensor) -> Tensor:
-    """Return the numbers of a tensor, computed with it and without a way back for gradients.
+    """Return a view of a tensor through which no gradient flows.
 
     Unlike `Tensor.detach` this computes nothing now.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Shapes that ggml can hold, and stored nodes: their memory, and their numbers in and out."""
+"""Shapes that ggml can hold, and stored nodes: allocating, reading and writing them."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class Tensor(Operators):
         return self
 
     def to(self, device: Device | str) -> Tensor:
-        """Return the same numbers on another device, without a way back for gradients.
+        """Return the same numbers on another device; no gradient flows through the result.
 
         Args:
             device: "cpu", "cuda:0", "metal", …; where the tensor lives already, it is returned.
@@ -310,7 +310,7 @@ class Tensor(Operators):
         note_move(before)
 
     def detach(self) -> Tensor:
-        """Return the same numbers without a way back for gradients.
+        """Return the same numbers; no gradient flows through the result.
 
         A recorded tensor is computed now; in a function that is being recorded to run many times
         (`compile`, `value_and_grad`, …) at each of its runs.

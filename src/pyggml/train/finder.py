@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The learning-rate range test: rates that grow step by step, and the losses that they bring."""
+"""The learning-rate range test: the loss at rates that grow step by step."""
 
 from __future__ import annotations
 

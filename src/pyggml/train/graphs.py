@@ -45,7 +45,7 @@ class Recorded:
     count: Count | None = None
 
     def run(self, arrays: list[np.ndarray]) -> np.ndarray:
-        """Compute the result of arrays as those that it was recorded for.
+        """Compute the result for arrays of the shapes that it was recorded for.
 
         Args:
             arrays: in the order of the inputs.

@@ -31,7 +31,7 @@ _HOPELESS = (BackendError, CheckpointError, MemoryError)
 
 
 def interval(value: int | None, total_steps: int, parts: int) -> int:
-    """Return an interval in steps: as given, or so that the run has so many parts.
+    """Return an interval in steps: as given, or that of a run in `parts` equal parts.
 
     Args:
         value: the interval given, or None.
@@ -77,7 +77,7 @@ class Loop:
         self._save_every = interval(run.options.save_every, run.total_steps, 5)
 
     def train(self) -> None:
-        """Train; an error that spoils nothing leaves a checkpoint of the steps before it."""
+        """Train; after an error that left the weights intact, write a checkpoint first."""
         run = self._run
         try:
             if run.step and run.evaluated != run.step:

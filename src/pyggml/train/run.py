@@ -150,7 +150,7 @@ class Run:
         return int(self.loader.dataset.seq_len)
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Lend the model the average of its weights for a block, where one is kept."""
+        """Let the model use its averaged weights inside the block, where an average is kept."""
         return nullcontext() if self.ema is None else self.ema.applied()
 
     def tell(self, event: str, *details: Any) -> None:

@@ -13,7 +13,7 @@ _F32_MAX = float(2**128 - 2**104)
 
 
 class GradScaler:
-    """The factor on the loss: halved when gradients overflow, doubled when they have not for long.
+    """The factor on the loss: halved when gradients overflow, doubled after many good steps.
 
     Gradients below 6e-8 vanish in f16, and those above 65504 become infinite. Multiplying the
     loss multiplies all gradients; the update divides by the same factor. Powers of two change no

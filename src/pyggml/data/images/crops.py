@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Images made larger and smaller, and cut; on arrays (H, W, C) from 0 to 1."""
+"""Resizing and cropping of images, which are arrays (H, W, C) from 0 to 1."""
 
 from __future__ import annotations
 

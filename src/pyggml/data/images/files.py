@@ -112,7 +112,7 @@ class ImageFolder:
         return len(self.files)
 
     def fingerprint(self) -> int:
-        """A number that other files do not have, by their names and sizes."""
+        """Return a checksum of the files' names and sizes."""
         names = [(str(f.relative_to(self.path)), f.stat().st_size) for f in self.files]
         return fingerprint(repr(names), self.channels)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""IDX files, as MNIST and its relatives come in, and the handwritten digits of scikit-learn."""
+"""IDX files, the format of MNIST, and the handwritten digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _find(folder: Path, prefix: str, what: str) -> Path:
 
 
 def digits_images() -> ArrayImages:
-    """1797 handwritten digits of 8 × 8 pixels, which scikit-learn brings; no download.
+    """Return the 1797 handwritten digits of scikit-learn, 8 × 8 pixels each; no download.
 
     Raises:
         ImportError: scikit-learn is not there.

@@ -95,7 +95,7 @@ class ArrayImages:
         return len(self.images)
 
     def fingerprint(self) -> int:
-        """A number that other images do not have."""
+        """Return a checksum of the images."""
         return fingerprint(self.images)
 
     def image(self, item: int) -> np.ndarray:
@@ -216,12 +216,12 @@ class ImageDataset:
         return len(self.source)
 
     def fingerprint(self) -> int:
-        """A number that other images or labels do not have."""
+        """Return a checksum of the images and labels."""
         of = getattr(self.source, "fingerprint", int)
         return fingerprint(of(), np.asarray(self.source.labels), len(self.source.classes))
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
-        """Items of an epoch with their chance in them; without a generator each once, the same."""
+        """Return an epoch's items with random numbers; without a generator, each once."""
         count = len(self)
         if rng is None:
             return virtual_items(np.arange(count), count)

@@ -130,7 +130,7 @@ def _turn_hue(image: np.ndarray, turn: float) -> np.ndarray:
 
 @dataclass
 class Normalize:
-    """(image - mean) / std; the last of all transforms.
+    """Return (image - mean) / std; put it last among the transforms.
 
     Args:
         mean: one for each channel.

@@ -105,7 +105,7 @@ class AugmentedDataset:
         return best
 
     def fingerprint(self) -> int:
-        """A number that other documents, or crops of another length, do not have."""
+        """Return a checksum of the documents and the length of the crops."""
         return fingerprint(self.documents.fingerprint(), self.seq_len, self.crop_len)
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class AugmentedDataset:
         return int(self._document.size)
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
-        """Items of an epoch with their chance in them; without a generator always the same."""
+        """Return an epoch's items with random numbers; without a generator, always the same."""
         items = np.arange(len(self)) if rng is None else rng.permutation(len(self))
         return virtual_items(items, len(self), rng)
 

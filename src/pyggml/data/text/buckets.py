@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Batches of documents of like length, each batch about as many tokens."""
+"""Batches of documents of similar length, each with about the same number of tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MULTIPLE = 8
 
 
 class BucketLoader(Epochs):
-    """Batches of documents of like length: long rows are few, short rows are many.
+    """Make batches of documents of similar length: few long rows, or many short ones.
 
     A batch has max_tokens // T rows of T tokens. There are no more shapes than buckets, so a
     training step is recorded as often. Rows are filled up on the right, where causal attention

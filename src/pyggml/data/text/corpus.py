@@ -176,7 +176,7 @@ class Corpus:
         report(left)
 
     def pieces(self, most_bytes: int | None = None) -> Iterator[str]:
-        """Go through the text in chunks, to make a tokenizer of it; words stay whole.
+        """Yield the text in chunks, to train a tokenizer; no word is cut.
 
         Args:
             most_bytes: about how much to give, taken evenly from all of it; None gives all.
@@ -200,7 +200,7 @@ class Corpus:
         return named + (", …" if len(self.files) > 3 else "")
 
     def tokens(self, tokenizer: Tokenizer, eos: bool = True) -> Documents:
-        """Tokenize all of it into memory; `TokenStore.build` is for more than fits.
+        """Tokenize the corpus into memory; use `TokenStore.build` for larger ones.
 
         Args:
             tokenizer: text to ids.

@@ -93,7 +93,7 @@ class Documents:
         return np.diff(np.asarray(self.offsets, np.int64))
 
     def fingerprint(self) -> int:
-        """A number that other documents do not have."""
+        """Return a checksum of the documents."""
         return fingerprint(
             self.ids, self.offsets, *([] if self.counted is None else [self.counted])
         )

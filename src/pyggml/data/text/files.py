@@ -47,7 +47,7 @@ _PACKED = {
 
 
 def is_text(file: Path) -> bool:
-    """Return True for a name that ends as those of text files."""
+    """Return True for a file name with a suffix of text files, such as `.txt`."""
     return file.name.lower().endswith(TEXT_SUFFIXES)
 
 

@@ -22,7 +22,7 @@ _log = logging.getLogger("pyggml.data")
 
 
 def best_fit(lengths: np.ndarray, capacity: int) -> list[list[int]]:
-    """Put pieces into as few bins as goes quickly: the longest first, each where it fits best.
+    """Put pieces into few bins: the longest first, each into the bin with the least room left.
 
     Args:
         lengths: of the pieces, from 1 to the capacity.
@@ -138,7 +138,7 @@ class PackedDataset:
         return len(self._starts) - 1
 
     def fingerprint(self) -> int:
-        """A number that other documents, or other rows of them, do not have."""
+        """Return a checksum of the documents and of their rows."""
         return fingerprint(self.documents.fingerprint(), self.seq_len, self.overlong)
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
@@ -176,7 +176,7 @@ class PackedDataset:
 
 
 def check_overlong(who: str, overlong: str) -> str:
-    """Raise a ValueError unless there is such a treatment of long documents."""
+    """Raise a ValueError unless this is a known treatment of long documents."""
     if not isinstance(overlong, str) or overlong not in _OVERLONG:
         raise ValueError(f"{who}: overlong must be one of {', '.join(_OVERLONG)}; got {overlong!r}")
     return overlong

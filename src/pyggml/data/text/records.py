@@ -311,7 +311,7 @@ def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
 
 
 def is_records(path: Path) -> bool:
-    """Return True for a name that ends as those of files of records."""
+    """Return True for a file name with a suffix of record files, such as `.jsonl`."""
     return _reader(path) is not None
 
 

@@ -38,7 +38,7 @@ _log = logging.getLogger("pyggml.data")
 
 
 class TokenStore:
-    """A folder of tokens, larger than memory if need be.
+    """A folder of token ids, which may be larger than memory.
 
     `tokens.bin` holds the ids, two bytes each where the vocabulary allows, `documents.bin` where
     documents begin, and `store.json` what they were made of. A folder appears when it is whole.
@@ -105,7 +105,7 @@ class TokenStore:
         eos: bool = True,
         progress: Progress | None = None,
     ) -> TokenStore:
-        """Tokenize text, unless the same was done before.
+        """Tokenize text into a store, or open the store that the same text has.
 
         The store's name in `cache` is a hash of the text, the tokenizer and the settings: the same
         text is found wherever its files lie, and changed text is not. What is found is verified,
@@ -214,7 +214,7 @@ class TokenStore:
         return int(self.info["crc32"])
 
     def verify(self) -> None:
-        """Read all of it and compare with the hashes that were taken when it was written.
+        """Read the whole store and compare it with the hashes that were written with it.
 
         Raises:
             FormatError: one is another, or a file cannot be read; names the file and the field.

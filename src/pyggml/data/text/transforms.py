@@ -16,7 +16,7 @@ __all__ = ["CorruptSpans", "FillInTheMiddle", "MaskTokens", "TextTransform", "Un
 
 
 class TextTransform(Protocol):
-    """A task that `AugmentedDataset` makes of each crop.
+    """A training task: it turns each crop of an `AugmentedDataset` into inputs and targets.
 
     An optional method `check(tokens)` raises where crops of up to so many tokens cannot be used.
 

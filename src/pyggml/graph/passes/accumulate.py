@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The pass that adds gradients in place, or writes the first one: no second one in memory."""
+"""The pass that writes and adds gradients in place, so that no second one is in memory."""
 
 from __future__ import annotations
 

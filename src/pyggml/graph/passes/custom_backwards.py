@@ -17,7 +17,7 @@ __all__ = ["splice_custom_backwards"]
 
 
 def splice_custom_backwards(plan: Plan) -> None:
-    """Put the recorded backwards before the first op that reads what they make."""
+    """Put the recorded backwards before the first op that reads their results."""
     custom = plan.custom
     if not custom.pullbacks:
         return

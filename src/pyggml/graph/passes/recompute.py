@@ -89,7 +89,7 @@ def _viewed(node: Node) -> Iterator[Node]:
 
 
 def recompute_and_defer(plan: Plan) -> None:
-    """Compute marked results again in the backward, and deferred ones as late as can be."""
+    """Compute marked results again in the backward, and deferred ones as late as possible."""
     if plan.loss is None:
         return
     again = {address(plan.header(node)): node for node in _to_recompute(plan, plan.loss.node)}

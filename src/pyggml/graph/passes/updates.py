@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The pass that carries out each update as soon as the results stay the same."""
+"""The pass that runs each update as early as possible without changing a result."""
 
 from __future__ import annotations
 

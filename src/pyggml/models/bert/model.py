@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""BERT: an encoder that sees both sides; its output, sentence embeddings, and the body of heads."""
+"""BERT, a bidirectional encoder: token vectors, sentence embeddings, and the base of its heads."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class BERTModel(Model):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         check_block_count(file, config.n_layer)
         check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
         check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
@@ -301,7 +301,7 @@ _FOREIGN = ("pooler.", "cls.", "classifier.")
 
 
 def takes_flash(attention: str, x: Tensor, width: int) -> bool:
-    """Return True where attention is the fused op for inputs like `x` and heads `width` wide."""
+    """Return True where the fused attention op takes inputs like `x` with heads `width` wide."""
     return attention == "flash" or (attention == "auto" and computes_flash_attn(x.device, width))
 
 

@@ -269,7 +269,7 @@ def _read_scaling(file: GGUFFile, arch: str, head_dim: int) -> RopeScaling | Non
 
 
 def check_gguf(file: GGUFFile, config: LlamaConfig) -> None:
-    """Hold the metadata against the tensors, before memory is taken by the metadata's word."""
+    """Compare the metadata with the tensors, before memory is allocated."""
     check_block_count(file, config.n_layer)
     check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
     inner = config.n_head * config.head_dim

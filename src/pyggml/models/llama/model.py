@@ -230,7 +230,7 @@ class Llama(LanguageModel):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         llama_files.check_gguf(file, config)
 
 

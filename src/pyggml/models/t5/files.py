@@ -107,7 +107,7 @@ def read_gguf_config(file: GGUFFile) -> T5Config:
 
 
 def check_gguf(file: GGUFFile, config: T5Config) -> None:
-    """Hold the metadata against the tensors, before memory is taken by the metadata's word."""
+    """Compare the metadata with the tensors, before memory is allocated."""
     check_block_count(file, config.n_layer, "enc.blk.")
     check_block_count(file, config.decoder_layers, "dec.blk.")
     check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))

@@ -156,7 +156,7 @@ class T5(Model):
         decoder_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the cross-entropy of what the decoder is to write.
+        """Return the cross-entropy of the decoder's targets.
 
         Args:
             ids: tokens to read.
@@ -197,7 +197,7 @@ class T5(Model):
         return shifted
 
     def new_cache(self, encoded: Tensor, capacity: int) -> T5Cache:
-        """Make what `generate` remembers of one encoded sequence.
+        """Make the cache of `generate` for one encoded sequence.
 
         Args:
             encoded: the encoder's output, recorded or stored.
@@ -282,7 +282,7 @@ class T5(Model):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         t5_files.check_gguf(file, config)
 
     def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:

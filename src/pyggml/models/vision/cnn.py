@@ -167,7 +167,7 @@ class CNN(ImageModel):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         channels, size = (config.channels, *config.widths), config.kernel
         for i, (width, wide) in enumerate(pairwise(channels)):
             check_tensor(file, f"stages.{i}.conv.weight", (wide, width, size, size))

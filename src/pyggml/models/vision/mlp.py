@@ -113,7 +113,7 @@ class MLP(ImageModel):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         step = 2 + (config.norm == "batch") + (config.dropout > 0)
         widths = (config.inputs, *config.hidden, config.classes)
         for i, (width, wide) in enumerate(pairwise(widths)):

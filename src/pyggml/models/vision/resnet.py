@@ -146,7 +146,7 @@ class ResNet(ImageModel):
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Hold the metadata against the tensors; see `Model.check_gguf`."""
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
         channels, size = config.channels, 7 if config.stem == "large" else 3
         check_tensor(file, "conv1.weight", (config.widths[0], channels, size, size))
         channels = config.widths[0]

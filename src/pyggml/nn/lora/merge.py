@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Folding adapters into the weights, dropping them, and their matrices as a state."""
+"""Merging adapters into the weights, removing them, and copying their matrices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["load_lora_state_dict", "lora_state_dict", "merge_lora", "remove_lora
 
 
 def merge_lora(model: Module, dtype: str | None = None) -> list[str]:
-    """Fold adapters into their weights: weight + scale * B @ A; plain layers take their place.
+    """Add adapters to their weights: weight + scale * B @ A; plain layers replace them.
 
     A weight that is quantised is quantised again, which rounds what the adapter adds to the steps
     of its blocks: the model then differs from the one that was trained. `dtype="f32"` keeps all of
@@ -69,7 +69,7 @@ def merge_lora(model: Module, dtype: str | None = None) -> list[str]:
 
 
 def remove_lora(model: Module) -> list[str]:
-    """Drop adapters: the layers are as they were before, and frozen.
+    """Remove adapters: the layers are as they were before, and frozen.
 
     Returns:
         The paths of the layers.

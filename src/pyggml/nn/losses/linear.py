@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The loss of a head's logits without all of them at once."""
+"""Cross-entropy of a linear head, without all logits in memory at once."""
 
 from __future__ import annotations
 

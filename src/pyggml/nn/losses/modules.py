@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Losses as modules, under PyTorch's names: what they are made with is what they are called with.
+"""Losses as modules, under PyTorch's names; the constructor takes the function's options.
 
 Options are checked where the module is made, before any training.
 """

@@ -42,7 +42,7 @@ def same_shape(who: str, x: Any, target: Any) -> None:
 
 
 def as_weight(who: str, name: str, weight: Any, shape: tuple[int, ...]) -> Tensor:
-    """Raise unless a weight is f32 and stretches to `shape`; return it stretched."""
+    """Return a weight broadcast to `shape`; raise unless it is f32 and fits."""
     need_float(who, name, weight)
     try:
         fits = np.broadcast_shapes(weight.shape, shape) == shape

@@ -99,7 +99,7 @@ class FlatVectors:
         return name
 
     def hold(self, names: Iterable[str]) -> None:
-        """Let go of all gradients but these."""
+        """Free all gradient vectors but these."""
         self._held = list(dict.fromkeys(names))
 
     def _load(self, name: str) -> None:
@@ -143,7 +143,7 @@ class FlatVectors:
         return self._run("slope", lambda: ([_dot(v["now"], v["d"])], []))[0]
 
     def largest(self, name: str) -> float:
-        """The largest absolute element; NaN where an element is none."""
+        """The largest absolute element; NaN where an element is NaN."""
 
         def record() -> tuple[list[Tensor], list[Tensor]]:
             size = ops.abs(self._named["now"])
@@ -198,7 +198,7 @@ class FlatVectors:
         self._run("remember", record)
 
     def two_loops(self, rows: Sequence[int], rho: np.ndarray, scale: float) -> None:
-        """Make the direction of the remembered gradient and the pairs in `rows`, oldest first.
+        """Compute the direction from the remembered gradient and the pairs in `rows`, oldest first.
 
         Source: Nocedal and Wright 2006, algorithm 7.4.
         """

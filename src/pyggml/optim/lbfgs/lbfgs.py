@@ -27,7 +27,7 @@ _LEAST_CURVATURE = 1e-10
 
 
 class LBFGS(Optimizer):
-    """Minimise a function that gives the same loss and gradient at each call, by curvature.
+    """Minimise a deterministic function with an estimate of its curvature.
 
     The direction is -H g, with H made of the last `history_size` steps and changes of the
     gradient; how far to go is found by a line search. A step does up to `max_iter` iterations, and

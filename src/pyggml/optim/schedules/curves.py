@@ -204,5 +204,5 @@ def one_cycle(
 
 
 def done(step: float, steps: int) -> float:
-    """Return the share of the way that is behind a step, from 0 to 1."""
+    """Return the share of the schedule that is done at a step, from 0 to 1."""
     return min(max(float(step), 0.0) / steps, 1.0)

@@ -66,7 +66,7 @@ _MORE = (
 
 
 def need_matplotlib() -> Any:
-    """The class of figures, which needs no screen."""
+    """Return matplotlib's class of figures, which needs no screen."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -121,7 +121,7 @@ def families() -> list[str]:
 
 
 def drawable(names: Sequence[Any]) -> list[str]:
-    """Names as a picture can have them: one with a letter that no font has is its number."""
+    """Return names that the fonts can draw; a name with another letter becomes its number."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     known: set[int] = set()
@@ -135,7 +135,7 @@ def drawable(names: Sequence[Any]) -> list[str]:
 
 
 def place_of(who: str, path: str | Path) -> Path:
-    """A path in a folder that can be written: else the error would name a temporary file."""
+    """Return a path; raise unless its folder can be written."""
     path = checks.path(who, "path", path)
     folder = path.parent
     if not folder.exists():

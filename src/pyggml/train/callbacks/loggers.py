@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Callbacks that tell TensorBoard and Weights & Biases what is measured."""
+"""Callbacks that send metrics to TensorBoard and to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TensorBoardWriter(Callback):
             self._writer.flush()
 
     def on_sample(self, trainer: Any, text: str) -> None:
-        """Write what the model wrote."""
+        """Write the sample."""
         summary = self._summary
         plugin = summary.SummaryMetadata.PluginData(plugin_name="text")
         tensor = self._tensor.TensorProto(
@@ -103,7 +103,7 @@ class TensorBoardWriter(Callback):
 
 
 class WandbWriter(Callback):
-    """Tells Weights & Biases of steps, evaluations and samples.
+    """Sends steps, evaluations and samples to Weights & Biases.
 
     Args:
         project: name of the project.
@@ -151,15 +151,15 @@ class WandbWriter(Callback):
             ) from error
 
     def on_step(self, trainer: Any, metrics: StepMetrics) -> None:
-        """Tell the step's numbers."""
+        """Send the step's numbers."""
         self._run.log(_scalars(metrics), step=metrics.step)
 
     def on_evaluation(self, trainer: Any, metrics: EvalMetrics) -> None:
-        """Tell the evaluation's numbers."""
+        """Send the evaluation's numbers."""
         self._run.log(_scalars(metrics), step=metrics.step)
 
     def on_sample(self, trainer: Any, text: str) -> None:
-        """Tell what the model wrote."""
+        """Send the sample."""
         self._run.log({"sample": text}, step=trainer.step)
 
     def on_end(self, trainer: Any) -> None:

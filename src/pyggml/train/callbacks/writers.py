@@ -17,7 +17,7 @@ __all__ = ["Callback", "MetricsWriter", "Sampler", "explained"]
 
 
 class Callback:
-    """Base of callbacks: override the events that you want to be told of.
+    """The base of callbacks: override the methods of the events that you need.
 
     Each method gets the `Trainer` first.
 
@@ -43,7 +43,7 @@ class Callback:
         """A checkpoint was written."""
 
     def on_best(self, trainer: Any, path: Path) -> None:
-        """A checkpoint with the lowest validation loss so far was put apart."""
+        """The checkpoint with the lowest validation loss so far was kept as `best`."""
 
     def on_sample(self, trainer: Any, text: str) -> None:
         """A sample of the model was written."""

@@ -26,7 +26,7 @@ def keep_best(
     optimizer: Mapping[str, Any],
     same: Path | None = None,
 ) -> Path:
-    """Make a checkpoint `best/`, in the place of the one before; pruning leaves it alone.
+    """Replace `best/` by a checkpoint; pruning does not remove it.
 
     Args:
         directory: folder of the run's checkpoints.
@@ -80,7 +80,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def bring_best(directory: Path, resumed: Path | None, best: Mapping[str, Any]) -> None:
-    """Keep the best checkpoint of the folder that a run goes on from, where that is another.
+    """Take over the best checkpoint of the folder that a run resumes from, if it is another one.
 
     Args:
         directory: folder of the run's checkpoints.

@@ -181,7 +181,7 @@ def write_checkpoint(
 
 
 def name_latest(path: Path) -> None:
-    """Let the file `latest` name a checkpoint.
+    """Write the name of a checkpoint into the file `latest`.
 
     Args:
         path: its directory.
@@ -210,7 +210,7 @@ def _not_written(path: Path, last: Path | None, is_new: bool, error: OSError) ->
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Read a checkpoint; trusts nothing in it.
+    """Read a checkpoint, and check all that it holds.
 
     Args:
         path: directory of the checkpoint.

@@ -197,7 +197,7 @@ def clear_ahead(directory: str | Path, step: int) -> list[Path]:
 
 
 def put_aside(path: Path) -> Path | None:
-    """Rename what another run left, so that this one can have its name.
+    """Rename what another run left, to free its name for this run.
 
     Args:
         path: a file or a folder.
@@ -219,7 +219,7 @@ def put_aside(path: Path) -> Path | None:
 
 
 def instead(path: Path) -> str:
-    """Write the cure for a damaged checkpoint.
+    """Return the advice that the error of a damaged checkpoint ends with.
 
     Args:
         path: its directory.

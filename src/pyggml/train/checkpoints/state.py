@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The state of a run, apart from its arrays, read back from a file that nobody trusts."""
+"""The state of a run, apart from its arrays, read from a file with every field checked."""
 
 from __future__ import annotations
 

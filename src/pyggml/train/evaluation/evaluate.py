@@ -23,7 +23,7 @@ _F1 = {"f1": "macro", "f1_weighted": "weighted", "f1_micro": "micro", "f1_binary
 def eval_batches(
     ids: np.ndarray, seq_len: int, batch_size: int, max_batches: int | None = None
 ) -> Iterator[Batch]:
-    """Return batches that predict every token of a stream but the first exactly once.
+    """Return batches that predict each token of a stream once, except the first token.
 
     The last window and the last batch are filled up with targets that the loss leaves out, so
     that all batches have one shape.
@@ -160,7 +160,7 @@ def _value(
 
 
 def parse_metric(metric: str) -> int | str:
-    """Return the guesses that a metric allows, `accuracy` one, `top5` five; or the mean of an F1.
+    """Return k of a top-k metric (`accuracy` 1, `top5` 5), or the kind of mean of an F1.
 
     Args:
         metric: its name.

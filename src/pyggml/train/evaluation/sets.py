@@ -146,7 +146,7 @@ def _tokens(name: str, given: Any) -> np.ndarray:
 
 
 def check_metrics(model: Any, metrics: tuple[str, ...]) -> None:
-    """Raise for a metric that does not suit a language model; other models show with a batch.
+    """Raise for a metric that does not suit a language model; a batch checks other models later.
 
     Args:
         model: the model.

@@ -25,7 +25,7 @@ class OutOfMemoryError(BackendError):
 
 
 def format_bytes(size_bytes: int) -> str:
-    """A size for people.
+    """Return a number of bytes as text, with its unit.
 
     Args:
         size_bytes: number of bytes.
@@ -47,7 +47,7 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def parse_bytes(size: int | str) -> int:
-    """The number of bytes that a size for people says.
+    """Return the number of bytes of a text such as "2GiB".
 
     Args:
         size: bytes, or a number with B, kB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB (1024).
