@@ -164,8 +164,8 @@ class DataOptions(Options):
     )
     cache_dir: str | None = option(
         None,
-        "Folder for the tokens of text above 16 MB, which later runs find again; if given, of any "
-        "text.",
+        "Folder for token stores, which later runs reuse; without it, only text above 16 MB has a "
+        "store.",
         is_path=True,
         metavar="DIR",
         chosen="the user's folder for caches",
@@ -180,7 +180,7 @@ class DataOptions(Options):
     )
     val_fraction: float = option(
         0.1,
-        "Share of the tokens for validation, with packing of the documents; 0 evaluates on none.",
+        "Share of the tokens for validation (with packing: of the documents); 0 is no validation.",
         least=0,
         below=1,
         on_resume="same",
