@@ -13,6 +13,7 @@ from pyggml.models import build
 from pyggml.recipes import ImageConfig, LLMConfig, read_config, save_config
 from pyggml.recipes.resume import identity, merge
 from pyggml.recipes.sizes import estimate_parameters, model_config
+from pyggml.train import TrainerOptions
 
 # Options that cannot be used, and what the message must have.
 BAD = [
@@ -171,3 +172,14 @@ def test_a_resumed_run_keeps_its_options_and_notes_others():
     for changes in ({"layers": 3}, {"seed": 1}, {"arch": "gpt2"}):
         with pytest.raises(ConfigError, match=f"`{next(iter(changes))}` cannot change"):
             merge(before, changes, notes.append, identity)
+
+
+@pytest.mark.parametrize("part", [{"mfu": True}, TrainerOptions(mfu=True)])
+def test_an_option_that_a_run_does_not_read(part):
+    with pytest.raises(ConfigError, match="mfu"):
+        ImageConfig(data="digits", trainer=part)
+    assert ImageConfig(data="digits", trainer=TrainerOptions(steps=3)).trainer.steps == 3
+
+
+def test_a_part_as_an_object_keeps_the_runs_own_rate():
+    assert LLMConfig(trainer=TrainerOptions(steps=3))["lr"] == LLMConfig()["lr"]

@@ -72,3 +72,8 @@ def test_a_classifier_of_images(tmp_path):
     assert run.results().confusion.sum() == 2
     classify = ImageClassifier.load(run.export(tmp_path / "model.gguf"))
     assert set(classify(tmp_path / "data" / "dark" / "0.png")) == {"dark", "light"}
+
+
+def test_a_configuration_of_a_wrong_kind():
+    with pytest.raises(TypeError, match="config must be"):
+        train_llm({"steps": 3})

@@ -198,3 +198,8 @@ def test_smoothed_labels_need_logits():
     x = np.ones((4, 3), np.float32)
     assert step([(x, np.arange(4) % 2)]).loss > 0
     assert step([(x, np.full((4, 2), 0.5, np.float32))]).loss > 0
+
+
+def test_label_smoothing_beside_a_loss_that_does_not_read_it():
+    with pytest.raises(ConfigError, match="label_smoothing"):
+        make_trainer(label_smoothing=0.1, loss=lambda model, x, y: model.loss(x, y))

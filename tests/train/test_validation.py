@@ -54,8 +54,6 @@ ROWS = np.zeros((2, SEQ_LEN), np.int32)
         (np.zeros(50), "must be token ids in one dimension"),
         (np.zeros((5, 10), np.int32), "must be token ids in one dimension"),
         ([[1, 2], [3]], "holds no tokens"),
-        ("text.txt", "must be token ids in one dimension"),
-        (7, "must be token ids in one dimension"),
         (np.zeros(1, np.int32), "at least 2 tokens; got 1"),
         (np.zeros(0, np.int32), "at least 2 tokens; got 0"),
         (Documents.of([[3]]), "needs a document of at least two tokens"),
@@ -71,6 +69,12 @@ def test_a_set_that_cannot_be_evaluated_is_refused_before_the_first_step(validat
     with pytest.raises(ValueError, match=words):
         trainer_on(validation, callbacks=[steps]).fit()
     assert steps.done == 0
+
+
+@pytest.mark.parametrize("validation", ["text.txt", 3])
+def test_a_set_of_a_wrong_kind(validation):
+    with pytest.raises(TypeError, match="validation set 'validation' must be"):
+        trainer_on(validation)
 
 
 def test_a_set_for_other_data_is_refused_before_the_first_step():

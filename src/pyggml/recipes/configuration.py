@@ -61,10 +61,16 @@ class Configuration:
         kind = cls.parts()[name]
         if isinstance(given, Options):
             checks.instance(cls.__name__, name, given, kind)
-            given = {n: getattr(given, n) for n in options_of(kind)}
-        values = {n: value for n, value in given.items() if n not in cls.LEFT_OUT}
-        check_known(f"{cls.__name__}: {name}", options_of(kind), values)
-        return values
+            # An object holds every option: those at their defaults were not asked for.
+            given = {
+                n: getattr(given, n)
+                for n, own in options_of(kind).items()
+                if getattr(given, n) != own.default
+                or not (n in cls.LEFT_OUT or (own.default is None and n in cls.DEFAULTS))
+            }
+        known = [n for n in options_of(kind) if n not in cls.LEFT_OUT]
+        check_known(f"{cls.__name__}: {name}", known, given)
+        return dict(given)
 
     @classmethod
     def _is_part(cls, name: str, value: Any) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .. import checks
 from ..errors import ConfigError
 from ..train.callbacks import Callback
 from .image import ImageRun
@@ -122,5 +123,7 @@ def _start(
             raise ConfigError("`resume` takes the options of the run: leave `config` out")
         folder = options.pop("artifact_dir", kind.options()["artifact_dir"].default)
         return run.resume(folder, options, callbacks, note)
+    if config is not None:
+        checks.instance("train", "config", config, kind)
     config = kind(**options) if config is None else config.replace(**options)
     return run.prepare(config, overwrite, callbacks, note)

@@ -23,9 +23,10 @@ def register(name: str, fn: Callable[..., Any]) -> None:
 
 
 def _no_comparison(sign: str, other: object) -> NoReturn:
+    cure = "`x is y` for the object" if sign in ("==", "!=") else "take ops.step(x - y) in a graph"
     raise TypeError(
         f"tensor: {sign} must have numbers on both sides; got a Tensor and {type(other).__name__};"
-        f" compare x.numpy() {sign} y, take ops.step(x - y) in a graph, or `x is y` for the object"
+        f" compare x.numpy() {sign} y, or {cure}"
     )
 
 

@@ -140,7 +140,12 @@ def make_loader(
             f"{who}: train must be a dataset or a loader; got {type(train).__name__}: of tokens"
             " give pyggml.data.RandomWindows(tokens, length)"
         )
-    if missing or isinstance(train, type):
+    if isinstance(train, type):
+        raise TypeError(
+            f"{who}: train must be a dataset or a loader; got the class {train.__name__}: give an "
+            "object of it"
+        )
+    if missing:
         why = "" if "__iter__" in missing else ", which checkpoints or epochs need"
         raise TypeError(
             f"{who}: train must be a dataset or a loader of endless batches; got "

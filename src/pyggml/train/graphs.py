@@ -251,7 +251,7 @@ class StepGraphs:
             graph = Graph([count], activations=self._activations)
             self._counts[spec] = Recorded(tuple(inputs.values()), count, graph)
         found: float = self._counts[spec].run(arrays_of(batch)).reshape(-1)[0].item()
-        return int(found) if found == int(found) else found
+        return int(found) if float(found).is_integer() else found
 
     def logits(self, batch: Batch) -> Recorded:
         """Return the graph of the logits of batches like one, without gradients.

@@ -15,6 +15,7 @@ from ..checks import function
 from ..checks import path as check_path
 from ..data import Prefetch
 from ..data.loader import Epochs
+from ..errors import ConfigError
 from ..models import LanguageModel
 from ..optim import AdamW
 from ..optim.schedules.adaptive import is_adaptive
@@ -139,7 +140,12 @@ class Trainer(Run):
         else:
             _check_unused(options)
             check_rates(f"{who}: ", schedule, total_steps)
-        if loss is None and options.label_smoothing:
+        if loss is not None and options.label_smoothing:
+            raise ConfigError(
+                f"{who}: `label_smoothing` must be 0 beside a `loss`, which smooths by itself; got "
+                f"{options.label_smoothing}: leave one out"
+            )
+        if options.label_smoothing:
             loss = smoothed_loss(model, options.label_smoothing)
         free = free_memory(model)
         train_step = TrainStep(

@@ -106,6 +106,12 @@ def _read(name: str, given: Any, loader: Any) -> ValidationSet:
     if isinstance(own, Documents) and hasattr(given, "ids") and hasattr(data, "documents"):
         given = own
     is_rows = isinstance(given, Dataset) and not hasattr(given, "ids")
+    is_tokens = isinstance(given, (Dataset, Documents, np.ndarray, list, tuple))
+    if not is_tokens and not hasattr(given, "ids"):
+        raise TypeError(
+            f"Trainer: validation set {name!r} must be tokens, a dataset or a loader with once(); "
+            f"got {type(given).__name__}"
+        )
     if not is_rows and not hasattr(data, "seq_len"):
         raise ValueError(
             f"Trainer: the training data tell no seq_len to cut validation set {name!r} by; "
