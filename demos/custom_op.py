@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Functions with a gradient of one's own.
+"""Define functions with a gradient of your own.
 
     python demos/custom_op.py [--plot loss.png]
 
-Ops have gradients, and what is composed of them has one. `pyggml.custom_function` is for when that
-is not the one wanted. Forward and backward are both recorded as ops: when a graph runs, Python does
-not. Three uses: a formula that is right where the composed one is not, a function that saves
-memory, and a gradient where there is none: training a net that sends bits.
+The gradient of a composed function follows from its ops; `pyggml.custom_function` replaces it.
+Forward and backward are both recorded as ops, so no Python runs in a step. Three uses: a gradient
+that is right where the composed one is NaN, a function that saves memory, and a gradient where
+there is none, for a net that sends bits.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The perceptron again, with what a project uses: modules, an optimizer, batches, held-back data.
+"""The perceptron again, with what a project uses: modules, an optimizer, batches, validation.
 
     python demos/enhanced_mlp.py [--plot loss.png]
 
-Compare it with simple_mlp.py: the same mathematics, a third of the lines. The table is Fisher's of
-1936: 150 flowers of three kinds of iris, of which length and width of sepals and petals were
-measured. What counts is the score on flowers that the training never saw.
+Compare it with simple_mlp.py: the same mathematics in a third of the lines. The table is Fisher's
+of 1936: length and width of the sepals and petals of 150 irises of three kinds. What counts is the
+accuracy on flowers that the training never saw.
 """
 
 import argparse
@@ -66,10 +66,10 @@ class Perceptron(nn.Module):
 digits = "".join(IRIS.split())
 table = np.array([int(digits[i : i + 2]) for i in range(0, len(digits), 2)]).reshape(150, 4)
 x = (table - table.mean(axis=0)) / table.std(axis=0)  # all columns on one scale
-train, held_back = ArrayDataset(x, np.repeat([0, 1, 2], 50)).split(1 / 3, seed=options.seed)
+train, val = ArrayDataset(x, np.repeat([0, 1, 2], 50)).split(1 / 3, seed=options.seed)
 model = Perceptron(4, 24, 3)
 print(f"{model.num_parameters():,} parameters: {', '.join(n for n, _ in model.named_parameters())}")
-print(f"{len(train)} flowers to train on, {len(held_back)} held back")
+print(f"{len(train)} flowers to train on, {len(val)} for validation")
 
 # The loader shuffles anew in each epoch; an incomplete last batch would be left out.
 loader = Loader(train, BATCH, seed=options.seed)
@@ -81,21 +81,21 @@ losses, scores = [], []
 for epoch in range(EPOCHS):
     for _ in range(len(loader)):
         losses.append(step([next(loader)], lr=rate(len(losses))).loss)
-    logits = step.logits((held_back.x, held_back.y))  # without dropout
-    scores.append(accuracy(logits, held_back.y))
+    logits = step.logits((val.x, val.y))  # without dropout
+    scores.append(accuracy(logits, val.y))
     if (epoch + 1) % 4 == 0 or epoch == 0:
         mean = np.mean(losses[-len(loader) :])
-        print(f"epoch {epoch + 1:2}  loss {mean:.4f}  held back right {scores[-1]:.1%}")
-print("confusion of the held-back, rows are true kinds:")
-print(confusion_matrix(logits.argmax(axis=1), held_back.y, 3))
+        print(f"epoch {epoch + 1:2}  loss {mean:.4f}  validation accuracy {scores[-1]:.1%}")
+print("confusion matrix of the validation, rows are true kinds:")
+print(confusion_matrix(logits.argmax(axis=1), val.y, 3))
 
 if options.plot:
     ends = np.arange(1, EPOCHS + 1) * len(loader)
     wrong = 1 - np.array(scores)
-    curves = {"loss of each batch": losses, "share of errors, held back": (ends, wrong)}
+    curves = {"loss of each batch": losses, "share of errors, validation": (ends, wrong)}
     title = "a perceptron on iris"
     plot_curves(options.plot, curves, title=title, y="loss, errors", smoothed=True)
 took = time.process_time()  # seconds of CPU time
 if not scores[-1] > ACCURACY:
     sys.exit(f"FAILED: more than {ACCURACY:.0%} must be right; got {scores[-1]:.1%}")
-print(f"OK {scores[-1]:.1%} of held-back flowers right > {ACCURACY:.0%} in {took:.1f} s")
+print(f"OK {scores[-1]:.1%} of validation flowers right > {ACCURACY:.0%} in {took:.1f} s")

@@ -3,12 +3,11 @@
 
     python demos/finetune_bert.py [--plot loss.png]
 
-Labels are dear, text is not. The text here is made of four topics' words, and of some that serve
-all; a word in ten strays from its topic. First the model reads paragraphs, a seventh of the words
-hidden, and learns to say what they were: it finds out which words keep company. Then its body gets
-a head for four classes, and is fine-tuned on twelve labelled sentences, in which most of the words
-do not occur. The same model without the reading knows nothing of these: what the two have right of
-a thousand other sentences tells what the reading was worth.
+Labels are expensive, text is not. The text here has words of four topics and words that all topics
+share; one word in ten is of another topic. First the model reads paragraphs with a seventh of the
+words hidden, and predicts them: it learns which words occur together. Then its encoder gets a head
+with four classes and is fine-tuned on twelve labelled sentences, in which most words do not occur.
+A model that has read nothing is fine-tuned too, and a thousand other sentences compare the two.
 """
 
 import argparse

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""GPT-2 on text with the full recipe, interrupted on the way and resumed to the same bits.
+"""Train GPT-2 on text with the Trainer; interrupt it, resume it, and get the same bits.
 
     python demos/gpt2_train.py [--plot loss.png]
 
-What a long training needs, each in a line of the options: a rate that rises and falls,
-gradients accumulated over batches, matmuls in bf16, blocks computed twice to save memory,
-clipping, evaluation, checkpoints. A process that dies loses the steps since its last checkpoint;
-one that goes on from there has the same numbers, to the last bit, as one that never stopped.
+The options are those of a long training: a schedule, accumulated gradients, matmuls in bf16, blocks
+that are computed again to save memory, clipping, evaluation, checkpoints. A process that is killed
+loses the steps since its last checkpoint; the resumed run ends with the bits of an unbroken one.
 `pyggml train-llm --arch gpt2` is this as a command; OpenAI's sizes are presets such as "gpt2-124m".
 """
 
@@ -35,13 +34,12 @@ STEPS, BATCH, LENGTH, WIDTH = 60, 4, 64, 96
 texts = embedded_text()  # the manual that every Python carries
 tokenizer = Tokenizer.train_bpe(texts, 512)
 train, rest = split_tokens(tokenizer.encode_documents(texts), 0.1)
-validation, uniform = rest[:2048], np.log(tokenizer.vocab_size)
-counts = np.bincount(train, minlength=tokenizer.vocab_size) + 1
+validation, vocab = rest[:2048], tokenizer.vocab_size
+counts = np.bincount(train, minlength=vocab) + 1
 by_count = -np.log(counts / counts.sum())[validation].mean()
-print(f"guessing costs {uniform:.2f} nats per token, by the tokens' frequencies {by_count:.2f}")
+print(f"nats per token of guessing: {np.log(vocab):.2f}, by the frequencies {by_count:.2f}")
 LOSS = by_count - 0.6  # what must be reached
 
-vocab = tokenizer.vocab_size
 sizes = GPT2Config(vocab, context=LENGTH, n_embd=WIDTH, n_layer=3, n_head=4, dropout=0.05)
 recipe = training.TrainerOptions(
     steps=STEPS,
@@ -109,8 +107,7 @@ with tempfile.TemporaryDirectory() as name:
     if options.plot:
         lines = training.read_metrics(folder / "metrics.jsonl")
         recipes.plot_loss(lines, options.plot, "GPT-2 on Python's manual")
-    # The last third once more, from its checkpoint: what did the interrupted run lose? Nothing.
-    trainer = prepare(None, again)
+    trainer = prepare(None, again)  # the last third once more, from its checkpoint
     first = trainer.resume(folder / "checkpoints" / f"step-{2 * STEPS // 3:06}")
     trainer.fit()
 

@@ -4,8 +4,9 @@
     python demos/lr_finder.py [--plot rates.png]
 
 Too low a rate wastes time, too high a one diverges. The range test (Smith 2017, arXiv:1506.01186)
-takes a hundred steps at rates that grow from harmless to absurd, and puts the model back. Whether
-its advice is any good is then tried: at the suggested rate, at a thirtieth, and at thirty times it.
+takes a hundred steps at rates that grow from harmless to absurd, and restores the model. Then three
+short trainings check the suggestion: at the suggested rate, at a thirtieth of it, and at thirty
+times it.
 """
 
 import argparse

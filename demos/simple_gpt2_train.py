@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""A small GPT-2, trained with a loop of one's own.
+"""A small GPT-2, trained with a loop of your own.
 
     python demos/simple_gpt2_train.py [--plot loss.png]
 
-The whole of it: text to tokens, tokens to windows, a model, an optimizer, a loop. The Trainer of
-gpt2_train.py does this and much more; here every step is in sight. The text is the manual that
-every Python carries. The measure is nats per character: what guessing by the frequency of letters
-would cost, and by that of pairs of letters, is counted first, and the model must beat both.
+The path from text to tokens, windows, a model, an optimizer and a loop. The Trainer of
+gpt2_train.py does this and much more; here you see every step. The text is the manual that every
+Python carries. The loss is in nats per character. The model must beat two guesses that need no
+training: by the frequencies of characters, and by those of pairs of characters.
 """
 
 import argparse

@@ -3,9 +3,9 @@
 
     python demos/test_opt.py [--plot loss.png]
 
-Given c (M, N), look for a (M, K) and b (K, N) with a·b ≈ c. A matrix of rank K has such factors,
-and many, so the loss can reach zero. A matrix of higher rank has none: the least that is possible
-is known from its singular values (Eckart and Young 1936), and that is what must come out.
+Given c (M, N), look for a (M, K) and b (K, N) with a·b ≈ c. A matrix of rank K has many such
+factors, so the loss can reach zero. A matrix of higher rank has none: its least possible loss is
+known from its singular values (Eckart and Young 1936), and the optimizer must reach it.
 """
 
 import argparse

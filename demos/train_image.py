@@ -4,9 +4,9 @@
     pip install "pyggml[demos]"
     python demos/train_image.py [--mnist FOLDER] [--plot confusion.png]
 
-The digits are scikit-learn's: 1797 of 8 × 8 pixels, a fifth of each kind held back. MNIST's, for
-who has its files, are 70,000 of 28 × 28, of which ten thousand are the test: one pass over the rest
-took 69 s of CPU time here and had 98.91% of the test right. `pyggml train-image` is this as a
+The digits are scikit-learn's: 1797 of 8 × 8 pixels, a fifth of each kind for validation. MNIST has
+70,000 of 28 × 28, ten thousand of them for validation; if you have its files, `--mnist` reads them.
+One pass over it took 69 s of CPU time here, with 98.91% right. `pyggml train-image` is this as a
 command, for folders of photographs as well.
 """
 
@@ -42,7 +42,7 @@ else:
     EPOCHS, BATCH, RIGHT, SHIFT = 25, 32, 0.97, 1
 size = train.image(0).shape[0]
 pixels = np.stack([train.image(i) for i in range(min(len(train), 1000))])
-print(f"{len(train):,} images of {size} x {size} to learn, {len(test):,} held back")
+print(f"{len(train):,} images of {size} x {size} to learn, {len(test):,} for validation")
 
 # 2. The model. It normalises images itself, so that its file says all that is needed to use it.
 config = CNNConfig(
@@ -61,15 +61,15 @@ print(f"{model.num_parameters():,} parameters")
 
 # 3. Batches (B, C, H, W) and labels (B,); images are moved about anew in each epoch.
 loader = Loader(ImageDataset(train, [RandomCrop(size, padding=SHIFT)]), BATCH, seed=options.seed)
-held_back = Loader(ImageDataset(test), BATCH, shuffle=False, pad_last=True)
+validation = Loader(ImageDataset(test), BATCH, shuffle=False, pad_last=True)
 step = TrainStep(model, AdamW(decay_groups(model, 0.05)), clip=1.0)
 rate = warmup_cosine(3e-3, 20, EPOCHS * len(loader))
 
 
 def predict(trained: CNN) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted and true classes of the images held back; the last batch's padding is -100."""
+    """Predicted and true classes of the validation images; the last batch's padding is -100."""
     forward = TrainStep(trained, None)
-    pairs = [(forward.logits(batch).argmax(axis=-1), batch[1]) for batch in held_back.once()]
+    pairs = [(forward.logits(batch).argmax(axis=-1), batch[1]) for batch in validation.once()]
     said, true = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return said[true >= 0], true[true >= 0]
 
@@ -82,7 +82,7 @@ for epoch in range(EPOCHS):
         losses.append(step([next(loader)], lr=rate(done)).loss)
         done += 1
     said, true = predict(model)
-    print(f"epoch {epoch + 1:2}  loss {np.mean(losses):.4f}  held back {np.mean(said == true):.2%}")
+    print(f"epoch {epoch + 1:2}  loss {np.mean(losses):.4f}  accuracy {np.mean(said == true):.2%}")
 
 # 5. The file is all that is needed: read back, it says the same.
 with tempfile.TemporaryDirectory() as folder:
@@ -103,5 +103,5 @@ took = time.process_time()  # seconds of CPU time
 if not same:
     sys.exit("FAILED: the model from the file must say what the trained one said")
 if not right > RIGHT:
-    sys.exit(f"FAILED: more than {RIGHT:.0%} of the held-back must be right; got {right:.2%}")
-print(f"OK {right:.2%} of {len(test):,} held-back images right > {RIGHT:.0%} in {took:.1f} s")
+    sys.exit(f"FAILED: more than {RIGHT:.0%} of the images must be right; got {right:.2%}")
+print(f"OK {right:.2%} of {len(test):,} validation images right > {RIGHT:.0%} in {took:.1f} s")

@@ -37,9 +37,9 @@ ORDER = [
 ]
 HEAD = """# Demos
 
-Each demo is one file of fewer than 120 lines, made to be read from top to bottom. It takes less
-than half a minute of one core, needs no network, and prints `OK` with its result, or the failure,
-and then exits with 1.
+Each demo is one file of fewer than 120 lines; read it from top to bottom. It takes
+less than half a minute of one core and needs no network. It prints `OK` and its result; if the
+result is not good enough, it prints the reason and exits with 1.
 
 ```sh
 pip install ".[demos]"

@@ -153,7 +153,7 @@ def main() -> int:
         print(f"{i:2}  {'; '.join(parts)}")
     touched = [f"{name}: {touch}" for name in FILES for touch in private_touches(name)]
     broken = {
-        f"modules right below the package beyond the {MOST_SINGLES} allowed": singles()[MOST_SINGLES:],
+        f"modules in the root beyond the {MOST_SINGLES} allowed": singles()[MOST_SINGLES:],
         f"folders of more than {MOST_FILES} files": large_folders(),
         "cycles": [" ".join(loop) for loop in cycles()],
         "private names touched from other files": touched,

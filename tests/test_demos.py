@@ -215,7 +215,7 @@ def digits_as_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_train_image_learns_from_files_as_mnists(digits_as_mnist: Path, tmp_path: Path) -> None:
     printed, cpu_s = run(DEMOS["train_image"], "--mnist", digits_as_mnist, cwd=tmp_path)
-    assert "1,438 images of 28 x 28 to learn, 359 held back" in printed
+    assert "1,438 images of 28 x 28 to learn, 359 for validation" in printed
     assert cpu_s < CPU_S
 
 
