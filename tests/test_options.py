@@ -102,8 +102,8 @@ def test_options_that_exclude_each_other():
 def test_unknown_names_have_the_nearest_known_one():
     with pytest.raises(ConfigError, match=r"'stepps' \(did you mean steps\?\)"):
         Loop.from_dict({"stepps": 3})
-    with pytest.raises(ConfigError, match=r"the table \[looop\] \(did you mean loop\?\)"):
-        Run.from_dict({"name": "n", "looop": {"steps": 3}})
+    with pytest.raises(ConfigError, match=r"the table \[loopy\] \(did you mean loop\?\)"):
+        Run.from_dict({"name": "n", "loopy": {"steps": 3}})
     with pytest.raises(ConfigError, match="'stepps'"):
         Run(name="n", loop={"stepps": 3})
     with pytest.raises(ConfigError, match="'fused'"):  # which the run sets itself

@@ -78,9 +78,9 @@ class MemoryPlan:
         optimizer: the optimizer's state.
         activations: the planned buffers of the training and evaluation graphs.
         device: name of the device.
-        device_free: what the device had free before the run took any; None when unknown.
-        fallbacks: ops of a step that the device leaves to the CPU, and how many of each; each
-            one's operands and result are copied to and fro.
+        device_free: bytes that were free on the device before the run; None when unknown.
+        fallbacks: number of ops of a step that the CPU computes for the device, by name. Operands
+            are copied to the CPU, results back to the device.
     """
 
     parameters: int
