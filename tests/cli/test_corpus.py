@@ -220,7 +220,7 @@ def test_packing_keeps_documents_apart(tmp_path, cli):
     assert run.train_tokens + run.val_tokens == run.data["tokens"]
     # Every token of the documents for validation is a target once, but for the first of each.
     result = run.train()
-    documents = run.trainer.sets["validation"].dataset.documents
+    documents = run.trainer.sets["validation"].loader.dataset.documents
     assert result.validation.tokens == documents.lengths.sum() - len(documents)
     assert "% text" in dict(run.describe())["tokens"]
 
