@@ -435,7 +435,7 @@ def test_a_run_rewrites_its_rows_and_leaves_the_others(
     assert done.stdout.count("| `mlp`") == 2
     assert all(line in new for line in done.stdout.splitlines() if line.startswith("| `mlp`"))
     page.write_text(before.replace("<!-- end of trained -->", ""), "utf-8")
-    with pytest.raises(ValueError, match=r"models\.md: must have '<!-- trained"):
+    with pytest.raises(ValueError, match=r"presets\.md: must have '<!-- trained"):
         run("models.py", "--write", "--seconds", "0.01", "--only", "mlp", "--most", "0.1")
 
 
