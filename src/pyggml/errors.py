@@ -22,7 +22,7 @@ _LONGEST = 80
 
 
 def shown(x: Any) -> str:
-    """What a caller passed, for a message: its repr in one line, cut where it grows long."""
+    """Return a value's repr for a message: one line, shortened where it is long."""
     try:
         text = " ".join(repr(x).split())
     except ValueError:  # Python writes no whole numbers of thousands of digits
