@@ -326,6 +326,13 @@ def test_extents_are_given_one_by_one_or_as_a_tuple(make) -> None:
 
 
 def test_numbers_are_no_dtypes() -> None:
-    for call in (lambda: pg.zeros(2, dtype=3), lambda: pg.tensor([1.0], 3), lambda: pg.as_dtype(0)):
-        with pytest.raises(DTypeError):
+    for call in (
+        lambda: pg.zeros(2, 3, dtype=3),
+        lambda: pg.tensor([1.0], 3),
+        lambda: pg.as_dtype(0),
+        lambda: pg.as_dtype(np.int64(3)),
+        lambda: pg.as_dtype(None),
+    ):
+        with pytest.raises(DTypeError, match="dtype: must be a name"):
             call()
+    assert pg.as_dtype(np.float32) == pg.as_dtype(np.dtype("f4")) == pg.as_dtype("f32")

@@ -104,7 +104,7 @@ def as_dtype(dtype: DType | str | Any) -> DType:
     """Find the ggml type of a name or a NumPy type.
 
     Raises:
-        DTypeError: ggml has no such type.
+        DTypeError: it is no name or NumPy type, or ggml has no such type.
 
     Example:
         >>> as_dtype("f32").type_size
@@ -112,14 +112,17 @@ def as_dtype(dtype: DType | str | Any) -> DType:
     """
     if isinstance(dtype, DType):
         return dtype
+    if not isinstance(dtype, (str, np.dtype, type)):
+        raise DTypeError(
+            f'dtype: must be a name such as "f32", or a NumPy type; got {shown(dtype)}'
+        )
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype]
-    if not isinstance(dtype, (int, type(None))):
-        with contextlib.suppress(TypeError, ValueError, DeprecationWarning):
-            wanted = np.dtype(dtype)
-            for known in DTYPES.values():
-                if known.numpy is not None and known.numpy == wanted:
-                    return known
+    with contextlib.suppress(TypeError, ValueError, DeprecationWarning):
+        wanted = np.dtype(dtype)
+        for known in DTYPES.values():
+            if known.numpy is not None and known.numpy == wanted:
+                return known
     raise DTypeError(f"dtype: no ggml type {shown(dtype)}; known are {', '.join(DTYPES)}")
 
 
