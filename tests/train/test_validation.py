@@ -6,9 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pyggml import nn, ops
+from pyggml.cli.live import PlainReporter
 from pyggml.data import Documents, Loader, PackedDataset, TokenDataset
 from pyggml.optim import AdamW
 from pyggml.train import Callback, Trainer, load_checkpoint
+from pyggml.train.metrics.records import to_line
 
 from .test_batches import Batches, Classifier, clouds
 from .test_going_back import make
@@ -31,6 +34,33 @@ def trainer_on(validation, model=None, loader=None, callbacks=(), **options):
     loader = loader or Loader(TokenDataset(tokens(), SEQ_LEN), 4)
     optimizer = AdamW(model.parameters())
     return Trainer(model, loader, validation, optimizer, callbacks=callbacks, **options)
+
+
+@pytest.mark.parametrize(
+    ("loss", "decimal", "named"),
+    [
+        (lambda m, x, y: nn.functional.mse_loss(m(x), y), True, False),
+        (lambda m, x, y: ops.sqr(m(x)[:, 0] - ops.cast(y, "f32")).mean(), False, False),
+        (lambda m, x, y: nn.functional.cross_entropy(m(x), y), False, True),
+        (lambda m, x, y: nn.functional.cross_entropy(m(x), y), True, True),
+        (None, False, True),
+    ],
+)
+def test_only_a_cross_entropy_has_a_perplexity(loss, decimal, named, capsys):
+    x, y = clouds(16)
+    y = np.eye(3, dtype=np.float32)[y] if decimal else y
+    model = Classifier()
+    trainer = Trainer(
+        model, Batches(x, y), {"val": Sets((x[:8], y[:8]))}, AdamW(model.parameters()),
+        loss=loss, steps=2, callbacks=[PlainReporter()],
+    )  # fmt: skip
+    result = trainer.fit()
+    trainer.callbacks[-1].finished(result)
+    assert (result.validation.perplexity is not None) is named
+    lines = capsys.readouterr().out.splitlines()
+    assert all(("perplexity" in line) is named for line in lines if "val loss" in line)
+    assert ("perplexity" in lines[-1]) is named
+    assert ("perplexity" in to_line(result.validation)) is named
 
 
 class Sets(Loader):

@@ -84,6 +84,7 @@ def evaluate(
             token_bytes=token_bytes(tokenizer),
         )
         assert metrics is not None
+        assert metrics.perplexity is not None  # a language model's loss
         more = {} if metrics.bits_per_byte is None else {"bits_per_byte": metrics.bits_per_byte}
         more |= metrics.metrics
         if as_json:

@@ -126,13 +126,13 @@ class PlainReporter(Callback):
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
         """Print a line."""
-        more = "".join(f"  {name} {value:.4f}" for name, value in metrics.metrics.items())
+        scores = [f"{metrics.name} loss {metrics.loss:.4f}"]
+        if metrics.perplexity is not None:
+            scores.append(f"perplexity {metrics.perplexity:.2f}")
         if metrics.bits_per_byte is not None:
-            more = f"  bits per byte {metrics.bits_per_byte:.4f}{more}"
-        self.note(
-            f"step {metrics.step}/{trainer.total_steps}  {metrics.name} loss {metrics.loss:.4f}  "
-            f"perplexity {metrics.perplexity:.2f}{more}"
-        )
+            scores.append(f"bits per byte {metrics.bits_per_byte:.4f}")
+        scores += [f"{name} {value:.4f}" for name, value in metrics.metrics.items()]
+        self.note("  ".join([f"step {metrics.step}/{trainer.total_steps}", *scores]))
 
     def on_sample(self, trainer: Trainer, text: str) -> None:
         """Print a sample."""
@@ -155,7 +155,8 @@ class PlainReporter(Callback):
             scores.append(f"training loss {result.loss:.4f}")
         if result.validation is not None:
             scores.append(f"validation loss {result.validation.loss:.4f}")
-            scores.append(f"perplexity {result.validation.perplexity:.2f}")
+            if result.validation.perplexity is not None:
+                scores.append(f"perplexity {result.validation.perplexity:.2f}")
         if self._trained_s:
             scores.append(f"data wait {self._waited_s / self._trained_s:.1%}")
         if self._empty:

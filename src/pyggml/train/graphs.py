@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..backend.library import lib
 from ..checks import whole
 from ..graph import Graph, most_fallbacks
 from ..graph.memory_plan import Activations
+from ..graph.walk import walk
 from ..nn.swap import Swaps
 from ..ops.dropout import DropoutStream
 from ..tensors import Tensor, tensor, zeros
@@ -24,6 +27,7 @@ __all__ = ["Recorded", "StepGraphs"]
 
 # Graphs that are kept for batches of other shapes; each takes megabytes of headers.
 _MOST_GRAPHS = 32
+_CROSS_ENTROPY = (lib.GGML_OP_CROSS_ENTROPY_ROWS, lib.GGML_OP_CROSS_ENTROPY_LOSS)
 
 
 @dataclass
@@ -43,6 +47,11 @@ class Recorded:
     graph: Graph
     squares: Tensor | None = None
     count: Count | None = None
+
+    @cached_property
+    def is_cross_entropy(self) -> bool:
+        """True where a cross-entropy is among the ops of the result."""
+        return any(node.ptr.op in _CROSS_ENTROPY for node in walk([self.result.node], set()))
 
     def run(self, arrays: list[np.ndarray]) -> np.ndarray:
         """Compute the result for arrays of the shapes that it was recorded for.

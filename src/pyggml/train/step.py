@@ -223,6 +223,14 @@ class TrainStep:
         loss = self._graphs.run(batch)
         return (loss * weight if weight else 0.0) if is_mean else loss, weight
 
+    def is_cross_entropy(self, batch: Batch) -> bool:
+        """Return True where the loss of batches like one is made of a cross-entropy.
+
+        Args:
+            batch: inputs and targets.
+        """
+        return self._graphs.get(spec_of(self.check(batch)), gradients=False).is_cross_entropy
+
     def rerun(self, batches: Sequence[Batch]) -> None:
         """Compute a step's gradients again and drop them; nothing is updated.
 

@@ -78,6 +78,8 @@ def evaluate(
 ) -> EvalMetrics | None:
     """Compute the mean loss per target, perplexity and other metrics over batches.
 
+    There is a perplexity where the loss is a cross-entropy.
+
     Args:
         model: the model.
         batches: inputs and targets; ignored targets do not count.
@@ -141,7 +143,7 @@ def evaluate(
     return EvalMetrics(
         at_step,
         mean,
-        perplexity(mean),
+        perplexity(mean) if step.is_cross_entropy(batch) else None,
         tokens,
         bits_per_byte(total, size) if size else None,
         {metric: _value(rule, hits[metric] / tokens, guesses) for metric, rule in asked.items()},

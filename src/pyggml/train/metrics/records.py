@@ -95,7 +95,7 @@ class EvalMetrics:
     Args:
         step: steps done when it took place.
         loss: mean loss per token, in nats.
-        perplexity: exp(loss).
+        perplexity: exp(loss) of a cross-entropy; None of another loss.
         tokens: tokens evaluated.
         bits_per_byte: of the text that was predicted, where the tokenizer tells bytes.
         metrics: further metrics by name.
@@ -104,7 +104,7 @@ class EvalMetrics:
 
     step: int
     loss: float
-    perplexity: float
+    perplexity: float | None
     tokens: int
     bits_per_byte: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
