@@ -60,8 +60,29 @@ def _resize(image: np.ndarray, rows: int, columns: int, box: Any = None) -> np.n
     return np.clip(made, 0.0, 1.0, out=made)
 
 
+def _cut(image: np.ndarray, top: int, left: int, rows: int, columns: int) -> np.ndarray:
+    """A part of an image."""
+    return image[top : top + rows, left : left + columns]
+
+
+def _middle(image: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """The part around the middle."""
+    height, width = image.shape[:2]
+    return _cut(image, (height - rows) // 2, (width - columns) // 2, rows, columns)
+
+
 @dataclass
-class Resize:
+class _Sized:
+    """A transform with a size, one number or (rows, columns)."""
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _size(type(self).__name__, self.size)
+
+
+@dataclass
+class Resize(_Sized):
     """Make an image larger or smaller; needs Pillow.
 
     Args:
@@ -79,11 +100,6 @@ class Resize:
         (4, 6, 3)
     """
 
-    size: int | tuple[int, int]
-
-    def __post_init__(self) -> None:
-        _size("Resize", self.size)
-
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Resize."""
         image = float_pixels("Resize", image)
@@ -95,7 +111,7 @@ class Resize:
 
 
 @dataclass
-class CenterCrop:
+class CenterCrop(_Sized):
     """Cut out the middle.
 
     Args:
@@ -113,21 +129,14 @@ class CenterCrop:
         [5, 6, 9, 10]
     """
 
-    size: int | tuple[int, int]
-
-    def __post_init__(self) -> None:
-        _size("CenterCrop", self.size)
-
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Crop."""
         image = pixels("CenterCrop", image)
-        rows, columns = _room("CenterCrop", image, self.size)
-        top, left = (image.shape[0] - rows) // 2, (image.shape[1] - columns) // 2
-        return image[top : top + rows, left : left + columns]
+        return _middle(image, *_room("CenterCrop", image, self.size))
 
 
 @dataclass
-class ResizedCenterCrop:
+class ResizedCenterCrop(_Sized):
     """`Resize` to the shorter side and `CenterCrop` in one; needs Pillow.
 
     Only what the crop keeps is computed, so that a long strip takes no more memory than a square.
@@ -147,11 +156,6 @@ class ResizedCenterCrop:
         >>> ResizedCenterCrop(4)(np.zeros((8, 12, 3))).shape
         (4, 4, 3)
     """
-
-    size: int | tuple[int, int]
-
-    def __post_init__(self) -> None:
-        _size("ResizedCenterCrop", self.size)
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Resize and crop."""
@@ -175,7 +179,7 @@ class ResizedCenterCrop:
 
 
 @dataclass
-class RandomCrop:
+class RandomCrop(_Sized):
     """Cut out a part from anywhere.
 
     Args:
@@ -194,11 +198,10 @@ class RandomCrop:
         (8, 8, 3)
     """
 
-    size: int | tuple[int, int]
     padding: int = 0
 
     def __post_init__(self) -> None:
-        _size("RandomCrop", self.size)
+        super().__post_init__()
         self.padding = checks.whole("RandomCrop", "padding", self.padding, 0)
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -209,11 +212,11 @@ class RandomCrop:
         rows, columns = _room("RandomCrop", image, self.size)
         top = int(rng.integers(0, image.shape[0] - rows + 1))
         left = int(rng.integers(0, image.shape[1] - columns + 1))
-        return image[top : top + rows, left : left + columns]
+        return _cut(image, top, left, rows, columns)
 
 
 @dataclass
-class RandomResizedCrop:
+class RandomResizedCrop(_Sized):
     """Cut out a part of random area and shape, and resize it; needs Pillow.
 
     Where ten attempts find no part that fits, it is the middle of the image, as large as the
@@ -238,12 +241,11 @@ class RandomResizedCrop:
         (8, 8, 3)
     """
 
-    size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __post_init__(self) -> None:
-        _size("RandomResizedCrop", self.size)
+        super().__post_init__()
         who = "RandomResizedCrop"
         self.scale = _span(who, "scale", self.scale, 1)
         self.ratio = _span(who, "ratio", self.ratio)
@@ -261,19 +263,17 @@ class RandomResizedCrop:
             if w <= width and h <= height:
                 left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
                 return _resize(image, rows, columns, (left, top, left + w, top + h))
-        return _resize(_middle(image, *self.ratio), rows, columns)
+        return _resize(_middle(image, *_within(image, *self.ratio)), rows, columns)
 
 
-def _middle(image: np.ndarray, low: float, high: float) -> np.ndarray:
-    """The largest part around the middle whose width / height is from `low` to `high`."""
+def _within(image: np.ndarray, low: float, high: float) -> tuple[int, int]:
+    """Rows and columns of the largest part whose width / height is from `low` to `high`."""
     height, width = image.shape[:2]
-    h, w = height, width
     if width / height < low:
-        h = max(1, round(width / low))
-    elif width / height > high:
-        w = max(1, round(height * high))
-    top, left = (height - h) // 2, (width - w) // 2
-    return image[top : top + h, left : left + w]
+        return max(1, round(width / low)), width
+    if width / height > high:
+        return height, max(1, round(height * high))
+    return height, width
 
 
 def _room(who: str, image: np.ndarray, size: Any) -> tuple[int, int]:
