@@ -79,6 +79,8 @@ class SwiGLUMLP(Module):
         (2, 4)
     """
 
+    _gate = staticmethod(ops.swiglu)
+
     def __init__(
         self,
         dim: int,
@@ -92,29 +94,16 @@ class SwiGLUMLP(Module):
         self.down_proj = Linear(hidden, dim, bias, init_out or init_weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return down_proj(silu(gate_proj(x)) * up_proj(x))."""
-        gated = recompute(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+        """Return down_proj(gate(gate_proj(x), up_proj(x)))."""
+        gated = recompute(self._gate(self.gate_proj(x), self.up_proj(x)))
         y: Tensor = self.down_proj(gated)
         return y
 
 
 class GEGLUMLP(SwiGLUMLP):
-    """`SwiGLUMLP` with a GELU for a gate: Gemma's feed-forward part.
+    """`SwiGLUMLP` with a GELU as its gate: Gemma's feed-forward part, of the same arguments.
 
     y = down_proj(gelu(gate_proj(x)) * up_proj(x))
-
-    Args:
-        dim: width outside.
-        hidden: width inside.
-        bias: learn biases.
-        init_weight: initialiser of gate_proj and up_proj; None is Linear's.
-        init_out: initialiser of down_proj; None is init_weight.
-
-    Shape:
-        x (..., dim) -> (..., dim)
-
-    Raises:
-        ValueError: a width is not a positive integer.
 
     Source: Shazeer 2020, arXiv:2002.05202; the GELU by its tanh formula.
 
@@ -123,8 +112,4 @@ class GEGLUMLP(SwiGLUMLP):
         (2, 4)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return down_proj(gelu(gate_proj(x)) * up_proj(x))."""
-        gated = recompute(ops.geglu(self.gate_proj(x), self.up_proj(x)))
-        y: Tensor = self.down_proj(gated)
-        return y
+    _gate = staticmethod(ops.geglu)
