@@ -85,7 +85,7 @@ def test_a_head_of_other_numbers_than_the_table_raises(case, strict):
     before = model.state_dict()
     state = {name: np.asarray(array + 1) for name, array in before.items()}
     state[copy] = state[table] + 1
-    cure = "tie=False" if copy == _HEAD else "embedding table"
+    cure = "tie=False" if copy == _HEAD else "leave out"
     with pytest.raises(ValueError, match=f"{copy} must equal {table}.*{cure}"):
         model.load_state_dict(state, strict)
     for name, array in model.state_dict().items():
@@ -97,6 +97,20 @@ def test_a_head_of_other_numbers_than_the_table_raises(case, strict):
     model.load_state_dict({table: own * 0, **before}, strict)
     model.load_state_dict(state, strict)
     np.testing.assert_array_equal(model.state_dict()[table], own)
+
+
+@pytest.mark.parametrize("case", TIED)
+def test_a_head_without_its_table_is_the_table_which_is_reported_missing(case):
+    """As PyTorch: a tied head is the table, and the table's own name is missing."""
+    sizes, copy, table = TIED[case]
+    model = build(case.removesuffix("-bias"), sizes)
+    before = model.state_dict()
+    keys = model.load_state_dict({copy: before[table] + 1, "other": np.ones(1)}, strict=False)
+    assert table in keys.missing_keys
+    assert set(keys.missing_keys) == set(before)
+    assert [name.rpartition(".")[2] for name in keys.unexpected_keys] == ["other"]
+    np.testing.assert_array_equal(model.state_dict()[table], before[table] + 1)
+    assert model.load_state_dict(before) == ([], [])
 
 
 @pytest.mark.parametrize("arch", TINY)

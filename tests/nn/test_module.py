@@ -47,7 +47,8 @@ def test_load_refuses_wrong_names_and_shapes_and_changes_nothing():
     with pytest.raises(pg.ShapeError, match=r"bias must have the shape \(3,\); got \(4,\)"):
         layer.load_state_dict({"weight": np.ones((3, 2)), "bias": np.ones(4)})
     np.testing.assert_array_equal(layer.weight.numpy(), before["weight"])
-    layer.load_state_dict({"weight": np.ones((3, 2)), "extra": np.ones(1)}, strict=False)
+    keys = layer.load_state_dict({"weight": np.ones((3, 2)), "extra": np.ones(1)}, strict=False)
+    assert keys == nn.IncompatibleKeys(missing_keys=["bias"], unexpected_keys=["extra"])
     np.testing.assert_array_equal(layer.weight.numpy(), np.ones((3, 2)))
 
 

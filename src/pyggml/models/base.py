@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .. import nn
 from ..backend.device import Device
@@ -24,6 +25,7 @@ from .config import ModelConfig
 from .files import (
     check_tensor,
     config_metadata,
+    drop_copies,
     keeps_type,
     matrix_type,
     own_metadata,
@@ -110,6 +112,32 @@ class Model(nn.Module, ABC):
                 f"block; got {every!r}"
             )
         self._checkpointing = every
+
+    def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """Return a state under this model's names, without what only old files hold."""
+        return dict(state)
+
+    def _copies(self) -> dict[str, tuple[str, str]]:
+        """Return names in files that copies of tensors have: the own name, and the cure."""
+        return {}
+
+    def load_state_dict(
+        self, state: Mapping[str, ArrayLike], strict: bool = True
+    ) -> nn.IncompatibleKeys:
+        """Overwrite the parameters; see `nn.Module.load_state_dict`.
+
+        A tensor that the model shares, such as a tied head, may come under each of its names. Where
+        it comes under another name alone, its own name is among the missing ones that are returned.
+
+        Raises:
+            ValueError: the names of a shared tensor hold different numbers.
+        """
+        named = self._own_names(state)
+        who = f"{type(self).__name__}.load_state_dict"
+        clean = drop_copies(who, named, self._copies())
+        missing, unexpected = super().load_state_dict(clean, strict)
+        renamed = [name for name in clean if name not in named]
+        return nn.IncompatibleKeys(renamed + missing, unexpected)
 
     @property
     def n_blocks(self) -> int:

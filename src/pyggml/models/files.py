@@ -18,6 +18,7 @@ from ..io import GGUFFile, f64, i64
 from .config import ModelConfig
 
 __all__ = [
+    "LEFT_OUT",
     "UNTIED",
     "check_block_count",
     "check_tensor",
@@ -36,8 +37,10 @@ __all__ = [
 
 C = TypeVar("C", bound=ModelConfig)
 
-# The cure where a state dict has a head of its own and the model has none.
+# The cures where a state dict has two tensors and the model has one: where the model can be built
+# with two, and where it cannot.
 UNTIED = "build the model with tie=False"
+LEFT_OUT = "this model always ties them: leave out the one that is not wanted"
 
 
 def config_metadata(arch: str, config: ModelConfig) -> dict[str, Any]:
@@ -212,23 +215,22 @@ def read_tie(file: GGUFFile) -> bool:
 
 
 def drop_copies(
-    who: str, state: Mapping[str, ArrayLike], table: str, copies: Mapping[str, str]
+    who: str, state: Mapping[str, ArrayLike], copies: Mapping[str, tuple[str, str]]
 ) -> dict[str, ArrayLike]:
-    """Return a state dict in which each shared tensor has one name only.
+    """Return a state dict in which each shared tensor has its own name only.
 
-    Where the tensor's own name is missing, a copy takes its place.
+    Where the own name is missing, a copy takes its place: safetensors keeps one name of several.
 
     Args:
         who: the caller, for errors.
         state: arrays by name.
-        table: the tensor's own name.
-        copies: further names, each with the cure where it holds other numbers.
+        copies: the further names, each with the tensor's own name and the cure for other numbers.
 
     Raises:
         ValueError: a copy differs from the tensor.
     """
     clean = dict(state)
-    for name, cure in copies.items():
+    for name, (table, cure) in copies.items():
         if name not in clean:
             continue
         copy = clean.pop(name)

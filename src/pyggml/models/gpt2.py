@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import nn, ops
+from .. import nn
 from ..errors import FormatError
 from ..io import GGUFFile, f32, u32
 from ..nn import init
@@ -19,8 +19,8 @@ from ..nn.layers import check_eps, check_sizes
 from ..nn.masks import position_ids
 from ..tensors import Tensor
 from .config import ModelConfig
-from .files import UNTIED, drop_copies, read_number, read_sizes, read_tie, read_vocab_size
-from .language import LanguageModel, check_ids
+from .files import read_number, read_sizes, read_tie, read_vocab_size
+from .language import LanguageModel
 
 __all__ = ["GPT2", "GPT2Config"]
 
@@ -175,6 +175,7 @@ class GPT2(LanguageModel):
     arch = "gpt2"
     config_class = GPT2Config
     OWN_FIELDS = ("dropout",)
+    EMBEDDING = "transformer.wte"
     GGUF_NAMES: ClassVar[dict[str, str]] = {
         "transformer.wte": "token_embd",
         "transformer.wpe": "position_embd",
@@ -191,68 +192,39 @@ class GPT2(LanguageModel):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__(config)
         self.transformer = _Transformer(config)
-        if not config.tie:
-            self.lm_head = nn.Linear(
-                config.n_embd, config.vocab_size, False, init.gpt2(config.n_layer)
-            )
+        self._add_head()
 
-    def hidden(
+    def _stream(
         self,
         ids: Tensor,
-        *,
-        positions: Tensor | None = None,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        cache: nn.KVCache | None = None,
-        rows: Tensor | None = None,
+        positions: Tensor | None,
+        mask: Tensor | None,
+        cache: nn.KVCache | None,
     ) -> Tensor:
-        """Return what the head reads; see `LanguageModel.hidden`."""
-        batch, length = check_ids("GPT2", ids, self.config.context)
-        mask = self._mask(ids, mask, segments)
+        """Return the stream after the last norm, (B, T, C)."""
         body = self.transformer
-        positions = position_ids(length, ids.device) if positions is None else positions
+        positions = position_ids(ids.shape[1], ids.device) if positions is None else positions
         x = body.drop(body.wte(ids) + body.wpe(positions))
         for i, block in enumerate(body.h):
             x = self._run_block(block, x, positions, mask, cache.layers[i] if cache else None)
-        x = body.ln_f(x)
-        if rows is not None:
-            x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
-        return x  # type: ignore[no-any-return]
-
-    @property
-    def head_weight(self) -> Tensor:
-        """The head's weight; a tied one is the embedding table."""
-        head: Any = self.transformer.wte if self.config.tie else self.lm_head
-        weight: Tensor = head.weight
-        return weight
+        return body.ln_f(x)  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the parameters in Hugging Face's layout: its Conv1D weights are (in, out)."""
         return {name: _conv1d(name, array) for name, array in super().state_dict().items()}
 
-    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
-        """Overwrite the parameters from Hugging Face's layout; see `Module.load_state_dict`.
+    def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """Return a state of Hugging Face's layout as the model has it.
 
-        Names without "transformer." (OpenAI's own file), the causal masks that old files
-        hold, and a tied head's second copy are accepted.
-
-        Raises:
-            ValueError: the head differs from the embedding table that it is tied to.
+        OpenAI's own file lacks "transformer."; old files hold causal masks.
         """
         clean: dict[str, ArrayLike] = {}
         for name, array in state.items():
-            is_head = name == "lm_head.weight"
             if name.endswith((".attn.bias", ".attn.masked_bias")):
                 continue
-            full_name = (
-                name if is_head or name.startswith("transformer.") else f"transformer.{name}"
-            )
-            clean[full_name] = _conv1d(name, np.asarray(array))
-        if self.config.tie:
-            clean = drop_copies(
-                "GPT2.load_state_dict", clean, "transformer.wte.weight", {"lm_head.weight": UNTIED}
-            )
-        super().load_state_dict(clean, strict)
+            known = name == "lm_head.weight" or name.startswith("transformer.")
+            clean[name if known else f"transformer.{name}"] = _conv1d(name, np.asarray(array))
+        return clean
 
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
         """Return the biases of a model without any: llama.cpp's GPT-2 asks for them."""

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
-from .. import nn
+from .. import nn, ops
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, ShapeError
@@ -15,7 +16,7 @@ from ..ops.attention import computes_flash_attn
 from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from .base import Model
-from .files import check_block_count, check_tensor
+from .files import UNTIED, check_block_count, check_tensor
 from .targets import check_targets
 
 __all__ = ["LanguageModel", "check_ids", "check_room"]
@@ -24,15 +25,36 @@ __all__ = ["LanguageModel", "check_ids", "check_room"]
 class LanguageModel(Model):
     """A model from token ids to the logits of the token after each.
 
-    A subclass defines `hidden`, `head_weight`, `GGUF_NAMES` and the metadata both ways; parameters
+    A subclass defines `_stream`, `EMBEDDING`, `GGUF_NAMES` and the metadata both ways; parameters
     carry Hugging Face's names.
+
+    Attributes:
+        EMBEDDING: path of the embedding table, which a tied head is.
     """
+
+    EMBEDDING: ClassVar[str]
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         check_room(type(self).__name__, self.config)
 
+    def _add_head(self) -> None:
+        """Make the head of a model whose head is not tied."""
+        config = self.config
+        if not config.tie:
+            drawn = nn.init.gpt2(config.n_layer)
+            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, False, drawn)
+
     @abstractmethod
+    def _stream(
+        self,
+        ids: Tensor,
+        positions: Tensor | None,
+        mask: Tensor | None,
+        cache: nn.KVCache | None,
+    ) -> Tensor:
+        """Return the stream after the last norm, (B, T, C)."""
+
     def hidden(
         self,
         ids: Tensor,
@@ -42,23 +64,40 @@ class LanguageModel(Model):
         segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
+        **more: Any,
     ) -> Tensor:
         """Return the stream after the last norm, which the head reads.
 
         Arguments and exceptions are those of `forward`.
 
+        Args:
+            more: `routings` of a mixture of experts: a list that collects what the routers say,
+                for `nn.balance_loss`.
+
         Shape:
             ids (B, T) i32 -> (B, T, C), or (R, C) with rows
         """
+        batch, length = check_ids(type(self).__name__, ids, self.config.context)
+        mask = self._mask(ids, mask, segments)
+        x = self._stream(ids, positions, mask, cache, **more)
+        if rows is not None:
+            x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
+        return x
 
     @property
-    @abstractmethod
     def head_weight(self) -> Tensor:
-        """The weight of the head, which computes the logits.
+        """The head's weight; a tied one is the embedding table.
 
         Shape:
             (V, C)
         """
+        head = attrgetter(self.EMBEDDING)(self) if self.config.tie else self.lm_head
+        weight: Tensor = head.weight
+        return weight
+
+    def _copies(self) -> dict[str, tuple[str, str]]:
+        """Return the name of a tied head in Hugging Face's files."""
+        return {"lm_head.weight": (f"{self.EMBEDDING}.weight", UNTIED)} if self.config.tie else {}
 
     def forward(
         self,

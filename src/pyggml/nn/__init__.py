@@ -41,7 +41,7 @@ from .losses import (
 )
 from .masks import causal_mask, padding_mask, position_ids, segment_mask
 from .mlp import GEGLUMLP, GELUMLP, SwiGLUMLP
-from .module import Module, Parameter
+from .module import IncompatibleKeys, Module, Parameter
 from .relative import RelativePositionBias, relative_buckets
 from .rope import Rope, RopeScaling
 
@@ -63,6 +63,7 @@ __all__ = [
     "GlobalAvgPool2d",
     "GroupNorm",
     "HuberLoss",
+    "IncompatibleKeys",
     "InfoNCE",
     "KLDivLoss",
     "KVCache",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,19 @@ from ..tensors import Tensor, tensor, zeros
 from .init import empty_dtype
 from .raw_bytes import blocks_of, blocks_shape, set_blocks
 
-__all__ = ["Module", "Parameter"]
+__all__ = ["IncompatibleKeys", "Module", "Parameter"]
+
+
+class IncompatibleKeys(NamedTuple):
+    """The names in which a state and a module differ; as `torch.nn.Module.load_state_dict` has it.
+
+    Args:
+        missing_keys: names of the module that the state does not have.
+        unexpected_keys: names of the state that the module does not have.
+    """
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 def Parameter(
@@ -134,13 +146,18 @@ class Module:
             for name, value in self._named_state()
         }
 
-    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, ArrayLike], strict: bool = True
+    ) -> IncompatibleKeys:
         """Overwrite parameters and buffers; nothing changes when anything does not fit.
 
         Args:
             state: arrays by dotted path, as `state_dict` gives them. Where a parameter is
                 quantised, numbers of its shape are quantised, too.
             strict: raise on missing and unexpected names; False takes what fits by name.
+
+        Returns:
+            The missing and the unexpected names.
 
         Raises:
             KeyError: names are missing or unexpected.
@@ -149,9 +166,11 @@ class Module:
 
         Example:
             >>> a, b = Linear(2, 3), Linear(2, 3)
-            >>> b.load_state_dict(a.state_dict())
+            >>> b.load_state_dict({"weight": a.weight.numpy()}, strict=False)
+            IncompatibleKeys(missing_keys=['bias'], unexpected_keys=[])
         """
         own = dict(self._named_state())
+        keys = compare_names(own, state)
         if strict:
             check_names(f"{type(self).__name__}.load_state_dict", own, state)
         arrays = {name: np.asarray(state[name]) for name in own if name in state}
@@ -178,6 +197,7 @@ class Module:
                 set_blocks(value, array)
             else:
                 value.copy_(array.reshape(value.shape))  # a scalar comes back as one row
+        return keys
 
     def train(self, mode: bool = True) -> Module:
         """Set `training` here and below."""
@@ -279,10 +299,16 @@ class Module:
         yield from self.named_buffers()
 
 
+def compare_names(own: Mapping[str, Any], given: Mapping[str, Any]) -> IncompatibleKeys:
+    """Return the names missing from and unexpected in `given`."""
+    return IncompatibleKeys(
+        [name for name in own if name not in given], [name for name in given if name not in own]
+    )
+
+
 def check_names(where: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raise a KeyError that lists the names missing from and unexpected in `given`."""
-    missing = [name for name in own if name not in given]
-    unexpected = [name for name in given if name not in own]
+    missing, unexpected = compare_names(own, given)
     if missing or unexpected:
         raise KeyError(
             f"{where}: the names must be the model's own; missing {_some(missing)}, "

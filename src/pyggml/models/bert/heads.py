@@ -11,6 +11,7 @@ from ...io import GGUFFile, u32
 from ...nn import functional
 from ...nn.module import Parameter
 from ...tensors import Tensor
+from ..files import LEFT_OUT
 from ..targets import check_targets
 from .model import BERTBody, BERTConfig, BERTModel, linear
 
@@ -63,15 +64,19 @@ class BERTForMaskedLM(BERTModel):
     # llama.cpp has no such head: the file is pyggml's own, under names like llama.cpp's.
     arch = "bert-mlm"
     _prefix: ClassVar[str] = "bert."
-    _copies: ClassVar[dict[str, str]] = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)
         self.bert = BERTBody(self.config)
         self.cls = _Head(self.config)
+
+    def _copies(self) -> dict[str, tuple[str, str]]:
+        """Return the names of the decoder in Hugging Face's files."""
+        decoder = "cls.predictions.decoder"
+        return {
+            f"{decoder}.weight": ("bert.embeddings.word_embeddings.weight", LEFT_OUT),
+            f"{decoder}.bias": ("cls.predictions.bias", LEFT_OUT),
+        }
 
     @property
     def target_classes(self) -> int:

@@ -20,7 +20,6 @@ from ..base import Model
 from ..files import (
     check_block_count,
     check_tensor,
-    drop_copies,
     read_number,
     read_sizes,
     read_vocab_size,
@@ -149,8 +148,6 @@ class BERTModel(Model):
     OWN_FIELDS = ("dropout", "classes", "pooling")
     # Where the body's parameters are: "" of the bare model, "bert." of one with a head.
     _prefix: ClassVar[str] = ""
-    # Further names that Hugging Face's files have for a tensor.
-    _copies: ClassVar[dict[str, str]] = {}
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)
@@ -183,16 +180,12 @@ class BERTModel(Model):
         hidden: Tensor = x
         return hidden
 
-    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
-        """Overwrite the parameters; see `Module.load_state_dict`.
+    def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """Return a state under the own names: with or without "bert.", gamma and beta of old files.
 
-        Names with and without "bert.", the parts of heads that this model has not, the names of
-        old files (gamma, beta) and a tied table's second copy are accepted.
-
-        Raises:
-            ValueError: the decoder of hidden tokens differs from the embedding table.
+        The parts of heads that this model does not have are left out.
         """
-        own = {name for name, _ in self._named_state()}
+        own, copies = {name for name, _ in self._named_state()}, self._copies()
         clean: dict[str, ArrayLike] = {}
         for name, array in state.items():
             new = name.replace(".gamma", ".weight").replace(".beta", ".bias")
@@ -200,15 +193,12 @@ class BERTModel(Model):
             if bare.split(".")[0] in ("embeddings", "encoder", "pooler"):
                 new = self._prefix + bare
             if (
-                bare in self._copies
+                bare in copies
                 or new in own
                 or (not bare.startswith(_FOREIGN) and bare != "embeddings.position_ids")
             ):
                 clean[new] = array
-        who = f"{type(self).__name__}.load_state_dict"
-        for copy, tensor in self._copies.items():
-            clean = drop_copies(who, clean, tensor, {copy: "its decoder is the embedding table"})
-        super().load_state_dict(clean, strict)
+        return clean
 
     def gguf_name(self, name: str) -> str:
         """Return llama.cpp's name of an own parameter."""

@@ -14,8 +14,7 @@ from ...io import GGUFFile
 from ...nn import init
 from ...nn.experts import Routing
 from ...tensors import Tensor
-from ..files import UNTIED, drop_copies
-from ..language import LanguageModel, check_ids
+from ..language import LanguageModel
 from . import files as llama_files
 from .config import FAMILIES, LlamaConfig
 
@@ -115,66 +114,38 @@ class Llama(LanguageModel):
     gguf_archs = tuple(FAMILIES)
     config_class: ClassVar[type[LlamaConfig]] = LlamaConfig
     OWN_FIELDS = ("router_aux",)
+    EMBEDDING = "model.embed_tokens"
     GGUF_NAMES = llama_files.GGUF_NAMES
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
         self.model = _Decoder(config)
-        if not config.tie:
-            self.lm_head = nn.Linear(
-                config.n_embd, config.vocab_size, False, init.gpt2(config.n_layer)
-            )
+        self._add_head()
 
     @property
     def gguf_arch(self) -> str:
         """llama.cpp's name of the family."""
         return str(self.config.family)
 
-    def hidden(
+    def _stream(
         self,
         ids: Tensor,
-        *,
-        positions: Tensor | None = None,
-        mask: Tensor | None = None,
-        segments: Tensor | None = None,
-        cache: nn.KVCache | None = None,
-        rows: Tensor | None = None,
+        positions: Tensor | None,
+        mask: Tensor | None,
+        cache: nn.KVCache | None,
         routings: list[Routing] | None = None,
     ) -> Tensor:
-        """Return what the head reads; see `LanguageModel.hidden`.
-
-        `routings` collects what the routers of a mixture say, for `nn.balance_loss`.
-        """
+        """Return the stream after the last norm, (B, T, C)."""
         config, body = self.config, self.model
-        batch, length = check_ids("Llama", ids, config.context)
-        mask = self._mask(ids, mask, segments)
         x = body.embed_tokens(ids)
         if config.traits.scaled:
             x = ops.scale(x, config.n_embd**0.5)
         for i, block in enumerate(body.layers):
             own = cache.layers[i] if cache else None
             x = self._run_block(block, x, positions, mask, own, routings)
-        x = body.norm(x)
-        if rows is not None:
-            x = ops.get_rows(x.reshape(batch * length, config.n_embd), rows)
-        return x  # type: ignore[no-any-return]
+        return body.norm(x)  # type: ignore[no-any-return]
 
-    @property
-    def head_weight(self) -> Tensor:
-        """The head's weight; a tied one is the embedding table."""
-        head: Any = self.model.embed_tokens if self.config.tie else self.lm_head
-        weight: Tensor = head.weight
-        return weight
-
-    def loss(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        reduction: str = "mean",
-        *,
-        positions: Tensor | None = None,
-        segments: Tensor | None = None,
-    ) -> Tensor:
+    def loss(self, ids: Tensor, targets: Tensor, reduction: str = "mean", **inputs: Any) -> Tensor:
         """Return the cross-entropy of the tokens that follow; see `LanguageModel.loss`.
 
         While training, a mixture of experts adds `router_aux` times `nn.balance_loss`, for each
@@ -182,9 +153,9 @@ class Llama(LanguageModel):
         """
         share = self.config.router_aux if self.config.n_expert and self.training else 0.0
         if not share or reduction == "none" or ids.shape != targets.shape:
-            return super().loss(ids, targets, reduction, positions=positions, segments=segments)
+            return super().loss(ids, targets, reduction, **inputs)
         routings: list[Routing] = []
-        x = self.hidden(ids, positions=positions, segments=segments, routings=routings)
+        x = self.hidden(ids, routings=routings, **inputs)
         loss = nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
         balance = ops.scale(nn.balance_loss(routings), share)
         return loss + (balance * _counted(targets) if reduction == "sum" else balance)
@@ -193,23 +164,10 @@ class Llama(LanguageModel):
         """Copy the parameters under Hugging Face's names: experts one by one."""
         return llama_files.split_experts(super().state_dict())
 
-    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
-        """Overwrite the parameters; see `Module.load_state_dict`.
-
-        The rotary tables that old files hold and a tied head's second copy are accepted.
-
-        Raises:
-            ValueError: the head differs from the embedding table that it is tied to.
-        """
-        clean = {n: a for n, a in state.items() if not n.endswith(".rotary_emb.inv_freq")}
-        if self.config.tie:
-            clean = drop_copies(
-                f"{type(self).__name__}.load_state_dict",
-                clean,
-                "model.embed_tokens.weight",
-                {"lm_head.weight": UNTIED},
-            )
-        super().load_state_dict(llama_files.merge_experts(clean), strict)
+    def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """Return a state without old files' rotary tables, and with experts in one tensor."""
+        kept = {n: a for n, a in state.items() if not n.endswith(".rotary_emb.inv_freq")}
+        return llama_files.merge_experts(kept)
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
         """Turn a parameter's layout into llama.cpp's, or back when `reading`."""

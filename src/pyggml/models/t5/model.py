@@ -18,7 +18,7 @@ from ...ops.operands import need_dtype, need_tensor
 from ...tensors import Tensor, tensor
 from ...tensors.row_limits import limit_rows
 from ..base import Model
-from ..files import UNTIED, drop_copies
+from ..files import LEFT_OUT, UNTIED
 from ..language import check_ids, check_room
 from ..targets import check_targets
 from . import files as t5_files
@@ -241,24 +241,17 @@ class T5(Model):
         """Write what follows from the tokens read; see `models.generate_from`."""
         return generate_from(self, ids, max_tokens, **settings)
 
-    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> None:
-        """Overwrite the parameters; see `Module.load_state_dict`.
+    def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """Return a state without the unused distances of the attention to the encoder."""
+        distances = "EncDecAttention.relative_attention_bias.weight"
+        return {name: array for name, array in state.items() if not name.endswith(distances)}
 
-        The copies of the embedding table that Hugging Face's files hold are accepted, and the
-        table of distances that the first of them gave the attention to the encoder.
-
-        Raises:
-            ValueError: a copy differs from the table.
-        """
-        shares = "a T5 has one table for both sides"
-        copies = {f"{side}.embed_tokens.weight": shares for side in ("encoder", "decoder")}
-        if self.config.tie:
-            copies["lm_head.weight"] = UNTIED
-        clean = drop_copies("T5.load_state_dict", state, "shared.weight", copies)
-        for name in list(clean):
-            if name.endswith("EncDecAttention.relative_attention_bias.weight"):
-                del clean[name]
-        super().load_state_dict(clean, strict)
+    def _copies(self) -> dict[str, tuple[str, str]]:
+        """Return the names of the embedding table in Hugging Face's files."""
+        table = "shared.weight"
+        sides = (f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+        head = {"lm_head.weight": (table, UNTIED)} if self.config.tie else {}
+        return dict.fromkeys(sides, (table, LEFT_OUT)) | head
 
     def gguf_name(self, name: str) -> str:
         """Return llama.cpp's name of an own parameter."""
