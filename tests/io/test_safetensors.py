@@ -210,3 +210,58 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     assert done.stdout.startswith("refused"), done.stderr
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    written = {**arrays(), 'ä\n"': np.arange(3, dtype=np.uint8)}
+    save_safetensors(tmp_path / "m.safetensors", written, {"ä": "\u2028 \x00"})
+    assert_equal(written, load_file(tmp_path / "m.safetensors"))
+    assert safetensors_metadata(tmp_path / "m.safetensors")["ä"] == "\u2028 \x00"
+
+
+def test_every_array_is_aligned(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "m.safetensors", arrays())
+    data = (tmp_path / "m.safetensors").read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + size])
+    assert size % 8 == 0
+    for name, array in arrays().items():
+        assert header[name]["data_offsets"][0] % array.itemsize == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX modes")
+def test_the_mode_is_that_of_other_files(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "m.safetensors", {"x": np.ones(2)})
+    save_safetensors(tmp_path / "shards", {"x": np.ones(2)}, max_shard_bytes=100)
+    (tmp_path / "other").touch()
+    modes = {p.stat().st_mode for p in tmp_path.rglob("*") if p.is_file()}
+    assert modes == {(tmp_path / "other").stat().st_mode}
+
+
+KILLED = """
+import os, signal, sys, threading, time
+import numpy as np
+from pyggml.io import save_safetensors
+threading.Thread(target=lambda: (time.sleep(0.02), os.kill(os.getpid(), signal.SIGKILL))).start()
+while True:
+    save_safetensors(sys.argv[1], {"x": np.ones(3_000_000, np.float32)})
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX processes")
+def test_a_killed_save_leaves_nothing_after_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
+    assert done.returncode == -9
+    save_safetensors(path, {"x": np.ones(2)})
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("text", ["caf\udce9", "\ud800"])
+def test_what_is_not_unicode_is_refused(tmp_path: Path, text: str) -> None:
+    for arrays, metadata in (({text: np.ones(2)}, None), ({"x": np.ones(2)}, {"a": text})):
+        with pytest.raises(ValueError, match="Unicode"):
+            save_safetensors(tmp_path / "m.safetensors", arrays, metadata)
+    assert list(tmp_path.iterdir()) == []

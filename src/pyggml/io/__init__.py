@@ -4,6 +4,7 @@
 from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree
 from .gguf import GGUFFile, TensorInfo, read_gguf
 from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
+from .regular import open_regular, open_unpacked, read_regular
 from .safetensors import load_safetensors, safetensors_metadata, save_safetensors
 
 __all__ = [
@@ -22,7 +23,10 @@ __all__ = [
     "i32",
     "i64",
     "load_safetensors",
+    "open_regular",
+    "open_unpacked",
     "read_gguf",
+    "read_regular",
     "safetensors_metadata",
     "save_safetensors",
     "u8",

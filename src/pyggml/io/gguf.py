@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..backend.dtypes import DType, as_dtype, decode, dtype_of_type
 from ..backend.library import capture_log, ffi, lib
 from ..errors import DTypeError, FormatError
 from .gguf_write import write_gguf
+from .regular import open_regular
 
 __all__ = ["GGUFFile", "TensorInfo", "read_gguf", "write_gguf"]
 
@@ -102,7 +102,7 @@ class GGUFFile:
         """Open a file; see `read_gguf`."""
         file = Path(path)
         try:
-            with open(file, "rb", opener=_open_regular) as handle:
+            with open_regular(file) as handle:
                 if os.fstat(handle.fileno()).st_size == 0:
                     raise FormatError(
                         f"read_gguf: {file}: the file is empty; write or fetch it again"
@@ -259,15 +259,6 @@ class GGUFFile:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open a file that is one: a pipe would block, a folder has no bytes."""
-    fd = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(0, "it is not a regular file")
-    return fd
 
 
 def _size_bytes(extents: list[int], dtype: DType) -> int:

@@ -3,25 +3,33 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
 import struct
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from .. import checks
 from ..errors import DTypeError, FormatError
-from .atomic import atomic_path, atomic_write
+from .atomic import atomic_write
+from .regular import open_regular, read_regular
 
-__all__ = ["load_safetensors", "safetensors_metadata", "save_safetensors"]
+__all__ = ["load_safetensors", "safetensors_metadata", "save_safetensors", "write_safetensors"]
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
+# The format's names of NumPy's types that are written.
+_NAMES = {
+    **{"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16"},
+    **{"uint32": "U32", "int32": "I32", "uint64": "U64", "int64": "I64"},
+    **{"float16": "F16", "float32": "F32", "float64": "F64"},
+}
+# The library reads no longer header.
+_HEADER_MOST_BYTES = 100_000_000
 _READABLE = ["BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32", "F64"]
 
 
@@ -30,16 +38,16 @@ def _open(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     try:
-        if not path.is_file():
-            reason = "no such file" if not path.exists() else "it is not a regular file"
-            raise FormatError(f"load_safetensors: {path}: {reason}")
-        if path.stat().st_size == 0:
-            raise FormatError(f"load_safetensors: {path}: the file is empty; fetch it again")
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise FormatError(f"load_safetensors: {path}: the file is empty; fetch it again")
         return safe_open(path, framework="numpy")
     except SafetensorError as error:
         raise FormatError(
             f"load_safetensors: {path}: header: {error}; the file is truncated or not safetensors"
         ) from error
+    except FileNotFoundError as error:
+        raise FormatError(f"load_safetensors: {path}: no such file") from error
     except OSError as error:
         raise FormatError(f"load_safetensors: {path}: cannot be read: {error.strerror}") from error
 
@@ -56,7 +64,7 @@ def _bfloat16(path: Path, header: dict[str, Any], name: str) -> np.ndarray:
 
 def _header(path: Path) -> dict[str, Any]:
     """The header of a file that the library has accepted, and where its data starts."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         (size,) = struct.unpack("<Q", file.read(8))
         header: dict[str, Any] = json.loads(file.read(size))
     header["__start__"] = 8 + size
@@ -88,10 +96,10 @@ def _load_file(path: Path) -> dict[str, np.ndarray]:
 def _weight_map(index: Path) -> dict[str, str]:
     """Read which shard holds which tensor, and check that shards lie beside the index."""
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(index))
     except OSError as error:
         raise FormatError(f"load_safetensors: {index}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"load_safetensors: {index}: not JSON: {error}") from error
     shards = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict) or not shards:
@@ -168,31 +176,81 @@ def safetensors_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
-def _as_array(name: str, value: Any) -> np.ndarray:
+def _as_array(name: Any, value: Any) -> np.ndarray:
     if not isinstance(name, str) or not name or name == "__metadata__":
         raise ValueError(f"save_safetensors: a name must be a non-empty string; got {name!r}")
+    _check_unicode(name)
     array = np.asarray(value)
-    supported = array.dtype == np.bool_ or (array.dtype.kind in "iuf" and array.dtype.itemsize <= 8)
-    if not supported:
+    if array.dtype.name not in _NAMES:
         raise DTypeError(
             f"save_safetensors: {name}: dtype must be bool, an integer or f16/f32/f64;"
             f" got {array.dtype}; convert it first"
         )
     # ascontiguousarray makes scalars one-dimensional.
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
+def _check_unicode(text: str) -> None:
+    """Raise on what JSON readers of other languages do not take."""
     try:
-        save_file(arrays, path, metadata=metadata)
-    except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))
-        if found:
-            raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
-        raise OSError(errno.EIO, f"save_safetensors: {error}", str(path)) from error
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"save_safetensors: text must be valid Unicode; got {text!r}") from error
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    """The metadata of a file, checked."""
+    texts = {"format": "pt"}
+    if metadata is not None:
+        texts |= checks.mapping("save_safetensors", "metadata", metadata)
+    for key, text in texts.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ValueError(
+                f"save_safetensors: metadata must be text by name; got {key!r}: {text!r}; use str()"
+            )
+        _check_unicode(key + text)
+    return texts
+
+
+class _Writable(Protocol):
+    def write(self, data: Any, /) -> Any: ...
+
+
+def write_safetensors(
+    file: _Writable, arrays: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays in the safetensors format to an open file.
+
+    Args:
+        file: open for writing bytes.
+        arrays: arrays by name.
+        metadata: free text by name; see `save_safetensors`.
+
+    Raises:
+        DTypeError: an array is neither bool, nor integer, nor f16, f32 or f64.
+        ValueError: a name is empty, metadata is not text, or names and shapes take 100 MB.
+    """
+    given = checks.mapping("save_safetensors", "arrays", arrays)
+    ready = {name: _as_array(name, value) for name, value in given.items()}
+    header: dict[str, Any] = {"__metadata__": _texts(metadata)}
+    # The widest first, so that each array is aligned, as the library lays them out.
+    order = sorted(ready, key=lambda name: (-ready[name].itemsize, name))
+    end = 0
+    for name in order:
+        array = ready[name]
+        place = [end, end := end + array.nbytes]
+        dtype = _NAMES[array.dtype.name]
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": place}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > _HEADER_MOST_BYTES:
+        raise ValueError(
+            f"save_safetensors: names and shapes must take at most {_HEADER_MOST_BYTES:,} bytes;"
+            f" got {len(text):,}"
+        )
+    file.write(struct.pack("<Q", len(text)) + text)
+    for name in order:
+        file.write(ready[name].reshape(-1).view(np.uint8))
 
 
 def _split(arrays: dict[str, np.ndarray], limit: int) -> list[dict[str, np.ndarray]]:
@@ -233,20 +291,15 @@ def save_safetensors(
     Example:
         >>> save_safetensors("w.safetensors", {"w": np.ones((2, 3), np.float32)})
     """
-    ready = {name: _as_array(name, value) for name, value in arrays.items()}
-    texts = {"format": "pt", **(metadata or {})}
-    for key, text in texts.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise ValueError(
-                f"save_safetensors: metadata must be text by name; got {key!r}: {text!r}; use str()"
-            )
+    target = checks.path("save_safetensors", "path", path)
     if max_shard_bytes is None:
-        with atomic_path(path) as temporary:
-            _write(temporary, ready, texts)
+        with atomic_write(target) as file:
+            write_safetensors(file, arrays, metadata)
         return
-    if max_shard_bytes <= 0:
-        raise ValueError(f"save_safetensors: max_shard_bytes must be > 0; got {max_shard_bytes}")
-    _save_sharded(Path(path), _split(ready, max_shard_bytes), texts)
+    limit = checks.whole("save_safetensors", "max_shard_bytes", max_shard_bytes, 1)
+    given = checks.mapping("save_safetensors", "arrays", arrays)
+    ready = {name: _as_array(name, value) for name, value in given.items()}
+    _save_sharded(target, _split(ready, limit), _texts(metadata))
 
 
 def _save_sharded(
@@ -258,7 +311,9 @@ def _save_sharded(
     with ExitStack() as stack:
         for number, shard in enumerate(shards, 1):
             name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-            _write(stack.enter_context(atomic_path(folder / name)), shard, metadata)
+            file = stack.enter_context(atomic_write(folder / name))
+            write_safetensors(file, shard, metadata)
+            file.flush()
             weight_map.update(dict.fromkeys(shard, name))
     total = sum(array.nbytes for shard in shards for array in shard.values())
     with atomic_write(folder / INDEX_NAME, "w") as file:
