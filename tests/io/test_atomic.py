@@ -239,3 +239,18 @@ def test_killing_at_any_instant_loses_nothing(tmp_path: Path) -> None:
             texts = {(tmp_path / "step" / name).read_text() for name in "ab"}
             assert len(texts) == 1
     assert (tmp_path / "file").exists()
+
+
+@posix
+def test_a_link_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "step").symlink_to("../elsewhere")
+    with pytest.raises(FileExistsError), atomic_dir(tmp_path / "run" / "step"):
+        pass
+    with atomic_dir(tmp_path / "run" / "step", replace=True) as folder:
+        (folder / "new").touch()
+    assert [p.name for p in (tmp_path / "elsewhere").iterdir()] == ["mine"]
+    assert [p.name for p in (tmp_path / "run").rglob("*")] == ["step", "new"]
+    assert not (tmp_path / "run" / "step").is_symlink()

@@ -209,7 +209,8 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
     """Build a directory beside `path` and move it there when the block succeeds.
 
     Args:
-        path: the directory to create.
+        path: the directory to create. A symbolic link of this name is replaced, and its target
+            stays as it is.
         replace: whether an existing directory may be replaced. There is an instant without
             `path` then; a process killed in it leaves the old one, which `clean_stale` puts back.
 
@@ -224,9 +225,9 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
         >>> with atomic_dir("step-000100") as folder:
         ...     _ = (folder / "state.json").write_text("{}")
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(Path(path).parent), Path(path).name)
     clean_stale(target.parent)
-    if target.exists() and not (replace and target.is_dir()):
+    if os.path.lexists(target) and not (replace and target.is_dir()):
         cure = "choose another name" if target.is_dir() else "it is a file; remove it"
         raise FileExistsError(f"atomic_dir: {target} exists; {cure}")
     temporary = _sibling(target, "tmp")
@@ -234,7 +235,7 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
         temporary.mkdir()
         yield temporary
         fsync_tree(temporary)
-        if target.exists():
+        if os.path.lexists(target):
             _exchange(temporary, target)
         else:
             temporary.rename(target)
