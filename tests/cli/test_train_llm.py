@@ -274,7 +274,7 @@ def test_resume_with_damaged_files(trained, cli, tmp_path):
     code, _, err = cli("train-llm", "--artifact-dir", folder, "--resume")
     assert code == 1
     assert str(state) in err
-    assert "to continue from step-" in err
+    assert "is whole: resume(" in err
     state.write_text(whole)
     (folder / "tokenizer.json").write_text("{}")
     code, _, err = cli("train-llm", "--artifact-dir", folder, "--resume")

@@ -17,7 +17,6 @@ import resource
 import shutil
 import sys
 import traceback
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +28,7 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.data import TokenDataset, Tokenizer, read_text
 from pyggml.io import load_safetensors, read_gguf, save_safetensors, write_gguf
+from pyggml.io.sealed import hash_of, seal
 from pyggml.models import build, load, load_lora, save_lora
 from pyggml.train import CheckpointError, TrainState, load_checkpoint, save_checkpoint
 
@@ -214,9 +214,10 @@ def one(r: random.Random, folder: Path) -> None:
     kept = state.read_bytes()
     if kind == "weights" and r.random() < 0.7:  # a checksum that fits the damage
         record = json.loads(kept)
+        del record["sha256"]
         data = path.read_bytes()
-        record["files"][path.name] = {"size_bytes": len(data), "crc32": zlib.crc32(data)}
-        state.write_text(json.dumps(record))
+        record["files"][path.name] = {"size_bytes": len(data), "sha256": hash_of(data)}
+        state.write_bytes(seal(record))
     counts["files"] += 1
     (folder / "last.txt").write_text(kind)
     try:

@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +20,8 @@ from pyggml.train import (
     load_checkpoint,
     save_checkpoint,
 )
+
+from .tiny import edit_state, record_file
 
 MODEL = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.float32([1.5])}
 OPTIMIZER = {
@@ -113,12 +115,12 @@ def test_kill_while_saving_leaves_the_earlier_one(tmp_path):
     import numpy as np
     model = {{"w": np.zeros(4, np.float32)}}
     save_checkpoint({str(tmp_path)!r}, TrainState(1, 9), model, {{}})
-    write = c.save_safetensors
-    def killed(path, *rest):
-        write(path, *rest)
-        if path.name == "optimizer.safetensors":
+    write = c.write_safetensors
+    def killed(file, arrays):
+        write(file, arrays)
+        if not arrays:
             os.kill(os.getpid(), signal.SIGKILL)
-    c.save_safetensors = killed
+    c.write_safetensors = killed
     save_checkpoint({str(tmp_path)!r}, TrainState(2, 9), model, {{}})
     """
     done = subprocess.run(
@@ -132,14 +134,15 @@ def test_kill_while_saving_leaves_the_earlier_one(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step-000001"]
 
 
-def disk_full(path, arrays, *rest):
-    path.write_bytes(b"partial")
-    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+def disk_full(place, *rest):
+    if not isinstance(place, Path):
+        place.write(b"partial")
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_full_disk_keeps_the_earlier_one(tmp_path, monkeypatch):
     save(tmp_path, 1)
-    monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.save_safetensors", disk_full)
+    monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.write_safetensors", disk_full)
     with pytest.raises(CheckpointError) as caught:
         save(tmp_path, 2)
     for word in ("step-000002", "No space left", "step-000001 is whole", "resume"):
@@ -192,16 +195,6 @@ def test_file_size_limit_is_a_full_disk(tmp_path):
     )
 
 
-def edit(path, **changes):
-    record = json.loads((path / "state.json").read_text())
-    for key, value in changes.items():
-        if value is ...:
-            del record[key]
-        else:
-            record[key] = value
-    (path / "state.json").write_text(json.dumps(record))
-
-
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors"])
 @pytest.mark.parametrize("harm", ["missing", "truncated", "flipped", "empty"])
 def test_damaged_arrays_are_named(tmp_path, name, harm):
@@ -219,7 +212,7 @@ def test_damaged_arrays_are_named(tmp_path, name, harm):
     with pytest.raises(FormatError) as caught:
         load_checkpoint(path.parent)
     assert str(path) in str(caught.value)
-    assert "continue from step-000003" in str(caught.value)
+    assert f'resume("{tmp_path / "step-000003"}")' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -249,15 +242,15 @@ def test_damaged_arrays_are_named(tmp_path, name, harm):
         ({"best": {"step": 1}}, "is missing"),
         ({"best": {"step": 1, "loss": "low", "stale": 0}}, "'best.loss' must be"),
         ({"optimizer": {"a": 1, "a/b": 2}}, "'optimizer' is inconsistent"),
-        ({"files": {}}, "'model.safetensors' is missing"),
-        ({"files": {"model.safetensors": 3}}, "'model.safetensors' must be dict"),
-        ({"files": {"model.safetensors": {"size_bytes": 1}}}, "'crc32' is missing"),
+        ({"files": {}}, "'files.model.safetensors' is missing"),
+        ({"files": {"model.safetensors": 3}}, "'files.model.safetensors' must be dict"),
+        ({"files": {"model.safetensors": {"size_bytes": 1}}}, "size_bytes and sha256"),
         ({"optimizer": ...}, "'optimizer' is missing"),
     ],
 )
 def test_damaged_state_names_file_and_field(tmp_path, changes, word):
     path = save(tmp_path, 4)
-    edit(path, **changes)
+    edit_state(path, **changes)
     with pytest.raises(FormatError) as caught:
         load_checkpoint(path)
     assert str(path / "state.json") in str(caught.value)
@@ -281,13 +274,8 @@ def test_a_missing_directory_is_a_format_error(tmp_path):
 
 def test_foreign_arrays_with_a_right_checksum_are_refused(tmp_path):
     path = save(tmp_path, 4)
-    import zlib
-
-    foreign = b"this is no safetensors file"
-    (path / "model.safetensors").write_bytes(foreign)
-    files = json.loads((path / "state.json").read_text())["files"]
-    files["model.safetensors"] = {"size_bytes": len(foreign), "crc32": zlib.crc32(foreign)}
-    edit(path, files=files)
+    (path / "model.safetensors").write_bytes(b"this is no safetensors file")
+    record_file(path / "model.safetensors")
     with pytest.raises(FormatError, match=r"model\.safetensors"):
         load_checkpoint(path)
 
@@ -296,3 +284,33 @@ def test_a_copied_checkpoint_loads_from_anywhere(tmp_path):
     path = save(tmp_path / "run", 4)
     shutil.copytree(path, tmp_path / "elsewhere")
     assert load_checkpoint(tmp_path / "elsewhere").state.step == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
+def test_pruning_removes_a_link_and_not_what_it_names(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    kept = save(other, 1)
+    run.mkdir()
+    (run / "step-000001").symlink_to(kept)
+    (run / "step-000000").symlink_to(tmp_path / "nothing")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").touch()
+    (run / "step-000009").symlink_to(mine)  # no checkpoint, but a name of one
+    assert list_checkpoints(run) == [run / "step-000001"]
+    save(run, 2, 3)
+    assert [p.name for p in list_checkpoints(run)] == ["step-000002", "step-000003"]
+    assert not (run / "step-000001").is_symlink()
+    assert load_checkpoint(kept).state.step == 1
+    assert (mine / "notes.txt").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
+def test_a_save_replaces_a_link_and_not_what_it_names(tmp_path):
+    run, kept = tmp_path / "run", save(tmp_path / "other", 5)
+    run.mkdir()
+    (run / "step-000005").symlink_to(kept)
+    before = (kept / "state.json").read_bytes()
+    save_checkpoint(run, state(5, 77), MODEL, {})
+    assert (kept / "state.json").read_bytes() == before
+    assert load_checkpoint(run / "step-000005").state.total_steps == 77

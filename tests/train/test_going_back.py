@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -30,7 +29,7 @@ from pyggml.train import (
 from pyggml.train.checkpoints.folders import read_best
 
 from .test_trainer import At
-from .tiny import make_trainer, same, tokens
+from .tiny import edit_state, make_trainer, read_state, same, tokens
 
 
 def make(folder, **options):
@@ -188,12 +187,10 @@ def test_who_goes_back_before_the_best_leaves_it_whole(tmp_path):
 
 def test_a_worse_one_never_replaces_the_best(tmp_path):
     make(tmp_path, steps=8).fit()
-    record = json.loads((tmp_path / "best" / "state.json").read_text())
+    record = read_state(tmp_path / "best")
     assert record["step"] == 8
     # As if the checkpoint that the run goes on from came from before the best.
-    record |= {"best": {"step": 8, "loss": 1e-3, "stale": 0}}
-    (tmp_path / "best" / "state.json").unlink()
-    (tmp_path / "best" / "state.json").write_text(json.dumps(record))
+    edit_state(tmp_path / "best", best={"step": 8, "loss": 1e-3, "stale": 0})
     again = make(tmp_path, steps=12)
     assert again.resume() == 8
     assert again.best == {"step": 8, "loss": 1e-3, "stale": 0}
@@ -217,9 +214,7 @@ def test_who_goes_on_in_another_folder_takes_the_best_along(tmp_path):
     # One that is not the best that the run knows of is not its best.
     shutil.rmtree(there / "best")
     shutil.copytree(there / "step-000005", there / "best")
-    (there / "best" / "state.json").write_text(
-        (there / "best" / "state.json").read_text().replace('"step": 4', '"step": 3')
-    )
+    edit_state(there / "best", step=3, best={**kept.state.best, "step": 3})
     other = make(tmp_path / "other")
     assert other.resume(there / "step-000005") == 5
     assert other.best_checkpoint is None
@@ -228,12 +223,12 @@ def test_who_goes_on_in_another_folder_takes_the_best_along(tmp_path):
 def test_a_best_that_is_damaged_is_told(tmp_path):
     killed(tmp_path, 6, save_every=0)
     (tmp_path / "best" / "state.json").write_text("{")
-    with pytest.raises(FormatError, match=r"best/state\.json: not a JSON file"):
+    with pytest.raises(FormatError, match=r"best/state\.json: .*is damaged"):
         make(tmp_path).resume()
     make(tmp_path / "more", save_every=2, steps=6).fit()
     shutil.move(tmp_path / "more" / "step-000006", tmp_path / "step-000006")
     assert latest_checkpoint(tmp_path).name == "step-000006"
-    with pytest.raises(FormatError, match=r"remove .*best to continue from step-000006"):
+    with pytest.raises(FormatError, match=r"step-000006 is whole: resume"):
         load_checkpoint(tmp_path / "best")
 
 

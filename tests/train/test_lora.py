@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Trainings of adapters beside frozen, quantised weights: plan, checkpoints, resume, average."""
 
-import json
 import math
 
 import numpy as np
@@ -15,7 +14,7 @@ from pyggml.optim import AdamW, decay_groups
 from pyggml.train import Trainer, load_checkpoint
 from pyggml.train.metrics.efficiency import flops_per_token
 
-from .tiny import SEQ_LEN, VOCAB, same, tokens
+from .tiny import SEQ_LEN, VOCAB, edit_state, read_state, same, tokens
 
 SIZES = {"n_layer": 2, "n_head": 2, "n_kv_head": 1, "n_embd": 256, "n_ffn": 256, "context": SEQ_LEN}
 
@@ -129,21 +128,20 @@ def test_a_checkpoint_of_another_scale_is_refused(file, tmp_path):
         other.resume()
     assert same(other.model.state_dict(), before)
     assert adapted(16, tmp_path / "c").resume() == 2
-    state = tmp_path / "c" / "step-000002" / "state.json"
-    record = json.loads(state.read_text())
-    assert record.pop("adapters")
-    state.write_text(json.dumps(record))
+    state = tmp_path / "c" / "step-000002"
+    assert read_state(state)["adapters"]
+    edit_state(state, adapters=...)
     with pytest.raises(pg.FormatError, match="field 'adapters' is missing"):
         adapted(16, tmp_path / "c").resume()
-    state.write_text(json.dumps({**record, "adapters": 3}))
+    edit_state(state, adapters=3)
     with pytest.raises(pg.FormatError, match="field 'adapters' must be"):
         adapted(16, tmp_path / "c").resume()
     scales = nn.lora.adapters_of(other.model)
     for bad in ("4.0", None, [4.0]):
-        state.write_text(json.dumps({**record, "adapters": dict.fromkeys(scales, bad)}))
+        edit_state(state, adapters=dict.fromkeys(scales, bad))
         with pytest.raises(pg.FormatError, match=r"adapters\..*_proj' must be int or float; got"):
             adapted(16, tmp_path / "c").resume()
-    state.write_text(json.dumps({**record, "adapters": dict.fromkeys(scales, math.nan)}))
+    edit_state(state, adapters=dict.fromkeys(scales, math.nan))
     with pytest.raises(pg.FormatError, match="must be scaled by nan"):
         adapted(16, tmp_path / "c").resume()
     # Of a model whose adapters are gone it is the arrays that do not fit.

@@ -13,10 +13,9 @@ from pyggml.data import Loader
 from pyggml.errors import FormatError
 from pyggml.io import load_safetensors, save_safetensors
 from pyggml.optim import EMA
-from pyggml.train.checkpoints.state import crc32
 
 from .test_resume import make
-from .tiny import same
+from .tiny import edit_state, record_file, same
 
 
 def everything(trainer):
@@ -37,20 +36,12 @@ def everything(trainer):
     return arrays, json.dumps(plain, default=str)
 
 
-def edit_state(path, **fields):
-    record = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps({**record, **fields}))
-
-
 def edit_arrays(path, name, change):
     """Change arrays of a checkpoint, with sizes and checksums to match."""
     arrays = load_safetensors(path / name)
     change(arrays)
     save_safetensors(path / name, arrays, {})
-    record = json.loads((path / "state.json").read_text())
-    size = (path / name).stat().st_size
-    record["files"][name] = {"size_bytes": size, "crc32": crc32(path / name)}
-    (path / "state.json").write_text(json.dumps(record))
+    record_file(path / name)
 
 
 def shorten(prefix):

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ from pyggml.optim import SGD, AdamW
 from pyggml.train import GradScaler, MetricsWriter, NonFiniteError, TrainStep, read_metrics
 
 from .test_step import batch, gradients
-from .tiny import make_model, make_trainer, same
+from .tiny import edit_state, make_model, make_trainer, same
 
 
 def test_the_scale_halves_on_overflow_and_grows_after_good_steps():
@@ -163,9 +161,7 @@ def test_the_trainer_reports_and_keeps_the_scale(tmp_path):
     again = make_trainer(tmp_path, steps=4, precision="f16")
     assert again.resume() == 4
     assert again.scaler.state_dict() == trainer.scaler.state_dict()
-    state = trainer.last_checkpoint / "state.json"
-    record = json.loads(state.read_text())
-    state.write_text(json.dumps({**record, "scaler": {"scale": -1}}))
+    edit_state(trainer.last_checkpoint, scaler={"scale": -1})
     with pytest.raises(FormatError, match=r"state\.json: scaler: .*scale must be finite"):
         make_trainer(tmp_path, steps=4, precision="f16").resume()
 

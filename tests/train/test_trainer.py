@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
-import json
 import signal
 
 import numpy as np
@@ -23,7 +22,7 @@ from pyggml.train import (
 )
 
 from .test_checkpoint import disk_full
-from .tiny import SEQ_LEN, make_model, make_trainer, same, tokens
+from .tiny import SEQ_LEN, edit_state, make_model, make_trainer, same, tokens
 
 
 class At(Callback):
@@ -106,8 +105,7 @@ def test_no_intervals_means_the_end_only(tmp_path):
 def test_a_damaged_generator_state_is_refused(tmp_path, state):
     trainer = make_trainer(tmp_path, steps=2)
     path = trainer.save()
-    record = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps({**record, "rng": state}))
+    edit_state(path, rng=state)
     with pytest.raises(FormatError, match=r"state\.json: field 'rng'"):
         make_trainer(tmp_path, steps=2).resume()
 
@@ -194,7 +192,7 @@ def test_divergence_without_a_checkpoint(tmp_path):
 
 def test_a_full_disk_ends_the_run_with_the_earlier_checkpoint(tmp_path, monkeypatch):
     def fill(trainer):
-        monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.save_safetensors", disk_full)
+        monkeypatch.setattr("pyggml.train.checkpoints.checkpoint.write_safetensors", disk_full)
 
     trainer = make_trainer(tmp_path, [At(3, fill)], steps=6, save_every=2)
     with pytest.raises(CheckpointError, match="step-000002 is whole"):

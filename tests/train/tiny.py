@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 import pyggml as pg
 from pyggml.data import TokenDataset
+from pyggml.io.sealed import hash_file, seal
 from pyggml.models import build
 from pyggml.optim import decay_groups, muon_groups, optimizers
 from pyggml.train import Trainer
@@ -55,3 +58,29 @@ def same(a, b):
     return a.keys() == b.keys() and all(
         np.asarray(a[name]).tobytes() == np.asarray(b[name]).tobytes() for name in a
     )
+
+
+def read_state(path):
+    """The manifest of a checkpoint, without its own hash."""
+    record = json.loads((path / "state.json").read_text())
+    del record["sha256"]
+    return record
+
+
+def write_state(path, record):
+    """Write a manifest with a hash that fits; the best checkpoint may share the old one's file."""
+    (path / "state.json").unlink()
+    (path / "state.json").write_bytes(seal(record))
+
+
+def edit_state(path, **changes):
+    """Change or (...) remove fields of a checkpoint's manifest, with a hash that fits."""
+    record = {**read_state(path), **changes}
+    write_state(path, {name: value for name, value in record.items() if value is not ...})
+
+
+def record_file(path):
+    """Let the manifest have the size and hash of a file that was changed."""
+    files = read_state(path.parent)["files"]
+    files[path.name] = {"size_bytes": path.stat().st_size, "sha256": hash_file(path)}
+    edit_state(path.parent, files=files)

@@ -16,7 +16,8 @@ from ..io import i64, write_gguf
 from ..models import ImageModel, build
 from ..train.checkpoints.checkpoint import load_weights
 from ..train.checkpoints.folders import read_best
-from ..train.checkpoints.state import read_state, typed
+from ..train.checkpoints.manifest import read_manifest
+from ..train.checkpoints.state import typed
 from .artifact import ArtifactDir
 
 __all__ = [
@@ -107,7 +108,7 @@ def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
     who = "export_checkpoint"
     checkpoint = checked_path(who, "checkpoint", checkpoint)
     path = checked_path(who, "path", path)
-    read_state(checkpoint / "state.json")
+    read_manifest(checkpoint, ())
     artifact = ArtifactDir(checkpoint.resolve().parent.parent)
     if not artifact.holds_run:
         raise FormatError(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ import numpy as np
 from ... import checks
 from ...errors import FormatError
 from ...io.atomic import atomic_dir
+from ...io.sealed import check_hash, hash_file, hash_of, hashed, read_sealed, seal
 from .chunks import Chunk, cut
 from .corpus import Corpus
 from .documents import Documents
@@ -29,9 +29,7 @@ __all__ = ["TokenStore"]
 _FORMAT = "pyggml tokens"
 _VERSION = 1
 _DTYPES = ("<u2", "<u4")
-_READ_BYTES = 1 << 20
-# The field of store.json with the hash of each file.
-_HASHES = {"tokens.bin": "blake2b", "documents.bin": "documents_blake2b"}
+_INFO, _TOKENS, _DOCUMENTS = "store.json", "tokens.bin", "documents.bin"
 # Is told bytes done and bytes in all.
 Progress = Callable[[int, int], None]
 _log = logging.getLogger("pyggml.data")
@@ -68,14 +66,14 @@ class TokenStore:
     def __init__(self, path: str | os.PathLike[str], *, check: bool = True) -> None:
         self.path = checks.path("TokenStore", "path", path)
         check = checks.flag("TokenStore", "check", check)
-        self.info = _read_info(self.path / "store.json")
+        self.info = _read_info(self.path / _INFO)
         self.vocab_size = int(self.info["vocab_size"])
-        self.ids = self._map("tokens.bin", self.info["dtype"], self.info["tokens"])
-        offsets = self._map("documents.bin", "<i8", self.info["documents"] + 1)
+        self.ids = self._map(_TOKENS, self.info["dtype"], self.info["tokens"])
+        offsets = self._map(_DOCUMENTS, "<i8", self.info["documents"] + 1)
         try:
             self.documents = Documents(self.ids, offsets)
         except ValueError as error:
-            raise FormatError(f"{self.path / 'documents.bin'}: {error}") from error
+            raise FormatError(f"{self.path / _DOCUMENTS}: {error}") from error
         if check:
             self.verify()
 
@@ -141,7 +139,7 @@ class TokenStore:
         times = [file.stat().st_mtime_ns for file in corpus.files]
         sources = [_source(file, report, corpus.field) for file in corpus.files]
         sources += [_hashed(text, report) for text in corpus.texts]
-        hashes = [source["blake2b"] + source.get("field", "") for source in sources]
+        hashes = [source["sha256"] + source.get("field", "") for source in sources]
         key = _key(tokenizer, corpus.separator, eos, hashes)
         target = checks.path("TokenStore.build", "cache", cache) / f"tokens-{key[:24]}"
         if target.is_dir():
@@ -219,14 +217,11 @@ class TokenStore:
         Raises:
             FormatError: one is another, or a file cannot be read; names the file and the field.
         """
-        for name, field in _HASHES.items():
-            wanted, got = self.info[field], _hash_of(self.path / name)
-            if got != wanted:
-                raise FormatError(
-                    f"{self.path / name}: must have the hash that {field} of store.json says,"
-                    f" {wanted:.16}…; got {got:.16}…: the file was changed after it was written;"
-                    " build the store again"
-                )
+        for name in (_TOKENS, _DOCUMENTS):
+            try:
+                check_hash(self.path / name, self.info["hashes"].get(name), _INFO)
+            except FormatError as error:
+                raise FormatError(f"{error}; build the store again") from error
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -237,20 +232,6 @@ class TokenStore:
             f"TokenStore({str(self.path)!r}, {len(self):,} tokens,"
             f" {len(self.documents):,} documents)"
         )
-
-
-def _hash_of(file: Path, report: Callable[[int], None] | None = None) -> str:
-    """The hash of a file's content."""
-    digest = hashlib.blake2b(digest_size=32)
-    try:
-        with open(file, "rb") as handle:
-            while block := handle.read(_READ_BYTES):
-                digest.update(block)
-                if report is not None:
-                    report(len(block))
-    except OSError as error:
-        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    return digest.hexdigest()
 
 
 class _Report:
@@ -300,14 +281,16 @@ def _hashed(text: str, report: _Report) -> dict[str, Any]:
     """The size and the hash of a text in memory."""
     data = text.encode()
     report.add(len(data))
-    digest = hashlib.blake2b(data, digest_size=32).hexdigest()
-    return {"bytes": len(data), "blake2b": digest}
+    return {"bytes": len(data), "sha256": hash_of(data)}
 
 
 def _source(file: Path, report: _Report, field: str) -> dict[str, Any]:
     """A file's name, size and hash, and the field of its records."""
-    digest = _hash_of(file, report.add)
-    found = {"name": file.name, "bytes": file.stat().st_size, "blake2b": digest}
+    try:
+        digest = hash_file(file, report.add)
+    except OSError as error:
+        raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
+    found = {"name": file.name, "bytes": file.stat().st_size, "sha256": digest}
     if is_records(file):
         found["field"] = f"{''.join(file.suffixes[-2:])}:{field}"
     return found
@@ -317,25 +300,18 @@ def _key(tokenizer: Tokenizer, separator: str | None, eos: bool, hashes: list[st
     """A hash of all that the ids depend on."""
     ids = [tokenizer.bos_id, tokenizer.eos_id, tokenizer.add_bos]
     parts = [_FORMAT, _VERSION, tokenizer.to_json(), ids, separator, eos, hashes]
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=32).hexdigest()
+    return hash_of(json.dumps(parts).encode())
 
 
 def _write(folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str, Any]) -> None:
     """Write the files of a store."""
-    digest, places = (hashlib.blake2b(digest_size=32) for _ in range(2))
     tokens = documents = crc = 0
-    with open(folder / "tokens.bin", "wb") as ids, open(folder / "documents.bin", "wb") as offsets:
-        first = np.zeros(1, "<i8").tobytes()
-        places.update(first)
-        offsets.write(first)
+    with hashed(folder / _TOKENS) as ids, hashed(folder / _DOCUMENTS) as offsets:
+        offsets.write(np.zeros(1, "<i8"))
         for part in encoded:
-            data = part.ids.tobytes()
-            digest.update(data)
             crc = zlib.crc32(part.ids.astype("<i4").tobytes(), crc)
-            ids.write(data)
-            ends = (np.array(part.ends, "<i8") + tokens).tobytes()
-            places.update(ends)
-            offsets.write(ends)
+            ids.write(part.ids)
+            offsets.write(np.array(part.ends, "<i8") + tokens)
             tokens += part.ids.size
             documents += len(part.ends)
     if not tokens:
@@ -346,25 +322,22 @@ def _write(folder: Path, encoded: Iterable[Encoded], dtype: str, info: dict[str,
         "dtype": dtype,
         "tokens": tokens,
         "documents": documents,
-        "blake2b": digest.hexdigest(),
-        "documents_blake2b": places.hexdigest(),
+        "hashes": {_TOKENS: ids.record(), _DOCUMENTS: offsets.record()},
         "crc32": crc,
         **info,
     }
-    (folder / "store.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (folder / _INFO).write_bytes(seal(content))
 
 
 def _read_info(file: Path) -> dict[str, Any]:
     """`store.json`, checked."""
     try:
-        info = json.loads(file.read_text(encoding="utf-8"))
+        info = read_sealed(file)
     except OSError as error:
         raise FormatError(
             f"{file}: cannot be read: {error.strerror}; TokenStore.build makes a store"
         ) from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not a JSON file: {error}") from error
-    if not isinstance(info, dict) or info.get("format") != _FORMAT:
+    if info.get("format") != _FORMAT:
         raise FormatError(f"{file}: format must be {_FORMAT!r}; this is no token store")
     if info.get("version") != _VERSION:
         raise FormatError(
@@ -376,7 +349,6 @@ def _read_info(file: Path) -> dict[str, Any]:
         value = info.get(field)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**48:
             raise FormatError(f"{file}: {field} must be an integer >= {least}; got {value!r}")
-    for field in _HASHES.values():
-        if not isinstance(info.get(field), str):
-            raise FormatError(f"{file}: {field} must be text; got {info.get(field)!r}")
+    if not isinstance(info.get("hashes"), dict):
+        raise FormatError(f"{file}: hashes must be an object; got {info.get('hashes')!r:.60}")
     return info

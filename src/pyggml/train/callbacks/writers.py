@@ -11,6 +11,7 @@ from typing import Any
 
 from ...checks import function, whole
 from ...checks import path as check_path
+from ..checkpoints.manifest import condition
 from ..metrics.records import EvalMetrics, MetricsError, MetricsFile, StepMetrics, append_line
 
 __all__ = ["Callback", "MetricsWriter", "Sampler", "explained"]
@@ -149,12 +150,8 @@ def explained(trainer: Any, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if trainer.last_checkpoint is not None:
-            where = f"the checkpoint {trainer.last_checkpoint} is whole"
-        else:
-            where = "there is no checkpoint yet"
         raise MetricsError(
             f"train: {path} could not be written at step {trainer.step} "
-            f"({error.strerror or error}); {where}. Make room or repair the folder, then "
-            "continue with `resume`"
+            f"({error.strerror or error}); {condition(trainer.last_checkpoint)}. Make room or "
+            "repair the folder, then continue with `resume`"
         ) from error

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...io import atomic_dir
 from .checkpoint import name_latest, write_checkpoint
-from .folders import BEST, CheckpointError, newest, read_best
+from .folders import BEST, STATE, CheckpointError, read_best
+from .manifest import FILES, is_whole, whole_before
 from .state import TrainState
 
 __all__ = ["bring_best", "keep_best"]
@@ -56,8 +57,8 @@ def _put_best(path: Path, write: Callable[[Path], None]) -> Path:
         with atomic_dir(path, replace=True) as folder:
             write(folder)
     except OSError as error:
-        other = newest(path.parent)
-        kept = "there is no other checkpoint" if other is None else f"{other} is whole"
+        other, _ = whole_before(path.parent)
+        kept = "there is no whole checkpoint" if other is None else f"{other} is whole"
         raise CheckpointError(
             f"checkpoint: {path} could not be written ({error.strerror or error}) and is as it "
             f"was; {kept}. Make room or repair the folder, then continue with `resume`"
@@ -67,8 +68,8 @@ def _put_best(path: Path, write: Callable[[Path], None]) -> Path:
 
 def _link_files(source: Path, target: Path) -> None:
     """Give a checkpoint's files second names in another folder."""
-    for file in source.iterdir():
-        _link(file, target / file.name)
+    for name in (*FILES, STATE):
+        _link(source / name, target / name)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -79,14 +80,21 @@ def _link(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def bring_best(directory: Path, resumed: Path | None, best: Mapping[str, Any]) -> None:
+def bring_best(directory: Path, resumed: Path | None, best: Mapping[str, Any]) -> bool:
     """Take over the best checkpoint of the folder that a run resumes from, if it is another one.
 
     Args:
         directory: folder of the run's checkpoints.
         resumed: checkpoint that it goes on from, or None.
         best: step and loss of the run's best evaluation.
+
+    Returns:
+        True where there was one, and it is whole.
     """
     there = None if resumed is None else resumed.parent
-    if there is not None and read_best(there) == {key: best[key] for key in ("step", "loss")}:
-        _put_best(directory / BEST, lambda folder: _link_files(there / BEST, folder))
+    if there is None or read_best(there) != {key: best[key] for key in ("step", "loss")}:
+        return False
+    if not is_whole(there / BEST):
+        return False
+    _put_best(directory / BEST, lambda folder: _link_files(there / BEST, folder))
+    return True

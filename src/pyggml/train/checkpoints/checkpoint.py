@@ -3,7 +3,7 @@
 
 A checkpoint `step-000100/` holds `model.safetensors`, `optimizer.safetensors` and `state.json`. It
 is built beside its place, flushed and renamed; then the file `latest` names it, and only then are
-older ones removed. `state.json` records the size and the CRC-32 of the two others.
+older ones removed. `state.json` is the manifest: it has the hashes of the two others and of itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,21 @@ import numpy as np
 from ...checks import path as check_path
 from ...checks import whole
 from ...errors import FormatError
-from ...io import atomic_dir, atomic_write, load_safetensors, save_safetensors
-from .folders import LATEST, STATE, CheckpointError, instead, list_checkpoints, newest, prune
-from .state import FORMAT, TrainState, check_file, check_record, crc32, read_state, typed
+from ...io import atomic_dir, atomic_write, load_safetensors
+from ...io.safetensors import write_safetensors
+from ...io.sealed import hashed
+from .folders import LATEST, STATE, CheckpointError, list_checkpoints, prune
+from .manifest import (
+    MODEL,
+    OPTIMIZER,
+    condition,
+    is_whole,
+    offering,
+    read_manifest,
+    whole_before,
+    write_manifest,
+)
+from .state import FORMAT, TrainState, check_record, typed
 
 __all__ = [
     "EMA_STATE",
@@ -33,7 +45,6 @@ __all__ = [
     "write_checkpoint",
 ]
 
-_MODEL, _OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 # Where an optimizer state has the average of the weights; names of parameters' states have a dot.
 EMA_STATE = "ema"
 _CURE = "Make room or repair the folder, then continue with `resume`"
@@ -131,13 +142,13 @@ def save_checkpoint(
             raise TypeError(f"{who}: {name} must be arrays by name; got {type(arrays).__name__}")
     _check_state(who, state, optimizer, directory)
     path = directory / f"step-{state.step:06d}"
-    last, is_new = newest(directory), path not in list_checkpoints(directory)
+    is_new = path not in list_checkpoints(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with atomic_dir(path, replace=True) as folder:
             write_checkpoint(folder, state, model, optimizer)
     except OSError as error:
-        raise CheckpointError(_not_written(path, last, is_new, error)) from error
+        raise CheckpointError(_not_written(path, is_new, error)) from error
     name_latest(path)
     prune(directory, keep)
     return path
@@ -169,15 +180,12 @@ def write_checkpoint(
         optimizer: the optimizer's state.
     """
     arrays, values = _split(optimizer)
-    save_safetensors(folder / _MODEL, dict(model), {"format": "pt"})
-    save_safetensors(folder / _OPTIMIZER, arrays, {})
-    files = {
-        name: {"size_bytes": (folder / name).stat().st_size, "crc32": crc32(folder / name)}
-        for name in (_MODEL, _OPTIMIZER)
-    }
-    record = {"format": FORMAT, **asdict(state), "optimizer": values, "files": files}
-    text = json.dumps(record, indent=1) + "\n"
-    (folder / STATE).write_text(text, encoding="utf-8")
+    files: dict[str, Any] = {}
+    for name, content in ((MODEL, model), (OPTIMIZER, arrays)):
+        with hashed(folder / name) as file:
+            write_safetensors(file, content)
+        files[name] = file.record()
+    write_manifest(folder, {"format": FORMAT, **asdict(state), "optimizer": values, "files": files})
 
 
 def name_latest(path: Path) -> None:
@@ -187,7 +195,7 @@ def name_latest(path: Path) -> None:
         path: its directory.
 
     Raises:
-        CheckpointError: the file could not be written; the checkpoint is whole.
+        CheckpointError: the file could not be written.
     """
     latest = path.parent / LATEST
     try:
@@ -195,17 +203,18 @@ def name_latest(path: Path) -> None:
             file.write(path.name + "\n")
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint: {path} is whole, but {latest} could not be written "
+            f"checkpoint: {condition(path)}, but {latest} could not be written "
             f"({error.strerror or error}). {_CURE}"
         ) from error
 
 
-def _not_written(path: Path, last: Path | None, is_new: bool, error: OSError) -> str:
+def _not_written(path: Path, is_new: bool, error: OSError) -> str:
     """The message of a checkpoint that could not be written, or not be flushed in its place."""
     reason = error.strerror or str(error)
-    if is_new and path in list_checkpoints(path.parent):
+    if is_new and is_whole(path):
         return f"checkpoint: {path} is whole, but was not flushed to the disk ({reason}). {_CURE}"
-    kept = f"{last} is whole" if last else "there is no earlier checkpoint"
+    last, _ = whole_before(path.parent)
+    kept = "there is no whole checkpoint" if last is None else f"{last} is whole"
     return f"checkpoint: {path} could not be written ({reason}); {kept}. {_CURE}"
 
 
@@ -216,23 +225,22 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         path: directory of the checkpoint.
 
     Raises:
-        FormatError: a file is missing, damaged or foreign; names file, field and cause.
+        FormatError: a file is missing, damaged or foreign; names file, field and cause, and which
+            checkpoint before this one is whole.
     """
     path = check_path("load_checkpoint", "path", path)
-    state_path = path / STATE
-    record = read_state(state_path)
-    for name in (_MODEL, _OPTIMIZER):
-        check_file(path / name, state_path, record["files"])
-    values = typed(record, "optimizer", dict, state_path)
+    with offering(path):
+        record = read_manifest(path)
+        values = typed(record, "optimizer", dict, path / STATE)
+        model, arrays = load_safetensors(path / MODEL), load_safetensors(path / OPTIMIZER)
+        try:
+            optimizer = _join(arrays, values)
+        except ValueError as error:
+            raise FormatError(
+                f"{path / STATE}: field 'optimizer' is inconsistent: {error}"
+            ) from error
     known = {f.name for f in fields(TrainState)}
     state = TrainState(**{key: value for key, value in record.items() if key in known})
-    model, arrays = load_safetensors(path / _MODEL), load_safetensors(path / _OPTIMIZER)
-    try:
-        optimizer = _join(arrays, values)
-    except ValueError as error:
-        raise FormatError(
-            f"{state_path}: field 'optimizer' is inconsistent: {error}; {instead(path)}"
-        ) from error
     return Checkpoint(path, state, model, optimizer)
 
 
@@ -246,14 +254,14 @@ def load_weights(path: str | Path) -> dict[str, np.ndarray]:
         FormatError: a file is missing, damaged or foreign; names file, field and cause.
     """
     path = check_path("load_weights", "path", path)
-    record = read_state(path / STATE)
-    check_file(path / _MODEL, path / STATE, record["files"])
-    weights = load_safetensors(path / _MODEL)
-    if record["config"].get("ema"):
-        # The optimizer's own state, twice the size of the model, is read for nothing else.
-        check_file(path / _OPTIMIZER, path / STATE, record["files"])
-        prefix = f"{EMA_STATE}/average."
-        for name, array in load_safetensors(path / _OPTIMIZER).items():
-            if name.startswith(prefix):
-                weights[name.removeprefix(prefix)] = array
+    with offering(path):
+        record = read_manifest(path, (MODEL,))
+        weights = load_safetensors(path / MODEL)
+        if record["config"].get("ema"):
+            # The optimizer's own state, twice the size of the model, is read for nothing else.
+            read_manifest(path, (OPTIMIZER,))
+            prefix = f"{EMA_STATE}/average."
+            for name, array in load_safetensors(path / OPTIMIZER).items():
+                if name.startswith(prefix):
+                    weights[name.removeprefix(prefix)] = array
     return weights

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from typing import Any
 
 from ...checks import path as check_path
 from ...io import clean_stale
+from ...io.sealed import read_sealed
 
 __all__ = [
     "BEST",
@@ -19,7 +19,6 @@ __all__ = [
     "STATE",
     "CheckpointError",
     "clear_ahead",
-    "instead",
     "latest_checkpoint",
     "list_checkpoints",
     "make_folder",
@@ -62,9 +61,9 @@ def read_best(directory: str | Path) -> dict[str, Any] | None:
         directory: folder of the run's checkpoints.
     """
     try:
-        record = json.loads((Path(directory) / BEST / STATE).read_text(encoding="utf-8"))
+        record = read_sealed(Path(directory) / BEST / STATE)
         step, loss = record["step"], record["best"]["loss"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     known = isinstance(step, int) and isinstance(loss, (int, float))
     return {"step": step, "loss": loss} if known else None
@@ -121,16 +120,22 @@ def newest(directory: str | Path) -> Path | None:
 def prune(directory: Path, keep: int) -> None:
     """Remove all but the newest checkpoints, and what is left of half-removed ones.
 
+    Of a checkpoint that is a symbolic link, the link is removed and the target left alone.
+
     Args:
         directory: folder of the run's checkpoints.
         keep: how many stay.
     """
     for path in list_checkpoints(directory)[:-keep]:
+        if path.is_symlink():
+            path.unlink()
+            continue
         # Without its state a directory is no checkpoint, so that a kill during the removal
         # leaves nothing that could be taken for one.
         (path / STATE).unlink(missing_ok=True)
     for path in directory.iterdir():
-        if step_of(path) is not None and path.is_dir() and not (path / STATE).exists():
+        known = step_of(path) is not None and path.is_dir() and not path.is_symlink()
+        if known and not (path / STATE).exists():
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -216,21 +221,3 @@ def put_aside(path: Path) -> Path | None:
         target, n = path.with_name(f"{path.name}.left{n}"), n + 1
     path.rename(target)
     return target
-
-
-def instead(path: Path) -> str:
-    """Return the advice that the error of a damaged checkpoint ends with.
-
-    Args:
-        path: its directory.
-    """
-    others = [other for other in list_checkpoints(path.parent) if other.name != path.name]
-    best, step = read_best(path.parent), step_of(path)
-    if step is not None:
-        others = [other for other in others if (step_of(other) or 0) < step]
-        last = (step_of(others[-1]) or 0) if others else 0
-        if best is not None and last < best["step"] < step:
-            others.append(path.with_name(BEST))
-    if others:
-        return f"remove {path} to continue from {others[-1].name}"
-    return "restore it from a copy, or start anew"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ from ..run import Run
 from .best import bring_best, keep_best
 from .checkpoint import load_checkpoint, save_checkpoint
 from .folders import BEST, clear_ahead, latest_checkpoint, make_folder, read_best
+from .manifest import is_whole
 from .restore import optimizer_state, restore, state_of
 
 __all__ = ["Checkpoints"]
+
+_log = logging.getLogger("pyggml.train")
 
 
 class Checkpoints:
@@ -115,18 +120,22 @@ class Checkpoints:
         """
         run, folder = self._run, self._folder("resume")
         kept, best, keeps = read_best(folder), run.best, run.options.keep_best
-        self.best = None
+        self.best, place = None, folder / BEST
         if kept is not None and kept["step"] > run.step:
             return
+        is_damaged = os.path.lexists(place) and not is_whole(place)
+        if is_damaged:
+            _log.warning("checkpoint: %s is damaged; the run goes on without it", place)
+            kept = None
         if kept is not None and (best is None or kept["loss"] < best["loss"]):
             # The checkpoint that the run goes on from does not know of it.
             run.lowest.record = {"stale": 0, **(best or {}), **kept}
         elif run.is_best and keeps and (kept or {}).get("step") != run.step:
             self.save_best()
-        elif kept is None and best is not None and keeps:
-            bring_best(folder, self.last, best)
-        if (folder / BEST).is_dir():
-            self.best = folder / BEST
+        elif kept is None and best is not None and keeps and bring_best(folder, self.last, best):
+            is_damaged = False
+        if place.is_dir() and not is_damaged:
+            self.best = place
 
     def resume(self, path: Path | None) -> int:
         """Bring the run back to a checkpoint.

@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import FormatError
-from .folders import instead, step_of
 
-__all__ = ["FORMAT", "TrainState", "check_file", "check_record", "crc32", "read_state", "typed"]
+__all__ = ["FORMAT", "TrainState", "check_record", "typed"]
 
 FORMAT = 1
-_CHUNK_BYTES = 1 << 20
 # Fields that hold an object or null.
 _OBJECTS = ("data", "scaler", "schedule", "adapters")
 _COUNT_MAX = 2**63 - 1
@@ -57,53 +53,6 @@ class TrainState:
     adapters: dict[str, Any] | None = None
 
 
-def crc32(path: Path) -> int:
-    """The CRC-32 of a file.
-
-    Args:
-        path: the file.
-    """
-    crc = 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            crc = zlib.crc32(chunk, crc)
-    return crc
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """`state.json` with every field checked.
-
-    Args:
-        path: the file.
-
-    Raises:
-        FormatError: it is missing or damaged; names the field and the cause.
-    """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FormatError(
-            f"{path}: the file is missing, so this is no complete checkpoint; "
-            "give the directory of another one"
-        ) from None
-    except NotADirectoryError:
-        raise FormatError(
-            f"{path.parent}: is a file, and a checkpoint is a directory such as step-000100; "
-            "give that"
-        ) from None
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path}: not a JSON file ({error}); {instead(path.parent)}") from error
-    check_record(record, path)
-    if step_of(path.parent) not in (None, record["step"]):
-        raise FormatError(
-            f"{path}: step must be that of the directory's name; got {record['step']}; "
-            f"{instead(path.parent)}"
-        )
-    return dict(record)
-
-
 def check_record(record: Any, path: Path) -> None:
     """Raise for a record that is not one of a checkpoint; done before writing, too.
 
@@ -115,9 +64,7 @@ def check_record(record: Any, path: Path) -> None:
         FormatError: names the field and the cause.
     """
     if not isinstance(record, dict):
-        raise FormatError(
-            f"{path}: must hold a JSON object; got {type(record).__name__}; {instead(path.parent)}"
-        )
+        raise FormatError(f"{path}: must hold a JSON object; got {type(record).__name__}")
     if record.get("format") != FORMAT:
         raise FormatError(
             f"{path}: format must be {FORMAT}; got {record.get('format')!r}: "
@@ -132,10 +79,7 @@ def check_record(record: Any, path: Path) -> None:
     ):  # fmt: skip
         _check_range(value, name, path)
     if total < step:
-        raise FormatError(
-            f"{path}: total_steps must be at least step; got {total} and {step}; "
-            f"{instead(path.parent)}"
-        )
+        raise FormatError(f"{path}: total_steps must be at least step; got {total} and {step}")
     for name in ("loader", "rng", "config", "files"):
         typed(record, name, dict, path)
     best = typed(record, "best", (dict, type(None)), path)
@@ -156,13 +100,9 @@ def check_record(record: Any, path: Path) -> None:
 def _check_range(value: float, name: str, path: Path) -> None:
     """A count or a time that can be one."""
     if not value >= 0:
-        raise FormatError(
-            f"{path}: {name} must not be negative; got {value}; {instead(path.parent)}"
-        )
+        raise FormatError(f"{path}: {name} must not be negative; got {value}")
     if value > _COUNT_MAX:
-        raise FormatError(
-            f"{path}: {name} must be at most {_COUNT_MAX}; got more; {instead(path.parent)}"
-        )
+        raise FormatError(f"{path}: {name} must be at most {_COUNT_MAX}; got more")
 
 
 def typed(record: Mapping[str, Any], name: str, kind: Any, path: Path, prefix: str = "") -> Any:
@@ -179,41 +119,12 @@ def typed(record: Mapping[str, Any], name: str, kind: Any, path: Path, prefix: s
         FormatError: it is missing or of another type.
     """
     if name not in record:
-        raise FormatError(f"{path}: field {prefix + name!r} is missing; {instead(path.parent)}")
+        raise FormatError(f"{path}: field {prefix + name!r} is missing")
     value = record[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join(k.__name__ for k in kinds)
         raise FormatError(
-            f"{path}: field {prefix + name!r} must be {wanted}; got {type(value).__name__}; "
-            f"{instead(path.parent)}"
+            f"{path}: field {prefix + name!r} must be {wanted}; got {type(value).__name__}"
         )
     return value
-
-
-def check_file(path: Path, state_path: Path, files: Mapping[str, Any]) -> None:
-    """Compare a file with the size and checksum recorded for it.
-
-    Args:
-        path: the file.
-        state_path: where they are recorded.
-        files: what is recorded, by the files' names.
-
-    Raises:
-        FormatError: it is missing or another.
-    """
-    record = typed(files, path.name, dict, state_path)
-    size = typed(record, "size_bytes", int, state_path)
-    crc = typed(record, "crc32", int, state_path)
-    if not path.is_file():
-        raise FormatError(f"{path}: the file is missing; {instead(path.parent)}")
-    if path.stat().st_size != size:
-        raise FormatError(
-            f"{path}: must have {size} bytes; got {path.stat().st_size}: the file is damaged; "
-            f"{instead(path.parent)}"
-        )
-    if crc32(path) != crc:
-        raise FormatError(
-            f"{path}: the CRC-32 must be {crc:08x}; got {crc32(path):08x}: the file is damaged; "
-            f"{instead(path.parent)}"
-        )
