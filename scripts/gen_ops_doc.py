@@ -271,19 +271,25 @@ _HEAD = """\
 <!-- Written by scripts/gen_ops_doc.py (`just ops-doc`); a test compares. Don't edit. -->
 # The ops of ggml {version}
 
-Every op of the pinned and patched ggml: {total}, activations and gated units counted one by one.
-{gradients} have a gradient that `python -m pyggml.testing` checks against central differences;
-{ggml} more have one in ggml, but no function of `pyggml.ops` records them. A `backward()` that
-meets any other raises `pyggml.GradientError` with its name and the line that recorded it.
+This page lists every op of the patched ggml: {total} ops, with each activation and each gated unit
+counted as one.
 
-- **forward**: the functions of `pyggml.ops` that record the op, or why there is none.
-- **backward**: yes, and the rows of the table that show it (`python -m pyggml.testing --op NAME`);
-  or no, and why. "Of f32 only": operands of the other types have a forward and no gradient.
-- **types**: of the float operands that `pyggml.ops` takes on the CPU. Row numbers are i32 or i64.
-- **CPU, CUDA, Metal**: what each backend's `supports_op` answers in the patched source: always
-  yes, no, or partly, which means for certain types, shapes or layouts. It is read from the source,
-  not run. pyggml asks the device before it computes and raises `pyggml.BackendError` at a no.
-  Metal is what Apple's GPUs since the M1 have.
+- {gradients} ops have a gradient that `python -m pyggml.testing` checks against central differences.
+- {ggml} more have a gradient in ggml, but no function of `pyggml.ops` records them.
+- The others have no gradient. `backward()` through one raises `pyggml.GradientError` with the op's
+  name and the line that recorded it.
+
+The columns:
+
+- **forward**: the functions of `pyggml.ops` that record the op, or the reason why there is none.
+- **backward**: "yes" with the cases that check the gradient (`python -m pyggml.testing --op NAME`),
+  or "no" with the reason. "Of f32 only": operands of other types have no gradient.
+- **types**: the types of float operands that `pyggml.ops` accepts on the CPU. Row numbers are i32 or
+  i64.
+- **CPU, CUDA, Metal**: the answer of each backend's `supports_op`, read from the patched source:
+  "yes", "no", or "partly", which means for some types, shapes or layouts. Metal stands for Apple's
+  GPUs since the M1. pyggml asks the device when it builds a graph. The CPU computes ops that the
+  device lacks; an op that no device computes raises `pyggml.BackendError`.
 """
 _TITLES = {"op": "Ops", "unary": "Activations (`UNARY`)", "glu": "Gated units (`GLU`)"}
 _PREFIX = {"op": "GGML_OP_", "unary": "GGML_UNARY_OP_", "glu": "GGML_GLU_OP_"}

@@ -41,19 +41,19 @@ _DSV4 = "hyper-connections of DeepSeek V4, fused for inference; MUL and SUM_ROWS
 _WKV = "a fused recurrence of RWKV, for inference; ggml has no backward of it"
 
 NO_GRADIENT: dict[str, str] = {
-    "NONE": "no op: stored data",
+    "NONE": "stored data, not an op",
     **{name: _SECOND.format(what) for name, what in _BACKWARD_OF.items()},
     "ARGMAX": _INTEGERS,
     "COUNT_EQUAL": _INTEGERS,
     "ARGSORT": _INTEGERS + "; GET_ROWS by them has a gradient",
     "TOP_K": _INTEGERS + "; GET_ROWS by them has a gradient",
     "ARANGE": "has no source",
-    "TIMESTEP_EMBEDDING": "its source is the number of a diffusion step, which nobody trains",
+    "TIMESTEP_EMBEDDING": "its source is the number of a diffusion step, which is not trained",
     "COL2IM_1D": "the second half of a transposed convolution; CONV_TRANSPOSE_1D has a gradient",
     "CONV_3D": "the direct form; IM2COL_3D with MUL_MAT computes the same and has gradients",
-    "PAD_REFLECT_1D": "not built; GET_ROWS of the columns does the same with a gradient",
-    "FLASH_ATTN_BACK": "upstream's backward of an attention that is gone, which aborts when"
-    " recorded; FLASH_ATTN_EXT_BACK is in its place",
+    "PAD_REFLECT_1D": "ggml has no backward of it; GET_ROWS of the columns does the same with a gradient",
+    "FLASH_ATTN_BACK": "the backward of an attention op that upstream removed; recording it"
+    " aborts, and FLASH_ATTN_EXT_BACK replaces it",
     "SSM_CONV": "a convolution of Mamba, for inference; CONV_2D_DW does the same with gradients",
     "SSM_SCAN": "the fused recurrence of Mamba, for inference; ggml has no backward of it",
     "RWKV_WKV6": _WKV,
