@@ -281,10 +281,10 @@ def main() -> int:
 
     every, most = list(presets()), (options.most or MOST_BYTES / _MIB) * _MIB
     threads = f"{options.threads} thread{'s' if options.threads > 1 else ''}"
-    load = (
-        f", with a load of {os.getloadavg()[0]:.1f} by others" if hasattr(os, "getloadavg") else ""
-    )
-    machine = f"{report.machine()}, {os.cpu_count()} cores, on {threads}{load} as it began"
+    load = ""
+    if hasattr(os, "getloadavg"):
+        load = f"; the load of other programs at the start was {os.getloadavg()[0]:.1f}"
+    machine = f"{report.machine()}, {os.cpu_count()} cores, on {threads}{load}"
     print(table(TRAINED, []), flush=True)
     failed = False
     for preset in every:

@@ -274,7 +274,7 @@ _HEAD = """\
 This page lists every op of the patched ggml: {total} ops, with each activation and each gated unit
 counted as one.
 
-- {gradients} ops have a gradient that `python -m pyggml.testing` checks against central differences.
+- {gradients} ops have a gradient that `python -m pyggml.testing` checks by central differences.
 - {ggml} more have a gradient in ggml, but no function of `pyggml.ops` records them.
 - The others have no gradient. `backward()` through one raises `pyggml.GradientError` with the op's
   name and the line that recorded it.
@@ -284,8 +284,8 @@ The columns:
 - **forward**: the functions of `pyggml.ops` that record the op, or the reason why there is none.
 - **backward**: "yes" with the cases that check the gradient (`python -m pyggml.testing --op NAME`),
   or "no" with the reason. "Of f32 only": operands of other types have no gradient.
-- **types**: the types of float operands that `pyggml.ops` accepts on the CPU. Row numbers are i32 or
-  i64.
+- **types**: the types of float operands that `pyggml.ops` accepts on the CPU. Row numbers are i32
+  or i64.
 - **CPU, CUDA, Metal**: the answer of each backend's `supports_op`, read from the patched source:
   "yes", "no", or "partly", which means for some types, shapes or layouts. Metal stands for Apple's
   GPUs since the M1. pyggml asks the device when it builds a graph. The CPU computes ops that the

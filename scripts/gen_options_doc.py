@@ -21,8 +21,8 @@ _HEAD = """\
 
 # Options
 
-Every option of a training is written once, as a field of a class; this page, the command line, the
-checks and the configuration files derive from it. An option has one name everywhere:
+This page lists every option of a training. An option has the same name on the command line, in
+Python and in configuration files:
 
 ```bash
 pyggml train-llm --text notes/ --preset tiny --steps 200
@@ -42,12 +42,12 @@ preset = "tiny"
 steps = 200
 ```
 
-A flag has dashes where the name has underscores. A switch has a flag for each value:
-`--keep-best` and `--no-keep-best`. A list is given by repeating the flag; a table by repeating it
-with NAME=VALUE. In Python a `Trainer` takes the options of the part *trainer* as keywords.
+A flag has dashes in place of underscores. A switch has two flags, such as `--keep-best` and
+`--no-keep-best`. To give a list, repeat the flag; to give a table, repeat it with NAME=VALUE. In
+Python a `Trainer` takes the options of the part *trainer* as keywords.
 
-On `--resume`, options marked *kept* cannot change. Options marked *noted* can; a note then tells
-that the rest of the run differs from an uninterrupted one.
+On `--resume`, options marked *kept* cannot change. Options marked *noted* can change; the run then
+prints that its rest differs from an uninterrupted run.
 """
 _TITLES = {
     LLMConfig: (

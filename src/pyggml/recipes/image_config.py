@@ -55,7 +55,7 @@ class ImageDataOptions(Options):
     )
     size: int | None = option(
         None,
-        "Height and width that images are brought to.",
+        "Height and width to which images are resized.",
         least=4,
         most=1024,
         unit="pixels",
@@ -79,7 +79,7 @@ class ImageDataOptions(Options):
     )
     mixup: float = option(
         0.0,
-        "Strength of the mixing of pairs of images, such as 0.2; 0 switches it off.",
+        "Strength of mixup, the mixing of pairs of images, such as 0.2; 0 switches it off.",
         least=0,
         most=100,
         on_resume="same",
@@ -89,7 +89,7 @@ class ImageDataOptions(Options):
     )
     val_fraction: float = option(
         0.2,
-        "Share of each class for validation; MNIST's test files win over it.",
+        "Share of each class for validation; MNIST's test files replace it.",
         above=0,
         below=1,
         on_resume="same",

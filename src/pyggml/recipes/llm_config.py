@@ -68,7 +68,7 @@ class ModelOptions(Options):
     )
     preset: str | None = option(
         None,
-        "Named sizes: tiny, small, gpt2-124m, qwen3-0.6b, …; single sizes beside it win.",
+        "Named sizes: tiny, small, gpt2-124m, qwen3-0.6b, …; sizes given beside it override its own.",
         on_resume="same",
     )
     layers: int | None = option(None, "Blocks.", least=1, chosen="4", on_resume="same")
@@ -129,8 +129,8 @@ class DataOptions(Options):
     # The text may move; whether it is the same is seen by its tokens.
     text: tuple[str, ...] = option(
         (),
-        "Text files, JSONL, CSV, TSV, Parquet, or folders of them; none is the manual that comes "
-        "with Python.",
+        "Text files, JSONL, CSV, TSV, Parquet, or folders of them; by default the manual that "
+        "comes with Python.",
         is_path=True,
         metavar="PATH",
         on_resume="free",
@@ -138,14 +138,14 @@ class DataOptions(Options):
     field: str = option("text", "Field or column of records that holds the text.", on_resume="same")
     prompt_field: str | None = option(
         None,
-        "Field or column of prompts, which are not learned; the text is then pairs, in packed "
-        "rows.",
+        "Field or column of prompts, whose tokens the loss ignores; text then consists of pairs in "
+        "packed rows.",
         chosen="prompt, where `completion_field` is given",
         on_resume="same",
     )
     completion_field: str | None = option(
         None,
-        "Field or column of the completions of prompts, which alone count in the loss.",
+        "Field or column of the completions of the prompts; only they count in the loss.",
         chosen="completion, where `prompt_field` is given",
         on_resume="same",
     )
@@ -157,14 +157,14 @@ class DataOptions(Options):
     )
     packing: bool | None = option(
         None,
-        "Fill rows with whole documents that do not see each other; without, sequences cross from "
-        "one document into the next.",
+        "Fill rows with whole documents that do not attend to each other; otherwise sequences "
+        "cross from one document into the next.",
         chosen="on for pairs",
         on_resume="same",
     )
     cache_dir: str | None = option(
         None,
-        "Folder for token stores, which later runs reuse; without it, only text above 16 MB has a "
+        "Folder for token stores, which later runs reuse; by default only text above 16 MB has a "
         "store.",
         is_path=True,
         metavar="DIR",
@@ -180,7 +180,7 @@ class DataOptions(Options):
     )
     val_fraction: float = option(
         0.1,
-        "Share of the tokens for validation (with packing: of the documents); 0 is no validation.",
+        "Share of the tokens for validation (with packing: of the documents); 0 switches it off.",
         least=0,
         below=1,
         on_resume="same",

@@ -126,7 +126,7 @@ class OptimizerOptions(Options):
     )
     lr_scale: tuple[str, ...] = option(
         (),
-        "Factor on the learning rate of the parameters of a name, such as 'lm_head.*=0.5'.",
+        "Factor on the learning rate of parameters by name, such as 'lm_head.*=0.5'.",
         metavar="PATTERN=FACTOR",
         read=_read_scales,
     )
@@ -138,8 +138,8 @@ class OptimizerOptions(Options):
     )
     fused_update: bool = option(
         False,
-        "Update each parameter as soon as its gradient is complete, and keep no gradients; without "
-        "clipping and accumulation.",
+        "Update each parameter as soon as its gradient is complete, and keep no gradients; "
+        "excludes clipping and accumulation.",
         on_resume="free",
     )
 
@@ -158,7 +158,7 @@ class OutputOptions(Options):
     )
     export: str | None = option(
         None,
-        "Weights that model.gguf gets: those of the best evaluation or of the last step.",
+        "Weights in model.gguf: those of the best evaluation or of the last step.",
         choices=EXPORTS,
         chosen="last; with `patience`: best",
         on_resume="free",

@@ -40,7 +40,7 @@ def train_llm(
         callbacks: told of the trainer's events.
         note: called with lines of progress.
         prepared: called with the run before it trains.
-        options: options by name, such as `text`, `preset`, `steps`; they win over those of
+        options: options by name, such as `text`, `preset`, `steps`; they override those of
             `config`. See the page of options in the reference.
 
     Raises:
@@ -83,7 +83,7 @@ def train_image(
         callbacks: told of the trainer's events.
         note: called with lines of progress.
         prepared: called with the run before it trains.
-        options: options by name, such as `data`, `model`, `epochs`; they win over those of
+        options: options by name, such as `data`, `model`, `epochs`; they override those of
             `config`. See the page of options in the reference.
 
     Raises:

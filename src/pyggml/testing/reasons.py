@@ -51,7 +51,7 @@ NO_GRADIENT: dict[str, str] = {
     "TIMESTEP_EMBEDDING": "its source is the number of a diffusion step, which is not trained",
     "COL2IM_1D": "the second half of a transposed convolution; CONV_TRANSPOSE_1D has a gradient",
     "CONV_3D": "the direct form; IM2COL_3D with MUL_MAT computes the same and has gradients",
-    "PAD_REFLECT_1D": "ggml has no backward of it; GET_ROWS of the columns does the same with a gradient",
+    "PAD_REFLECT_1D": "ggml has no backward of it; GET_ROWS of the columns has a gradient",
     "FLASH_ATTN_BACK": "the backward of an attention op that upstream removed; recording it"
     " aborts, and FLASH_ATTN_EXT_BACK replaces it",
     "SSM_CONV": "a convolution of Mamba, for inference; CONV_2D_DW does the same with gradients",

@@ -94,14 +94,14 @@ class TrainerOptions(Options):
     )
     label_smoothing: float = option(
         0.0,
-        "Share of the targets spread over all classes while training; evaluations are without.",
+        "Share of each target that training spreads over all classes; evaluations do not.",
         least=0,
         below=1,
     )
     ema: float = option(
         0.0,
-        "Decay of a running average of the weights, such as 0.999, which evaluations, samples and "
-        "exports then use; 0 keeps none.",
+        "Decay of a running average of the weights, such as 0.999; evaluations, samples and "
+        "exports use the average; 0 keeps none.",
         least=0,
         below=1,
     )
@@ -127,7 +127,7 @@ class TrainerOptions(Options):
     )
     memory_limit: int | str | None = option(
         None,
-        "Most memory that the run may plan, such as 2GiB.",
+        "Limit of the memory that the run plans, such as 2GiB.",
         metavar="BYTES",
         chosen="the device's free memory",
         read=_read_limit,
@@ -152,12 +152,12 @@ class TrainerOptions(Options):
     keep: int = option(2, "Newest checkpoints that are kept.", least=1, on_resume="free")
     keep_best: bool = option(
         True,
-        "Keep the checkpoint with the lowest validation loss as well, in best.",
+        "Keep the checkpoint with the lowest validation loss as well, in the folder best.",
         on_resume="free",
     )
     patience: int = option(
         0,
-        "Evaluations without a lower validation loss after which the run ends; 0 never ends it.",
+        "Evaluations without a lower validation loss after which the run ends; 0 is no limit.",
         least=0,
     )
     min_delta: float = option(
@@ -165,14 +165,14 @@ class TrainerOptions(Options):
     )
     metrics: tuple[str, ...] = option(
         (),
-        "Metrics that evaluations compute besides the loss: accuracy, top5 and the like, f1.",
+        "Metrics that evaluations compute besides the loss, such as accuracy, top5 and f1.",
         flag="scores",
         read=_read_metrics,
         on_resume="free",
     )
     mfu: bool = option(
         False,
-        "Measure the device's peak first, and report the share of it that is used.",
+        "Measure the device's peak speed first, and report the share that the training reaches.",
         on_resume="free",
     )
     prefetch: int = option(
