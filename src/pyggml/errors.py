@@ -84,7 +84,7 @@ class ConfigTypeError(ConfigError, TypeError):
 
 
 class GradientError(RuntimeError):
-    """No gradient can be computed: an operation has none, or nothing asks for one.
+    """No gradient can be computed: an op has none, or no tensor requires one.
 
     Example:
         >>> issubclass(GradientError, RuntimeError)

@@ -101,7 +101,7 @@ class Option:
 
     @property
     def is_required(self) -> bool:
-        """True where there is no default value."""
+        """True if there is no default value."""
         return self.default is MISSING
 
     def check(self, who: str, value: Any) -> Any:
@@ -250,7 +250,7 @@ class Options:
         self.check()
 
     def check(self) -> None:
-        """Raise `ConfigError` where options do not agree; for classes to override."""
+        """Raise `ConfigError` if options do not agree; for classes to override."""
 
     def replace(self: _O, **changes: Any) -> _O:
         """Return a copy with other values of some options.
@@ -285,7 +285,7 @@ class Options:
 def check_known(
     who: str, known: Iterable[str], given: Mapping[Any, Any], tables: Iterable[str] = ()
 ) -> None:
-    """Raise where there is no option of a name; the message has the nearest name.
+    """Raise if there is no option of a name; the message has the nearest name.
 
     Args:
         who: the class whose options they are.

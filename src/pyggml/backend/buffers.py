@@ -93,7 +93,7 @@ class Buffer:
 
 
 def _map(size_bytes: int) -> Any:
-    """Map zeros that the system makes page by page when they are written; None where it cannot.
+    """Map zeros that the system makes page by page when they are written; None if it cannot.
 
     An optimizer's state is there at once, and its pages by the threads of the first step.
     """

@@ -130,19 +130,19 @@ class Device:
         return self._buffer_type
 
     def has_memory(self, size_bytes: int) -> bool:
-        """Return True where this much is free; Linux grants more and kills the process later."""
+        """Return True if so much is free; Linux may grant more and kill the process later."""
         if size_bytes < LARGE_BYTES:
             return True
         return self.kind != "cpu" or size_bytes <= self.memory_free
 
     def supports(self, node: Any) -> bool:
-        """Return True where the device computes this `ggml_tensor *`."""
+        """Return True if the device computes this `ggml_tensor *`."""
         if not self.is_lost:
             self._start()
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
     def computes_into(self, node: Any) -> bool:
-        """Return True where the device computes this op without memory behind its result.
+        """Return True if the device computes this op without memory behind its result.
 
         Some ops work in memory behind their result, which a stored tensor has not.
         """
@@ -151,7 +151,7 @@ class Device:
         return bool(fits) and self.supports(node)
 
     def has_failed(self) -> bool:
-        """Return True where the device lost a computed graph, as when the system stops it.
+        """Return True if the device lost the results of a graph, as when the system stops it.
 
         Metal keeps that from who waits for it, and refuses the next graph: it is given one without
         ops. Where CUDA or Vulkan loses a graph, ggml's wait ends the process.

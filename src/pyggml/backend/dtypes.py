@@ -57,7 +57,7 @@ class DType:
 
     @property
     def is_readable(self) -> bool:
-        """True where ggml converts it to f32; False for ggml's internal types, q8_1 and q8_K."""
+        """True if ggml converts it to f32; False for ggml's internal types, q8_1 and q8_K."""
         if self.name == "f32":
             return True
         return bool(lib.ggml_get_type_traits(self.ggml_type).to_float != ffi.NULL)
@@ -139,7 +139,7 @@ def _to_integers(array: np.ndarray, dtype: DType, who: str) -> np.ndarray:
 
 
 def encode(array: np.ndarray, dtype: DType, who: str = "encode") -> np.ndarray:
-    """Lay an array out as ggml stores it.
+    """Convert an array to the bytes that ggml stores.
 
     Args:
         array: real numbers; integers for the integer types.

@@ -58,7 +58,7 @@ def _number(path: str) -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Return the memory that Linux could give without killing a process; None where unknown.
+    """Return the memory that Linux could give without killing a process; None if unknown.
 
     What the page cache holds counts as available, as in MemAvailable.
     """
@@ -80,7 +80,7 @@ def promised_bytes() -> int:
 
 
 def has_room(size_bytes: int) -> bool:
-    """Return True where this process may have that much more memory; ggml aborts where not."""
+    """Return True if this process may have that much more memory; ggml aborts where not."""
     try:
         if size_bytes < _SMALL_BYTES:  # the heap may have it, and is faster
             np.empty(size_bytes, np.uint8)

@@ -51,7 +51,7 @@ def generate(
         str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
     ],
 ) -> None:
-    """Continue a prompt; a T5 reads it, and writes what follows from it.
+    """Continue a prompt; a T5 reads the prompt and writes its output.
 
     Prompt and text go to stdout as they are written, and nothing else; messages go to stderr.
     """

@@ -257,7 +257,7 @@ class RichReporter(PlainReporter):
         self._progress.update(self._task, completed=metrics.step, description=self._shown)
 
     def on_evaluation_start(self, trainer: Trainer) -> None:
-        """Say why the bar stands still."""
+        """Show that an evaluation runs."""
         self._progress.update(self._task, description="evaluating")
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:

@@ -34,7 +34,7 @@ def lr_find(
         bool, typer.Option("--json", help="Print one JSON object with every rate and loss.")
     ] = False,
 ) -> None:
-    """Train for some steps at rates that grow, and name the rate at which the loss falls fastest.
+    """Train for some steps at growing rates and print the rate at which the loss falls fastest.
 
     Nothing is written but the tokens of text above 16 MB, which train-llm finds again. The model is
     the one that train-llm would begin with, with the options of --config and those given here;

@@ -146,10 +146,10 @@ def _words(default: Any) -> str:
 
 
 class OptionCommand(TyperCommand):
-    """A command with flags that may stand without a value, such as `--checkpointing` for all."""
+    """A command with flags that may lack a value, such as `--checkpointing`, which means all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give flags without a value their value."""
+        """Add the values of flags that were given without one."""
         filled = []
         for i, arg in enumerate(args):
             after = args[i + 1] if i + 1 < len(args) else "-"

@@ -57,7 +57,7 @@ class Batch(tuple[np.ndarray, np.ndarray]):
 
     @property
     def tokens(self) -> int:
-        """Targets that the loss counts; of decimal targets, the rows that count."""
+        """Number of targets that the loss counts; with decimal targets, the number of rows."""
         if self.y.dtype.kind == "f":
             return self.rows
         return int(np.count_nonzero(self.y != IGNORE_INDEX))
@@ -77,14 +77,15 @@ def _make(x: np.ndarray, y: np.ndarray, inputs: dict[str, np.ndarray], rows: int
 
 
 def as_batch(pair: Any) -> Batch:
-    """A batch of any pair (x, y)."""
+    """Return a batch of any pair (x, y)."""
     return pair if isinstance(pair, Batch) else Batch(*pair)
 
 
 def pad_rows(batch: Batch, count: int) -> Batch:
-    """Fill a batch up to `count` rows with inputs 0 and ignored targets; its `rows` count.
+    """Pad a batch to `count` rows with inputs of 0 and ignored targets; `rows` stays as it was.
 
-    No decimal number can be ignored: such targets are 0, and `rows` alone tells which count.
+    Decimal targets have no ignored value: they are padded with 0, and `rows` tells how many
+    count.
     """
     missing = count - len(batch.x)
     if missing <= 0:

@@ -72,7 +72,7 @@ class AnomalyFinder:
         return False
 
     def _inherit(self, ptr: Any) -> bool:
-        """Return True where an operand has infinities; the result then may have them, too."""
+        """Return True if an operand has infinities; the result then may have them, too."""
         for source in operands(ptr):
             known = address(source) in self._infinite
             if not known and source.op == lib.GGML_OP_NONE and source.buffer != ffi.NULL:

@@ -135,7 +135,7 @@ def _name(ptr: Any) -> str:
 def check_unread(
     accumulate: Mapping[int, tuple[Node, Tensor]], nodes: Iterable[Node], seed: Tensor | None
 ) -> None:
-    """Raise where a gradient would overwrite memory that the same graph reads.
+    """Raise if a gradient would overwrite memory that the same graph reads.
 
     Args:
         accumulate: as `check_request` returns it.
@@ -239,7 +239,7 @@ def _is_float(node: Node) -> bool:
 
 
 def _converts(node: Node) -> bool:
-    """Return True where an op of whole numbers passes them on, as whole numbers or as floats."""
+    """Return True if an op of whole numbers passes them on, as whole numbers or as floats."""
     return bool(node.ptr.type == lib.GGML_TYPE_I32 or node.ptr.op == lib.GGML_OP_CPY)
 
 

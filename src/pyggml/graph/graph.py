@@ -153,7 +153,7 @@ class Graph:
 
     @property
     def is_current(self) -> bool:
-        """True while every tensor that it reads or writes is where it was when this was made."""
+        """True while no tensor that it reads or writes has moved since the graph was made."""
         moves = move_count()
         if moves != self._moves and not any(map(has_moved, self._plan.stored)):
             self._moves = moves
@@ -217,7 +217,7 @@ class Graph:
         self._untouched.clear()
 
     def _observers(self, sched: Any) -> Observers | None:
-        """Return what sees the ops of a run; None where nothing does, which is faster."""
+        """Return what sees the ops of a run; None if nothing does, which is faster."""
         each = observers(self._plan.recorded)
         if self._plan.transient:
             alone = int(lib.ggml_backend_sched_get_n_splits(sched)) == 1

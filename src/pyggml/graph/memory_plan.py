@@ -83,7 +83,7 @@ class Activations:
 
     @property
     def _several(self) -> bool:
-        """True where the CPU computes what the device does not."""
+        """True if the CPU computes what the device does not."""
         return self.device.kind != "cpu"
 
     def _devices(self) -> list[Device]:
@@ -101,7 +101,7 @@ class Activations:
         )
 
     def is_held_by(self, graph: Computation) -> bool:
-        """Return True where the memory has the results of this graph."""
+        """Return True if the memory has the results of this graph."""
         return self._holder is graph
 
     def take(self, graph: Computation) -> Any:

@@ -85,7 +85,7 @@ class CustomBackwards:
         return [headers[at] for at in every if at in headers]
 
     def make_stand_ins(self, ctx: Any, headers: Mapping[int, Any]) -> dict[int, Any]:
-        """Make the headers with which ggml's backward begins anew at the gates."""
+        """Make the headers from which ggml's backward begins again at the arguments."""
         self.stand_ins = {
             address(headers[address(gate.ptr)]): lib.ggml_new_tensor(
                 ctx, lib.GGML_TYPE_F32, 4, gate.ptr.ne

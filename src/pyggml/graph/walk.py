@@ -32,7 +32,7 @@ def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
 
 
 def leaves(roots: Iterable[Node]) -> list[Node]:
-    """Return the stored nodes below `roots`, but for those that are only behind a detach."""
+    """Return the stored nodes below `roots`, without those that only a detach leads to."""
     found: dict[int, Node] = {}
     todo = list(roots)
     while todo:

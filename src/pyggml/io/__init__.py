@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files: GGUF, safetensors, and writing that is all or nothing."""
+"""Files: GGUF, safetensors, and atomic writing."""
 
 from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree
 from .gguf import GGUFFile, TensorInfo, read_gguf

@@ -119,7 +119,7 @@ def _need_model(who: str, model: Any) -> None:
 
 
 def _check_metadata(file: GGUFFile, model: Model) -> float | None:
-    """Return alpha; None where the file has none, and the adapters' scale is 1."""
+    """Return alpha; None if the file has none, and the adapters' scale is 1."""
     wanted = {**_KINDS, "general.architecture": model.gguf_arch}
     for key, value in wanted.items():
         got = file.metadata.get(key)

@@ -91,7 +91,7 @@ class Model(nn.Module, ABC):
 
     @property
     def target_classes(self) -> int | None:
-        """The number of classes that the targets of `loss` name; None where it takes none."""
+        """The number of classes that the targets of `loss` name; None if it takes none."""
         return None
 
     @property
@@ -211,7 +211,7 @@ class Model(nn.Module, ABC):
         return {}
 
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of the tensors that llama.cpp asks for and this model does not have.
+        """Return names and shapes of the tensors that llama.cpp needs and this model lacks.
 
         The file holds zeros for them.
         """

@@ -141,7 +141,7 @@ def keeps_type(file: GGUFFile, name: str, shape: tuple[int, ...]) -> bool:
 
 
 def matrix_type(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> str | None:
-    """Return the commonest type of the matrices that are not f32; None where all are f32.
+    """Return the commonest type of the matrices that are not f32; None if all are f32.
 
     Args:
         tensors: type and shape of each.
@@ -196,7 +196,7 @@ def read_vocab_size(file: GGUFFile) -> int:
 
 
 def read_tie(file: GGUFFile) -> bool:
-    """Return True where a file has no head of its own, or a copy of the embedding table."""
+    """Return True if a file has no head of its own, or a copy of the embedding table."""
     if "output.weight" not in file.tensors:
         return True
     if "token_embd.weight" not in file.tensors:

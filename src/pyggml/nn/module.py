@@ -149,7 +149,7 @@ class Module:
     def load_state_dict(
         self, state: Mapping[str, ArrayLike], strict: bool = True
     ) -> IncompatibleKeys:
-        """Overwrite parameters and buffers; nothing changes when anything does not fit.
+        """Overwrite parameters and buffers; on an error nothing changes.
 
         Args:
             state: arrays by dotted path, as `state_dict` gives them. Where a parameter is

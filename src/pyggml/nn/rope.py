@@ -98,7 +98,7 @@ class RopeScaling:
 
     @classmethod
     def of(cls, given: RopeScaling | Mapping[str, Any] | None) -> RopeScaling | None:
-        """Return a scaling from one, from a dict of its fields, or None.
+        """Return a `RopeScaling` made from one, from a dict of its fields, or None.
 
         Raises:
             ValueError: a key is unknown, or a value out of range.
@@ -115,7 +115,7 @@ class RopeScaling:
 
     @property
     def score_factor(self) -> float:
-        """Factor of the attention scores: cosines and sines of both sides are multiplied."""
+        """Factor on the attention scores, as cosines and sines of queries and keys are scaled."""
         if self.kind != "yarn":
             return 1.0
         each = 0.1 * math.log(self.factor) + 1.0 if self.attention is None else self.attention
@@ -207,7 +207,7 @@ class Rope:
 
     @property
     def is_dynamic(self) -> bool:
-        """True where the rotation of a position depends on the length of the sequence."""
+        """True if the rotation of a position depends on the length of the sequence."""
         return self.scaling is not None and self.scaling.kind == "dynamic"
 
     def wavelengths(self, dim: int, length: int) -> np.ndarray:

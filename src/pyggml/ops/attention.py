@@ -126,7 +126,7 @@ def soft_max(
 
 @lru_cache(maxsize=64)
 def computes_flash_attn(where: Device, width: int) -> bool:
-    """Return True where a device computes `flash_attn_ext` of f32 heads and its gradient."""
+    """Return True if a device computes `flash_attn_ext` of f32 heads and its gradient."""
     rows = 32  # more than what takes the kernels of generation
     arena = Arena(16)
 

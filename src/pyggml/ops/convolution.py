@@ -38,7 +38,7 @@ LARGEST = 2**20  # keeps all of ggml's int arithmetic on strides and paddings in
 
 
 def each_axis(who: str, name: str, value: Any, least: int, count: int) -> list[int]:
-    """One whole number for all axes, or one each, outermost first."""
+    """Return a whole number for each axis, outermost first; one number stands for all axes."""
     one = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     numbers = [int(value)] * count if one else whole_numbers(value)
     if numbers is None or len(numbers) != count or not all(least <= n <= LARGEST for n in numbers):
@@ -51,7 +51,7 @@ def each_axis(who: str, name: str, value: Any, least: int, count: int) -> list[i
 
 
 def check_pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
-    """(rows, columns)."""
+    """Return (rows, columns) of one number or two."""
     rows, columns = each_axis(who, name, value, least, 2)
     return rows, columns
 

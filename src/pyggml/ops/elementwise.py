@@ -137,7 +137,7 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
 
 
 def pow(x: Tensor, exponent: float) -> Tensor:
-    """x to a constant power; below 0 NaN with a fraction in the exponent, as in NumPy.
+    """x to a constant power; NaN where x < 0 and the exponent has a fraction, as in NumPy.
 
     The gradient at 0 is its limit from above: 0 for exponents above 1, and infinite below. At
     an infinite x it is NaN for a fraction above 0 and for whole exponents above 64.
@@ -210,12 +210,12 @@ def abs(x: Tensor) -> Tensor:
 
 
 def sgn(x: Tensor) -> Tensor:
-    """-1, 0 or 1, also 0 of NaN; no gradient flows. Source: ggml_sgn."""
+    """-1, 0 or 1, and 0 for NaN; no gradient flows. Source: ggml_sgn."""
     return unary("sgn", lib.ggml_sgn, x)
 
 
 def step(x: Tensor) -> Tensor:
-    """1 where x > 0, else 0, also of NaN; no gradient flows. Source: ggml_step."""
+    """1 where x > 0, else 0, also for NaN; no gradient flows. Source: ggml_step."""
     return unary("step", lib.ggml_step, x)
 
 

@@ -39,7 +39,7 @@ _WIDTH_END = 2**31  # ggml's widths are 32-bit
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Tensor:
-    """Widen the last axes by zeros, or by what lies at their other end.
+    """Pad the last axes with zeros, or with the elements of their other end.
 
     Args:
         x: f32 tensor.
@@ -91,7 +91,7 @@ def _pairs(widths: Any) -> list[tuple[int, int]]:
 
 
 def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
-    """Widen the last axis by its own mirror image, the edge not repeated.
+    """Pad the last axis with its mirror image, without repeating the edge.
 
     Args:
         x: f32 tensor.

@@ -27,7 +27,7 @@ def rows_in_order(x: Tensor) -> Tensor:
 
 
 def operand(x: Tensor) -> Tensor:
-    """Return `x` as `autocast` lets a matmul read it; gradients pass to `x` unrounded."""
+    """Return `x`, rounded if `autocast` asks for it; gradients pass to `x` unrounded."""
     if not rounds_operands() or x.dtype.name != "f32":
         return x
     return cast(cast(x, "f16"), "f32")

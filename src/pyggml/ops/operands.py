@@ -122,7 +122,7 @@ def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _strides_in_order(x: Tensor) -> bool:
-    """Return True where every stride is that of a fresh tensor, also of extents of one."""
+    """Return True if every stride is that of a fresh tensor, also of extents of one."""
     nb, ne = ffi.unpack(x.ptr.nb, MAX_DIMS), ffi.unpack(x.ptr.ne, MAX_DIMS)
     expected = x.dtype.type_size * (ne[0] // x.dtype.block_size)
     for axis in range(1, len(ne)):
@@ -153,13 +153,13 @@ def _span(x: Tensor) -> tuple[int, int, int]:
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
-    """Return True where two tensors may share memory: views of one, or one tensor twice."""
+    """Return True if two tensors may share memory: views of one, or one tensor twice."""
     (root_a, start_a, end_a), (root_b, start_b, end_b) = _span(a), _span(b)
     return root_a == root_b and start_a < end_b and start_b < end_a
 
 
 def apart(x: Tensor, *written: Tensor) -> Tensor:
-    """Return `x`, or a copy where writing `written` in place would change it meanwhile."""
+    """Return `x`, or a copy if writing `written` in place would change `x`."""
     if not any(overlap(x, w) for w in written):
         return x
     return record(lib.ggml_cont, [x], x.shape)

@@ -111,7 +111,7 @@ class AdamW8bit(AdamW):
 
 
 def _bound(b1: float, b2: float) -> float | None:
-    """Return the bound of |m| / sqrt(v) but for rounding; None where there is none.
+    """Return the bound of |m| / sqrt(v) but for rounding; None if there is none.
 
     m and v are sums of (1 - b1) b1^i g and (1 - b2) b2^i g^2: by Cauchy and Schwarz,
     m^2 <= v (1 - b1)^2 / (1 - b2) sum((b1^2 / b2)^i).

@@ -146,7 +146,7 @@ class EMA:
         return {"steps": np.asarray(self.steps, np.int64), **save_arrays(self._tensors())}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
-        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+        """Restore the state that `state_dict` returned; on an error nothing changes.
 
         Raises:
             KeyError: entries are missing or unexpected.

@@ -55,14 +55,14 @@ class OwnGradients:
         self._give_back()
 
     def take(self) -> None:
-        """Set every `.grad` to the own one, and those of frozen parameters to zero."""
+        """Set every `.grad` to the optimizer's tensor, and those of frozen parameters to zero."""
         self._give_back()
         for param, own in zip(self._params, self.tensors, strict=True):
             if not param.requires_grad:
                 own.zero_()
 
     def adopt(self, method: str) -> None:
-        """Copy the gradients that replaced own ones into these.
+        """Copy gradients that were assigned to `.grad` into the optimizer's tensors.
 
         Args:
             method: the optimizer's, for errors.

@@ -149,7 +149,7 @@ class Optimizer(ABC):
         """Record the ops that update `param` and `state` in place, in order."""
 
     def grad_norm(self) -> float:
-        """Return the Euclidean norm of all gradients together, those of frozen parameters aside.
+        """Return the Euclidean norm of all gradients together, without those of frozen parameters.
 
         Raises:
             GradientError: as `step`.
@@ -223,7 +223,7 @@ class Optimizer(ABC):
 
     @contextmanager
     def updating(self, lr: float | None = None) -> Iterator[None]:
-        """Prepare a step; the block runs a graph with what `recorded_update` gave.
+        """Prepare a step; the block runs a graph with the ops of `recorded_update`.
 
         Args:
             lr: learning rate from now on; None keeps it.
@@ -318,7 +318,7 @@ class Optimizer(ABC):
         self._kept("zero_grad").zero()
 
     def take_grads(self) -> None:
-        """Set every `.grad` to the optimizer's own, for a graph that writes over what is there.
+        """Set every `.grad` to the optimizer's own, for a graph that overwrites them.
 
         Those of frozen parameters, which no graph writes, are set to zero.
 
@@ -344,7 +344,7 @@ class Optimizer(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
-        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+        """Restore the state that `state_dict` returned; on an error nothing changes.
 
         Raises:
             KeyError: entries are missing or unexpected.

@@ -73,7 +73,7 @@ class ArtifactDir:
 
     @property
     def holds_run(self) -> bool:
-        """True where the folder has a run's configuration."""
+        """True if the folder has a run's configuration."""
         return self.config.exists() and self._is_run()
 
     def _is_run(self) -> bool:
@@ -83,7 +83,7 @@ class ArtifactDir:
             return False
 
     def check_new(self, overwrite: bool = False) -> None:
-        """Raise where a new run may not go into the folder; change nothing.
+        """Raise if a new run may not go into the folder; change nothing.
 
         Args:
             overwrite: replace the files of an earlier run.
@@ -110,7 +110,7 @@ class ArtifactDir:
             )
 
     def check_resume(self) -> None:
-        """Raise where the folder has no run to continue.
+        """Raise if the folder has no run to continue.
 
         Raises:
             ConfigError: there is no run, or it cannot be written to.

@@ -111,7 +111,7 @@ class Configuration:
         return {n: v for n, v in before.items() if n not in dropped} | dict(given)
 
     def check(self) -> None:
-        """Raise `ConfigError` where options of several parts do not agree; for overriding."""
+        """Raise `ConfigError` if options of several parts do not agree; for overriding."""
 
     def __getitem__(self, name: str) -> Any:
         for part, kind in self.parts().items():

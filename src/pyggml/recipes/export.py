@@ -87,7 +87,7 @@ def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
 
 
 def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
-    """Write the model of a run's checkpoint as GGUF, as evaluations saw it.
+    """Write the model of a run's checkpoint as GGUF, with the weights that evaluations use.
 
     Args:
         checkpoint: its directory, in the folder of a run of `train-llm` or `train-image`.

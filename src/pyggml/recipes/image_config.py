@@ -128,5 +128,5 @@ class ImageConfig(Configuration):
     LEFT_OUT: ClassVar = frozenset({"mfu"})
 
     def check(self) -> None:
-        """Raise `ConfigError` where the parts do not agree."""
+        """Raise `ConfigError` if the parts do not agree."""
         check_agreement(self.optimizer, self.trainer, self.output, self.data.val_fraction)

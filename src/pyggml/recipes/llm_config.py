@@ -68,7 +68,7 @@ class ModelOptions(Options):
     )
     preset: str | None = option(
         None,
-        "Named sizes: tiny, small, gpt2-124m, qwen3-0.6b, …; sizes given beside it override its own.",
+        "Named sizes: tiny, small, gpt2-124m, qwen3-0.6b, …; single sizes override its own.",
         on_resume="same",
     )
     layers: int | None = option(None, "Blocks.", least=1, chosen="4", on_resume="same")
@@ -104,7 +104,7 @@ class ModelOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise `ConfigError` where heads and width do not go together."""
+        """Raise `ConfigError` if heads and width do not go together."""
         if self.heads is not None and self.embd is not None and self.embd % self.heads:
             raise ConfigError(
                 f"`heads` must divide `embd`; got `heads`={self.heads} and `embd`={self.embd}: try "
@@ -218,11 +218,11 @@ class DataOptions(Options):
 
     @property
     def in_rows(self) -> bool:
-        """True where rows hold whole documents, as with packing and pairs."""
+        """True if rows hold whole documents, as with packing and pairs."""
         return bool(self.packing) or self.pair_fields is not None
 
     def check(self) -> None:
-        """Raise `ConfigError` where options of text do not go together."""
+        """Raise `ConfigError` if options of text do not go together."""
         if self.packing and self.stride is not None:
             raise ConfigError(
                 "`packing` excludes `stride`, as rows hold whole documents; got "
@@ -297,7 +297,7 @@ class LLMConfig(Configuration):
     DEFAULTS: ClassVar = {"lr": 2e-3}
 
     def check(self) -> None:
-        """Raise `ConfigError` where the parts do not agree."""
+        """Raise `ConfigError` if the parts do not agree."""
         context, seq_len = self.model.context, self.data.seq_len
         if context is not None and seq_len is not None and seq_len > context:
             raise ConfigError(

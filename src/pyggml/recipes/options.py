@@ -186,7 +186,7 @@ class OutputOptions(Options):
 def check_agreement(
     optimizer: OptimizerOptions, trainer: TrainerOptions, output: OutputOptions, val_fraction: float
 ) -> None:
-    """Raise where the parts of a run's configuration do not agree.
+    """Raise if the parts of a run's configuration do not agree.
 
     Args:
         optimizer: a part.

@@ -108,7 +108,7 @@ def model_config(config: LLMConfig, vocab_size: int) -> tuple[str, Any]:
 
 
 def _check(sizes: dict[str, Any], config: LLMConfig) -> None:
-    """Raise where sizes do not go together, some of them from a preset."""
+    """Raise if sizes do not go together, some of them from a preset."""
     heads, embd, kv_heads = sizes["n_head"], sizes["n_embd"], sizes.get("n_kv_head")
     if embd % heads:
         near = max(1, round(embd / heads)) * heads
@@ -165,7 +165,7 @@ def cache_bytes(sizes: Any) -> int:
 
 
 def check_estimate(config: LLMConfig, parameters: int, cache: int, where: Device) -> None:
-    """Raise where the weights or the context alone do not fit, before any is made.
+    """Raise if the weights or the context alone do not fit, before any is made.
 
     Args:
         config: of the run.

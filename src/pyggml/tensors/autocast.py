@@ -84,12 +84,12 @@ def allow_rounding(matmul: Any, sources: int = 2) -> None:
 
 
 def rounds_operands() -> bool:
-    """Return True where matmuls recorded now round their f32 operands by casts to f16."""
+    """Return True if matmuls recorded now round their f32 operands by casts to f16."""
     return _state.level not in _IN_PRODUCTS and _state.level != lib.GGML_PREC_UNDEFINED
 
 
 def bf16_products() -> bool:
-    """Return True where this CPU multiplies bf16 in hardware: `autocast` then makes it faster.
+    """Return True if this CPU multiplies bf16 in hardware: `autocast` then makes it faster.
 
     Example:
         >>> isinstance(bf16_products(), bool)

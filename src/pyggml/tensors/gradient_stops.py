@@ -18,7 +18,7 @@ def stop_gradients(who: str, node: Node) -> None:
 
 
 def stopped_by(node: Node) -> str | None:
-    """Return the function behind whose result a node loses gradients; None where it loses none."""
+    """Return the name of the function whose result stops a node's gradients, or None."""
     seen: set[int] = set()
     todo = [node]
     while todo:

@@ -19,10 +19,10 @@ def note_move(node: Node) -> None:
 
 
 def has_moved(node: Node) -> bool:
-    """Return True where the tensor that had this memory lives elsewhere."""
+    """Return True if the tensor that had this memory lives elsewhere."""
     return node in _MOVED
 
 
 def move_count() -> int:
-    """Return the number of moves in this process; while it stays, every tensor does."""
+    """Return the number of moves in this process; while it is the same, no tensor has moved."""
     return _count

@@ -14,7 +14,7 @@ _LIMITS: NodeTable[int] = NodeTable()
 
 
 def row_limit(node: Node) -> int | None:
-    """Return the bound below which all numbers of a node are; None where it is unknown."""
+    """Return the bound below which all numbers of a node are; None if it is unknown."""
     return _LIMITS.get(node)
 
 

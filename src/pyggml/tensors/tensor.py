@@ -121,7 +121,7 @@ class Tensor(Operators):
 
     @property
     def requires_grad(self) -> bool:
-        """True where gradients flow to or through it; settable on stored f32 tensors."""
+        """True if gradients flow to or through it; settable on stored f32 tensors."""
         return self._node.requires_grad
 
     @requires_grad.setter
@@ -183,7 +183,7 @@ class Tensor(Operators):
 
     @property
     def has_hooks(self) -> bool:
-        """True where `register_hook` gave it a hook."""
+        """True if `register_hook` gave it a hook."""
         return bool(_HOOKS.get(self._node))
 
     def run_hooks(self) -> None:

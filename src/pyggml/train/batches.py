@@ -116,7 +116,7 @@ def check_fused(clip: float | None, clip_value: float | None, scaler: Any) -> No
 
 
 def check_alone(batches: Any) -> None:
-    """Raise where a fused update would get several batches.
+    """Raise if a fused update would get several batches.
 
     Args:
         batches: batches of a step.

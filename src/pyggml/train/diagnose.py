@@ -21,7 +21,7 @@ class TrainingError(RuntimeError):
 
 
 def find_cause(step: TrainStep, batches: Sequence[Batch], runs: int) -> str | None:
-    """Repeat a failed step's computation, looking at every op.
+    """Repeat a failed step and find the op that first made a bad number.
 
     Args:
         step: its parameters are as they were before the failed step.

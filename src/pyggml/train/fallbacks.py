@@ -37,7 +37,7 @@ _KINDS: dict[str, _Kind] = {
 
 
 def step_fallbacks(where: Device | str | None = None) -> dict[str, dict[str, int]]:
-    """Record a training step of a small model of each kind, and see what leaves the device.
+    """Record a training step of a small model of each kind; return the ops left to the CPU.
 
     A step is the loss, its gradients, their norm and AdamW's update; nothing is computed.
 

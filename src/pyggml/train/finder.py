@@ -62,7 +62,7 @@ def find_lr(
     steps: int = 100,
     step: TrainStep | None = None,
 ) -> LRFinding:
-    """Train for a while at rates that grow, and see at which the loss falls fastest.
+    """Train for some steps at growing rates; find the rate at which the loss falls fastest.
 
     The test ends when the loss diverges. All that it moved is then put back: the model, the
     optimizer, the loss scaling and the loader. A line is fitted to the losses around each rate;

@@ -114,7 +114,7 @@ def find_bad_gradient(error: NonFiniteError, model: Any, optimizer: Any, at: str
 
 
 def find_class(batches: Sequence[Batch], classes: int) -> str:
-    """Describe the first target that is not a class of a classifier; "" where all are.
+    """Describe the first target that is not a class of a classifier; "" if all are.
 
     Args:
         batches: batches of a step, whose targets are whole numbers.

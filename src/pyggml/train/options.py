@@ -184,7 +184,7 @@ class TrainerOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise `ConfigError` where the rates or lengths do not agree."""
+        """Raise `ConfigError` if the rates or lengths do not agree."""
         who = type(self).__name__
         if self.lr is not None and self.min_lr is not None and self.min_lr > self.lr:
             raise ConfigError(

@@ -63,12 +63,12 @@ class LowestLoss:
             self.record = {**self.record, "stale": self.record["stale"] + 1}
 
     def is_at(self, step: int) -> bool:
-        """Return whether the lowest loss is that of a step's evaluation."""
+        """Return True if the lowest loss is that of a step's evaluation."""
         return self.record is not None and bool(self.record["step"] == step)
 
     @property
     def is_stale(self) -> bool:
-        """True where the loss has not fallen for as many evaluations as the patience."""
+        """True if the loss has not fallen for as many evaluations as the patience."""
         stale = 0 if self.record is None else self.record["stale"]
         return 0 < self._patience <= stale
 
@@ -131,17 +131,17 @@ class Run:
 
     @property
     def is_best(self) -> bool:
-        """True where the evaluation of this very step is the best so far."""
+        """True if the evaluation of this very step is the best so far."""
         return self.lowest.is_at(self.step)
 
     @property
     def is_stale(self) -> bool:
-        """True where the validation loss has not fallen for as long as the patience lasts."""
+        """True if the validation loss has not fallen for as long as the patience lasts."""
         return self.lowest.is_stale
 
     @property
     def is_done(self) -> bool:
-        """True where there is nothing left to train."""
+        """True if there is nothing left to train."""
         return self.step >= self.total_steps or self.is_stale
 
     @property

@@ -102,7 +102,7 @@ class GradScaler:
         return {"scale": self.scale, "good_steps": self.good_steps, "skipped": self.skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was taken.
+        """Restore the state that `state_dict` returned.
 
         Args:
             state: what it returned.

@@ -77,7 +77,7 @@ def _make(
 
 
 def check_rates(who: str, schedule: Callable[[int], float], total_steps: int) -> None:
-    """Raise where a schedule gives no learning rate at some step, before the first one is done.
+    """Raise if a schedule gives no learning rate at some step, before the first one is done.
 
     Args:
         who: beginning of the message.

@@ -113,7 +113,7 @@ class ArrayImages:
 
 
 def class_weights(labels: ArrayLike, classes: int | None = None) -> np.ndarray:
-    """Weights of classes by which each counts the same in a loss: N / (K · images of the class).
+    """Return weights that make all classes count the same: N / (K · images of the class).
 
     Args:
         labels: class of each image.

@@ -176,7 +176,7 @@ class PackedDataset:
 
 
 def check_overlong(who: str, overlong: str) -> str:
-    """Raise a ValueError unless this is a known treatment of long documents."""
+    """Raise a ValueError unless `overlong` is a known treatment of long documents."""
     if not isinstance(overlong, str) or overlong not in _OVERLONG:
         raise ValueError(f"{who}: overlong must be one of {', '.join(_OVERLONG)}; got {overlong!r}")
     return overlong

@@ -103,7 +103,7 @@ class TokenStore:
         eos: bool = True,
         progress: Progress | None = None,
     ) -> TokenStore:
-        """Tokenize text into a store, or open the store that the same text has.
+        """Tokenize text into a store, or open the existing store of the same text.
 
         The store's name in `cache` is a hash of the text, the tokenizer and the settings: the same
         text is found wherever its files lie, and changed text is not. What is found is verified,
@@ -264,7 +264,7 @@ def _chunks(documents: Iterable[Any], anywhere: bool) -> Iterator[Chunk]:
 
 
 def _check_unchanged(files: list[Path], times: list[int]) -> None:
-    """Raise where a file was written to since its hash was taken."""
+    """Raise if a file was written to since its hash was taken."""
     for file, time in zip(files, times, strict=True):
         if file.stat().st_mtime_ns != time:
             raise FormatError(

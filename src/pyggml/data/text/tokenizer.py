@@ -327,7 +327,7 @@ class Tokenizer:
         return str(self._backend.decode(known, skip_special_tokens=skip_special))
 
     def check_id(self, who: str, token_id: Any) -> int:
-        """Return a token id as an int; raise unless the vocabulary, or a filler, has it."""
+        """Return a token id as an int; raise if neither the vocabulary nor a filler has it."""
         try:
             number = operator.index(token_id)
         except TypeError:

@@ -144,7 +144,7 @@ class CorruptSpans:
         self.mean_span = checks.number(who, "mean_span", self.mean_span, 1)
 
     def check(self, tokens: int) -> None:
-        """Raise where crops of up to so many tokens need more sentinels.
+        """Raise if crops of up to so many tokens need more sentinels.
 
         Args:
             tokens: of the longest crop.

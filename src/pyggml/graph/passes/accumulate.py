@@ -18,7 +18,7 @@ _ADDING = (lib.GGML_OP_OUT_PROD, lib.GGML_OP_GET_ROWS_BACK)
 
 
 def accumulate_in_place(plan: Plan) -> None:
-    """Make each matmul that is added to a gradient one op that adds; with `overwrite`, writes."""
+    """Fuse each matmul with its addition to a gradient; with `overwrite`, it overwrites instead."""
     if plan.loss is None:
         return
     plan.order = _add_in_place(plan.order, plan.device.supports)
@@ -129,7 +129,7 @@ def _is_sum(ptr: Any, total: Any) -> bool:
 
 
 def _moved(ptr: Any, total: Any, uses: Counter[int], supports: Callable[[Any], bool]) -> Any:
-    """The addend of a sum, which is computed in the total's memory now; None where it cannot be."""
+    """The addend of a sum, which is computed in the total's memory now; None if it cannot be."""
     if not _is_sum(ptr, total):
         return None
     addend = ptr.src[1]

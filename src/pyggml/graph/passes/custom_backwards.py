@@ -79,6 +79,6 @@ def _seed(plan: Plan, pullback: Pullback, nodes: Iterable[Node]) -> list[Any]:
 
 
 def _has_memory(node: Node) -> bool:
-    """Return True where an op makes the numbers, in memory that is no other's."""
+    """Return True if an op makes the numbers, in memory that is no other's."""
     recorded = node.buffer is None and node.ptr.op != lib.GGML_OP_NONE
     return recorded and bool(node.ptr.view_src == ffi.NULL)

@@ -78,7 +78,7 @@ class Deferred:
         return at in self._all
 
     def zeros(self, backward: Sequence[Any]) -> list[Any]:
-        """Return the zeros that the sources' gradients begin with; they outlast each result.
+        """Return the zeros that the sources' gradients start from; they outlive each result.
 
         Made first it does not lie where a result was, so that the next one fits there.
         """
@@ -87,7 +87,7 @@ class Deferred:
         return [ptr for ptr in fills if address(_whole(ptr.src[0])) in read]
 
     def take(self, ptr: Any) -> list[Any]:
-        """Return the deferred ops to compute before `ptr`, and those that then follow."""
+        """Return the deferred ops to compute before `ptr`, and the ones to compute after those."""
         taken: list[Any] = []
         for source in sources(ptr):
             if address(source) in self._waiting:

@@ -63,7 +63,7 @@ def fallbacks(nodes: Iterable[Any], where: Device) -> dict[str, int]:
 
 
 def _is_held(node: Any) -> bool:
-    """Return True where an op writes into memory that is there before its graph is planned."""
+    """Return True if an op writes into memory that is there before its graph is planned."""
     root = node if node.view_src == ffi.NULL else node.view_src
     return bool(root.buffer != ffi.NULL)
 

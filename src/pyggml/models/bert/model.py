@@ -291,7 +291,7 @@ _FOREIGN = ("pooler.", "cls.", "classifier.")
 
 
 def takes_flash(attention: str, x: Tensor, width: int) -> bool:
-    """Return True where the fused attention op takes inputs like `x` with heads `width` wide."""
+    """Return True if the fused attention op takes inputs like `x` with heads `width` wide."""
     return attention == "flash" or (attention == "auto" and computes_flash_attn(x.device, width))
 
 

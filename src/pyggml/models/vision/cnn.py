@@ -99,7 +99,7 @@ class CNNConfig(ClassifierConfig):
 
     @property
     def features(self) -> int:
-        """Numbers that the convolutions leave of an image."""
+        """Number of features of an image after the convolutions."""
         halvings = len(self.widths)
         return self.widths[-1] * (self.shape[0] >> halvings) * (self.shape[1] >> halvings)
 

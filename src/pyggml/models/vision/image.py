@@ -76,7 +76,7 @@ class ClassifierConfig(ModelConfig):
 
 
 class ImageModel(Model):
-    """A classifier: numbers in, one logit per class out.
+    """A classifier of images or rows of numbers, with one logit per class.
 
     Its file holds labels and normalisation beside the weights, so that what it says of an image
     needs nothing else.

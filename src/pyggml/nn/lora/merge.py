@@ -113,7 +113,7 @@ def lora_state_dict(model: Module) -> dict[str, np.ndarray]:
 
 
 def load_lora_state_dict(model: Module, state: Mapping[str, ArrayLike]) -> None:
-    """Overwrite the adapters' matrices; nothing changes when anything does not fit.
+    """Overwrite the adapters' matrices; on an error nothing changes.
 
     Args:
         model: with adapters on the same layers, of the same rank.

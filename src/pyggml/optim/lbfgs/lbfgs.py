@@ -284,7 +284,7 @@ class LBFGS(Optimizer):
         }
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
-        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+        """Restore the state that `state_dict` returned; on an error nothing changes.
 
         Raises:
             KeyError: entries are missing or unexpected.

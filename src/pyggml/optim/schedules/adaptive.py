@@ -28,7 +28,7 @@ def is_adaptive(schedule: Any) -> bool:
 
 
 def update_schedule(schedule: Any, metric: float, step: int | None = None) -> bool:
-    """Tell a schedule a metric if it follows one; return True if its values fell.
+    """Pass a metric to a schedule that follows one; return True if this reduced its values.
 
     Args:
         schedule: a schedule.
@@ -74,7 +74,7 @@ class Joined:
         return dict(found.values())
 
     def update(self, metric: float, step: int | None = None) -> bool:
-        """Tell a metric to the part that gives the value at a step; return True if that fell.
+        """Pass a metric to the part that is active at a step; return True if this reduced it.
 
         Args:
             metric: of an evaluation, say; a NaN counts as no progress.
@@ -95,7 +95,7 @@ class Joined:
         return {number: part.state_dict() for number, part in self._adaptive().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+        """Restore the state that `state_dict` returned; on an error nothing changes.
 
         Raises:
             KeyError: entries are missing or unexpected.

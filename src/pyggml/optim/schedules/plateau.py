@@ -134,7 +134,7 @@ class ReduceOnPlateau:
         return own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave; nothing changes when anything does not fit.
+        """Restore the state that `state_dict` returned; on an error nothing changes.
 
         Raises:
             KeyError: entries are missing or unexpected.

@@ -245,7 +245,7 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def load_weights(path: str | Path) -> dict[str, np.ndarray]:
-    """Read a checkpoint's weights as evaluations saw them: the average, where one was kept.
+    """Read the weights that evaluations use: the average, if the checkpoint has one.
 
     Args:
         path: directory of the checkpoint.

@@ -101,7 +101,7 @@ def latest_checkpoint(directory: str | Path) -> Path | None:
 
 
 def newest(directory: str | Path) -> Path | None:
-    """The checkpoint of the latest step, `best` only where there is none like it; None if none is.
+    """Return the checkpoint of the latest step, or None; `best` only if no other is as new.
 
     Args:
         directory: folder of a run's checkpoints.
@@ -140,7 +140,7 @@ def prune(directory: Path, keep: int) -> None:
 
 
 def make_folder(directory: str | Path) -> None:
-    """Make a folder for checkpoints, or raise before there is anything to lose.
+    """Make a folder for checkpoints; an error is raised before the training starts.
 
     Args:
         directory: the folder; it may exist.

@@ -41,7 +41,7 @@ class Checkpoints:
 
     @property
     def is_saved(self) -> bool:
-        """True where the last checkpoint holds all that the run has done."""
+        """True if the last checkpoint holds all that the run has done."""
         return self._saved_step == self._run.step
 
     def outdate(self) -> None:

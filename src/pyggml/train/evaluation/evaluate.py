@@ -54,7 +54,7 @@ def eval_batches(
 
 
 def evenly(loader: Loader, most: int | None) -> Iterator[Batch]:
-    """Return the batches of an epoch in its order, or some that lie evenly in it.
+    """Return the batches of an epoch in order, or `most` of them at even distances.
 
     Args:
         loader: the loader.

@@ -43,7 +43,7 @@ class Evaluator:
         return self.results.get(next(iter(self.sets), ""))
 
     def check(self) -> None:
-        """Raise where a set cannot be evaluated, and record the graphs for it.
+        """Raise if a set cannot be evaluated, and record the graphs for it.
 
         Raises:
             ValueError: a set has no batch, or one that does not suit the model or a metric.

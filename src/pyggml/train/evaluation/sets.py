@@ -44,7 +44,7 @@ class ValidationSet:
         return evenly(self.loader, most) if self._spread else islice(self.loader.once(), most)
 
     def check(self, step: TrainStep, metrics: tuple[str, ...]) -> None:
-        """Raise where the set cannot be evaluated, by its first batch and the graph for it.
+        """Raise if the set cannot be evaluated, by its first batch and the graph for it.
 
         Args:
             step: evaluates the set; the graphs that it records are kept.

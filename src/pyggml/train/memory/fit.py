@@ -46,7 +46,7 @@ class MemoryPlanner:
 
     @property
     def must_fit(self) -> bool:
-        """True where the run has a limit to keep, or blocks to choose."""
+        """True if the run has a limit to keep, or blocks to choose."""
         options = self._run.options
         return options.memory_limit is not None or options.checkpointing == "auto"
 

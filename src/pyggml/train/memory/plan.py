@@ -107,7 +107,7 @@ class MemoryPlan:
         ]
 
     def check(self) -> None:
-        """Raise where the device has no room.
+        """Raise if the device has no room.
 
         Raises:
             OutOfMemoryError: names the numbers and the ways out.

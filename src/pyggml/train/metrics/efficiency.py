@@ -84,7 +84,7 @@ class Utilization:
             self._peak_flop_s = measure_peaks(device).flop_s
 
     def share(self, tokens_per_s: float) -> float | None:
-        """Return the share of the peak that the model's matmuls need; None where not measured.
+        """Return the share of the peak that the model's matmuls need; None if not measured.
 
         Args:
             tokens_per_s: speed of the training.

@@ -134,7 +134,7 @@ class MetricsFile:
         self._written: set[tuple[str, int]] = set()
 
     def begin(self, step: int) -> None:
-        """Make the file ready for a run, before there is anything to lose.
+        """Prepare the file for a run; an error is raised before the training starts.
 
         Lines of another run, which this one begins after, are put aside; of its own, those of
         steps that it will do again are dropped.
