@@ -3,11 +3,11 @@
 
     python demos/baby_llama.py [--plot waves.png]
 
-A value from -1 to 1 becomes one of 32 tokens, and a sine wave a text. Given half a period, the
-model draws the rest, token by token. Adam takes many cheap steps in small batches; L-BFGS takes
-few, each a line search along an estimate of the curvature, always on the same data. Then the
-weights are frozen, and a few numbers beside them learn another wave: low-rank adaptation (Hu et al.
-2021, arXiv:2106.09685).
+Each value from -1 to 1 becomes one of 32 tokens, so a sine wave becomes a text. From half a period,
+the model draws the rest, token by token. Adam takes many cheap steps in small batches. L-BFGS takes
+few steps, always on the same data; each is a line search in a direction that uses an estimate of
+the curvature. Then the weights are frozen, and small matrices beside them learn another wave:
+low-rank adaptation (Hu et al. 2021, arXiv:2106.09685).
 """
 
 import argparse

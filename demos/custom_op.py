@@ -4,9 +4,9 @@
     python demos/custom_op.py [--plot loss.png]
 
 The gradient of a composed function follows from its ops; `pyggml.custom_function` replaces it.
-Forward and backward are both recorded as ops, so no Python runs in a step. Three uses: a gradient
-that is right where the composed one is NaN, a function that saves memory, and a gradient where
-there is none, for a net that sends bits.
+Forward and backward are both recorded as ops, so no Python runs in a step. The demo has three uses:
+a gradient that is right where the composed one is NaN, a function that saves memory, and a gradient
+for the sign function, whose own is zero, in a net that sends bits.
 """
 
 import argparse

@@ -3,9 +3,9 @@
 
     python demos/enhanced_mlp.py [--plot loss.png]
 
-Compare it with simple_mlp.py: the same mathematics in a third of the lines. The table is Fisher's
-of 1936: length and width of the sepals and petals of 150 irises of three kinds. What counts is the
-accuracy on flowers that the training never saw.
+Compare it with simple_mlp.py: the same mathematics in a third of the lines. The data is Fisher's
+table of 1936: length and width of the sepals and petals of 150 irises of three kinds. The demo must
+reach its accuracy on flowers that the training never saw.
 """
 
 import argparse

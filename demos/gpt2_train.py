@@ -6,7 +6,7 @@
 The options are those of a long training: a schedule, accumulated gradients, matmuls in bf16, blocks
 that are computed again to save memory, clipping, evaluation, checkpoints. A process that is killed
 loses the steps since its last checkpoint; the resumed run ends with the bits of an unbroken one.
-`pyggml train-llm --arch gpt2` is this as a command; OpenAI's sizes are presets such as "gpt2-124m".
+`pyggml train-llm --arch gpt2` does the same; OpenAI's sizes are presets such as "gpt2-124m".
 """
 
 import argparse

@@ -3,10 +3,10 @@
 
     python demos/lr_finder.py [--plot rates.png]
 
-Too low a rate wastes time, too high a one diverges. The range test (Smith 2017, arXiv:1506.01186)
-takes a hundred steps at rates that grow from harmless to absurd, and restores the model. Then three
-short trainings check the suggestion: at the suggested rate, at a thirtieth of it, and at thirty
-times it.
+A rate that is too low wastes time; one that is too high diverges. The range test (Smith 2017,
+arXiv:1506.01186) takes a hundred steps at rates from 1e-5 to 1e1, and restores the model. Then
+three short trainings check the suggestion: at the suggested rate, at a thirtieth of it, and at
+thirty times it.
 """
 
 import argparse

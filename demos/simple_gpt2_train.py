@@ -4,8 +4,8 @@
     python demos/simple_gpt2_train.py [--plot loss.png]
 
 The path from text to tokens, windows, a model, an optimizer and a loop. The Trainer of
-gpt2_train.py does this and much more; here you see every step. The text is the manual that every
-Python carries. The loss is in nats per character. The model must beat two guesses that need no
+gpt2_train.py does this and much more; here you see every step. The text is the manual that comes
+with Python. The loss is in nats per character. The model must beat two guesses that need no
 training: by the frequencies of characters, and by those of pairs of characters.
 """
 
@@ -29,7 +29,7 @@ pg.seed(options.seed)
 pg.set_threads(1)  # so small a model that a second thread would only be waited for
 STEPS, BATCH, CONTEXT = 300, 16, 64
 
-# 1. Text to tokens: each character is one. The last part of the text is held back.
+# 1. Text to tokens: each character is one. The last part of the text is for validation.
 texts = embedded_text()
 tokenizer = Tokenizer.chars(texts)
 train, held_back = split_tokens(tokenizer.encode_documents(texts), 0.1)
@@ -72,7 +72,7 @@ for i in range(STEPS):
         metrics = evaluate(model, batches, step)
         measured.append((i + 1, metrics.loss))
         print(
-            f"step {i + 1:3}  loss {result.loss:.3f}  held back {metrics.loss:.3f}"
+            f"step {i + 1:3}  loss {result.loss:.3f}  validation {metrics.loss:.3f}"
             f"  gradient {result.grad_norm:.2f}"
         )
 
@@ -82,11 +82,11 @@ added = generate(model, tokenizer.encode(prompt), 120, temperature=0.7, seed=0)
 print("---\n" + prompt + tokenizer.decode(added) + "\n---")
 
 if options.plot:
-    curves = {"training": losses, "held back": tuple(map(list, zip(*measured, strict=True)))}
+    curves = {"training": losses, "validation": tuple(map(list, zip(*measured, strict=True)))}
     title = "GPT-2 on Python's manual"
     plot_curves(options.plot, curves, title=title, y="nats per character", smoothed=True)
 final = evaluate(model, eval_batches(held_back, CONTEXT, BATCH), step).loss
 took = time.process_time()  # seconds of CPU time
 if not final < pair - 0.1:
-    sys.exit(f"FAILED: held back must cost 0.1 less than {pair:.3f}, by pairs; got {final:.3f}")
-print(f"OK held back {final:.3f} < {pair - 0.1:.3f}, 0.1 less than by pairs, in {took:.1f} s")
+    sys.exit(f"FAILED: validation must cost 0.1 less than {pair:.3f}, by pairs; got {final:.3f}")
+print(f"OK validation {final:.3f} < {pair - 0.1:.3f}, 0.1 less than by pairs, in {took:.1f} s")

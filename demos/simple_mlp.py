@@ -4,8 +4,8 @@
     python demos/simple_mlp.py [--plot loss.png]
 
 Nothing is hidden here: tensors, ops, a graph that computes the loss and its gradients, and a second
-graph that updates the weights. Everything else in pyggml is built from these parts. The task is two
-spirals that wind around each other; no straight line parts them.
+graph that updates the weights. Everything else in pyggml is built from these parts. The task is to
+separate two spirals that wind around each other, which no straight line does.
 """
 
 import argparse

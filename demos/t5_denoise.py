@@ -5,8 +5,8 @@
 
 "Beautiful <0> better than <1>." goes in, "<0> is <1> ugly" must come out. This is how T5 learns a
 language (Raffel et al. 2019, arXiv:1910.10683): each epoch has other holes. The lines are those of
-"The Zen of Python". The test cuts holes of its own; to fill one, the decoder must find its mark in
-what the encoder made of the line, and know the line. Muon finds that out in fewer steps than Adam.
+"The Zen of Python". The test cuts new holes. To fill one, the decoder must find its mark in the
+output of the encoder, and know the line. Muon learns this in fewer steps than Adam.
 """
 
 import argparse

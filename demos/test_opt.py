@@ -4,8 +4,8 @@
     python demos/test_opt.py [--plot loss.png]
 
 Given c (M, N), look for a (M, K) and b (K, N) with a·b ≈ c. A matrix of rank K has many such
-factors, so the loss can reach zero. A matrix of higher rank has none: its least possible loss is
-known from its singular values (Eckart and Young 1936), and the optimizer must reach it.
+factors, so the loss can reach zero. A matrix of higher rank has no such factors. Its singular
+values give the least possible loss (Eckart and Young 1936), and the optimizer must reach it.
 """
 
 import argparse

@@ -3,9 +3,9 @@
 
     python demos/train_text_generation.py [--plot loss.png]
 
-The tokens are characters, the text is "The Zen of Python", which every Python carries. So short a
-text is learned by heart: first spaces and letters come out, then syllables, words, and at last the
-lines as they stand. That is a test, too: a model that cannot learn it by heart has a bug.
+The tokens are characters, and the text is "The Zen of Python", which comes with Python. The model
+learns so short a text by heart: it first writes spaces and letters, then syllables, words, and at
+last whole lines. This is also a test: a model that cannot learn it by heart has a bug.
 """
 
 import argparse
