@@ -22,7 +22,9 @@ from pyggml.data import (
     read_records,
     read_texts,
 )
+from pyggml.data.text import records
 from pyggml.errors import FormatError
+from pyggml.io import regular
 
 ROWS = [
     {"text": "one\ntwo", "id": "1"},
@@ -182,7 +184,7 @@ def test_rows_in_the_place_of_paths_or_texts_name_what_takes_them(tmp_path: Path
         ("a.csv", b'text,id\n"a\n', r"a\.csv:2: not CSV: unexpected end of data"),
         ("a.csv", b"text,text\n", r"a\.csv:1: names of columns must differ; got text twice"),
         ("a.csv", b"body\nx\n", r"a\.csv:2: must have the field 'text'"),
-        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz:1: cannot be read: Not a gzipped file"),
+        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz:1: not JSON"),
         ("a.parquet", b"PAR1 or not", r"a\.parquet: row 0: not a Parquet file"),
         ("a.txt", b"text", r"a\.txt: must end in one of \.jsonl, \.ndjson"),
         ("a", b"text", r"a: must end in one of"),
@@ -255,3 +257,39 @@ def test_texts_go_into_a_store(tmp_path: Path) -> None:
     tokenizer = Tokenizer.chars(row["text"] for row in ROWS)
     store = TokenStore.write(tmp_path / "store", read_texts(tmp_path / "a.jsonl"), tokenizer)
     assert [tokenizer.decode(d[:-1]) for d in store.documents] == [row["text"] for row in ROWS]
+
+
+def test_a_compressed_file_that_fills_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 MB of zeros by gzip is 1 GB: a single line, many lines, and a table."""
+    monkeypatch.setattr(regular, "_RATIO_FREE_BYTES", 1 << 20)
+    contents = {
+        "line.jsonl.gz": b'{"text": "' + b"a" * (4 << 20) + b'"}',
+        "lines.jsonl.gz": b'{"text": "' + b"a" * 90 + b'"}\n',
+        "table.csv.gz": b"text\n" + b'"' + b"a\n" * (2 << 20) + b'"\n',
+    }
+    contents["lines.jsonl.gz"] *= 40_000
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(gzip.compress(content, 6))
+        with pytest.raises(FormatError, match=name):
+            for _ in read_texts(tmp_path / name):
+                pass
+        with pytest.raises(FormatError, match=name):
+            Corpus(tmp_path / name)
+
+
+def test_a_line_is_in_memory_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_LINE_MAX", 100)
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "%s"}\n' % ("a" * 80) * 3)
+    assert len(list(read_texts(file))) == 3
+    file.write_text('{"text": "a"}\n{"text": "%s"}\n' % ("a" * 100))
+    with pytest.raises(FormatError, match=r"a\.jsonl:2: a line must have at most 100"):
+        list(read_texts(file))
+
+
+def test_the_size_of_compressed_text_is_that_of_the_text(tmp_path: Path) -> None:
+    text = b'{"text": "again"}\n' * 10_000
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(text))
+    assert Corpus(tmp_path / "a.jsonl.gz").size_bytes == len(text)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -461,3 +462,37 @@ def test_tokenizers_of_other_kinds() -> None:
     for encode in (strict.encode, lambda t: strict.encode_documents([t], eos=False)):
         with pytest.raises(ValueError, match=r"'c' \(U\+0063\) at offset 3"):
             encode("ab c")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_pipe_is_no_tokenizer(tmp_path: Path, name: str) -> None:
+    Tokenizer.chars(["ab"]).save(tmp_path / "tokenizer.json")
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FormatError, match=name):
+        Tokenizer.from_file(tmp_path)
+
+
+CATASTROPHE = """
+import json, sys
+from pyggml.data import Tokenizer
+from pyggml.errors import FormatError
+content = json.loads(Tokenizer.chars(["ab"]).to_json())
+pattern = {"pattern": {"Regex": "(a+)+$"}}
+content["pre_tokenizer"] = {"type": "Split", "behavior": "Isolated", "invert": False, **pattern}
+open("t.json", "w").write(json.dumps(content))
+tokenizer = Tokenizer.from_file("t.json")
+for encode in (tokenizer.encode, tokenizer.encode_documents):
+    try:
+        encode("a" * 40 + "b")
+    except FormatError as error:
+        print("refused", error)
+"""
+
+
+def test_a_pattern_that_takes_for_ever_is_an_error(tmp_path: Path) -> None:
+    # The library itself writes to stderr as well.
+    command = [sys.executable, "-c", CATASTROPHE]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.count("refused Tokenizer.encode") == 2, done.stderr[-500:]

@@ -173,3 +173,43 @@ def test_nobody_comes_between_preparation_and_training(tmp_path):
     again.train()
     assert other() == ""
     assert not run.artifact.model.exists()
+
+
+def test_overwriting_keeps_the_files_of_others_in_the_folders_of_the_run(tmp_path):
+    artifact = make_run(tmp_path)
+    step, aside = (artifact.checkpoints / name for name in ("step-000001", "best.left1"))
+    aside.mkdir()
+    own = [step / "state.json", step / "model.safetensors", aside / "state.json"]
+    own += [artifact.checkpoints / "latest", artifact.tensorboard / "events.out.tfevents.1"]
+    own += [artifact.wandb / "run-1" / "a"]
+    mine = [step / "mine", artifact.checkpoints / "mine", artifact.tensorboard / "mine"]
+    mine += [artifact.wandb / "mine"]
+    for path in (*own, *mine):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    artifact.create({}, overwrite=True)
+    assert [path.exists() for path in own] == [False] * len(own)
+    assert [path.exists() for path in mine] == [True] * len(mine)
+    assert not aside.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_overwriting_keeps_a_link_to_another_disk(tmp_path):
+    artifact, disk = make_run(tmp_path / "run"), tmp_path / "disk"
+    (artifact.checkpoints / "step-000001").rmdir()
+    artifact.checkpoints.rmdir()
+    (disk / "step-000007").mkdir(parents=True)
+    (disk / "mine").touch()
+    artifact.checkpoints.symlink_to(disk)
+    artifact.create({}, overwrite=True)
+    assert artifact.checkpoints.is_symlink()
+    assert [path.name for path in disk.iterdir()] == ["mine"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_pipe_is_no_configuration(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ConfigError):
+        ArtifactDir(tmp_path).check_new()
+    with pytest.raises(FormatError, match=r"config\.json"):
+        ArtifactDir(tmp_path).check_resume()

@@ -15,6 +15,7 @@ from typing import Any
 from ..backend.headers import MOVES, address, op_name, operands
 from ..backend.library import ffi, lib
 from ..graph.observers import observe
+from ..io import atomic_write
 from ..tensors.node import Node
 
 __all__ = ["OpRecord", "OpSummary", "Peaks", "Profile", "profile"]
@@ -201,7 +202,8 @@ class Profile:
             for r in self.records
         ]
         text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
-        Path(path).write_text(text, encoding="utf-8")
+        with atomic_write(path, "w") as file:
+            file.write(text)
 
 
 _taken = threading.local()

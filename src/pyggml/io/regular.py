@@ -73,8 +73,9 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> 
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(most_bytes + 1) if size <= most_bytes else b""
-    if max(size, len(data)) > most_bytes:
+        # Not longer than it was, should it grow while it is read.
+        data = file.read(size) if size <= most_bytes else b""
+    if size > most_bytes:
         raise OSError(
             errno.EFBIG, f"it must have at most {most_bytes:,} bytes; got {size:,}", os.fspath(path)
         )

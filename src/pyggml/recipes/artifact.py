@@ -8,15 +8,21 @@ import os
 import shutil
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, FormatError
-from ..io import atomic_write, clean_stale
+from ..io import atomic_write, clean_stale, read_regular
+from ..train.checkpoints.folders import clear as clear_checkpoints
 
 __all__ = ["ArtifactDir"]
 
+# What the libraries of the logs write into their folders.
+_LOGS = {
+    "tensorboard": ("events.out.tfevents.*",),
+    "wandb": ("run-*", "offline-run-*", "latest-run", "debug*.log", "wandb-resume.json"),
+}
 _KIND = "pyggml training run"
 _FORMAT = 1
 
@@ -184,14 +190,25 @@ class ArtifactDir:
             ) from error
 
     def _clear(self) -> None:
-        """Remove the files of an earlier run."""
+        """Remove the files of an earlier run, and no others: folders of it may hold some."""
         clean_stale(self.path)
         for path in self.files():
             # The mark stays: a kill on the way leaves a folder that is still a run's.
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path != self.config:
-                path.unlink()
+            if not path.is_dir():
+                if path != self.config:
+                    path.unlink()
+                continue
+            if path == self.checkpoints:
+                clear_checkpoints(path)
+            for pattern in _LOGS.get(path.name, ()):
+                for own in path.glob(pattern):
+                    if own.is_dir() and not own.is_symlink():
+                        shutil.rmtree(own)
+                    else:
+                        own.unlink()
+            if not path.is_symlink():
+                with suppress(OSError):  # others' files are in it
+                    path.rmdir()
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Replace `config.json`.
@@ -210,7 +227,7 @@ class ArtifactDir:
             FormatError: it is missing, damaged, or of another format.
         """
         try:
-            record = json.loads(self.config.read_text(encoding="utf-8"))
+            record = json.loads(read_regular(self.config))
         except OSError as error:
             raise FormatError(f"{self.config}: cannot be read ({error.strerror})") from error
         except (ValueError, RecursionError) as error:

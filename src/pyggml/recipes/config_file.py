@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
-from ..io import atomic_write
+from ..io import atomic_write, read_regular
 from ..options import options_of
 from .configuration import Configuration
 from .llm_config import LLMConfig
@@ -40,7 +40,7 @@ def read_config(path: str | Path, kind: type[Configuration] = LLMConfig) -> dict
     """
     path = checks.path("read_config", "path", path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except OSError as error:
         raise ConfigError(f"`config`={path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import math
 import os
-import zlib
 from pathlib import Path
 from typing import IO
 
@@ -14,13 +13,13 @@ import numpy as np
 
 from ... import checks
 from ...errors import FormatError
+from ...io.regular import open_unpacked
 from .images import ArrayImages
 
 __all__ = ["digits_images", "idx_images", "read_idx"]
 
 # The third byte of a file; all numbers are big-endian.
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_GZIP = b"\x1f\x8b"
 _MOST_AXES = 4
 _CHUNK_BYTES = 1 << 20
 # Names of the parts' files: those of MNIST, and those that some copies have.
@@ -45,14 +44,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """
     path = Path(path)
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP
-            raw.seek(0)
-            if not packed:
-                return _read(path, raw)
-            with gzip.GzipFile(fileobj=raw) as file:
-                return _read(path, file)  # type: ignore[arg-type]
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        with open_unpacked(path) as file:
+            return _read(path, file)
+    except (EOFError, gzip.BadGzipFile) as error:
         raise FormatError(f"read_idx: {path}: the gzip stream is damaged: {error}") from error
     except OSError as error:
         cause = error.strerror or error

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from ... import checks
 from ...errors import FormatError
+from ...io.regular import open_unpacked
 from .chunks import LONGEST_CHARS, Chunk, cut
 from .documents import Documents
 from .files import TEXT_SUFFIXES, file_size, find_files, is_text, read_blocks
@@ -23,8 +25,9 @@ __all__ = ["Corpus", "Report", "silent"]
 # Is told the bytes that were read since the last call.
 Report = Callable[[int], None]
 
-# Text in compressed files is about so many times as long.
+# Text in large compressed files is about so many times as long; that in others is counted.
 _UNPACKED = 4
+_COUNTED_BYTES = 1 << 24
 _COMPRESSED = (".gz", ".parquet")
 _ROWS = (
     "give Corpus.of(read_texts(rows, field)) where they fit into memory, else"
@@ -55,7 +58,7 @@ class Corpus:
         left_out: files of records in folders whose text files are read.
         field: as given.
         separator: as given.
-        size_bytes: of the files; an estimate of the text where they are compressed.
+        size_bytes: of the text; an estimate for Parquet and compressed files of 16 MiB or more.
 
     Raises:
         FormatError: a path is missing, a file is empty, or a folder holds neither text nor
@@ -252,5 +255,13 @@ def _checked_texts(texts: Any) -> Iterator[str]:
 
 def _text_bytes(file: Path) -> int:
     """About how many bytes of text a file holds."""
-    packed = file.name.lower().endswith(_COMPRESSED)
-    return file_size("Corpus", file) * (_UNPACKED if packed else 1)
+    size, name = file_size("Corpus", file), file.name.lower()
+    if name.endswith(".gz") and size < _COUNTED_BYTES:
+        try:
+            with open_unpacked(file) as packed:
+                return sum(map(len, iter(lambda: packed.read(1 << 20), b"")))
+        except (OSError, EOFError) as error:
+            # What else is wrong with the file is told, with its place, when it is read.
+            if getattr(error, "errno", None) == errno.EFBIG:
+                raise FormatError(f"Corpus: {file}: {error.args[1]}") from error
+    return size * (_UNPACKED if name.endswith(_COMPRESSED) else 1)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import FormatError
 from .chunks import Chunk, check_unicode, describe
+from .training import guarded
 from .vocabulary import byte_alphabet, cuts_at_newline, is_byte_level
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class Encoder:
         """Return the ids of a whole text; see `Tokenizer.encode`."""
         self._check_bytes(who, Chunk(text), self._added if parse_special else ())
         backend = self._parser() if parse_special else self._backend
-        encoding = backend.encode(text, add_special_tokens=add_special)
+        with guarded(who):
+            encoding = backend.encode(text, add_special_tokens=add_special)
         if self._drops:
             self._check_covered(who, Chunk(text), encoding)
         return list(encoding.ids)
@@ -116,7 +118,9 @@ class Encoder:
         parts = [np.zeros(0, dtype)]
         ends: list[int] = []
         total = 0
-        for chunk, encoding in zip(batch, encode(texts, add_special_tokens=False), strict=True):
+        with guarded(f"{who}: {batch[0].source}" if batch[0].source else who):
+            encodings = encode(texts, add_special_tokens=False)
+        for chunk, encoding in zip(batch, encodings, strict=True):
             if self._drops:
                 self._check_covered(who, chunk, encoding)
             ids = [*(head if chunk.starts else ()), *encoding.ids, *(tail if chunk.ends else ())]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ... import checks
 from ...errors import FormatError
+from ...io.regular import open_regular, read_regular
 
 __all__ = [
     "TEXT_SUFFIXES",
@@ -112,7 +113,7 @@ def _is_blank(who: str, file: Path) -> bool:
     if size >= _SHORT_BYTES:
         return False
     try:
-        return not file.read_bytes().strip()
+        return not read_regular(file).strip()
     except OSError as error:
         raise FormatError(f"{who}: {file}: cannot be read: {error.strerror}") from error
 
@@ -140,7 +141,7 @@ def read_blocks(who: str, file: Path, report: Callable[[int], None] | None = Non
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
     try:
-        with open(file, "rb") as handle:
+        with open_regular(file) as handle:
             while True:
                 data = handle.read(_BLOCK_BYTES)
                 before = offset - len(decoder.getstate()[0])

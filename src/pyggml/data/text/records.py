@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ import numpy as np
 
 from ... import checks
 from ...errors import FormatError
+from ...io.regular import open_regular, open_unpacked
 from .documents import Documents
 from .tokenizer import Tokenizer
 
 __all__ = ["RECORD_SUFFIXES", "encode_pairs", "read_pairs", "read_records", "read_texts"]
 
 _COMPRESSED = ".gz"
+# A line is in memory as a whole, with what is made of it several times.
+_LINE_MAX = 1 << 26
 # A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
 _FIELD_MAX = 1 << 28
 _PARQUET_ROWS = 1024
@@ -254,7 +259,7 @@ def _csv_rows(path: Path, rows: Any) -> Iterator[Record]:
             continue
         if header is None:
             header = row
-            twice = {name for name in row if row.count(name) > 1}
+            twice = {name for name, times in Counter(row).items() if times > 1}
             if twice:
                 raise FormatError(
                     f"read_records: {path}:{line}: names of columns must differ; got"
@@ -329,12 +334,11 @@ def _file(path: Path) -> Iterator[Record]:
 
 
 def _open(path: Path) -> Any:
-    import gzip
-
-    opener: Any = gzip.open if path.suffix.lower() == _COMPRESSED else open
+    packed = path.suffix.lower() == _COMPRESSED
     try:
+        file = (open_unpacked if packed else open_regular)(path)
         # Line ends inside of a CSV field stay as they are.
-        return opener(path, "rt", encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     except OSError as error:
         raise FormatError(f"read_records: {path}: cannot be read: {error.strerror}") from error
 
@@ -343,8 +347,13 @@ def _lines(path: Path, file: Any) -> Iterator[str]:
     """Go through the lines of a text file; raise on bytes that are not text, with the line."""
     number = 0
     try:
-        for line in file:
+        while line := file.readline(_LINE_MAX + 1):
             number += 1
+            if len(line) > _LINE_MAX:
+                raise FormatError(
+                    f"read_records: {path}:{number}: a line must have at most {_LINE_MAX:,}"
+                    " characters; got more; put each row on a line of its own"
+                )
             if "\0" in line:
                 raise FormatError(
                     f"read_records: {path}:{number}: must be text; got a NUL byte; the file is"
@@ -358,4 +367,5 @@ def _lines(path: Path, file: Any) -> Iterator[str]:
             " the file to UTF-8 first"
         ) from error
     except (OSError, EOFError) as error:
-        raise FormatError(f"read_records: {path}:{number + 1}: cannot be read: {error}") from error
+        cause = getattr(error, "strerror", None) or error
+        raise FormatError(f"read_records: {path}:{number + 1}: cannot be read: {cause}") from error

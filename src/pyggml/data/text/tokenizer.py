@@ -18,7 +18,7 @@ from .chunks import Chunk, cut
 from .encoding import Encoded, Encoder
 from .stream import StreamDecoder
 from .tokenizer_files import read_backend, read_config, write_config
-from .training import END_OF_TEXT, characters, library, train
+from .training import END_OF_TEXT, characters, guarded, library, train
 
 if TYPE_CHECKING:
     import tokenizers
@@ -93,8 +93,9 @@ class Tokenizer:
     def _template(self) -> tuple[list[int], list[int]]:
         """The ids that the tokenizer's post-processor puts before and after a text."""
         for text in ("a", "0", " ", "\u4e00"):
-            plain = self._backend.encode(text, add_special_tokens=False).ids
-            whole = self._backend.encode(text, add_special_tokens=True).ids
+            with guarded("Tokenizer"):
+                plain = self._backend.encode(text, add_special_tokens=False).ids
+                whole = self._backend.encode(text, add_special_tokens=True).ids
             for start in range(len(whole) - len(plain) + 1 if plain else 0):
                 if whole[start : start + len(plain)] == plain:
                     return whole[:start], whole[start + len(plain) :]
@@ -202,7 +203,8 @@ class Tokenizer:
         """
         library()
         try:
-            vocabulary = gguf.from_gguf(metadata)
+            with guarded("Tokenizer.from_gguf_metadata"):
+                vocabulary = gguf.from_gguf(metadata)
         except FormatError:
             raise
         except Exception as error:  # the library raises bare Exception
@@ -324,7 +326,8 @@ class Tokenizer:
         who = "Tokenizer.decode"
         numbers = [self.check_id(who, number) for number in checks.items(who, "ids", ids)]
         known = [number for number in numbers if number < self.vocab_size]
-        return str(self._backend.decode(known, skip_special_tokens=skip_special))
+        with guarded(who):
+            return str(self._backend.decode(known, skip_special_tokens=skip_special))
 
     def check_id(self, who: str, token_id: Any) -> int:
         """Return a token id as an int; raise if neither the vocabulary nor a filler has it."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import FormatError
 from ...io.atomic import atomic_write
-from .training import library
+from ...io.regular import read_regular
+from .training import guarded, library
 
 if TYPE_CHECKING:
     import tokenizers
@@ -30,15 +31,16 @@ def read_backend(file: Path) -> tokenizers.Tokenizer:
         FormatError: the file is missing, or is not a tokenizer.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular(file).decode()
     except OSError as error:
         raise FormatError(f"Tokenizer.from_file: {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"Tokenizer.from_file: {file}: not UTF-8 at {error.start}") from error
     _check_ids(file, text)
     try:
-        backend: tokenizers.Tokenizer = library().Tokenizer.from_str(text)
-    except ImportError:
+        with guarded(f"Tokenizer.from_file: {file}"):
+            backend: tokenizers.Tokenizer = library().Tokenizer.from_str(text)
+    except (ImportError, FormatError):
         raise
     except Exception as error:  # the library raises bare Exception
         raise FormatError(
@@ -58,7 +60,7 @@ def read_config(file: Path) -> dict[str, Any]:
     """
     beside = file.with_name("tokenizer_config.json")
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(beside))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:

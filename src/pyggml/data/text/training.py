@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ... import checks
+from ...errors import FormatError
 from .chunks import check_unicode, cut
 from .vocabulary import build, byte_alphabet
 
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["END_OF_TEXT", "characters", "library", "train"]
+__all__ = ["END_OF_TEXT", "characters", "guarded", "library", "train"]
 
 END_OF_TEXT = "<|endoftext|>"
 """The token that ends a document."""
@@ -29,6 +31,25 @@ def library() -> Any:
         cure = 'pip install "pyggml[cli]"'
         raise ImportError(f"Tokenizer: needs the package tokenizers; {cure}") from error
     return tokenizers
+
+
+@contextmanager
+def guarded(who: str) -> Iterator[None]:
+    """Raise a FormatError where the library panics; what it raises is no `Exception`.
+
+    A pattern of a tokenizer file that takes too many steps on a text is the usual reason.
+
+    Args:
+        who: the caller, for messages.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise FormatError(
+            f"{who}: the tokenizers library gave up: {error}; use another tokenizer"
+        ) from None
 
 
 def _documents(who: str, texts: Any) -> Iterator[str]:
@@ -67,7 +88,8 @@ def train(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
     )
     # Chunks have the words of the whole; the library's memory grows with the longest text.
     texts = (chunk.text for document in _documents(who, texts) for chunk in cut([document]))
-    backend.train_from_iterator(texts, trainer)
+    with guarded(who):
+        backend.train_from_iterator(texts, trainer)
     return backend
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...io import atomic_dir
 from .checkpoint import name_latest, write_checkpoint
-from .folders import BEST, STATE, CheckpointError, read_best
-from .manifest import FILES, is_whole, whole_before
+from .folders import BEST, FILES, STATE, CheckpointError, read_best
+from .manifest import is_whole, whole_before
 from .state import TrainState
 
 __all__ = ["bring_best", "keep_best"]

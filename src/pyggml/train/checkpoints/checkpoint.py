@@ -22,10 +22,8 @@ from ...errors import FormatError
 from ...io import atomic_dir, atomic_write, load_safetensors
 from ...io.safetensors import write_safetensors
 from ...io.sealed import hashed
-from .folders import LATEST, STATE, CheckpointError, list_checkpoints, prune
+from .folders import LATEST, MODEL, OPTIMIZER, STATE, CheckpointError, list_checkpoints, prune
 from .manifest import (
-    MODEL,
-    OPTIMIZER,
     condition,
     is_whole,
     offering,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,13 @@ from ...io.sealed import read_sealed
 
 __all__ = [
     "BEST",
+    "FILES",
     "LATEST",
+    "MODEL",
+    "OPTIMIZER",
     "STATE",
     "CheckpointError",
+    "clear",
     "clear_ahead",
     "latest_checkpoint",
     "list_checkpoints",
@@ -26,11 +30,16 @@ __all__ = [
     "prune",
     "put_aside",
     "read_best",
+    "remove",
     "step_of",
 ]
 
 STATE, LATEST, BEST = "state.json", "latest", "best"
+MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+FILES = (MODEL, OPTIMIZER)
+"""The files of a checkpoint besides its state."""
 _NAME = re.compile(r"^step-(\d{6,})$")
+_OWN = re.compile(r"^(step-\d{6,}|best)(\.left\d*)?$")
 
 
 class CheckpointError(RuntimeError):
@@ -127,16 +136,42 @@ def prune(directory: Path, keep: int) -> None:
         keep: how many stay.
     """
     for path in list_checkpoints(directory)[:-keep]:
-        if path.is_symlink():
-            path.unlink()
-            continue
-        # Without its state a directory is no checkpoint, so that a kill during the removal
-        # leaves nothing that could be taken for one.
-        (path / STATE).unlink(missing_ok=True)
+        remove(path)
     for path in directory.iterdir():
         known = step_of(path) is not None and path.is_dir() and not path.is_symlink()
         if known and not (path / STATE).exists():
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint, whole or not; files that are not of one stay, with their folder.
+
+    Args:
+        path: its directory, or a symbolic link to one, of which the link is removed.
+    """
+    if path.is_symlink():
+        path.unlink()
+        return
+    # Without its state a directory is no checkpoint, so that a kill during the removal leaves
+    # nothing that could be taken for one.
+    for name in (STATE, *FILES):
+        (path / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        path.rmdir()
+
+
+def clear(directory: Path) -> None:
+    """Remove all checkpoints of a run, also those put aside, and no other files.
+
+    Args:
+        directory: folder of the run's checkpoints.
+    """
+    clean_stale(directory)
+    for path in directory.iterdir():
+        if path.name == LATEST:
+            path.unlink()
+        elif _OWN.match(path.name) and path.is_dir():
+            remove(path)
 
 
 def make_folder(directory: str | Path) -> None:

@@ -10,13 +10,10 @@ from typing import Any
 
 from ...errors import FormatError
 from ...io.sealed import check_hash, read_sealed, seal
-from .folders import BEST, STATE, list_checkpoints, read_best, step_of
+from .folders import BEST, FILES, STATE, list_checkpoints, read_best, step_of
 from .state import check_record, typed
 
 __all__ = [
-    "FILES",
-    "MODEL",
-    "OPTIMIZER",
     "condition",
     "is_whole",
     "offering",
@@ -24,10 +21,6 @@ __all__ = [
     "whole_before",
     "write_manifest",
 ]
-
-MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
-FILES = (MODEL, OPTIMIZER)
-"""The files of a checkpoint besides its manifest."""
 
 
 def write_manifest(folder: Path, record: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...checks import path as check_path
 from ...checks import whole
-from ...io import atomic_write
+from ...io import atomic_write, read_regular
 from ..checkpoints.folders import put_aside
 
 __all__ = [
@@ -28,6 +28,9 @@ __all__ = [
     "read_metrics",
     "to_line",
 ]
+
+# The metrics of a run are as long as it was.
+_MOST_BYTES = 1 << 40
 
 
 def perplexity(loss: float) -> float:
@@ -255,7 +258,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     found = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    data = read_regular(path, _MOST_BYTES)
+    for text in data.decode(errors="replace").split("\n"):
         try:
             line = json.loads(text)
         except ValueError:
