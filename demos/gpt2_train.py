@@ -51,7 +51,6 @@ recipe = training.TrainerOptions(
     warmup=STEPS // 10,
     clip=1.0,
     eval_every=STEPS // 3,
-    save_every=STEPS // 3,
     seed=options.seed,
 )
 pg.set_threads(1)  # so small a model that a second one would only be waited for
@@ -82,7 +81,7 @@ def prepare(folder: Path | None, *callbacks: training.Callback) -> training.Trai
         RandomWindows(train, LENGTH),
         validation,
         Muon(muon_groups(model, weight_decay=0.1), lr=2e-2),  # AdamW trains what is no matrix
-        options=recipe,
+        options=recipe if folder is None else recipe.replace(save_every=STEPS // 3),
         checkpoint_dir=folder and folder / "checkpoints",
         callbacks=callbacks,
     )

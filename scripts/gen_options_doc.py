@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyggml.options import Option, options_of
 from pyggml.recipes import Configuration, ImageConfig, LLMConfig
+from pyggml.train.options import NAMED_SCHEDULE
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "options.md"
 
@@ -45,6 +47,9 @@ steps = 200
 A flag has dashes in place of underscores. A switch has two flags, such as `--keep-best` and
 `--no-keep-best`. To give a list, repeat the flag; to give a table, repeat it with NAME=VALUE. In
 Python a `Trainer` takes the options of the part *trainer* as keywords.
+
+An option that nothing would read raises an error: "needs" in the tables tells what must be there
+for an option to be read.
 
 On `--resume`, options marked *kept* cannot change. Options marked *noted* can change; the run then
 prints that its rest differs from an uninterrupted run.
@@ -85,7 +90,7 @@ def _default(option: Option) -> str:
     """Return the default value, or words for what is chosen."""
     if option.is_required:
         return "required"
-    value: Any = option.default
+    value: Any = option.usual
     if value is None:
         return option.chosen or "none"
     if isinstance(value, bool):
@@ -95,7 +100,18 @@ def _default(option: Option) -> str:
     return f"`{value}`" if value != "" else "empty"
 
 
-def _line(option: Option) -> str:
+def _needs(option: Option, known: Mapping[str, Option]) -> str:
+    """Return what must be there for the option to be read, as a sentence for each value."""
+    found: dict[str, list[str]] = {}
+    # Recipes know schedules by name only.
+    for each in (need for need in option.needs if need != NAMED_SCHEDULE):
+        value, need = ("", each) if isinstance(each, str) else (f"`{each[0]}` ", each[1])
+        found.setdefault(value, []).append(f"`{need}`" if need in known else need)
+    told = (f"{value}needs {' and '.join(needs)}" for value, needs in found.items())
+    return "".join(f" {each[0].upper()}{each[1:]}." for each in told)
+
+
+def _line(option: Option, known: Mapping[str, Option]) -> str:
     flag = f"`--{(option.flag or option.name).replace('_', '-')}`"
     name = f"`{option.name}`" + (f" ({flag})" if option.flag else "")
     cells = (
@@ -103,7 +119,7 @@ def _line(option: Option) -> str:
         _KINDS[option.kind],
         _default(option),
         _range(option),
-        option.help,
+        option.help + _needs(option, known),
         _ON_RESUME[option.on_resume],
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
@@ -123,7 +139,7 @@ def _section(kind: type[Configuration], shared: dict[str, Option]) -> str:
         if rows:
             parts.append(f"\n### {part}\n\n| option | kind | default | values | | on resume |\n")
             parts.append("|---|---|---|---|---|---|\n")
-            parts += [_line(each) for each in rows]
+            parts += [_line(each, own) for each in rows]
     if left:
         listed = ", ".join(f"`{name}`" for name in left)
         parts.insert(1, f"\nThese options are those of language models: {listed}.\n")

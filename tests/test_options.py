@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from pyggml.errors import ConfigError, ConfigTypeError
-from pyggml.options import Options, option, options_of
+from pyggml.options import Options, check_needs, option, options_of
 from pyggml.recipes.configuration import Configuration
 
 
@@ -24,13 +24,15 @@ def _even(value):
 @dataclass(frozen=True, kw_only=True)
 class Loop(Options):
     steps: int | None = option(None, "Steps.", least=1, chosen="1000")
-    epochs: int | None = option(None, "Passes.", least=1, excludes="steps")
+    epochs: int | None = option(None, "Passes.", least=1, excludes="steps", flag="passes")
     lr: float = option(1e-3, "Rate.", above=0)
     share: float = option(0.1, "Share.", least=0, below=1)
     fused: bool = option(False, "Update early.")
     precision: str = option("f32", "Numbers.", choices=lambda: ("f32", "bf16"))
     extra: dict[str, object] = option({}, "More.")
     pairs: int = option(2, "Even.", read=_even)
+    keep: int | None = option(None, "Kept.", otherwise=2, needs=("files",))
+    every: int = option(0, "Between.", needs=("pairs", (3, "files")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +101,28 @@ def test_options_that_exclude_each_other():
     assert Run(name="n", steps=3).replace(epochs=2).loop.steps is None
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"keep": 2}, "`keep` needs files; got nothing: save, or leave `keep` out"),
+        ({"every": 3}, "`every`=3 needs files"),
+        ({"every": 1, "pairs": 0}, "`every` needs `pairs`; got `pairs`=0"),
+    ],
+)
+def test_options_that_nothing_reads(values, words):
+    loop, known = Loop(), options_of(Loop)
+    assert (loop.keep, loop.value("keep"), loop.value("lr")) == (None, 2, 1e-3)
+    given = {**vars(loop), **values}
+    check_needs("Loop", known, {**vars(loop), "every": 1}, {"files": ("nothing", "save")})
+    with pytest.raises(ConfigError, match=words):
+        check_needs("Loop", known, given, {"files": ("nothing", "save")})
+
+
 def test_unknown_names_have_the_nearest_known_one():
     with pytest.raises(ConfigError, match=r"'stepps' \(did you mean steps\?\)"):
         Loop.from_dict({"stepps": 3})
+    with pytest.raises(ConfigError, match=r"'passes' \(did you mean epochs\?\)"):
+        Loop.from_dict({"passes": 3})  # which is the flag
     with pytest.raises(ConfigError, match=r"the table \[loopy\] \(did you mean loop\?\)"):
         Run.from_dict({"name": "n", "loopy": {"steps": 3}})
     with pytest.raises(ConfigError, match="'stepps'"):

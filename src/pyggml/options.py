@@ -29,6 +29,7 @@ __all__ = [
     "Option",
     "Options",
     "check_known",
+    "check_needs",
     "option",
     "options_of",
     "plain",
@@ -55,6 +56,8 @@ class Option:
         help: one sentence or two, without the default and the range.
         may_be_none: None is a value, which stands for what `chosen` says.
         chosen: the value that the program chooses for None, in words.
+        otherwise: the value that None stands for; see `Options.value`. An option whose default is
+            of use has it, so that None tells that the option was not given.
         least: smallest value.
         most: largest value.
         above: every value is greater.
@@ -68,6 +71,8 @@ class Option:
         read: takes a value of the kind, or of any kind, and returns what is kept.
         bare: the value of a flag that stands without one.
         excludes: an option that cannot be given beside this one.
+        needs: what must be there for the option to be read: other options, or words that the
+            object which reads the option explains; a pair (value, need) is for that value alone.
         on_resume: "same" for an option that a resumed run must keep; "noted" for one that may
             change, with a note that the rest of the run differs; "free" for others.
     """
@@ -78,6 +83,7 @@ class Option:
     help: str = ""
     may_be_none: bool = False
     chosen: str = ""
+    otherwise: Any = None
     least: float | None = None
     most: float | None = None
     above: float | None = None
@@ -91,6 +97,7 @@ class Option:
     read: Callable[[Any], Any] | None = None
     bare: str | None = None
     excludes: str = ""
+    needs: tuple[str | tuple[Any, str], ...] = ()
     on_resume: str = "noted"
 
     @property
@@ -98,6 +105,11 @@ class Option:
         """The words allowed, if there is a list of them."""
         choices = self.choices() if callable(self.choices) else self.choices
         return tuple(choices or ())
+
+    @property
+    def usual(self) -> Any:
+        """The default value, or the one that it stands for."""
+        return self.otherwise if self.default is None else self.default
 
     @property
     def is_required(self) -> bool:
@@ -173,8 +185,8 @@ def option(default: Any, help: str, **details: Any) -> Any:
         default: the default value; `dataclasses.MISSING` for an option that must be given.
         help: one sentence or two, without the default and the range.
         details: further fields of `Option`: `least`, `most`, `above`, `below`, `unit`, `choices`,
-            `chosen`, `metavar`, `flag`, `is_path`, `may_be_empty`, `read`, `bare`, `excludes`,
-            `on_resume`.
+            `chosen`, `otherwise`, `metavar`, `flag`, `is_path`, `may_be_empty`, `read`, `bare`,
+            `excludes`, `needs`, `on_resume`.
 
     Raises:
         TypeError: there is no such detail.
@@ -247,7 +259,21 @@ class Options:
                     f"{who}: `{name}` and `{other}` exclude each other; got `{name}`="
                     f"{getattr(self, name)} and `{other}`={getattr(self, other)}: give one of them"
                 )
+        check_needs(who, own, vars(self), self.missing())
         self.check()
+
+    def value(self, name: str) -> Any:
+        """Return an option's value, or the one that None stands for.
+
+        Args:
+            name: the option.
+        """
+        found = getattr(self, name)
+        return options_of(type(self))[name].otherwise if found is None else found
+
+    def missing(self) -> Mapping[str, tuple[str, str]]:
+        """Return the needs of options that are not met; see `check_needs`. For overriding."""
+        return {}
 
     def check(self) -> None:
         """Raise `ConfigError` if options do not agree; for classes to override."""
@@ -282,6 +308,53 @@ class Options:
         return cls(**values)
 
 
+def check_needs(
+    who: str,
+    options: Mapping[str, Option],
+    values: Mapping[str, Any],
+    missing: Mapping[str, tuple[str, str]],
+) -> None:
+    """Raise where an option is given that nothing reads.
+
+    An option is given where its value is not the default; see `otherwise` of `Option`.
+
+    Args:
+        who: the class or function that reads them.
+        options: by name.
+        values: of the options, by name.
+        missing: by the name of a need that is not met, what there is instead and the cure. A need
+            that is an option is not met where this is 0, False or empty.
+
+    Raises:
+        ConfigError: names the option, the need and the cure.
+
+    Example:
+        >>> keep = Option(name="keep", default=2, needs=("files",))
+        >>> check_needs("Loop", {"keep": keep}, {"keep": 1}, {"files": ("none", "save")})
+        Traceback (most recent call last):
+            ...
+        pyggml.errors.ConfigError: Loop: `keep` needs files; got none: save, or leave `keep` out
+    """
+    missing = dict(missing)
+    for name, value in values.items():
+        if value in (0, (), ""):
+            got = f"`{name}`={value}" if value == 0 else f"no `{name}`"
+            missing[f"`{name}`"] = got, f"give `{name}`"
+    for name, each in options.items():
+        value = values[name]
+        if value is None or value == each.default:
+            continue
+        for needed in each.needs:
+            only, need = (value, needed) if isinstance(needed, str) else needed
+            need = f"`{need}`" if need in options else need
+            if value == only and need in missing:
+                got, cure = missing[need]
+                told = f"`{name}`" if isinstance(needed, str) else f"`{name}`={value}"
+                raise ConfigError(
+                    f"{who}: {told} needs {need}; got {got}: {cure}, or leave `{name}` out"
+                )
+
+
 def check_known(
     who: str, known: Iterable[str], given: Mapping[Any, Any], tables: Iterable[str] = ()
 ) -> None:
@@ -289,7 +362,7 @@ def check_known(
 
     Args:
         who: the class whose options they are.
-        known: the names of its options.
+        known: the names of its options, or the options by name, whose flags are then hints too.
         given: values by name.
         tables: the names under which a dict is allowed.
 
@@ -302,12 +375,13 @@ def check_known(
     """
     if not isinstance(given, Mapping):
         raise ConfigTypeError(f"{who}: options must be a dict; got {shown(given)}")
-    known, tables, told = list(known), list(tables), []
+    flags = {o.flag: n for n, o in known.items() if o.flag} if isinstance(known, Mapping) else {}
+    names, tables, told = {n: n for n in known} | flags, list(tables), []
     for name in sorted((n for n in given if n not in known), key=str):
         is_table = isinstance(given[name], Mapping)
-        near = get_close_matches(str(name).replace("-", "_"), tables if is_table else known, 1)
+        near = get_close_matches(str(name).replace("-", "_"), tables if is_table else names, 1)
         told.append(f"the table [{name}]" if is_table else repr(name))
-        told[-1] += f" (did you mean {near[0]}?)" if near else ""
+        told[-1] += f" (did you mean {names.get(near[0], near[0])}?)" if near else ""
     if told:
         more = f"; the tables are {', '.join(f'[{t}]' for t in tables)}" if tables else ""
         is_table = any(isinstance(value, Mapping) for value in given.values())

@@ -10,10 +10,14 @@ import pytest
 
 from pyggml.errors import ConfigError
 from pyggml.models import build
+from pyggml.options import options_of
 from pyggml.recipes import ImageConfig, LLMConfig, read_config, save_config
+from pyggml.recipes.llm_config import DataOptions
+from pyggml.recipes.options import OptimizerOptions
 from pyggml.recipes.resume import identity, merge
 from pyggml.recipes.sizes import estimate_parameters, model_config
 from pyggml.train import TrainerOptions
+from pyggml.train.options import CHECKPOINTS, LOADER, NAMED_SCHEDULE, VALIDATION
 
 # Options that cannot be used, and what the message must have.
 BAD = [
@@ -37,6 +41,75 @@ BAD = [
     ({"fused_update": True, "clip": 0.0, "precision": "f16"}, ["`precision`=bf16"]),
     ({"fused_update": True, "clip": 0.0, "accumulate": 2}, ["`accumulate`=2"]),
 ]
+# Options that nothing would read, and what the message must have besides.
+UNREAD = [
+    ({"beta2": 0.99, "optimizer": "sgd"}, "`optimizer`=sgd"),
+    ({"beta2": 0.99, "optimizer_options": {"betas": [0.9, 0.9]}}, "`optimizer_options`"),
+    ({"optimizer_options": {"momentum": 0.9}}, "momentum"),
+    ({"no_decay": "*attn*", "weight_decay": 0.0}, "`weight_decay`=0"),
+    ({"min_lr": 0.0, "schedule": "constant"}, "`schedule`=constant"),
+    ({"warmup": 0, "schedule": "one_cycle"}, "`schedule`=one_cycle"),
+    ({"sample_every": 5, "sample_tokens": 0}, "`sample_tokens`=0"),
+    ({"prompt": "The", "sample_tokens": 0}, "`sample_tokens`=0"),
+    ({"eval_every": 0, "val_fraction": 0.0}, "`val_fraction`=0"),
+    ({"eval_batches": 9, "val_fraction": 0.0}, "`val_fraction`=0"),
+    ({"min_delta": 0.1, "val_fraction": 0.0}, "`val_fraction`=0"),
+    ({"metrics": "top5", "val_fraction": 0.0}, "`val_fraction`=0"),
+    ({"keep_best": True, "val_fraction": 0.0}, "`val_fraction`=0"),
+    ({"export": "best", "keep_best": False}, "`keep_best`=False"),
+    ({"field": "text"}, "`text`"),
+    ({"separator": "--"}, "`text`"),
+    ({"prompt_field": "q"}, "`text`"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), UNREAD, ids=[str(fields) for fields, _ in UNREAD])
+def test_an_option_that_nothing_reads(tmp_path, fields, words):
+    name = next(iter(fields))
+    with pytest.raises(ConfigError, match=rf"`{name}`[ =].*{words}"):
+        LLMConfig(**fields)
+    with pytest.raises(ConfigError, match=rf"`{name}`[ =].*{words}"):
+        LLMConfig(
+            **{
+                n: {m: v for m, v in fields.items() if m in options_of(kind)}
+                for n, kind in LLMConfig.parts().items()
+            }
+        )
+    lines = [f"{key} = {toml(value)}" for key, value in fields.items()]
+    (tmp_path / "c.toml").write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=rf"`{name}`[ =].*{words}"):
+        read_config(tmp_path / "c.toml")
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
+def test_every_need_is_known():
+    words = {VALIDATION, CHECKPOINTS, LOADER, NAMED_SCHEDULE}
+    for parts in (LLMConfig.parts(), ImageConfig.parts()):
+        known = words.union(*(options_of(kind) for kind in parts.values()))
+        # Words of a part are those that it tells in some configuration.
+        for part in (
+            OptimizerOptions(optimizer="sgd"), DataOptions(),
+            *(TrainerOptions(schedule=name) for name in ("constant", "one_cycle")),
+        ):  # fmt: skip
+            known |= part.missing().keys()
+        for kind in parts.values():
+            for each in options_of(kind).values():
+                needs = {n if isinstance(n, str) else n[1] for n in each.needs}
+                assert needs <= known, each.name
+
+
+def test_none_stands_for_the_default():
+    assert LLMConfig(lr=None, batch_size=None) == LLMConfig()
+    assert ImageConfig(data="digits", trainer={"batch_size": None})["batch_size"] == 32
+    assert LLMConfig(val_fraction=0.0, eval_text="a=a.txt", patience=3)["patience"] == 3
+    notes = []
+    merge(LLMConfig(), {"batch_size": 8, "field": "text", "text": "a"}, notes.append)
+    assert not notes
 
 
 @pytest.mark.parametrize(("fields", "words"), BAD, ids=[str(fields) for fields, _ in BAD])

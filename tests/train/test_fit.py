@@ -15,7 +15,6 @@ from pyggml.train import (
     CheckpointError,
     MetricsWriter,
     Sampler,
-    Trainer,
     TrainingError,
     list_checkpoints,
     load_checkpoint,
@@ -30,16 +29,8 @@ from .tiny import make_trainer, same, tokens
 
 def with_sets(tmp_path=None, callbacks=(), sets=None, **options):
     """The tiny trainer with sets by name."""
-    base = make_trainer(**options)
-    return Trainer(
-        base.model,
-        base.loader,
-        sets or {"near": tokens(60, seed=1), "far": tokens(60, seed=2)[::-1]},
-        base.optimizer,
-        options=base.options,
-        checkpoint_dir=None if tmp_path is None else tmp_path / "checkpoints",
-        callbacks=callbacks,
-    )
+    sets = sets or {"near": tokens(60, seed=1), "far": tokens(60, seed=2)[::-1]}
+    return make_trainer(tmp_path, callbacks, val=sets, **options)
 
 
 def test_sets_by_name(tmp_path):

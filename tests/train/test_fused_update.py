@@ -16,7 +16,7 @@ from pyggml.errors import GradientError, ShapeError
 from pyggml.graph import Graph, grad_of
 from pyggml.models import GPT2, GPT2Config, Llama, LlamaConfig
 from pyggml.optim import SGD, AdamW, AdamW8bit, Lion, decay_groups
-from pyggml.train import NonFiniteError, Trainer, TrainingError, TrainStep
+from pyggml.train import NonFiniteError, TrainingError, TrainStep
 
 from .test_trainer import At
 from .tiny import SEQ_LEN, VOCAB, make_model, make_trainer, same
@@ -273,10 +273,8 @@ def test_gradients_that_are_not_finite_are_told():
 
 
 def test_the_trainer_says_so(tmp_path):
-    base = make_trainer(tmp_path, steps=4, fused_update=True, clip=0.0, save_every=1)
-    trainer = Trainer(
-        base.model, base.loader, None, base.optimizer, options=base.options,
-        checkpoint_dir=tmp_path,
+    trainer = make_trainer(
+        tmp_path, steps=4, fused_update=True, clip=0.0, save_every=1, val=None,
         loss=lambda model, ids, targets: (
             model.loss(ids, targets) + ops.sqrt(model.parameters()[-1] * 0.0).sum()
         ),

@@ -17,7 +17,6 @@ from pyggml.optim import SGD
 from pyggml.train import (
     Callback,
     CheckpointError,
-    Trainer,
     TrainingError,
     TrainingInterrupted,
     TrainStep,
@@ -35,17 +34,7 @@ from .tiny import edit_state, make_trainer, read_state, same, tokens
 def make(folder, **options):
     """The tiny trainer, which evaluates and saves."""
     options = {"steps": 12, "eval_every": 4, "save_every": 2, "keep": 2} | options
-    callbacks = options.pop("callbacks", ())
-    base = make_trainer(**options)
-    return Trainer(
-        base.model,
-        base.loader,
-        tokens(60, seed=1),
-        base.optimizer,
-        options=base.options,
-        checkpoint_dir=folder,
-        callbacks=callbacks,
-    )
+    return make_trainer(folder=folder, val=tokens(60, seed=1), **options)
 
 
 def test_a_run_from_the_start_does_not_take_another_ones_folder(tmp_path):

@@ -296,8 +296,7 @@ def test_wrong_arguments(options, error, word):
 
 def with_set(validation, **options):
     """The tiny trainer with another validation set."""
-    base = make_trainer(**options)
-    return Trainer(base.model, base.loader, validation, base.optimizer, options=base.options)
+    return make_trainer(val=validation, **options)
 
 
 def test_without_validation_there_is_no_evaluation():

@@ -9,8 +9,9 @@ import pytest
 from pyggml import nn, ops
 from pyggml.cli.live import PlainReporter
 from pyggml.data import Documents, Loader, PackedDataset, TokenDataset
-from pyggml.optim import AdamW
-from pyggml.train import Callback, Trainer, load_checkpoint
+from pyggml.errors import ConfigError
+from pyggml.optim import AdamW, ReduceOnPlateau
+from pyggml.train import Callback, Trainer, TrainerOptions, load_checkpoint
 from pyggml.train.metrics.records import to_line
 
 from .test_batches import Batches, Classifier, clouds
@@ -29,7 +30,7 @@ class Steps(Callback):
 
 def trainer_on(validation, model=None, loader=None, callbacks=(), **options):
     """A small trainer on sets of one's choosing."""
-    options = {"steps": 4, "eval_every": 2, **options}
+    options = {"steps": 4, **({} if validation is None else {"eval_every": 2}), **options}
     model = model or make_model("gpt2")
     loader = loader or Loader(TokenDataset(tokens(), SEQ_LEN), 4)
     optimizer = AdamW(model.parameters())
@@ -259,11 +260,33 @@ def test_some_batches_of_documents_lie_evenly():
 
 
 @pytest.mark.parametrize(
-    "options", [{"patience": 2}, {"metrics": ("accuracy",)}, {"schedule": "plateau"}]
+    ("name", "value"),
+    [
+        ("patience", 2),
+        ("min_delta", 0.1),
+        ("metrics", ("accuracy",)),
+        ("eval_every", 0),
+        ("eval_batches", 3),
+        ("schedule", "plateau"),
+        ("schedule", ReduceOnPlateau(0.1)),
+    ],
 )
-def test_what_waits_for_evaluations_needs_a_set(options):
-    with pytest.raises(ValueError, match="needs a validation set; got none"):
-        trainer_on(None, **options)
+def test_options_that_need_a_validation_set(name, value):
+    with pytest.raises(ValueError, match=f"`{name}`.* got no `val`"):
+        trainer_on(None, **{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("save_every", 0), ("keep", 2), ("keep_best", True)])
+def test_options_that_need_checkpoints(name, value):
+    with pytest.raises(ConfigError, match=f"`{name}` .* got no `checkpoint_dir`"):
+        trainer_on(tokens(60), **{name: value})
+
+
+def test_options_that_need_a_dataset_or_a_loader_of_pyggml():
+    with pytest.raises(ConfigError, match="`batch_size`"):
+        trainer_on(None, options=TrainerOptions(batch_size=8))
+    with pytest.raises(ConfigError, match=r"`prefetch`.*Batches"):
+        trainer_on(None, Classifier(), Batches(*clouds(32)), prefetch=2)
 
 
 def test_checkpointing_needs_blocks():

@@ -41,16 +41,18 @@ def make_optimizer(model, name="adamw", lr=1e-2, weight_decay=0.1, **options):
 
 def make_trainer(
     tmp_path=None, callbacks=(), arch="llama", ids=None, lr=1e-2, weight_decay=0.1,
-    fused_update=False, **options,
+    fused_update=False, folder=None, val=True, **options,
 ):  # fmt: skip
+    """A trainer; `val` is its validation sets, or True for a part of the tokens."""
     options = {"batch_size": 4, "steps": 12, "seed": 3, **options}
     model = make_model(arch, options["seed"])
     train, validation = TokenDataset(tokens() if ids is None else ids, SEQ_LEN).split(0.2)
     optimizer = make_optimizer(model, "adamw", lr, weight_decay, fused_update=fused_update)
-    folder = None if tmp_path is None else tmp_path / "checkpoints"
+    folder = folder if tmp_path is None else tmp_path / "checkpoints"
     return Trainer(
-        model, train, validation, optimizer, checkpoint_dir=folder, callbacks=callbacks, **options
-    )
+        model, train, validation if val is True else val, optimizer, checkpoint_dir=folder,
+        callbacks=callbacks, **options,
+    )  # fmt: skip
 
 
 def same(a, b):

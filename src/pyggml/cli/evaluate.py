@@ -42,13 +42,14 @@ def evaluate(
         from ..train import evaluate as measure
 
         config = LLMConfig(**given)
-        data, seq_len, batch_size = config.data, config.data.seq_len, config.trainer.batch_size
+        data, seq_len = config.data, config.data.seq_len
+        batch_size = config.trainer.value("batch_size")
         if not data.text:
             raise ConfigError("`text` must be given: name files or folders")
         if data.pair_fields is not None:
             corpus: Corpus = PairCorpus(data.text, *data.pair_fields)
         else:
-            corpus = Corpus(data.text, data.field)
+            corpus = Corpus(data.text, data.value("field"))
         pairs = data.pair_fields is not None
         language_model, tokenizer = load_model(model, config.machine)
         context = language_model.config.context

@@ -119,7 +119,7 @@ def _parameter(option: Option, panel: str | None, default: str | None) -> inspec
     flag = flag_of(option)
     if option.kind == "switch":
         flag += f"/--no-{flag[2:]}"
-    words = default or option.chosen or _words(option.default)
+    words = default or option.chosen or _words(option.usual)
     several = "; may be repeated" if option.kind in ("texts", "table") else ""
     declared = typer.Option(
         flag,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from .. import checks
 from ..errors import ConfigError, ConfigTypeError, shown
-from ..options import Option, Options, check_known, options_of
+from ..options import Option, Options, check_known, check_needs, options_of
 
 __all__ = ["Configuration"]
 
@@ -46,13 +46,17 @@ class Configuration:
         values: dict[str, Any] = {}
         for name in given.keys() - flat.keys():
             values |= cls._read_part(name, given[name])
-        values = self.merged(self.merged(cls.DEFAULTS, values), flat)
+        values = self.merged(values, flat)
+        # None stands for the default, also for that of the run.
+        values = {n: v for n, v in values.items() if v is not None or n not in cls.DEFAULTS}
+        values = self.merged(cls.DEFAULTS, values)
         for name, kind in parts.items():
             own = {n: values[n] for n in options_of(kind) if n in values}
             for each in options_of(kind).values():
                 if each.is_required and each.name not in own:
                     raise ConfigError(f"{cls.__name__}: `{each.name}` must be given: {each.help}")
             object.__setattr__(self, name, kind(**own))
+        check_needs(cls.__name__, self.options(), self.flat(), self.missing())
         self.check()
 
     @classmethod
@@ -68,7 +72,7 @@ class Configuration:
                 if getattr(given, n) != own.default
                 or not (n in cls.LEFT_OUT or (own.default is None and n in cls.DEFAULTS))
             }
-        known = [n for n in options_of(kind) if n not in cls.LEFT_OUT]
+        known = {n: own for n, own in options_of(kind).items() if n not in cls.LEFT_OUT}
         check_known(f"{cls.__name__}: {name}", known, given)
         return dict(given)
 
@@ -109,6 +113,10 @@ class Configuration:
         pairs |= {(b, a) for a, b in pairs}
         dropped = {b for a, b in pairs if given.get(a) is not None}
         return {n: v for n, v in before.items() if n not in dropped} | dict(given)
+
+    def missing(self) -> Mapping[str, tuple[str, str]]:
+        """Return the needs of options that the run does not meet; see `check_needs`."""
+        return {}
 
     def check(self) -> None:
         """Raise `ConfigError` if options of several parts do not agree; for overriding."""

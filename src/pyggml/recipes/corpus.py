@@ -78,13 +78,14 @@ def read_corpus(config: LLMConfig, note: Note) -> Corpus:
         return Corpus.of(embedded_text())
     if config.data.pair_fields is not None:
         return PairCorpus(config.data.text, *config.data.pair_fields)
-    corpus = Corpus(config.data.text, config.data.field, config.data.separator)
-    if config.data.field != "text" and not corpus.has_records:
+    corpus = Corpus(config.data.text, config.data.value("field"), config.data.separator)
+    read = [corpus, *(_eval_corpus(text, config) for text in config.data.eval_text)]
+    if config.data.field is not None and not any(each.has_records for each in read):
         raise ConfigError(
             f"`field`={config.data.field} is for records (JSONL, CSV, Parquet); `text` names none: "
             "leave `field` out"
         )
-    if config.data.separator is not None and not corpus.has_text:
+    if config.data.separator is not None and not any(each.has_text for each in read):
         raise ConfigError(
             "`separator` is for text files; `text` names records, each of which is a document: "
             "leave `separator` out"
@@ -210,7 +211,7 @@ def _eval_corpus(text: str, config: LLMConfig) -> Corpus:
     path = text.partition("=")[2]
     if config.data.pair_fields is not None:
         return PairCorpus([path], *config.data.pair_fields)
-    return Corpus([path], config.data.field, config.data.separator)
+    return Corpus([path], config.data.value("field"), config.data.separator)
 
 
 def split_text(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Loader, Any]:
@@ -251,7 +252,7 @@ def _packed(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Load
         validation = None
         if rest is not None:
             packed = PackedDataset(rest, seq_len)
-            size = min(config.trainer.batch_size, len(packed))
+            size = min(config.trainer.value("batch_size"), len(packed))
             validation = Loader(packed, size, shuffle=False, pad_last=True)
     except ValueError as error:
         if config.data.pair_fields is not None:
@@ -269,7 +270,7 @@ def _packed(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Load
 
 def _loader(dataset: Any, config: LLMConfig, seq_len: int) -> Loader:
     """Return shuffled batches."""
-    batch_size = config.trainer.batch_size
+    batch_size = config.trainer.value("batch_size")
     if len(dataset) < batch_size:
         raise ConfigError(
             f"`batch_size` must be at most the number of training sequences; got "

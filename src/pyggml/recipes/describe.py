@@ -77,8 +77,9 @@ def _model(run: Any) -> str:
 
 def _training(run: Any) -> str:
     options, total = run.config.trainer, run.trainer.total_steps
+    batch_size = options.value("batch_size")
     times = f" × {options.accumulate}" if options.accumulate > 1 else ""
-    per_step = options.batch_size * options.accumulate * run.seq_len
+    per_step = batch_size * options.accumulate * run.seq_len
     by_value = f" (elements {options.clip_value:g})" if options.clip_value else ""
     fused = ", updates in the backward" if run.config.optimizer.fused_update else ""
     average = f", evaluated with weights averaged by {options.ema:g}" if options.ema else ""
@@ -86,7 +87,7 @@ def _training(run: Any) -> str:
     optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
     return (
-        f"{_count(total, 'step')} of {options.batch_size}{times} × {run.seq_len} = "
+        f"{_count(total, 'step')} of {batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
         f"{optimizer}, "
         f"learning rate {options.lr:.2g} to {last_lr:.2g}, clip {options.clip:g}{by_value}, "

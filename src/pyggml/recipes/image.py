@@ -128,7 +128,7 @@ class ImageRun(Run):
         self.data: ImageData = read_images(config, note)
         set_seed(config.trainer.seed)
         self.model = _build(config, self.data)
-        batch = min(config.trainer.batch_size, len(self.data.train))
+        batch = min(config.trainer.value("batch_size"), len(self.data.train))
         loader = Loader(self.data.train, batch, seed=config.trainer.seed)
         # By default an evaluation and a checkpoint follow each epoch.
         epoch = max(1, len(loader) // config.trainer.accumulate)
@@ -136,6 +136,7 @@ class ImageRun(Run):
         options = given.replace(
             eval_every=epoch if given.eval_every is None else given.eval_every,
             save_every=epoch if given.save_every is None else given.save_every,
+            batch_size=batch,
         )
         self.trainer = Trainer(
             self.model,

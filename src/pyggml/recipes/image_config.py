@@ -87,11 +87,12 @@ class ImageDataOptions(Options):
     balance: bool = option(
         False, "Draw each class as often, however many images it has.", on_resume="same"
     )
-    val_fraction: float = option(
-        0.2,
-        "Share of each class for validation; MNIST's test files replace it.",
+    val_fraction: float | None = option(
+        None,
+        "Share of each class for validation, where MNIST's test files do not serve for it.",
         above=0,
         below=1,
+        otherwise=0.2,
         on_resume="same",
     )
 
@@ -129,4 +130,4 @@ class ImageConfig(Configuration):
 
     def check(self) -> None:
         """Raise `ConfigError` if the parts do not agree."""
-        check_agreement(self.optimizer, self.trainer, self.output, self.data.val_fraction)
+        check_agreement(self.optimizer, self.trainer)

@@ -93,7 +93,7 @@ def read_images(config: ImageConfig, note: Callable[[str], None] = lambda text: 
         )
     size = config.data.size or (_SIZE_OF_FILES if files else max(shape[:2]))
     if validation is None:
-        train, rest = split_images(source, config.data.val_fraction, config.trainer.seed)
+        train, rest = split_images(source, config.data.value("val_fraction"), config.trainer.seed)
         kept, measured = train, rest
     else:
         kept, measured = source, validation  # type: ignore[assignment]
@@ -137,6 +137,11 @@ def _sources(config: ImageConfig) -> tuple[ImageSource, ImageSource | None]:
     train = idx_images(folder, "train")
     if not any(folder.glob("t10k-*")):
         return train, None
+    if config.data.val_fraction is not None:
+        raise ConfigError(
+            f"`val_fraction` needs data without images for validation; got {folder} with MNIST's "
+            "test files: leave `val_fraction` out, or move them away"
+        )
     return train, idx_images(folder, "test", len(train.classes))
 
 

@@ -288,7 +288,7 @@ class LLMRun(Run):
     def _note_long_evaluations(self) -> None:
         """Note that evaluations would take longer than the training between them."""
         options, every = self.config.trainer, self.trainer.eval_every
-        between = every * options.batch_size * options.accumulate * self.seq_len
+        between = every * options.value("batch_size") * options.accumulate * self.seq_len
         if options.eval_batches is None and every and self.val_tokens > _MOST_PARTS * between:
             self.note(
                 f"note: each evaluation reads {self.val_tokens:,} tokens, "
@@ -373,8 +373,9 @@ class LLMRun(Run):
         Raises:
             ValueError: an argument is out of range.
         """
-        prompt = self.config.output.prompt if prompt is None else prompt
-        max_tokens = self.config.output.sample_tokens if max_tokens is None else max_tokens
+        output = self.config.output
+        prompt = output.value("prompt") if prompt is None else prompt
+        max_tokens = output.sample_tokens if max_tokens is None else max_tokens
         if max_tokens == 0:
             return ""
         ids = np.zeros(0, np.int32)

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import ConfigError, shown
 from ..models import LANGUAGE_MODELS
 from ..options import Options, option
-from ..train.options import TrainerOptions
+from ..train.options import VALIDATION, TrainerOptions
 from .configuration import Configuration
 from .options import MachineOptions, OptimizerOptions, OutputOptions, check_agreement
 
@@ -19,6 +20,8 @@ __all__ = ["DataOptions", "LLMConfig", "LLMOutputOptions", "ModelOptions"]
 # A byte-level BPE holds the 256 bytes and the end-of-text token before any merge.
 _BPE_SIZE_MIN = 257
 _BPE_SIZE_MAX = 10**6
+# What options of text need to be read: the text that comes with Python is not in files.
+_FILES = "files of text"
 
 
 def _architectures() -> list[str]:
@@ -135,24 +138,33 @@ class DataOptions(Options):
         metavar="PATH",
         on_resume="free",
     )
-    field: str = option("text", "Field or column of records that holds the text.", on_resume="same")
+    field: str | None = option(
+        None,
+        "Field or column of records that holds the text.",
+        otherwise="text",
+        needs=(_FILES,),
+        on_resume="same",
+    )
     prompt_field: str | None = option(
         None,
         "Field or column of prompts, whose tokens the loss ignores; text then consists of pairs in "
         "packed rows.",
         chosen="prompt, where `completion_field` is given",
+        needs=("text",),
         on_resume="same",
     )
     completion_field: str | None = option(
         None,
         "Field or column of the completions of the prompts; only they count in the loss.",
         chosen="completion, where `prompt_field` is given",
+        needs=("text",),
         on_resume="same",
     )
     separator: str | None = option(
         None,
         "Text between two documents of a text file.",
         chosen="each file is one document",
+        needs=(_FILES,),
         on_resume="same",
     )
     packing: bool | None = option(
@@ -221,6 +233,10 @@ class DataOptions(Options):
         """True if rows hold whole documents, as with packing and pairs."""
         return bool(self.packing) or self.pair_fields is not None
 
+    def missing(self) -> Mapping[str, tuple[str, str]]:
+        """Return files where none is named."""
+        return {} if self.text or self.eval_text else {_FILES: ("no `text`", "give `text`")}
+
     def check(self) -> None:
         """Raise `ConfigError` if options of text do not go together."""
         if self.packing and self.stride is not None:
@@ -238,12 +254,8 @@ class DataOptions(Options):
                 "`prompt_field` and `completion_field` must be two columns; got "
                 f"{shown(prompt)} for both"
             )
-        if not self.text:
-            raise ConfigError(
-                "`prompt_field` and `completion_field` need `text`: name the files of records"
-            )
         reasons = {
-            "field": (self.field != "text", "each row has two texts"),
+            "field": (self.field is not None, "each row has two texts"),
             "separator": (self.separator is not None, "each row is a document"),
             "stride": (self.stride is not None, "rows hold whole documents"),
             "cache_dir": (self.cache_dir is not None, "pairs are tokenized into memory"),
@@ -267,9 +279,20 @@ class LLMOutputOptions(OutputOptions):
         'Once'
     """
 
-    prompt: str = option("The", "Start of the samples.", may_be_empty=True, on_resume="free")
+    prompt: str | None = option(
+        None,
+        "Start of the samples.",
+        may_be_empty=True,
+        otherwise="The",
+        needs=("sample_tokens",),
+        on_resume="free",
+    )
     sample_every: int = option(
-        0, "Steps between samples; 0 writes one at the end only.", least=0, on_resume="free"
+        0,
+        "Steps between samples; 0 writes one at the end only.",
+        least=0,
+        needs=("sample_tokens",),
+        on_resume="free",
     )
     sample_tokens: int = option(
         120, "Tokens of a sample; 0 writes none.", least=0, unit="tokens", on_resume="free"
@@ -296,6 +319,12 @@ class LLMConfig(Configuration):
 
     DEFAULTS: ClassVar = {"lr": 2e-3}
 
+    def missing(self) -> Mapping[str, tuple[str, str]]:
+        """Return what the data do not have: a part, or a text, for validation."""
+        if self.data.val_fraction or self.data.eval_text:
+            return {}
+        return {VALIDATION: ("`val_fraction`=0", "keep some data for validation")}
+
     def check(self) -> None:
         """Raise `ConfigError` if the parts do not agree."""
         context, seq_len = self.model.context, self.data.seq_len
@@ -304,4 +333,4 @@ class LLMConfig(Configuration):
                 f"`seq_len` must not exceed `context`; got `seq_len`={seq_len} and "
                 f"`context`={context}: lower the one or raise the other"
             )
-        check_agreement(self.optimizer, self.trainer, self.output, self.data.val_fraction)
+        check_agreement(self.optimizer, self.trainer)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,7 +15,6 @@ from ..optim import (
     decay_groups,
     layerwise_lr,
     muon_groups,
-    optimizers,
     param_groups,
 )
 from .options import OptimizerOptions, read_scale
@@ -47,16 +45,10 @@ def make_optimizer(options: OptimizerOptions, model: Module, lr: float) -> Optim
     """
     checks.instance("make_optimizer", "options", options, OptimizerOptions)
     checks.instance("make_optimizer", "model", model, Module)
-    kind: Any = optimizers()[options.optimizer]
-    takes = inspect.signature(kind).parameters
-    more: dict[str, Any] = {"betas": (_BETA1, options.beta2)} if "betas" in takes else {}
+    kind, more = options.kind, dict[str, Any]()
+    if "betas" in options.takes:
+        more["betas"] = (_BETA1, options.value("beta2"))
     for name, value in options.optimizer_options.items():
-        if name not in takes:
-            own = ("params", "lr", "weight_decay", "fused_update")
-            raise ConfigError(
-                f"`optimizer_options` must be arguments of {kind.__name__}: "
-                f"{', '.join(n for n in takes if n not in own)}; got {name}"
-            )
         more[name] = tuple(value) if isinstance(value, list) else value
     if options.fused_update:
         more["fused_update"] = True

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +14,7 @@ from ..backend.device import device as find_device
 from ..errors import ConfigError, shown
 from ..optim import optimizers
 from ..options import Options, option
-from ..train.options import PLATEAU, TrainerOptions
+from ..train.options import VALIDATION, TrainerOptions
 
 __all__ = [
     "EXPORTS",
@@ -24,6 +26,9 @@ __all__ = [
 ]
 
 EXPORTS = ("best", "last")
+# Arguments of optimizers that are options by themselves.
+_OF_OPTIMIZERS = ("lr", "weight_decay", "fused_update")
+_BETAS = "an optimizer with a second beta"
 
 
 def _optimizers() -> list[str]:
@@ -62,7 +67,7 @@ def _read_scales(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_optimizer_options(table: dict[str, Any]) -> dict[str, Any]:
-    for name in ("lr", "weight_decay", "fused_update"):
+    for name in _OF_OPTIMIZERS:
         if name in table:
             raise ValueError(f"must not hold {name}, which is an option by itself: give `{name}`")
     return table
@@ -123,6 +128,7 @@ class OptimizerOptions(Options):
         "Names of parameters without decay, such as '*attn*'; biases, scales and embeddings never "
         "decay.",
         metavar="PATTERN",
+        needs=("weight_decay",),
     )
     lr_scale: tuple[str, ...] = option(
         (),
@@ -133,8 +139,13 @@ class OptimizerOptions(Options):
     layer_lr_decay: float = option(
         1.0, "Factor on the learning rate from each block to the one below.", above=0, most=1
     )
-    beta2: float = option(
-        0.99, "Decay of the second moment, in optimizers that have one.", above=0, below=1
+    beta2: float | None = option(
+        None,
+        "Decay of the second moment, in optimizers that have one.",
+        above=0,
+        below=1,
+        otherwise=0.99,
+        needs=(_BETAS,),
     )
     fused_update: bool = option(
         False,
@@ -142,6 +153,34 @@ class OptimizerOptions(Options):
         "excludes clipping and accumulation.",
         on_resume="free",
     )
+
+    @property
+    def kind(self) -> Any:
+        """The optimizer's class."""
+        return optimizers()[self.optimizer]
+
+    @property
+    def takes(self) -> list[str]:
+        """The arguments of the optimizer."""
+        return list(inspect.signature(self.kind).parameters)
+
+    def missing(self) -> Mapping[str, tuple[str, str]]:
+        """Return what the optimizer does not have: betas, or betas that are not given already."""
+        if "betas" not in self.takes:
+            return {_BETAS: (f"`optimizer`={self.optimizer}", "choose adamw or the like")}
+        if "betas" in self.optimizer_options:
+            return {_BETAS: ("betas in `optimizer_options`", "leave them out")}
+        return {}
+
+    def check(self) -> None:
+        """Raise `ConfigError` where the optimizer has no such arguments."""
+        own = ("params", *_OF_OPTIMIZERS)
+        for name in self.optimizer_options:
+            if name not in self.takes:
+                raise ConfigError(
+                    f"`optimizer_options` must be arguments of {self.kind.__name__}: "
+                    f"{', '.join(n for n in self.takes if n not in own)}; got {name}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +200,7 @@ class OutputOptions(Options):
         "Weights in model.gguf: those of the best evaluation or of the last step.",
         choices=EXPORTS,
         chosen="last; with `patience`: best",
+        needs=(("best", VALIDATION), ("best", "keep_best")),
         on_resume="free",
     )
     tensorboard: bool = option(False, "Write TensorBoard's event files as well.", on_resume="free")
@@ -180,40 +220,20 @@ class OutputOptions(Options):
         """
         if self.export is not None:
             return self.export
-        return "best" if trainer.patience and trainer.keep_best else "last"
+        return "best" if trainer.patience and trainer.value("keep_best") else "last"
 
 
-def check_agreement(
-    optimizer: OptimizerOptions, trainer: TrainerOptions, output: OutputOptions, val_fraction: float
-) -> None:
-    """Raise if the parts of a run's configuration do not agree.
+def check_agreement(optimizer: OptimizerOptions, trainer: TrainerOptions) -> None:
+    """Raise if the optimizer and the training do not agree.
 
     Args:
         optimizer: a part.
         trainer: a part.
-        output: a part.
-        val_fraction: share of the data for validation.
 
     Raises:
         ConfigError: names the options and the cure.
     """
-    if trainer.patience and not val_fraction:
-        raise ConfigError(
-            f"`patience` needs a validation loss; got `patience`={trainer.patience} and "
-            "`val_fraction`=0: keep some data for validation, or leave `patience` out"
-        )
-    if trainer.schedule == PLATEAU and not val_fraction:
-        raise ConfigError(
-            "`schedule`=plateau needs a validation loss; got `val_fraction`=0: keep some data for "
-            "validation, or choose another schedule"
-        )
-    if output.export == "best" and not (trainer.keep_best and val_fraction):
-        missing = "`val_fraction`=0" if trainer.keep_best else "`keep_best`=False"
-        raise ConfigError(
-            "`export`=best needs a validation loss and the checkpoint with the lowest; got "
-            f"{missing}: leave that out, or give `export`=last"
-        )
-    if getattr(optimizers()[optimizer.optimizer], "needs_closure", False):
+    if getattr(optimizer.kind, "needs_closure", False):
         _check_line_search(optimizer, trainer)
     if optimizer.fused_update:
         _check_fused_update(trainer)

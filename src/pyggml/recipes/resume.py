@@ -38,7 +38,8 @@ def merge(
     for name in [n for n in changes if n in options and options[n].on_resume == "same"]:
         was, now = before[name], changes.pop(name)
         try:
-            is_same = was == now or identity(before.replace(**{name: now})) == identity(before)
+            is_same = now in (was, options[name].otherwise if was is None else was)
+            is_same = is_same or identity(before.replace(**{name: now})) == identity(before)
         except ConfigError:
             is_same = False
         if not is_same:
@@ -69,6 +70,6 @@ def identity(config: LLMConfig) -> tuple[Any, ...]:
     stride = data.stride
     if stride is None and trainer.epochs is not None:
         stride = seq_len
-    text = (data.tokenizer, data.field, data.pair_fields, data.separator, data.in_rows)
-    batches = (trainer.batch_size, trainer.accumulate, trainer.seed, data.val_fraction)
+    text = (data.tokenizer, data.value("field"), data.pair_fields, data.separator, data.in_rows)
+    batches = (trainer.value("batch_size"), trainer.accumulate, trainer.seed, data.val_fraction)
     return arch, sizes, seq_len, stride, text, config.optimizer.optimizer, batches

@@ -11,12 +11,16 @@ import numpy as np
 
 from ..checks import choice, function, instance
 from ..data import Dataset, Loader
+from ..data.loader import Epochs
+from ..errors import ConfigError
 from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
+from ..optim.schedules.adaptive import is_adaptive
+from ..options import check_needs, options_of
 from ..tensors import Tensor
 from .callbacks import Callback
-from .options import PRECISIONS, TrainerOptions
+from .options import CHECKPOINTS, LOADER, NAMED_SCHEDULE, PRECISIONS, VALIDATION, TrainerOptions
 from .scaler import GradScaler
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "check_fingerprint",
     "check_model",
     "check_optimizer",
+    "check_read",
     "check_step",
     "check_token_bytes",
     "choose_blocks",
@@ -113,9 +118,42 @@ def check_fingerprint(who: str, data: Any) -> dict[str, Any] | None:
     return data
 
 
-def make_loader(
-    who: str, train: Any, options: TrainerOptions, saves: bool, is_sized: bool = False
-) -> Any:
+def check_read(
+    who: str, options: TrainerOptions, schedule: Any, loader: Any, sets: Any, folder: Any
+) -> None:
+    """Raise where an option is given that a trainer with these parts does not read.
+
+    Args:
+        who: the function that takes them.
+        options: the trainer's.
+        schedule: a function, or the schedule's name or None.
+        loader: makes the training batches.
+        sets: the validation sets.
+        folder: of the checkpoints, or None.
+
+    Raises:
+        ConfigError: names the option and what is missing.
+        ValueError: the schedule is told the validation loss, and there is none.
+    """
+    missing = {}
+    if callable(schedule):
+        missing[NAMED_SCHEDULE] = "a function", "leave the function out"
+    if not isinstance(loader, Epochs):
+        missing[LOADER] = type(loader).__name__, "give one"
+    if not sets:
+        missing[VALIDATION] = "no `val`", "give `val`"
+        if is_adaptive(schedule):
+            raise ValueError(
+                f"{who}: `schedule` needs {VALIDATION}; got no `val`: give `val`, or another "
+                "schedule"
+            )
+    if folder is None:
+        missing[CHECKPOINTS] = "no `checkpoint_dir`", "give `checkpoint_dir`"
+    values = {name: getattr(options, name) for name in options_of(TrainerOptions)}
+    check_needs(who, options_of(TrainerOptions), values, missing)
+
+
+def make_loader(who: str, train: Any, options: TrainerOptions, saves: bool) -> Any:
     """Return a loader, or make one of a dataset.
 
     Args:
@@ -123,14 +161,13 @@ def make_loader(
         train: a loader or a dataset.
         options: the trainer's; epochs need a loader with a length.
         saves: True where checkpoints keep the loader's place.
-        is_sized: True where the batch size was given, which a loader must then have.
 
     Raises:
         TypeError: it is neither, or lacks what the run needs of it.
-        ValueError: the loader makes batches of another size than the one given.
+        ConfigError: the loader makes batches of another size than the one given.
     """
     if isinstance(train, Dataset) and not hasattr(train, "__iter__"):
-        return Loader(train, options.batch_size, seed=options.seed)
+        return Loader(train, options.value("batch_size"), seed=options.seed)
     needed = ["__iter__"]
     needed += ["__len__"] if options.epochs is not None else []
     needed += ["state_dict", "load_state_dict"] if saves else []
@@ -152,11 +189,11 @@ def make_loader(
             f"{type(train).__name__} without {', '.join(missing)}{why}: give a pyggml.data.Loader"
         )
     size = getattr(train, "batch_size", None)
-    if is_sized and size != options.batch_size:
+    if options.batch_size not in (None, size):
         made = "of its own" if size is None else f"of {size}"
-        raise ValueError(
-            f"{who}: `batch_size` is for datasets; got {options.batch_size} and a loader that makes"
-            f" batches {made}: leave it out, or give the dataset"
+        raise ConfigError(
+            f"{who}: `batch_size` needs a dataset; got {options.batch_size} and a loader that makes"
+            f" batches {made}: give the dataset, or leave `batch_size` out"
         )
     return train
 

@@ -164,7 +164,7 @@ class Loop:
         due = self._save_every and run.step % self._save_every == 0
         if run.is_done or due or self._guard.requested:
             checkpoints.save()
-        if run.is_best and run.options.keep_best:
+        if run.is_best and run.options.value("keep_best"):
             checkpoints.save_best()
 
     def _keep_last(self) -> None:

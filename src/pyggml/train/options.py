@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +14,49 @@ from ..optim import schedule_functions
 from ..options import Options, option
 from .memory.plan import parse_bytes
 
-__all__ = ["PLATEAU", "PRECISIONS", "TrainerOptions"]
+__all__ = [
+    "CHECKPOINTS",
+    "LOADER",
+    "NAMED_SCHEDULE",
+    "PLATEAU",
+    "PRECISIONS",
+    "RISING",
+    "VALIDATION",
+    "TrainerOptions",
+]
 
 PRECISIONS = ("f32", "bf16", "f16")
 # A schedule besides those that are functions of the step alone.
 PLATEAU = "plateau"
+# Rises by itself, without a warm-up before it.
+RISING = ("one_cycle",)
+# What options need to be read, besides other options.
+VALIDATION = "validation data"
+CHECKPOINTS = "checkpoints"
+LOADER = "a plain loader of pyggml.data"
+NAMED_SCHEDULE = "a schedule by name"
+_LOWEST_RATE = "a schedule that falls to a lowest rate"
+_WARM_UP = "a schedule with a warm-up"
+# The arguments of schedules that are options by themselves.
+_OF_SCHEDULES = {
+    **dict.fromkeys(("value", "start", "peak"), "lr"),
+    **dict.fromkeys(("end", "least"), "min_lr"),
+    "warmup_steps": "warmup",
+}
 _METRIC = re.compile(r"accuracy|top[1-9][0-9]{0,7}|f1(_(weighted|micro|binary))?")
 _CHECKPOINTING = {"all": True, "none": False}
 
 
 def _schedules() -> list[str]:
     return [*schedule_functions(), PLATEAU]
+
+
+def _read_schedule_options(table: dict[str, Any]) -> dict[str, Any]:
+    for name in table:
+        if name in _OF_SCHEDULES:
+            own = _OF_SCHEDULES[name]
+            raise ValueError(f"must not hold {name}, which is an option by itself: give `{own}`")
+    return table
 
 
 def _read_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -69,7 +103,9 @@ class TrainerOptions(Options):
         200
     """
 
-    batch_size: int = option(8, "Sequences or images computed together.", least=1, on_resume="same")
+    batch_size: int | None = option(
+        None, "Sequences or images computed together.", least=1, otherwise=8, on_resume="same"
+    )
     accumulate: int = option(
         1, "Batches per optimizer step.", least=1, most=65536, on_resume="same"
     )
@@ -77,20 +113,40 @@ class TrainerOptions(Options):
         None, "Passes over the training data; instead of `steps`.", least=1, excludes="steps"
     )
     steps: int | None = option(None, "Optimizer steps.", least=1, chosen="1000")
-    schedule: str = option(
-        "warmup_cosine", "Schedule of the learning rate: constant, cosine, …", choices=_schedules
+    schedule: str | None = option(
+        None,
+        "Schedule of the learning rate: constant, cosine, …",
+        choices=_schedules,
+        otherwise="warmup_cosine",
+        needs=(NAMED_SCHEDULE, (PLATEAU, VALIDATION)),
     )
     schedule_options: dict[str, Any] = option(
-        {}, "Arguments of the schedule, such as power=2.", metavar="NAME=VALUE"
+        {},
+        "Arguments of the schedule, such as power=2.",
+        metavar="NAME=VALUE",
+        read=_read_schedule_options,
+        needs=(NAMED_SCHEDULE,),
     )
     lr: float | None = option(
-        None, "Highest learning rate.", above=0, chosen="that of the optimizer"
+        None,
+        "Highest learning rate.",
+        above=0,
+        chosen="that of the optimizer",
+        needs=(NAMED_SCHEDULE,),
     )
     min_lr: float | None = option(
-        None, "Learning rate at the end of the schedule.", least=0, chosen="a tenth of `lr`"
+        None,
+        "Learning rate at the end of the schedule.",
+        least=0,
+        chosen="a tenth of `lr`",
+        needs=(NAMED_SCHEDULE, _LOWEST_RATE),
     )
     warmup: int | None = option(
-        None, "Steps of linear warm-up.", least=0, chosen="a twentieth of the run, at most 100"
+        None,
+        "Steps of linear warm-up.",
+        least=0,
+        chosen="a twentieth of the run, at most 100",
+        needs=(NAMED_SCHEDULE, _WARM_UP),
     )
     label_smoothing: float = option(
         0.0,
@@ -137,37 +193,58 @@ class TrainerOptions(Options):
         "Steps between evaluations; 0 evaluates at the end only.",
         least=0,
         chosen="a tenth of the run",
+        needs=(VALIDATION,),
         on_resume="free",
     )
     eval_batches: int | None = option(
-        None, "Batches per evaluation.", least=1, chosen="all", on_resume="free"
+        None,
+        "Batches per evaluation.",
+        least=1,
+        chosen="all",
+        needs=(VALIDATION,),
+        on_resume="free",
     )
     save_every: int | None = option(
         None,
         "Steps between checkpoints; 0 saves at the end only.",
         least=0,
         chosen="a fifth of the run",
+        needs=(CHECKPOINTS,),
         on_resume="free",
     )
-    keep: int = option(2, "Newest checkpoints that are kept.", least=1, on_resume="free")
-    keep_best: bool = option(
-        True,
+    keep: int | None = option(
+        None,
+        "Newest checkpoints that are kept.",
+        least=1,
+        otherwise=2,
+        needs=(CHECKPOINTS,),
+        on_resume="free",
+    )
+    keep_best: bool | None = option(
+        None,
         "Keep the checkpoint with the lowest validation loss as well, in the folder best.",
+        otherwise=True,
+        needs=(CHECKPOINTS, VALIDATION),
         on_resume="free",
     )
     patience: int = option(
         0,
         "Evaluations without a lower validation loss after which the run ends; 0 is no limit.",
         least=0,
+        needs=(VALIDATION,),
     )
     min_delta: float = option(
-        0.0, "Decrease of the validation loss that counts as progress.", least=0
+        0.0,
+        "Decrease of the validation loss that counts as progress.",
+        least=0,
+        needs=(VALIDATION,),
     )
     metrics: tuple[str, ...] = option(
         (),
         "Metrics that evaluations compute besides the loss, such as accuracy, top5 and f1.",
         flag="scores",
         read=_read_metrics,
+        needs=(VALIDATION,),
         on_resume="free",
     )
     mfu: bool = option(
@@ -175,13 +252,28 @@ class TrainerOptions(Options):
         "Measure the device's peak speed first, and report the share that the training reaches.",
         on_resume="free",
     )
-    prefetch: int = option(
-        2,
+    prefetch: int | None = option(
+        None,
         "Batches made ahead in a thread; 0 makes each when it is needed.",
         least=0,
         most=1024,
+        otherwise=2,
+        needs=(LOADER,),
         on_resume="free",
     )
+
+    def missing(self) -> Mapping[str, tuple[str, str]]:
+        """Return what the schedule does not have: a lowest rate, a warm-up."""
+        name = self.value("schedule")
+        if name == PLATEAU:
+            return {}
+        takes = inspect.signature(schedule_functions()[name]).parameters
+        got, found = f"`schedule`={name}", dict[str, tuple[str, str]]()
+        if "end" not in takes:
+            found[_LOWEST_RATE] = got, "choose cosine or the like"
+        if name in RISING and "warmup_steps" not in takes:
+            found[_WARM_UP] = got, "choose another schedule"
+        return found
 
     def check(self) -> None:
         """Raise `ConfigError` if the rates or lengths do not agree."""

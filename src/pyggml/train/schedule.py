@@ -10,7 +10,7 @@ from typing import Any
 from ..checks import F32_MAX, number
 from ..errors import ConfigError
 from ..optim import ReduceOnPlateau, schedule_functions, schedules
-from .options import PLATEAU, TrainerOptions
+from .options import PLATEAU, RISING, TrainerOptions
 
 __all__ = ["check_rates", "make_schedule"]
 
@@ -53,7 +53,8 @@ def make_schedule(options: TrainerOptions, lr: float, total_steps: int) -> Calla
         check_rates("", schedule, total_steps)
         return schedule
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{who}: `schedule` {options.schedule}: {error}") from error
+        name = options.value("schedule")
+        raise ConfigError(f"{who}: `schedule` {name}: {error}") from error
 
 
 def _make(
@@ -62,12 +63,13 @@ def _make(
     """Make the schedule with its arguments, named options first."""
     min_lr = lr / 10 if options.min_lr is None else options.min_lr
     given = dict(options.schedule_options)
-    if options.schedule == PLATEAU:
+    name = options.value("schedule")
+    if name == PLATEAU:
         given = {"least": min_lr, **given}
         return ReduceOnPlateau(schedules.warmup(schedules.constant(lr), warmup), **given)
-    make = schedule_functions()[options.schedule]
+    make = schedule_functions()[name]
     takes = inspect.signature(make).parameters
-    rises = "warmup_steps" in takes or options.schedule == "one_cycle"
+    rises = "warmup_steps" in takes or name in RISING
     rest = total_steps if rises else max(1, total_steps - warmup)
     chosen: dict[str, Any] = {"end": min_lr, "warmup_steps": warmup}
     chosen |= dict.fromkeys(_RATES, lr) | dict.fromkeys(_LENGTHS, rest)

@@ -18,12 +18,12 @@ from ..data.loader import Epochs
 from ..errors import ConfigError
 from ..models import LanguageModel
 from ..optim import AdamW
-from ..optim.schedules.adaptive import is_adaptive
 from .arguments import (
     check_callbacks,
     check_fingerprint,
     check_model,
     check_optimizer,
+    check_read,
     check_token_bytes,
     choose_blocks,
     make_loader,
@@ -128,17 +128,18 @@ class Trainer(Run):
         if optimizer is None:
             optimizer = AdamW(model)
         check_optimizer(who, optimizer, model)
-        saves, is_sized = checkpoint_dir is not None, "batch_size" in given
-        loader = make_loader(who, train, options, saves, is_sized)
-        if options.prefetch and isinstance(loader, Epochs):
-            loader = Prefetch(loader, options.prefetch)
+        loader = make_loader(who, train, options, checkpoint_dir is not None)
+        sets = read_sets(val, loader)
+        check_read(who, options, schedule, loader, sets, checkpoint_dir)
+        ahead = options.value("prefetch")
+        if ahead and isinstance(loader, Epochs):
+            loader = Prefetch(loader, ahead)
         batches = len(loader) if hasattr(loader, "__len__") else 0
         total_steps = options.total_steps(batches, _DEFAULT_STEPS)
         if not callable(schedule):
             lr = optimizer.lr if options.lr is None else options.lr
             schedule = make_schedule(options, lr, total_steps)
         else:
-            _check_unused(options)
             check_rates(f"{who}: ", schedule, total_steps)
         if loss is not None and options.label_smoothing:
             raise ConfigError(
@@ -174,11 +175,9 @@ class Trainer(Run):
             None if checkpoint_dir is None else check_path(who, "checkpoint_dir", checkpoint_dir)
         )
         self._checkpoints = Checkpoints(self, folder)
-        self._evaluator = Evaluator(self, read_sets(val, loader), self.token_bytes)
+        self._evaluator = Evaluator(self, sets, self.token_bytes)
         self._planner = MemoryPlanner(self, self._evaluator.check, free)
         self._utilization = Utilization(model, lambda: self.seq_len)
-        if not self.sets:
-            _check_no_sets(options, is_adaptive(schedule))
 
     @property
     def sets(self) -> dict[str, ValidationSet]:
@@ -352,24 +351,3 @@ class Trainer(Run):
             "validation": None if last is None else asdict(last),
             "evaluations": {name: asdict(metrics) for name, metrics in self.evaluations.items()},
         }
-
-
-def _check_unused(options: TrainerOptions) -> None:
-    """Raise for options of the trainer's own schedule beside a function."""
-    names = ("lr", "min_lr", "warmup")
-    given = [name for name in names if getattr(options, name) is not None]
-    if given or options.schedule_options:
-        raise ValueError(
-            f"Trainer: `{(given or ['schedule_options'])[0]}` is for schedules by name; got a "
-            "function as schedule: leave one out"
-        )
-
-
-def _check_no_sets(options: TrainerOptions, adapts: bool) -> None:
-    """Raise for options that wait for an evaluation, where there is no validation set."""
-    asked = {"patience": options.patience, "metrics": options.metrics, "schedule": adapts}
-    for name, given in asked.items():
-        if given:
-            raise ValueError(
-                f"Trainer: `{name}` needs a validation set; got none: give `val`, or leave it out"
-            )

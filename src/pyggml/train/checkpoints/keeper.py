@@ -82,7 +82,7 @@ class Checkpoints:
             state_of(run, self.loader_state() if loader is None else loader),
             run.model.state_dict(),
             optimizer_state(run),
-            run.options.keep,
+            run.options.value("keep"),
         )
         self.last, self._saved_step = path, run.step
         run.tell("on_checkpoint", path)
@@ -119,7 +119,7 @@ class Checkpoints:
             CheckpointError: it could not be written.
         """
         run, folder = self._run, self._folder("resume")
-        kept, best, keeps = read_best(folder), run.best, run.options.keep_best
+        kept, best, keeps = read_best(folder), run.best, run.options.value("keep_best")
         self.best, place = None, folder / BEST
         if kept is not None and kept["step"] > run.step:
             return
