@@ -160,6 +160,30 @@ def test_what_is_no_loss(result, error):
         stepped(lambda model, x, y: result(of("sum")(model, x, y)), [clouds(8)])
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda model, x, y: of("mean")(model, x, y).detach(),
+        lambda model, x, y: ops.sqr(model(x).detach()).mean(),
+        lambda model, x, y: x.sum(),
+    ],
+    ids=["the loss", "the logits", "no parameter"],
+)
+def test_a_loss_without_a_gradient_raises(loss):
+    model = Classifier()
+    trainer = Trainer(model, Batches(*clouds(8)), None, SGD(model, lr=0.1), loss=loss, steps=2)
+    with pytest.raises(pg.GradientError, match=r"test_losses.py:\d+.*detach|model returned"):
+        trainer.fit()
+
+
+def test_a_loss_that_is_flat_has_a_gradient_of_zero():
+    def loss(model, x, y):
+        return ops.floor(model(x)).sum()
+
+    result, _ = stepped(loss, [clouds(8)])
+    assert result.grad_norm == 0.0
+
+
 def test_a_loss_for_each_target_is_no_scalar():
     with pytest.raises(ValueError, match=r"scalar.*got shape \(8,\)"):
         stepped(of("none"), [clouds(8)])

@@ -19,6 +19,7 @@ from .walk import is_placeholder, walk
 __all__ = [
     "backward_headers",
     "check_path",
+    "check_reached",
     "check_request",
     "check_unread",
     "end_gradients",
@@ -232,6 +233,38 @@ def check_path(forward: list[Node], loss: Node, params: Collection[int]) -> set[
         if id(node) in needed and node.buffer is None:
             _check_node(node, needed)
     return needed
+
+
+def check_reached(who: str, loss: Tensor, params: Iterable[Tensor]) -> None:
+    """Raise where the gradient of a loss reaches none of the parameters.
+
+    Args:
+        who: the caller.
+        loss: what the caller's user returned.
+        params: the parameters that are trained.
+
+    Raises:
+        GradientError: names the line that detached the loss, or that recorded it.
+    """
+    wanted, seen = {id(p.node) for p in params}, set[int]()
+    todo, detached = [loss.node], list[Node]()
+    while todo:
+        at = todo.pop()
+        if id(at) in wanted:
+            return
+        if id(at) in seen or at.buffer is not None:
+            continue
+        seen.add(id(at))
+        detached += [at] if is_detached(at) else []
+        todo += at.srcs[1:] if is_detached(at) else at.srcs
+    if loss.is_stored:
+        return  # which the backward raises on
+    last = detached[-1] if detached else loss.node
+    raise GradientError(
+        f"{who}: the loss must pass a gradient to a parameter that is trained; got one "
+        f"{'detached' if detached else 'recorded'} at {last.where}, which passes none: compute it "
+        "from what the model returned, without .detach()"
+    )
 
 
 def _is_float(node: Node) -> bool:

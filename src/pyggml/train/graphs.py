@@ -13,6 +13,7 @@ import numpy as np
 from ..backend.library import lib
 from ..checks import whole
 from ..graph import Graph, most_fallbacks
+from ..graph.backward_checks import check_reached
 from ..graph.memory_plan import Activations
 from ..graph.walk import walk
 from ..nn.swap import Swaps
@@ -207,6 +208,7 @@ class StepGraphs:
         """A graph of loss and gradients; with `fused_update`, of the update, too."""
         inputs = self._inputs(spec)
         loss, count = read_loss(self._record(inputs, True, self.loss))
+        check_reached("TrainStep", loss, grads)
         outputs, effects, squares = [loss], [], None
         if getattr(self._optimizer, "fused_update", False):
             effects, squares = self._optimizer.recorded_update()
