@@ -258,7 +258,7 @@ def text(who: str, name: str, value: Any) -> str:
 
 
 def names(who: str, name: str, value: Any) -> tuple[str, ...]:
-    """Return several strings as a tuple; one alone is a tuple of one.
+    """Return one or several strings as a tuple.
 
     Args:
         who: the function or class that was called.

@@ -142,7 +142,7 @@ class Device:
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
     def computes_into(self, node: Any) -> bool:
-        """Return True if the device computes this op without memory behind its result.
+        """Return True if the device computes this op without scratch memory after its result.
 
         Some ops work in memory behind their result, which a stored tensor has not.
         """

@@ -34,7 +34,7 @@ def operands(ptr: Any) -> list[Any]:
 
 
 def sources(ptr: Any) -> list[Any]:
-    """Return the headers that an op names: its operands, and what it is a view of."""
+    """Return the headers that an op names: its operands, and the source of a view."""
     view = ptr.view_src
     return operands(ptr) + ([view] if view else [])
 

@@ -95,7 +95,7 @@ class PlainReporter(Callback):
         self._sampled: str | None = None
 
     def last_sample(self, text: str) -> None:
-        """Print the sample at the end of the run, unless there is none or it was the last printed.
+        """Print the sample at the end of the run, if there is one that was not printed yet.
 
         Args:
             text: the sample.

@@ -68,7 +68,7 @@ def train_image(
 
 
 def describe_results(results: ImageResults) -> list[str]:
-    """Return accuracy, that of each class, and the confusion matrix, as lines.
+    """Return the accuracy, the accuracy of each class and the confusion matrix as lines.
 
     Args:
         results: of the validation images.

@@ -93,7 +93,7 @@ class Observers:
 
 
 def read_floats(ptr: Any) -> np.ndarray | None:
-    """Copy a float tensor's numbers out, whatever its strides are; None for other dtypes."""
+    """Copy a float tensor's numbers out, with any strides; None for other dtypes."""
     dtype = dtypes.dtype_of_type(ptr.type)
     if not dtype.is_float:
         return None

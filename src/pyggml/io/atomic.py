@@ -85,7 +85,7 @@ def _name(error: BaseException, temporary: Path, target: Path) -> None:
 
 
 def clean_stale(directory: str | os.PathLike[str]) -> list[Path]:
-    """Remove what killed processes left behind in a directory.
+    """Remove the temporary files that killed processes left in a directory.
 
     Only names made by this module are touched, and only when their process is gone. A directory
     that was being replaced is put back under its own name if the new one never arrived.

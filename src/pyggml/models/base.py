@@ -207,7 +207,7 @@ class Model(nn.Module, ABC):
         return array
 
     def gguf_extra(self) -> dict[str, np.ndarray]:
-        """Return what a file holds besides the parameters, made of the configuration."""
+        """Return the tensors of a file that are computed from the configuration."""
         return {}
 
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:

@@ -108,7 +108,7 @@ class CausalSelfAttention(Module):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
-        """Attend; with a cache, also to what it holds.
+        """Attend to the tokens of `x` and, with a cache, to those in the cache.
 
         Args:
             x: the stream.
@@ -183,7 +183,7 @@ class CausalSelfAttention(Module):
 
 
 def check_attention(where: str, attention: str) -> None:
-    """Raise a ValueError unless there is such an attention."""
+    """Raise a ValueError unless `attention` is a known kind."""
     if attention not in ATTENTIONS:
         raise ValueError(
             f"{where}: attention must be one of {', '.join(ATTENTIONS)}; got {attention!r}"

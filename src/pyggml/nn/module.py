@@ -122,7 +122,7 @@ class Module:
                     yield _join(path, name), value
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """Yield (dotted path, tensor) of what is saved but not trained."""
+        """Yield (dotted path, tensor) of the tensors that are saved but not trained."""
         for path, module in self.named_modules(prefix):
             for name, value in _tensors_of(module):
                 if name not in module.__dict__["_parameter_names"]:

@@ -123,7 +123,7 @@ class RelativePositionBias(Embedding):
         return relative_buckets(queries, keys, self.buckets, self.max_distance, self.bidirectional)
 
     def forward(self, positions: Tensor | int) -> Tensor:
-        """Return what is added to the scores.
+        """Return the numbers that are added to the scores.
 
         Args:
             positions: the length of a sequence that attends to itself; or the buckets, as

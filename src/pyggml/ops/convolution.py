@@ -286,7 +286,7 @@ def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
 def pool_2d(
     x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, kind: str = "max"
 ) -> Tensor:
-    """Take the largest or the mean of each window; padding is no element for max, and 0 for avg.
+    """Take the largest or the mean of each window; max ignores padding, avg counts it as 0.
 
     Args:
         x: f32 images.

@@ -20,7 +20,7 @@ _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_O
 
 
 def stored_source(node: Node) -> Node:
-    """Return the node behind views and copies in another order."""
+    """Return the stored node that views and reordered copies come from."""
     while node.buffer is None and node.ptr.op in _VIEWS:
         node = node.srcs[0]
     return node

@@ -40,7 +40,7 @@ def optimizers() -> dict[str, type[Optimizer]]:
 
 
 def schedule_functions() -> dict[str, Callable[..., schedules.Schedule]]:
-    """Return the functions that make a schedule of numbers alone, by name.
+    """Return by name the functions that make a schedule from numbers only.
 
     Example:
         >>> schedule_functions()["constant"](0.5)(7)

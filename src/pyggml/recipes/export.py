@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The weights of a run that its model file gets: those of the last step, or of the best."""
+"""The weights in the model file of a run: those of the last step or of the best one."""
 
 from __future__ import annotations
 

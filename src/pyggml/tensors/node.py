@@ -175,7 +175,7 @@ class NodeTable(Generic[_T]):
 
 
 class Recorder(threading.local):
-    """The arena that this thread records into, and who is told of each new node."""
+    """The arena that this thread records into, and the listeners for new nodes."""
 
     arena: Arena | None = None
     listeners: tuple[Callable[[Node], None], ...] = ()

@@ -190,7 +190,7 @@ def copy_to(node: Node, where: Device) -> Node:
 
 
 def natural_dtype(array: np.ndarray) -> DType:
-    """Return the dtype of numbers for which none is named."""
+    """Return the default dtype of numbers."""
     if array.dtype.kind == "f":
         return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
     if array.dtype.kind in "iu":

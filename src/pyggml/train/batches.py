@@ -86,7 +86,7 @@ def pair_spec(shape: tuple[int, ...]) -> Spec:
 
 
 def check_closure(optimizer: Any, *given: Any) -> None:
-    """Raise for clipping or a scaled loss beside an optimizer with a line search.
+    """Raise for clipping or a scaled loss together with an optimizer that has a line search.
 
     Raises:
         ValueError: one of them is given.

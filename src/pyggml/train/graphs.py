@@ -104,7 +104,7 @@ def read_loss(result: Any) -> tuple[Tensor, Count | None]:
 
 
 class StepGraphs:
-    """Records what a model's training steps and evaluations compute.
+    """The graphs of a model's training steps and evaluations, recorded on first use.
 
     Args:
         model: the model.
@@ -162,7 +162,7 @@ class StepGraphs:
             self._scale_value = scale
 
     def forget(self) -> None:
-        """Drop the recorded graphs and their memory; they are recorded anew when needed."""
+        """Drop the recorded graphs and their memory; they are recorded again when needed."""
         self._recorded.clear()
         self._logits.clear()
         self._counts.clear()

@@ -31,7 +31,7 @@ _HOPELESS = (BackendError, CheckpointError, MemoryError)
 
 
 def interval(value: int | None, total_steps: int, parts: int) -> int:
-    """Return an interval in steps: as given, or that of a run in `parts` equal parts.
+    """Return an interval in steps: as given, or the length of a run divided by `parts`.
 
     Args:
         value: the interval given, or None.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The state of a training: what is trained, and how far it is."""
+"""The state of a training: its parts and its progress."""
 
 from __future__ import annotations
 

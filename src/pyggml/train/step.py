@@ -170,7 +170,7 @@ class TrainStep:
         return dict(found.most_common())
 
     def forget(self) -> None:
-        """Drop the recorded graphs and their memory; they are recorded anew when needed."""
+        """Drop the recorded graphs and their memory; they are recorded again when needed."""
         self._graphs.forget()
 
     def check(self, batch: Batch) -> Batch:

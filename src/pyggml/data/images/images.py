@@ -145,7 +145,7 @@ def class_weights(labels: ArrayLike, classes: int | None = None) -> np.ndarray:
 
 
 class ImageDataset:
-    """Images, transformed anew in every epoch, in batches; give them to a `Loader`.
+    """Batches of images, which are transformed again in every epoch; give them to a `Loader`.
 
     What is drawn follows from the loader's seed, the epoch and the item: a resumed run sees the
     same. An image that cannot be read is a black one without target, of the shape of the others: in

@@ -20,7 +20,7 @@ _ROW_MAX = 1 << 20
 
 
 class AugmentedDataset:
-    """Random crops of documents, transformed anew in every epoch; give them to a `Loader`.
+    """Random crops of documents, transformed again in every epoch; give them to a `Loader`.
 
     A document has as many items as it has lengths of a crop; each is a crop from a random offset.
     What is drawn follows from the loader's seed, the epoch and the item: a resumed run sees the

@@ -82,7 +82,7 @@ class StreamDecoder:
         return new
 
     def finish(self) -> str:
-        """Return the rest, such as half a character as U+FFFD, and start anew."""
+        """Return the rest, such as half a character as U+FFFD, and start again."""
         if self._alphabet is None:
             rest = self._tokenizer.decode(self._ids, self._skip_special)[self._given :]
         else:

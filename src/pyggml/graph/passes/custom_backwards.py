@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The pass that puts the backwards of custom functions where ggml's own ends and begins anew."""
+"""The pass that inserts the backwards of custom functions into the gap in ggml's own."""
 
 from __future__ import annotations
 

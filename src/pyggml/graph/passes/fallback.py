@@ -23,7 +23,7 @@ def count_fallbacks(plan: Plan) -> None:
 
 
 def fallbacks(nodes: Iterable[Any], where: Device) -> dict[str, int]:
-    """Count what a device does not compute itself.
+    """Count the ops that a device does not compute itself.
 
     ggml's scheduler hands such an op to the CPU, and copies its operands there and its result back.
 

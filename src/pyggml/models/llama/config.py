@@ -208,7 +208,7 @@ class LlamaConfig(ModelConfig):
 
     @property
     def shared_ffn(self) -> int:
-        """Width inside the expert that sees all tokens; 0 where there is none."""
+        """Width inside the expert of all tokens; 0 if there is none."""
         if not self.traits.shared:
             return 0
         return self.ffn if self.n_shared_ffn is None else self.n_shared_ffn

@@ -27,7 +27,7 @@ class _Factor(Module):
 
 
 class LoRALinear(Linear):
-    """A `Linear` whose weight is frozen, with the matmul of two small trained matrices beside it.
+    """A `Linear` with a frozen weight, to which the matmul of two small matrices is added.
 
     y = x @ weight.T + bias + scale * (dropout(x) @ A.T) @ B.T
 

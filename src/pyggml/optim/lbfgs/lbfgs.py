@@ -275,7 +275,7 @@ class LBFGS(Optimizer):
         }
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy the state: "steps", "lr", the counters, the last pairs and what they gave."""
+        """Copy the state: "steps", "lr", the counters, the last pairs and their products."""
         return {
             "steps": np.asarray(self.steps, np.int64),
             "lr": np.asarray(self.lr, np.float64),

@@ -121,7 +121,7 @@ class ReduceOnPlateau:
         return metric < bar if self.mode == "min" else metric > bar
 
     def state_dict(self) -> dict[str, Any]:
-        """Return plain numbers for `load_state_dict`; the best is None as long as there is none."""
+        """Return numbers for `load_state_dict`; the best is None before the first `update`."""
         best = None if math.isinf(self.best) else self.best
         own: dict[str, Any] = {
             "scale": self.scale,

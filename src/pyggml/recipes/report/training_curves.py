@@ -22,7 +22,7 @@ _MOST_POINTS = 1000
 
 
 def smooth(values: list[float]) -> list[float]:
-    """Return averages over about a 25th of the values, half of it before and half behind.
+    """Return centred moving averages over about a 25th of the values.
 
     Towards the ends the stretches are shorter on both sides, so that a falling curve's average
     does not lie above it.

@@ -49,7 +49,7 @@ class Checkpoints:
         self._saved_step = -1
 
     def loader_state(self) -> dict[str, Any]:
-        """Return the loader's place for a checkpoint; nothing where none is kept."""
+        """Return the loader's state for a checkpoint, or an empty one."""
         state: dict[str, Any] = {} if self.directory is None else self._run.loader.state_dict()
         return state
 

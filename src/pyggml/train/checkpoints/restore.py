@@ -46,7 +46,7 @@ def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
 
 
 def optimizer_state(run: Run) -> dict[str, Any]:
-    """The optimizer's state, with that of the average of the weights.
+    """Return the state of the optimizer and of the averaged weights.
 
     Args:
         run: the run.

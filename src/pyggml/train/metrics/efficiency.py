@@ -113,7 +113,7 @@ def memory_in_use(device: Device) -> int | None:
 
 
 def free_memory(model: Any) -> int | None:
-    """Return the bytes that a model's device has free, with those of the model itself.
+    """Return the free bytes of a model's device plus the bytes of the model.
 
     Args:
         model: on one device.

@@ -200,7 +200,7 @@ def f1_score(
 
 
 def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
-    """Return the bits that a byte of text costs a model, whatever its tokens are.
+    """Return a model's loss in bits per byte of text, which does not depend on the tokenizer.
 
     Args:
         loss_sum: summed cross-entropy in nats.
