@@ -141,7 +141,7 @@ def seal(record: Mapping[str, Any]) -> bytes:
         record: JSON-ready values by name, at least one.
 
     Example:
-        >>> print(seal({"step": 3}).decode()[:30])
+        >>> print(seal({"step": 3}).decode()[:26])
         {
          "step": 3,
          "sha256": "
