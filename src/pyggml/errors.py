@@ -15,6 +15,7 @@ __all__ = [
     "GradientError",
     "RecordingError",
     "ShapeError",
+    "printable",
     "shown",
 ]
 
@@ -30,6 +31,38 @@ def shown(x: Any) -> str:
             f"a whole number of {x.bit_length()} bits" if isinstance(x, int) else type(x).__name__
         )
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
+
+
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text that no terminal takes for commands, and that any output takes.
+
+    Control characters, marks that turn the direction of writing, and bytes of file names that are
+    not Unicode become escapes such as `\\x1b`.
+
+    Args:
+        text: of unknown origin: a file's name, a sample, a message.
+        keep: control characters that stay, such as "\\n\\t" in samples.
+
+    Example:
+        >>> printable("a\\x1b[2J\\n"), printable("caf\\udce9"), printable("b\\n", "\\n")
+        ('a\\\\x1b[2J\\\\n', 'caf\\\\xe9', 'b\\n')
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char in keep else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    """An escape for a character that is not to reach an output, others as they are."""
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a name, as Python keeps it
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or char in _DIRECTIONS:
+        return char.encode("unicode_escape").decode()
+    return char
 
 
 class ShapeError(ValueError):

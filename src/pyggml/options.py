@@ -175,6 +175,12 @@ class Option:
             return checks.choice(who, name, value, self.words)
         if not checks.text(who, name, value) and not self.may_be_empty:
             raise ValueError(f"{who}: {name} must not be empty; got ''")
+        try:
+            data = os.fsencode(value) if self.is_path else value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{who}: {name} must be valid Unicode; got {shown(value)}") from None
+        if self.is_path and b"\0" in data:
+            raise ValueError(f"{who}: {name} must name a file or a folder; got {shown(value)}")
         return str(value)
 
 

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 
 import typer
 
+from .terminal import LogFormatter, say
+
 __all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors"]
 
 EXIT_FAILED = 1
@@ -41,7 +43,9 @@ def friendly_errors() -> Iterator[None]:
     _mend_streams()
     if not logging.getLogger().handlers:
         level = logging.INFO if _debug() else logging.WARNING
-        logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LogFormatter("%(levelname)s: %(message)s"))
+        logging.basicConfig(level=level, handlers=[handler])
     try:
         yield
         sys.stdout.flush()
@@ -54,9 +58,9 @@ def friendly_errors() -> Iterator[None]:
         raise typer.Exit(_EXIT_PIPE) from None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last line of defence)
         if _debug():
-            traceback.print_exc()
+            say(traceback.format_exc(), error=True)
         message, code = explain(error)
-        print(message, file=sys.stderr)
+        say(message, error=True)
         raise typer.Exit(code) from None
 
 

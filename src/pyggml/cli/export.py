@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .errors import friendly_errors
+from .terminal import say
 
 __all__ = ["export"]
 
@@ -29,4 +30,4 @@ def export(
         from ..recipes import export_checkpoint
 
         set_default_device("cpu")  # nothing is computed
-        print(export_checkpoint(checkpoint, output))
+        say(export_checkpoint(checkpoint, output))

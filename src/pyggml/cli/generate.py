@@ -15,6 +15,7 @@ from ..recipes import Configuration
 from ..recipes.options import MachineOptions
 from .errors import friendly_errors
 from .options import with_options
+from .terminal import written
 
 __all__ = ["generate", "load_model"]
 
@@ -53,7 +54,8 @@ def generate(
 ) -> None:
     """Continue a prompt; a T5 reads the prompt and writes its output.
 
-    Prompt and text go to stdout as they are written, and nothing else; messages go to stderr.
+    Prompt and text go to stdout as they are written, and nothing else; messages go to stderr. On a
+    terminal, control characters are shown as escapes.
     """
     with friendly_errors():
         from ..models import T5
@@ -67,10 +69,10 @@ def generate(
         decoder = tokenizer.stream()
 
         def write(token: int) -> None:
-            sys.stdout.write(decoder.push(token))
+            sys.stdout.write(written(decoder.push(token)))
             sys.stdout.flush()
 
-        sys.stdout.write(shown)
+        sys.stdout.write(written(shown))
         sys.stdout.flush()
         began = time.perf_counter()
         settings: dict[str, Any] = {
@@ -87,7 +89,7 @@ def generate(
             added = language_model.generate(ids, most, stop_ids=ends, **settings)
         else:
             added = continue_ids(language_model, ids, options.max_tokens, stop_ids=stop, **settings)
-        sys.stdout.write(decoder.finish() + "\n")
+        sys.stdout.write(written(decoder.finish()) + "\n")
         took = max(time.perf_counter() - began, 1e-9)
         if sys.stderr.isatty():
             print(f"{len(added)} tokens, {len(added) / took:,.0f} tokens/s", file=sys.stderr)

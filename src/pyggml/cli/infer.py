@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from ..recipes import Configuration
 from ..recipes.options import MachineOptions
 from .errors import EXIT_FAILED, friendly_errors
 from .options import with_options
+from .terminal import say
 
 __all__ = ["infer"]
 
@@ -67,15 +67,15 @@ def infer(
             try:
                 answers[path] = classifier(path)
             except ValueError as error:
-                print(f"error: {error}", file=sys.stderr)
+                say(f"error: {error}", error=True)
                 failed = True
         if as_json:
             print(json.dumps(answers))
         else:
             for path, found in answers.items():
-                print(path)
+                say(path)
                 for name, share in list(found.items())[: config.images.top]:
-                    print(f"  {share:7.2%}  {name}")
+                    say(f"  {share:7.2%}  {name}")
         if failed:
             raise typer.Exit(EXIT_FAILED)
 
@@ -95,6 +95,6 @@ def _paths(given: list[str]) -> tuple[list[str], bool]:
             raise FormatError(f"--image: {name}: the folder must hold an image; got none")
         paths += map(str, files)
         for path, cause in unlisted:
-            print(f"error: {path}: {cause}", file=sys.stderr)
+            say(f"error: {path}: {cause}", error=True)
             failed = True
     return paths, failed

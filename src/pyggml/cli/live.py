@@ -21,6 +21,7 @@ from ..train import (
     format_bytes,
 )
 from .options import named_by_flags
+from .terminal import say, shown
 
 __all__ = [
     "ImageReporter",
@@ -80,7 +81,7 @@ class PlainReporter(Callback):
 
     def note(self, text: str) -> None:
         """Print a line."""
-        print(named_by_flags(text), flush=True)
+        say(named_by_flags(text))
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print what is about to be trained."""
@@ -216,7 +217,7 @@ class RichReporter(PlainReporter):
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
-        self._console.print(named_by_flags(text), markup=False, soft_wrap=True)
+        self._console.print(shown(named_by_flags(text)), markup=False, soft_wrap=True)
 
     def describe(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print what is about to be trained."""
@@ -227,7 +228,7 @@ class RichReporter(PlainReporter):
         table.add_column(style="bold cyan", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in rows:
-            table.add_row(Text(name), Text(value))
+            table.add_row(Text(name), Text(shown(value)))
         self._console.print(table)
 
     def on_start(self, trainer: Trainer) -> None:
@@ -274,7 +275,7 @@ class RichReporter(PlainReporter):
         from rich.panel import Panel
         from rich.text import Text
 
-        self._console.print(Panel(Text(text), title="sample", title_align="left"))
+        self._console.print(Panel(Text(shown(text)), title="sample", title_align="left"))
 
 
 def make_reporter() -> PlainReporter:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .errors import friendly_errors
+from .terminal import say
 
 __all__ = ["report"]
 
@@ -29,4 +30,4 @@ def report(
     with friendly_errors():
         from ..recipes import write_report
 
-        print(write_report(artifact_dir, output))
+        say(write_report(artifact_dir, output))

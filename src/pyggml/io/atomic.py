@@ -28,7 +28,8 @@ STALE_SECONDS = 24 * 3600.0
 # Of this process; one that was forked from it has another number.
 _RUN = secrets.token_hex(2)
 _LEFTOVER = re.compile(
-    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-(?P<run>[0-9a-f]{4})[0-9a-f]{4}\.(?P<kind>tmp|old)$"
+    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-(?P<run>[0-9a-f]{4})[0-9a-f]{4}\.(?P<kind>tmp|old)$",
+    re.DOTALL,  # names may hold line ends
 )
 
 
@@ -43,7 +44,8 @@ def _sibling(path: Path, kind: str) -> Path:
     name = path.name
     if kind == "tmp":
         # File systems allow 255 bytes a name, and the tag takes 45; only "old" is read back.
-        name = name.encode()[:180].decode(errors="ignore")
+        raw = os.fsencode(name)
+        name = name if len(raw) <= 180 else raw[:180].decode(errors="ignore")
     return path.with_name(f".{name}{tag}")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError, FormatError
 from ..io import atomic_write, clean_stale, read_regular
+from ..io.names import original, portable
 from ..train.checkpoints.folders import clear as clear_checkpoints
 
 __all__ = ["ArtifactDir"]
@@ -217,7 +218,7 @@ class ArtifactDir:
             config: JSON-ready values.
         """
         with atomic_write(self.config, "w") as file:
-            json.dump({"kind": _KIND, "format": _FORMAT, **config}, file, indent=1)
+            json.dump({"kind": _KIND, "format": _FORMAT, **portable(config)}, file, indent=1)
             file.write("\n")
 
     def read_config(self) -> dict[str, Any]:
@@ -245,7 +246,7 @@ class ArtifactDir:
                 f"{self.config}: format must be {_FORMAT}; got {record.get('format')!r}: "
                 "was it written by another version of pyggml?"
             )
-        return record
+        return dict(original(record))
 
     @contextmanager
     def naming(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from typing import Any
 from .. import checks
 from ..errors import ConfigError
 from ..io import atomic_write, read_regular
+from ..io.names import original, portable
 from ..options import options_of
 from .configuration import Configuration
 from .llm_config import LLMConfig
@@ -45,7 +46,7 @@ def read_config(path: str | Path, kind: type[Configuration] = LLMConfig) -> dict
         raise ConfigError(f"`config`={path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"`config`={path} is not UTF-8 text ({error})") from error
-    values = _from_json(text, path) if path.suffix == ".json" else _from_toml(text, path)
+    values = original(_from_json(text, path) if path.suffix == ".json" else _from_toml(text, path))
     names = {each.flag: name for name, each in kind.options().items() if each.flag}
     values = _named(values, names, list(kind.parts()))
     try:
@@ -122,10 +123,11 @@ def save_config(config: Configuration, path: str | Path) -> None:
     checks.instance("save_config", "config", config, Configuration)
     path = checks.path("save_config", "path", path)
     lines: list[str] = []
-    for part, values in config.to_dict().items():
+    for part, values in portable(config.to_dict()).items():
         own = options_of(config.parts()[part])
         named = {own[n].flag or n: v for n, v in values.items() if v not in (None, {})}
-        tables = {n: value for n, value in named.items() if isinstance(value, dict)}
+        own_tables = [n for n, each in own.items() if each.kind == "table"]
+        tables = {n: value for n, value in named.items() if n in own_tables}
         lines += ["", f"[{part}]"]
         lines += [f"{n} = {_toml(value)}" for n, value in named.items() if n not in tables]
         for name, table in tables.items():
@@ -148,6 +150,7 @@ def _toml(value: Any) -> str:
         return str(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
     # JSON's escapes are TOML's, but for the one character that JSON lets through.
-    known = str(value).encode("utf-8", "replace").decode()
-    return json.dumps(known, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

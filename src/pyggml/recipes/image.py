@@ -13,8 +13,7 @@ import numpy as np
 
 from .. import __version__, checks
 from ..data import Loader
-from ..data.images.files import one_line
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError, FormatError, printable
 from ..io import atomic_write
 from ..models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig
 from ..tensors.random import seed as set_seed
@@ -255,7 +254,7 @@ class ImageRun(Run):
         if self.data.skipped:
             with atomic_write(self.artifact.skipped, "w") as file:
                 file.writelines(
-                    one_line(f"{path}: {cause}") + "\n" for path, cause in self.data.skipped
+                    printable(f"{path}: {cause}") + "\n" for path, cause in self.data.skipped
                 )
 
     def describe(self) -> list[tuple[str, str]]:

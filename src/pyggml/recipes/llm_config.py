@@ -216,6 +216,7 @@ class DataOptions(Options):
     eval_text: tuple[str, ...] = option(
         (),
         "Other texts to evaluate on.",
+        is_path=True,
         metavar="NAME=PATH",
         read=_read_eval_text,
         on_resume="free",

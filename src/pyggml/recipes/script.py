@@ -9,7 +9,7 @@ import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from types import TracebackType
 
-from ..errors import FormatError
+from ..errors import FormatError, printable
 from .report.plot import check_plot
 
 __all__ = ["script_options"]
@@ -72,4 +72,4 @@ def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType 
     if debug or not mended_outside:
         traceback.print_exception(kind, error, trace)
     if mended_outside:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}", "\n\t"), file=sys.stderr)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...errors import FormatError
+from ...errors import FormatError, printable
 from ..fingerprint import fingerprint
 from .crops import pillow
 
-__all__ = ["ImageFolder", "one_line", "read_image"]
+__all__ = ["ImageFolder", "read_image"]
 
 _log = logging.getLogger("pyggml.data")
 _NAMED = 20
@@ -89,6 +89,12 @@ class ImageFolder:
                 f"ImageFolder: {self.path}: must hold one folder for each class; got none"
                 + (f" and {len(strays)} file(s): move each into its class's" if strays else "")
             )
+        for folder in folders:
+            if printable(folder.name) != folder.name:
+                raise FormatError(
+                    f"ImageFolder: {printable(str(folder))}: the name of a class must be Unicode"
+                    " without control characters, as models' files hold it: rename the folder"
+                )
         self.files: list[Path] = []
         labels: list[int] = []
         for file in strays:
@@ -131,7 +137,7 @@ class ImageFolder:
         each = ", ".join(f"{name} {n}" for name, n in zip(self.classes, counts, strict=True))
         text = f"{len(self)} images of {len(self.classes)} classes ({each});"
         text += f" {len(self.skipped)} skipped"
-        named = [one_line(f"{file}: {cause}") for file, cause in self.skipped[:_NAMED]]
+        named = [printable(f"{file}: {cause}") for file, cause in self.skipped[:_NAMED]]
         more = len(self.skipped) - len(named)
         return "\n  ".join(
             [text + (":" if named else ""), *named, *[f"and {more} more"] * (more > 0)]
@@ -162,17 +168,7 @@ class ImageFolder:
             self._named.add(file)
             cause = str(error).replace(str(file), file.name) or type(error).__name__
             self.skipped.append((file, cause))
-            _log.warning("%s", one_line(f"ImageFolder: {file} is left out: {cause}"))
-
-
-def one_line(text: str) -> str:
-    """Return a text in one line that any output takes: file names may hold line breaks.
-
-    Args:
-        text: any.
-    """
-    plain = text.replace("\r", "\\r").replace("\n", "\\n")
-    return plain.encode("utf-8", "backslashreplace").decode()
+            _log.warning("%s", printable(f"ImageFolder: {file} is left out: {cause}"))
 
 
 def files_below(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...errors import FormatError
+from ...errors import FormatError, printable
 from ...io.atomic import atomic_dir
 from ...io.sealed import check_hash, hash_file, hash_of, hashed, read_sealed, seal
 from .chunks import Chunk, cut
@@ -290,7 +290,7 @@ def _source(file: Path, report: _Report, field: str) -> dict[str, Any]:
         digest = hash_file(file, report.add)
     except OSError as error:
         raise FormatError(f"{file}: cannot be read: {error.strerror or error}") from error
-    found = {"name": file.name, "bytes": file.stat().st_size, "sha256": digest}
+    found = {"name": printable(file.name), "bytes": file.stat().st_size, "sha256": digest}
     if is_records(file):
         found["field"] = f"{''.join(file.suffixes[-2:])}:{field}"
     return found

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
+import html
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from ... import __version__
 from ...backend.device import devices, get_threads
 from ...backend.library import ggml_version, patch_count
-from ...errors import FormatError
+from ...errors import FormatError, printable
 from ...io import atomic_write
 from ...train.metrics import read_metrics
 from ..artifact import ArtifactDir
@@ -100,6 +100,11 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _escape(text: str) -> str:
+    """Return a text of unknown origin as HTML."""
+    return html.escape(printable(text, "\n\t"))
+
+
 def _page(
     record: Mapping[str, Any], lines: list[dict[str, Any]], samples: list[dict[str, Any]]
 ) -> str:
@@ -109,15 +114,15 @@ def _page(
     parts = [
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1>{_table(ends)}",
+        f"<title>{_escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{_escape(title)}</h1>{_table(ends)}",
         f'<h2>Curves over steps</h2><div class="curves">{_curves(lines, images)}</div>',
     ]
     if samples:
         parts.append("<h2>Samples</h2>")
     for sample in samples:
         shown = " open" if sample is samples[-1] else ""
-        text = escape(str(sample.get("text", "")))
+        text = _escape(str(sample.get("text", "")))
         parts.append(
             f"<details{shown}><summary>step {sample['step']:,}</summary><pre>{text}</pre></details>"
         )
@@ -201,7 +206,7 @@ def _curves(lines: list[dict[str, Any]], images: bool) -> str:
             named = {kind: _points(lines, kind, metric) for kind in kinds if kind != "train"}
             drawn.append(curves_svg(metric.replace("_", " "), named))
     except ImportError as error:
-        return f"<p>{escape(str(error))}</p>"
+        return f"<p>{_escape(str(error))}</p>"
     return "".join(drawn)
 
 
@@ -225,7 +230,7 @@ def _number(value: Any) -> str:
 
 def _table(rows: Mapping[str, Any]) -> str:
     cells = "".join(
-        f"<tr><td>{escape(str(name))}</td><td>{escape(_number(value))}</td></tr>"
+        f"<tr><td>{_escape(str(name))}</td><td>{_escape(_number(value))}</td></tr>"
         for name, value in rows.items()
         if value is not None
     )
