@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ import numpy as np
 
 from .. import __version__, checks
 from ..data import Loader
-from ..errors import ConfigError, FormatError, printable
+from ..errors import FormatError, printable
 from ..io import atomic_write
 from ..models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig
 from ..tensors.random import seed as set_seed
+from ..train.arguments import check_callbacks
 from ..train.callbacks import Callback, MetricsWriter
 from ..train.metrics import confusion_matrix, read_metrics
 from ..train.step import TrainStep
@@ -27,8 +28,7 @@ from .image_config import ImageConfig
 from .image_data import ImageData, read_images
 from .optimizer import make_optimizer
 from .report import plot_loss, plot_matrix, system_info, write_report
-from .resume import merge
-from .run import Note, Run, log_writers, read_record, silent
+from .run import Note, Run, log_writers, silent
 
 __all__ = ["ImageArtifact", "ImageResults", "ImageRun"]
 
@@ -111,6 +111,10 @@ class ImageRun(Run):
         2
     """
 
+    CONFIG = ImageConfig
+    ARTIFACT = ImageArtifact
+    TASK = "image"
+
     def __init__(
         self,
         config: ImageConfig,
@@ -147,78 +151,31 @@ class ImageRun(Run):
             callbacks=[
                 MetricsWriter(artifact.metrics),
                 *log_writers(config, artifact),
-                *callbacks,
+                *check_callbacks("ImageRun", callbacks),
             ],
             data={"images": len(self.data.train), "classes": self.data.classes},
         )
+        self.trainer.plan().check()
 
     @classmethod
-    def prepare(
+    def make(
         cls,
         config: ImageConfig,
-        overwrite: bool = False,
+        artifact: ArtifactDir,
         callbacks: Iterable[Callback] = (),
         note: Note = silent,
+        resumed: bool = False,
     ) -> ImageRun:
-        """Set up a new run; nothing is written before all of it is known to work.
+        """Read the images and make model and trainer."""
+        return cls(config, artifact, callbacks, note)  # type: ignore[arg-type]
 
-        Args:
-            config: the run's configuration.
-            overwrite: replace a run that is in the folder.
-            callbacks: told of the trainer's events.
-            note: called with lines of progress.
-
-        Raises:
-            ConfigError: an option cannot be used, or the folder cannot.
-            FormatError: the images cannot be read, or are of one class.
-        """
-        checks.instance("ImageRun.prepare", "config", config, ImageConfig)
-        artifact = ImageArtifact(config.output.artifact_dir)
-        artifact.check_new(overwrite)
-        run = cls(config, artifact, callbacks, note)
-        run.trainer.plan().check()
-        artifact.create(run.record(), overwrite)
-        run._name_skipped()
-        return run
-
-    @classmethod
-    def resume(
-        cls,
-        artifact_dir: str,
-        changes: Mapping[str, Any] | None = None,
-        callbacks: Iterable[Callback] = (),
-        note: Note = silent,
-    ) -> ImageRun:
-        """Set up the rest of a run that was interrupted, or more epochs of a finished one.
-
-        Args:
-            artifact_dir: the run's folder.
-            changes: options that differ from the run's. Those that make it another run raise;
-                those that change its course are noted.
-            callbacks: told of the trainer's events.
-            note: called with lines of progress.
-
-        Raises:
-            ConfigError: there is no such run, or an option cannot be changed.
-            FormatError: the images have changed, or a file of the run is damaged.
-        """
-        artifact = ImageArtifact(artifact_dir)
-        artifact.check_resume()
-        if artifact.read_config().get("task") != "image":
-            raise ConfigError(
-                f"`resume`: {artifact.path} holds a run of train-llm: continue it with that"
-            )
-        record, before = read_record(artifact, ImageConfig)
-        config = merge(before, changes or {}, note)
-        run = cls(config, artifact, callbacks, note)
-        if run._images() != record.get("images"):
+    def check_data(self, record: dict[str, Any]) -> None:
+        """Raise `FormatError` unless the images are those that the run began with."""
+        if self._images() != record.get("images"):
             raise FormatError(
-                f"{artifact.config}: images must be those of the run, {record.get('images')}; got"
-                f" {run._images()}: they have changed since; start anew with `overwrite`"
+                f"{self.artifact.config}: images must be those of the run, {record.get('images')}; "
+                f"got {self._images()}: they have changed since; start anew with `overwrite`"
             )
-        note(f"continuing after step {run.trainer.resume()}")
-        artifact.write_config(run.record())
-        return run
 
     def _evaluation(self, batch: int) -> Loader:
         """Return the validation images, each once, in batches of one shape."""
@@ -237,7 +194,7 @@ class ImageRun(Run):
         """Return the content of `config.json`."""
         return {
             "pyggml": __version__,
-            "task": "image",
+            "task": self.TASK,
             "arch": self.config.model.model,
             "model": self.model.config.to_dict(),
             "parameters": self.model.num_parameters(),
@@ -249,7 +206,7 @@ class ImageRun(Run):
             "train": self.config.to_dict(),
         }
 
-    def _name_skipped(self) -> None:
+    def write_inputs(self) -> None:
         """Name every file that could not be read, with the cause."""
         if self.data.skipped:
             with atomic_write(self.artifact.skipped, "w") as file:
@@ -331,7 +288,7 @@ class ImageRun(Run):
                 plot_matrix(
                     self.artifact.confusion, found.confusion, self.data.classes, title=title
                 )
-            self._name_skipped()
+            self.write_inputs()
             write_report(self.artifact.path)
 
 

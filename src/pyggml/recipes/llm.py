@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__, checks
+from .. import __version__
 from ..data import Corpus, Tokenizer
 from ..errors import ConfigError, FormatError
 from ..models import build, generate
@@ -28,8 +28,8 @@ from .describe import describe
 from .llm_config import LLMConfig
 from .optimizer import make_optimizer
 from .report import plot_loss, system_info, write_report
-from .resume import identity, merge
-from .run import Note, Run, log_writers, read_record, silent
+from .resume import identity
+from .run import Note, Run, log_writers, silent
 from .sizes import (
     cache_bytes,
     check_estimate,
@@ -72,6 +72,9 @@ class LLMRun(Run):
         >>> run.generate("The", max_tokens=4).startswith("The")
         True
     """
+
+    CONFIG = LLMConfig
+    identity = staticmethod(identity)
 
     def __init__(
         self,
@@ -133,45 +136,29 @@ class LLMRun(Run):
         self._note_long_evaluations()
 
     @classmethod
-    def prepare(
+    def make(
         cls,
         config: LLMConfig,
-        overwrite: bool = False,
+        artifact: ArtifactDir,
         callbacks: Iterable[Callback] = (),
         note: Note = silent,
+        resumed: bool = False,
     ) -> LLMRun:
-        """Set up a new run: read the text, make tokenizer, model and folder.
-
-        Args:
-            config: the run's configuration.
-            overwrite: replace a run that is in the folder. Nothing of it is touched before
-                everything else of the new run is known to work. From then to the end of `train`,
-                other processes are kept out of the folder.
-            callbacks: told of the trainer's events.
-            note: called with lines of progress.
-
-        Raises:
-            ConfigError: an option cannot be used, or the folder cannot.
-            FormatError: the text or the tokenizer file cannot be read.
-            OutOfMemoryError: the run does not fit into the device's memory.
-        """
-        checks.instance("LLMRun.prepare", "config", config, LLMConfig, "give LLMConfig(**options)")
-        artifact = ArtifactDir(config.output.artifact_dir)
-        artifact.check_new(overwrite)
+        """Read the text and make tokenizer, model and trainer; a resumed run has its tokenizer."""
         model_config(config, vocab_size=257)
         config.machine.choose()
         corpus = read_corpus(config, note)
-        tokenizer = make_tokenizer(config, corpus, note)
-        run = cls(config, artifact, tokenizer, corpus, callbacks, note)
-        artifact.create(run.record(), overwrite, hold=True)
-        try:
-            with artifact.naming():
-                tokenizer.save(artifact.tokenizer)
-                save_config(config, artifact.options)
-        except BaseException:
-            artifact.release()
-            raise
-        return run
+        # One that was killed before it was written is made again of the same text.
+        if resumed and artifact.tokenizer.exists():
+            tokenizer = Tokenizer.from_file(artifact.tokenizer)
+        else:
+            tokenizer = make_tokenizer(config, corpus, note)
+        return cls(config, artifact, tokenizer, corpus, callbacks, note)
+
+    def write_inputs(self) -> None:
+        """Write the tokenizer and the options."""
+        self.tokenizer.save(self.artifact.tokenizer)
+        save_config(self.config, self.artifact.options)
 
     @classmethod
     def sketch(cls, config: LLMConfig, note: Note = silent) -> LLMRun:
@@ -190,11 +177,7 @@ class LLMRun(Run):
         """
         # Logs and samples are left out.
         config = config.replace(tensorboard=False, wandb=None, sample_every=0)
-        model_config(config, vocab_size=257)
-        config.machine.choose()
-        corpus = read_corpus(config, note)
-        tokenizer = make_tokenizer(config, corpus, note)
-        return cls(config, ArtifactDir(config.output.artifact_dir), tokenizer, corpus, (), note)
+        return cls.make(config, ArtifactDir(config.output.artifact_dir), note=note)
 
     def find_lr(self, start: float = 1e-6, end: float = 1.0, steps: int = 100) -> LRFinding:
         """Run the learning-rate range test; the model is then as it was.
@@ -222,69 +205,6 @@ class LLMRun(Run):
         finally:
             trainer.loader.load_state_dict(before)
 
-    @classmethod
-    def resume(
-        cls,
-        artifact_dir: str,
-        changes: Mapping[str, Any] | None = None,
-        callbacks: Iterable[Callback] = (),
-        note: Note = silent,
-    ) -> LLMRun:
-        """Set up the rest of a run that was interrupted, or more steps of a finished one.
-
-        Args:
-            artifact_dir: the run's folder.
-            changes: options that differ from the run's. Those that make it another run raise;
-                those that change its course are noted.
-            callbacks: told of the trainer's events.
-            note: called with lines of progress.
-
-        Raises:
-            ConfigError: there is no run, or an option cannot be changed.
-            FormatError: the text has changed, or a file of the run is damaged.
-        """
-        artifact = ArtifactDir(artifact_dir)
-        artifact.check_resume()
-        artifact.hold()
-        try:
-            return cls._resume(artifact, changes or {}, callbacks, note)
-        except BaseException:
-            artifact.release()
-            raise
-
-    @classmethod
-    def _resume(
-        cls,
-        artifact: ArtifactDir,
-        changes: Mapping[str, Any],
-        callbacks: Iterable[Callback],
-        note: Note,
-    ) -> LLMRun:
-        """Do the work of `resume` in a folder that is locked."""
-        record, before = read_record(artifact, LLMConfig)
-        config = merge(before, changes, note, identity)
-        corpus = read_corpus(config, note)
-        if artifact.tokenizer.exists():
-            tokenizer = Tokenizer.from_file(artifact.tokenizer)
-        else:  # the run was killed before it was written; the same text gives the same again
-            tokenizer = make_tokenizer(config, corpus, note)
-        run = cls(config, artifact, tokenizer, corpus, callbacks, note)
-        run._check_data(record)
-        step = run.trainer.resume()
-        if step == 0:
-            note("no checkpoint yet: starting at the first step")
-        elif step == run.trainer.total_steps:
-            note(f"the run is finished (step {step}); `steps` with a larger number extends it")
-        elif run.trainer.is_stale:
-            note(f"the run ended early (step {step}); a larger `patience` extends it")
-        else:
-            note(f"continuing after step {step}")
-        with artifact.naming():
-            artifact.write_config(run.record())
-            save_config(config, artifact.options)
-            tokenizer.save(artifact.tokenizer)
-        return run
-
     def _note_long_evaluations(self) -> None:
         """Note that evaluations would take longer than the training between them."""
         options, every = self.config.trainer, self.trainer.eval_every
@@ -296,8 +216,8 @@ class LLMRun(Run):
                 "`eval_batches`=100 reads fewer"
             )
 
-    def _check_data(self, record: dict[str, Any]) -> None:
-        """Raise unless the tokens are those that the run began with."""
+    def check_data(self, record: dict[str, Any]) -> None:
+        """Raise `FormatError` unless the tokens are those that the run began with."""
         if record.get("data") != self.data:
             raise FormatError(
                 f"{self.artifact.config}: data must be that of the run, {record.get('data')}; "

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from .. import checks
-from ..errors import FormatError
+from ..errors import ConfigError, FormatError
 from ..train.callbacks import Callback, TensorBoardWriter, WandbWriter
 from ..train.interrupt import TrainingInterrupted
 from ..train.trainer import FitResult, Trainer
 from .artifact import ArtifactDir
 from .export import Exported, exported_weights
 from .options import OutputOptions
+from .resume import merge
 
 __all__ = ["Note", "Run", "log_writers", "read_record", "silent"]
 
@@ -67,6 +68,9 @@ def read_record(artifact: ArtifactDir, kind: Any) -> tuple[dict[str, Any], Any]:
     return record, config
 
 
+_R = TypeVar("_R", bound="Run")
+
+
 class Run:
     """A training that was prepared: model, trainer and folder of results.
 
@@ -79,12 +83,160 @@ class Run:
         exported: the weights that `model.gguf` has, or None before they are written.
     """
 
+    # The class of the configuration, of the folder, and the task that the folder's record names.
+    CONFIG: ClassVar[Any]
+    ARTIFACT: ClassVar[type[ArtifactDir]] = ArtifactDir
+    TASK: ClassVar[str | None] = None
+
     config: Any
     artifact: Any
     model: Any
     trainer: Trainer
     result: FitResult | None = None
     exported: Exported | None = None
+
+    @classmethod
+    def prepare(
+        cls: type[_R],
+        config: Any,
+        overwrite: bool = False,
+        callbacks: Iterable[Callback] = (),
+        note: Note = silent,
+    ) -> _R:
+        """Set up a new run: read the data, make the model, the trainer and the folder.
+
+        Args:
+            config: the run's configuration.
+            overwrite: replace a run that is in the folder. Nothing of it is touched before
+                everything else of the new run is known to work. From then to the end of `train`,
+                other processes are kept out of the folder.
+            callbacks: told of the trainer's events.
+            note: called with lines of progress.
+
+        Raises:
+            TypeError: an argument is of another kind.
+            ConfigError: an option cannot be used, or the folder cannot.
+            FormatError: the data cannot be read, or the tokenizer file.
+            OutOfMemoryError: the run does not fit into the device's memory.
+        """
+        who, kind = f"{cls.__name__}.prepare", cls.CONFIG
+        checks.instance(who, "config", config, kind, f"give {kind.__name__}(**options)")
+        checks.function(who, "note", note, "line -> None")
+        artifact = cls.ARTIFACT(config.output.artifact_dir)
+        artifact.check_new(overwrite)
+        run = cls.make(config, artifact, callbacks, note)
+        artifact.create(run.record(), overwrite, hold=True)
+        try:
+            with artifact.naming():
+                run.write_inputs()
+        except BaseException:
+            artifact.release()
+            raise
+        return run
+
+    @classmethod
+    def resume(
+        cls: type[_R],
+        artifact_dir: str | Path,
+        changes: Mapping[str, Any] | None = None,
+        callbacks: Iterable[Callback] = (),
+        note: Note = silent,
+    ) -> _R:
+        """Set up the rest of a run that was interrupted, or more steps of a finished one.
+
+        Args:
+            artifact_dir: the run's folder.
+            changes: options that differ from the run's. Those that make it another run raise;
+                those that change its course are noted.
+            callbacks: told of the trainer's events.
+            note: called with lines of progress.
+
+        Raises:
+            TypeError: an argument is of another kind.
+            ConfigError: there is no such run, or an option cannot be changed.
+            FormatError: the data have changed, or a file of the run is damaged.
+        """
+        checks.function(f"{cls.__name__}.resume", "note", note, "line -> None")
+        artifact = cls.ARTIFACT(artifact_dir)
+        artifact.check_resume()
+        artifact.hold()
+        try:
+            return cls._resume(artifact, changes or {}, callbacks, note)
+        except BaseException:
+            artifact.release()
+            raise
+
+    @classmethod
+    def _resume(
+        cls: type[_R],
+        artifact: ArtifactDir,
+        changes: Mapping[str, Any],
+        callbacks: Iterable[Callback],
+        note: Note,
+    ) -> _R:
+        """Do the work of `resume` in a folder that is locked."""
+        if artifact.read_config().get("task") != cls.TASK:
+            other = "train-image" if cls.TASK is None else "train-llm"
+            raise ConfigError(
+                f"`resume`: {artifact.path} holds a run of {other}: continue it with that"
+            )
+        record, before = read_record(artifact, cls.CONFIG)
+        run = cls.make(merge(before, changes, note, cls.identity), artifact, callbacks, note, True)
+        run.check_data(record)
+        step = run.trainer.resume()
+        if step == 0:
+            note("no checkpoint yet: starting at the first step")
+        elif step == run.trainer.total_steps:
+            note(f"the run is finished (step {step}); `steps` with a larger number extends it")
+        elif run.trainer.is_stale:
+            note(f"the run ended early (step {step}); a larger `patience` extends it")
+        else:
+            note(f"continuing after step {step}")
+        with artifact.naming():
+            artifact.write_config(run.record())
+            run.write_inputs()
+        return run
+
+    @classmethod
+    def make(
+        cls: type[_R],
+        config: Any,
+        artifact: Any,
+        callbacks: Iterable[Callback] = (),
+        note: Note = silent,
+        resumed: bool = False,
+    ) -> _R:
+        """Return a run whose data are read; nothing is written.
+
+        Args:
+            config: the run's configuration.
+            artifact: its folder.
+            callbacks: told of the trainer's events.
+            note: called with lines of progress.
+            resumed: the folder has the run's files already.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def identity(config: Any) -> Any:
+        """Return equal values for configurations of the same run.
+
+        Args:
+            config: of a run.
+        """
+        return config
+
+    def check_data(self, record: dict[str, Any]) -> None:
+        """Raise `FormatError` unless the data are those that the run began with.
+
+        Args:
+            record: the content of its `config.json`.
+        """
+        raise NotImplementedError
+
+    def write_inputs(self) -> None:
+        """Write what is known before the training into the run's folder."""
+        raise NotImplementedError
 
     def train(self) -> FitResult:
         """Train to the end, then write the model, the pictures and the report.
@@ -149,6 +301,6 @@ class Run:
         """
         raise NotImplementedError
 
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Return the content of `config.json`."""
         raise NotImplementedError

@@ -13,7 +13,7 @@ from .image import ImageRun
 from .image_config import ImageConfig
 from .llm import LLMRun
 from .llm_config import LLMConfig
-from .run import Note, silent
+from .run import Note, Run, silent
 
 __all__ = ["train_image", "train_llm"]
 
@@ -54,9 +54,8 @@ def train_llm(
         >>> run = train_llm(text="notes/", preset="tiny", steps=200)  # doctest: +SKIP
         >>> print(run.generate("The "))  # doctest: +SKIP
     """
-    run: LLMRun = _start(LLMRun, LLMConfig, config, resume, overwrite, callbacks, note, options)
-    prepared(run)
-    run.train()
+    given = (config, resume, overwrite, callbacks, note, prepared, options)
+    run: LLMRun = _train("train_llm", LLMRun, *given)
     return run
 
 
@@ -97,33 +96,37 @@ def train_image(
         >>> run.results().accuracy  # doctest: +SKIP
         0.98
     """
-    run: ImageRun = _start(
-        ImageRun, ImageConfig, config, resume, overwrite, callbacks, note, options
-    )
-    prepared(run)
-    run.train()
+    given = (config, resume, overwrite, callbacks, note, prepared, options)
+    run: ImageRun = _train("train_image", ImageRun, *given)
     return run
 
 
-def _start(
-    run: Any,
-    kind: Any,
+def _train(
+    who: str,
+    kind: type[Run],
     config: Any,
     resume: bool,
     overwrite: bool,
     callbacks: Iterable[Callback],
     note: Note,
+    prepared: Callable[[Any], None],
     options: dict[str, Any],
 ) -> Any:
-    """Return a run that is prepared or resumed."""
+    """Prepare or resume a run, and train it."""
+    checks.function(who, "note", note, "line -> None")
+    checks.function(who, "prepared", prepared, "run -> None")
     if resume and overwrite:
         raise ConfigError("`resume` and `overwrite` exclude each other: give one of them")
     if resume:
         if config is not None:
             raise ConfigError("`resume` takes the options of the run: leave `config` out")
-        folder = options.pop("artifact_dir", kind.options()["artifact_dir"].default)
-        return run.resume(folder, options, callbacks, note)
-    if config is not None:
-        checks.instance("train", "config", config, kind)
-    config = kind(**options) if config is None else config.replace(**options)
-    return run.prepare(config, overwrite, callbacks, note)
+        folder = options.pop("artifact_dir", kind.CONFIG.options()["artifact_dir"].default)
+        run = kind.resume(folder, options, callbacks, note)
+    else:
+        if config is not None:
+            checks.instance(who, "config", config, kind.CONFIG)
+        config = kind.CONFIG(**options) if config is None else config.replace(**options)
+        run = kind.prepare(config, overwrite, callbacks, note)
+    prepared(run)
+    run.train()
+    return run
