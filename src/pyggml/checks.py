@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The checks of arguments: one function, one wording and one exception for each kind.
 
-Each returns the checked value. A value of a wrong kind raises TypeError, a wrong value ValueError;
-the message names the caller, the argument, the rule and the value: `AdamW: lr must be a finite
-number >= 0; got -1`.
+Each takes `who`, the function or class that was called, `name`, the argument's name, and `value`,
+the argument, and returns the checked value. A value of a wrong kind raises TypeError, a wrong value
+ValueError; the message names the caller, the argument, the rule and the value: `AdamW: lr must be a
+finite number >= 0; got -1`.
 """
 
 from __future__ import annotations
@@ -70,9 +71,6 @@ def number(
     """Return a real number within bounds as a float.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         least: smallest value allowed.
         most: largest value allowed.
         above: every value allowed is greater.
@@ -120,9 +118,6 @@ def f32(
     """Return a finite number within bounds that f32 holds; see `number`.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         least: smallest value allowed.
         most: largest value allowed.
         above: every value allowed is greater.
@@ -148,9 +143,6 @@ def whole(
     """Return a whole number within bounds as an int.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         least: smallest value allowed; by default the smallest int64.
         most: largest value allowed; by default the largest int64.
 
@@ -195,11 +187,6 @@ def _bounds(
 def flag(who: str, name: str, value: Any) -> bool:
     """Return True or False; a value that is merely true, such as "no", raises.
 
-    Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
-
     Raises:
         TypeError: the value is not a bool.
 
@@ -216,9 +203,6 @@ def choice(who: str, name: str, value: Any, choices: Iterable[str]) -> str:
     """Return one of several words.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         choices: the words allowed.
 
     Raises:
@@ -240,11 +224,6 @@ def choice(who: str, name: str, value: Any, choices: Iterable[str]) -> str:
 def text(who: str, name: str, value: Any) -> str:
     """Return a str.
 
-    Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
-
     Raises:
         TypeError: the value is not a str.
 
@@ -259,11 +238,6 @@ def text(who: str, name: str, value: Any) -> str:
 
 def names(who: str, name: str, value: Any) -> tuple[str, ...]:
     """Return one or several strings as a tuple.
-
-    Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
 
     Raises:
         TypeError: the value is neither a str nor a list or tuple of them.
@@ -280,11 +254,6 @@ def names(who: str, name: str, value: Any) -> tuple[str, ...]:
 
 def path(who: str, name: str, value: Any) -> Path:
     """Return the path that a str or a path-like object names.
-
-    Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
 
     Raises:
         TypeError: the value is neither a str nor path-like.
@@ -310,9 +279,6 @@ def function(who: str, name: str, value: Any, takes: str = "") -> Callable[..., 
     """Return a function or another object that can be called.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         takes: the function's arguments and result in words, for the message.
 
     Raises:
@@ -332,9 +298,6 @@ def instance(who: str, name: str, value: Any, kind: type[_T], cure: str = "") ->
     """Return an object of a class.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         kind: the class.
         cure: what to do instead, for the message.
 
@@ -357,11 +320,6 @@ def instance(who: str, name: str, value: Any, kind: type[_T], cure: str = "") ->
 def mapping(who: str, name: str, value: Any) -> Mapping[str, Any]:
     """Return a dict or another mapping.
 
-    Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
-
     Raises:
         TypeError: the value is not a mapping.
 
@@ -378,9 +336,6 @@ def items(who: str, name: str, value: Any, count: int | None = None) -> tuple[An
     """Return the items of a list, tuple, iterator or array as a tuple.
 
     Args:
-        who: the function or class that was called.
-        name: the argument's name.
-        value: the argument.
         count: how many items there must be; None allows any number.
 
     Raises:
