@@ -1,14 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Options as dataclass fields: each is written once, with its type, default, range and help.
-
-The checks, the command line, configuration files and the reference page derive from the fields. A
-class of options is a frozen dataclass below `Options`; `pyggml.recipes` puts several together.
-Messages set the names of options in backticks.
-
-    @dataclass(frozen=True, kw_only=True)
-    class MachineOptions(Options):
-        threads: int | None = option(None, "CPU threads", least=1, chosen="all cores")
-"""
+"""An option: a dataclass field with its type, default, range and help."""
 
 from __future__ import annotations
 
@@ -18,22 +9,13 @@ import os
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
-from difflib import get_close_matches
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from . import checks
-from .errors import ConfigError, ConfigTypeError, shown
+from .. import checks
+from ..errors import ConfigError, ConfigTypeError, shown
 
-__all__ = [
-    "Option",
-    "Options",
-    "check_known",
-    "check_needs",
-    "option",
-    "options_of",
-    "plain",
-]
+__all__ = ["Option", "option", "options_of", "plain"]
 
 _KINDS = {
     bool: "switch",
@@ -240,160 +222,6 @@ def _options_of(kind: Any) -> Mapping[str, Option]:
             may_be_none=is_union and type(None) in several,
         )
     return types.MappingProxyType(found)
-
-
-_O = TypeVar("_O", bound="Options")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options that one object reads: the base of frozen dataclasses of `option` fields.
-
-    Raises:
-        ConfigTypeError: an option has a value of a wrong kind.
-        ConfigError: an option has a value out of range, or two do not agree.
-    """
-
-    def __post_init__(self) -> None:
-        who, own = type(self).__name__, options_of(type(self))
-        for name, each in own.items():
-            object.__setattr__(self, name, each.check(who, getattr(self, name)))
-        for name, each in own.items():
-            other = each.excludes
-            if other and getattr(self, name) is not None and getattr(self, other) is not None:
-                raise ConfigError(
-                    f"{who}: `{name}` and `{other}` exclude each other; got `{name}`="
-                    f"{getattr(self, name)} and `{other}`={getattr(self, other)}: give one of them"
-                )
-        check_needs(who, own, vars(self), self.missing())
-        self.check()
-
-    def value(self, name: str) -> Any:
-        """Return an option's value, or the one that None stands for.
-
-        Args:
-            name: the option.
-        """
-        found = getattr(self, name)
-        return options_of(type(self))[name].otherwise if found is None else found
-
-    def missing(self) -> Mapping[str, tuple[str, str]]:
-        """Return the needs of options that are not met; see `check_needs`. For overriding."""
-        return {}
-
-    def check(self) -> None:
-        """Raise `ConfigError` if options do not agree; for classes to override."""
-
-    def replace(self: _O, **changes: Any) -> _O:
-        """Return a copy with other values of some options.
-
-        Args:
-            changes: new values by name.
-
-        Raises:
-            ConfigError: there is no such option, or the new value cannot be used.
-        """
-        check_known(type(self).__name__, options_of(type(self)), changes)
-        return dataclasses.replace(self, **changes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as JSON-ready values by name."""
-        return {name: plain(getattr(self, name)) for name in options_of(type(self))}
-
-    @classmethod
-    def from_dict(cls: type[_O], values: Mapping[str, Any]) -> _O:
-        """Return the options that `to_dict` wrote.
-
-        Args:
-            values: by name; missing options take their defaults.
-
-        Raises:
-            ConfigError: there is no such option, or a value cannot be used.
-        """
-        check_known(cls.__name__, options_of(cls), values)
-        return cls(**values)
-
-
-def check_needs(
-    who: str,
-    options: Mapping[str, Option],
-    values: Mapping[str, Any],
-    missing: Mapping[str, tuple[str, str]],
-) -> None:
-    """Raise where an option is given that nothing reads.
-
-    An option is given where its value is not the default; see `otherwise` of `Option`.
-
-    Args:
-        who: the class or function that reads them.
-        options: by name.
-        values: of the options, by name.
-        missing: by the name of a need that is not met, what there is instead and the cure. A need
-            that is an option is not met where this is 0, False or empty.
-
-    Raises:
-        ConfigError: names the option, the need and the cure.
-
-    Example:
-        >>> keep = Option(name="keep", default=2, needs=("files",))
-        >>> check_needs("Loop", {"keep": keep}, {"keep": 1}, {"files": ("none", "save")})
-        Traceback (most recent call last):
-            ...
-        pyggml.errors.ConfigError: Loop: `keep` needs files; got none: save, or leave `keep` out
-    """
-    missing = dict(missing)
-    for name, value in values.items():
-        if value in (0, (), ""):
-            got = f"`{name}`={value}" if value == 0 else f"no `{name}`"
-            missing[f"`{name}`"] = got, f"give `{name}`"
-    for name, each in options.items():
-        value = values[name]
-        if value is None or value == each.default:
-            continue
-        for needed in each.needs:
-            only, need = (value, needed) if isinstance(needed, str) else needed
-            need = f"`{need}`" if need in options else need
-            if value == only and need in missing:
-                got, cure = missing[need]
-                told = f"`{name}`" if isinstance(needed, str) else f"`{name}`={value}"
-                raise ConfigError(
-                    f"{who}: {told} needs {need}; got {got}: {cure}, or leave `{name}` out"
-                )
-
-
-def check_known(
-    who: str, known: Iterable[str], given: Mapping[Any, Any], tables: Iterable[str] = ()
-) -> None:
-    """Raise if there is no option of a name; the message has the nearest name.
-
-    Args:
-        who: the class whose options they are.
-        known: the names of its options, or the options by name, whose flags are then hints too.
-        given: values by name.
-        tables: the names under which a dict is allowed.
-
-    Raises:
-        ConfigTypeError: `given` is not a dict.
-        ConfigError: a name is unknown.
-
-    Example:
-        >>> check_known("TrainerOptions", ["steps", "lr"], {"steps": 3})
-    """
-    if not isinstance(given, Mapping):
-        raise ConfigTypeError(f"{who}: options must be a dict; got {shown(given)}")
-    flags = {o.flag: n for n, o in known.items() if o.flag} if isinstance(known, Mapping) else {}
-    names, tables, told = {n: n for n in known} | flags, list(tables), []
-    for name in sorted((n for n in given if n not in known), key=str):
-        is_table = isinstance(given[name], Mapping)
-        near = get_close_matches(str(name).replace("-", "_"), tables if is_table else names, 1)
-        told.append(f"the table [{name}]" if is_table else repr(name))
-        told[-1] += f" (did you mean {names.get(near[0], near[0])}?)" if near else ""
-    if told:
-        more = f"; the tables are {', '.join(f'[{t}]' for t in tables)}" if tables else ""
-        is_table = any(isinstance(value, Mapping) for value in given.values())
-        raise ConfigError(
-            f"{who}: every option must be known; got {', '.join(told)}{more if is_table else ''}"
-        )
 
 
 def _read_table(who: str, name: str, given: Any) -> dict[str, Any]:
