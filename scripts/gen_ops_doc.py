@@ -18,8 +18,9 @@ from typing import Any
 
 import pyggml as pg
 from pyggml import ops
+from pyggml.backend.op_names import op_name
 from pyggml.errors import BackendError, DTypeError
-from pyggml.graph.backward_checks import op_name, walk
+from pyggml.graph.walk import walk
 from pyggml.tensors import Tensor
 from pyggml.testing import CASES, Case
 from pyggml.testing.check import HALF_GRADIENTS

@@ -7,7 +7,7 @@ from typing import Any
 
 from .library import ffi, lib
 
-__all__ = ["MOVES", "Memory", "address", "memory_of", "op_name", "operands", "sources"]
+__all__ = ["MOVES", "Memory", "address", "memory_of", "operands", "sources"]
 
 # Ops that compute nothing: they name memory that another tensor has.
 MOVES = (
@@ -47,8 +47,3 @@ def memory_of(ptr: Any) -> Memory:
     if root.buffer != ffi.NULL:
         return address(root.buffer), address(root.data)
     return 0, address(root)
-
-
-def op_name(ptr: Any) -> str:
-    """Return ggml's name of a node's op, such as MUL_MAT or GELU."""
-    return str(ffi.string(lib.ggml_op_desc(ptr)).decode())

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.headers import MOVES, address, op_name, operands
+from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
+from ..backend.op_names import op_name
 from ..errors import AnomalyError
 from ..graph.observers import observe, read_floats
 from ..tensors.node import Node

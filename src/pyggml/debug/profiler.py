@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..backend.headers import MOVES, address, op_name, operands
+from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
+from ..backend.op_names import op_name
 from ..graph.observers import observe
 from ..io import atomic_write
 from ..tensors.node import Node

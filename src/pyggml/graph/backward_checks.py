@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
 from typing import Any
 
-from ..backend.headers import memory_of, op_name
+from ..backend.headers import memory_of
 from ..backend.library import ffi, lib
+from ..backend.op_names import op_kind, op_name, unary_name
 from ..errors import DTypeError, GradientError, ShapeError
 from ..tensors.gradient_stops import is_detached, stop_gradients, stopped_by
 from ..tensors.node import Node
@@ -124,15 +124,6 @@ def check_request(
     return {id(p.node): (p.node, g) for p, g in grads.items()}
 
 
-@cache
-def _name_of(op: int) -> str:
-    return str(ffi.string(lib.ggml_op_name(op)).decode())
-
-
-def _name(ptr: Any) -> str:
-    return _name_of(ptr.op)
-
-
 def check_unread(
     accumulate: Mapping[int, tuple[Node, Tensor]], nodes: Iterable[Node], seed: Tensor | None
 ) -> None:
@@ -157,15 +148,11 @@ def check_unread(
 
 def backward_headers(forward: Iterable[Node]) -> int:
     """Return how many tensors the backward of these nodes may make."""
-    return sum(_HEADERS.get(_name(node.ptr), _HEADERS_OTHERS) for node in forward)
-
-
-def _unary_name(ptr: Any) -> str:
-    return str(ffi.string(lib.ggml_unary_op_name(lib.ggml_get_unary_op(ptr))).decode())
+    return sum(_HEADERS.get(op_kind(node.ptr), _HEADERS_OTHERS) for node in forward)
 
 
 def _differentiable(ptr: Any) -> bool:
-    return _unary_name(ptr) in _UNARY if ptr.op == lib.GGML_OP_UNARY else _name(ptr) in _OPS
+    return unary_name(ptr) in _UNARY if ptr.op == lib.GGML_OP_UNARY else op_kind(ptr) in _OPS
 
 
 def _source(node: Node, i: int) -> Node | None:
@@ -179,8 +166,8 @@ def _ignored(node: Node) -> Node | None:
     if is_detached(node):
         return node.srcs[0]
     if node.ptr.op == lib.GGML_OP_UNARY:
-        return node.srcs[0] if _unary_name(node.ptr) in _FLAT else None
-    which = _IGNORED.get(_name(node.ptr))
+        return node.srcs[0] if unary_name(node.ptr) in _FLAT else None
+    which = _IGNORED.get(op_kind(node.ptr))
     return None if which is None else _source(node, which)
 
 
@@ -281,7 +268,7 @@ def _check_node(node: Node, needed: set[int]) -> None:
     if node in PULLBACKS and id(node.srcs[0]) in needed:
         cure = "pass them as arguments, or .detach() them in it"
         raise _error(node, "is computed from parameters besides its arguments", cure)
-    name = _name(node.ptr)
+    name = op_kind(node.ptr)
     if not _differentiable(node.ptr):
         cure = "detach its input, or compute the loss another way"
         raise _error(node, "has no gradient", cure)

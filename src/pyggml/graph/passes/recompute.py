@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...backend.headers import MOVES, address, op_name, sources
+from ...backend.headers import MOVES, address, sources
 from ...backend.library import ffi, lib
+from ...backend.op_names import op_name
 from ...checks import instance
 from ...tensors.node import Node, NodeTable, recorder
 from ...tensors.tensor import Tensor
