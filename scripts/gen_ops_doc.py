@@ -8,13 +8,14 @@ nothing.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from generated_page import ROOT, write_or_check
 
 import pyggml as pg
 from pyggml import ops
@@ -26,7 +27,6 @@ from pyggml.testing import CASES, Case
 from pyggml.testing.check import HALF_GRADIENTS
 from pyggml.testing.reasons import NO_FUNCTION, NO_GRADIENT, NO_ROW
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "ops.md"
 SOURCES = ROOT / "vendor" / "ggml" / "src"
 TYPES = ("f32", "f16", "bf16")
@@ -344,18 +344,8 @@ def page() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="gen_ops_doc.py", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    options = parser.parse_args(argv)
-    text = page()
-    if options.check:
-        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/reference/ops.md is stale; run `just ops-doc`", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    """Run the command line; return the exit status."""
+    return write_or_check(PAGE, page, "ops-doc", __doc__, argv)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ python scripts/gen_options_doc.py [--check]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from generated_page import ROOT, write_or_check
 
 from pyggml.options import Option, options_of
 from pyggml.recipes import Configuration, ImageConfig, LLMConfig
 from pyggml.train.options import NAMED_SCHEDULE
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "options.md"
+PAGE = ROOT / "docs" / "reference" / "options.md"
 
 _HEAD = """\
 <!-- Written by scripts/gen_options_doc.py (`just options-doc`); a test compares. Don't edit. -->
@@ -154,17 +154,7 @@ def page() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="gen_options_doc.py", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare, write nothing")
-    options = parser.parse_args(argv)
-    text = page()
-    if options.check:
-        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/reference/options.md is stale; run `just options-doc`", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, page, "options-doc", __doc__, argv)
 
 
 if __name__ == "__main__":

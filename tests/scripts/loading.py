@@ -16,5 +16,7 @@ def load(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    if str(path.parent) not in sys.path:  # scripts import each other
+        sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
     return module

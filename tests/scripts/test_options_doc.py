@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from pyggml.recipes import ImageConfig, LLMConfig
+
+from .loading import load
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_up_to_date_and_has_every_option():
-    spec = importlib.util.spec_from_file_location("doc", ROOT / "scripts" / "gen_options_doc.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load(ROOT / "scripts" / "gen_options_doc.py")
     text = script.PAGE.read_text(encoding="utf-8")
     assert text == script.page(), "run `just options-doc`"
     for name in {*LLMConfig.options(), *ImageConfig.options()}:

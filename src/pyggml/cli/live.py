@@ -29,7 +29,7 @@ __all__ = [
     "RichReporter",
     "format_seconds",
     "make_reporter",
-    "reporting",
+    "trained",
 ]
 
 _LINES_PER_RUN = 20
@@ -284,14 +284,16 @@ def make_reporter() -> PlainReporter:
 
 
 @contextmanager
-def reporting(reporter: PlainReporter) -> Iterator[Callable[[Any], None]]:
-    """Describe a run when it is prepared, and list its files in the end, also after Ctrl-C.
+def trained(train: Callable[..., Any], reporter: PlainReporter, **given: Any) -> Iterator[Any]:
+    """Train a run: describe it first, and list its files in the end, also after Ctrl-C.
 
     Args:
+        train: `train_llm` or `train_image`.
         reporter: prints the lines.
+        given: further arguments of `train`.
 
-    Returns:
-        The function to call with the prepared run.
+    Yields:
+        The finished run, for more lines before those of the files.
     """
     runs: list[Any] = []
 
@@ -300,11 +302,11 @@ def reporting(reporter: PlainReporter) -> Iterator[Callable[[Any], None]]:
         reporter.describe(run.describe())
 
     try:
-        yield prepared
+        run = train(callbacks=[reporter], note=reporter.note, prepared=prepared, **given)
     except TrainingInterrupted:
         for run in runs:
             reporter.note(f"model.gguf has {run.exported}")
             reporter.written(run.artifact.files())
         raise
-    for run in runs:
-        reporter.written(run.artifact.files())
+    yield run
+    reporter.written(run.artifact.files())

@@ -14,7 +14,18 @@ from typer.core import TyperCommand
 from ..options import Option, Options, options_of
 from ..recipes import Configuration
 
-__all__ = ["OptionCommand", "flag_of", "named_by_flags", "with_options"]
+__all__ = ["OptionCommand", "Overwrite", "Resume", "flag_of", "named_by_flags", "with_options"]
+
+# The flags of all commands that train a run.
+_OUTPUT = "Output"
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue the run in --artifact-dir.", rich_help_panel=_OUTPUT),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace the run in --artifact-dir.", rich_help_panel=_OUTPUT),
+]
 
 _TYPES = {"switch": bool, "whole": int, "number": float, "texts": list[str], "table": list[str]}
 # The flags of arguments that are not options, and those of the options of all commands.

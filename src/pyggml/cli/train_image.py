@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ..recipes import ImageConfig
 from .errors import friendly_errors
-from .options import with_options
+from .options import Overwrite, Resume, with_options
 
 if TYPE_CHECKING:
     from ..recipes import ImageResults
@@ -23,18 +21,8 @@ _MOST_SHOWN = 20
 @with_options(ImageConfig)
 def train_image(
     given: dict[str, Any],
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue the run in --artifact-dir.", rich_help_panel="Output"
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", help="Replace the run in --artifact-dir.", rich_help_panel="Output"
-        ),
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train a classifier of images.
 
@@ -45,18 +33,10 @@ def train_image(
     """
     with friendly_errors():
         from ..recipes import train_image as train
-        from .live import ImageReporter, reporting
+        from .live import ImageReporter, trained
 
         reporter = ImageReporter()
-        with reporting(reporter) as prepared:
-            run = train(
-                resume=resume,
-                overwrite=overwrite,
-                callbacks=[reporter],
-                note=reporter.note,
-                prepared=prepared,
-                **given,
-            )
+        with trained(train, reporter, resume=resume, overwrite=overwrite, **given) as run:
             reporter.note(f"model.gguf has {run.exported}")
             for line in describe_results(run.results()):
                 reporter.note(line)

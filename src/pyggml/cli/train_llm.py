@@ -9,7 +9,7 @@ import typer
 
 from ..recipes import LLMConfig
 from .errors import friendly_errors
-from .options import with_options
+from .options import Overwrite, Resume, with_options
 
 __all__ = ["train_llm"]
 
@@ -25,18 +25,8 @@ def train_llm(
             rich_help_panel="Output",
         ),
     ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue the run in --artifact-dir.", rich_help_panel="Output"
-        ),
-    ] = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", help="Replace the run in --artifact-dir.", rich_help_panel="Output"
-        ),
-    ] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train a language model on text.
 
@@ -48,20 +38,12 @@ def train_llm(
     with friendly_errors():
         from ..recipes import read_config
         from ..recipes import train_llm as train
-        from .live import make_reporter, reporting
+        from .live import make_reporter, trained
 
         if config is not None:
             given = LLMConfig.merged(read_config(config), given)
         reporter = make_reporter()
-        with reporting(reporter) as prepared:
-            run = train(
-                resume=resume,
-                overwrite=overwrite,
-                callbacks=[reporter],
-                note=reporter.note,
-                prepared=prepared,
-                **given,
-            )
+        with trained(train, reporter, resume=resume, overwrite=overwrite, **given) as run:
             if run.result is not None:
                 reporter.finished(run.result)
             reporter.note(f"model.gguf has {run.exported}")
