@@ -99,6 +99,7 @@ def test_bpe_size(cli, tmp_path, size):
         ({"tokenizer": "bpe:99999999999999999999"}, ["--tokenizer", "bpe:2048"]),
         ({"lr": 0.1, "min_lr": 1}, ["--min-lr"]),
         ({"beta2": 1}, ["--beta2"]),
+        ({"beta2": 0.9, "optimizer": "sgd"}, ["--beta2 needs", "--optimizer sgd"]),
         ({"clip": -1}, ["--clip"]),
         ({"val_fraction": 1}, ["--val-fraction"]),
         ({"threads": 100_000}, ["--threads", "512"]),
