@@ -22,6 +22,15 @@ DEMOS = {path.stem: path for path in sorted((ROOT / "demos").glob("*.py"))}
 # "Under a minute on two cores" and room for slower machines than the one where they take 15 at
 # most. CPU time, as a clock tells how busy the machine is: other tests run beside these.
 CPU_S = 60
+# More than five seconds; the others run each time.
+LONG = {
+    "finetune_bert",
+    "gpt2_train",
+    "simple_gpt2_train",
+    "t5_denoise",
+    "train_image",
+    "train_text_generation",
+}
 NEEDS = {
     "train_image": ("sklearn", "PIL"),
     "gpt2_train": ("tokenizers",),
@@ -71,7 +80,10 @@ def normal(text: str) -> list[str]:
     return [line for i, line in enumerate(lines) if i == 0 or line != lines[i - 1]]
 
 
-@pytest.mark.parametrize("name", DEMOS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in DEMOS],
+)
 def test_a_demo_comes_to_its_ok_in_its_time_and_prints_what_the_page_shows(
     name: str, tmp_path: Path
 ) -> None:
@@ -148,7 +160,10 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in SPOILED],
+)
 def test_a_demo_that_does_not_learn_fails(name: str, tmp_path: Path) -> None:
     text = DEMOS[name].read_text("utf-8")
     changes, said = SPOILED[name]
@@ -213,6 +228,7 @@ def digits_as_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_train_image_learns_from_files_as_mnists(digits_as_mnist: Path, tmp_path: Path) -> None:
     printed, cpu_s = run(DEMOS["train_image"], "--mnist", digits_as_mnist, cwd=tmp_path)
     assert "1,438 images of 28 x 28 to learn, 359 for validation" in printed

@@ -70,7 +70,10 @@ def test_kernel_agrees_with_the_cpu(harness: Path, op: str) -> None:
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(name, marks=[] if m.fast else pytest.mark.slow) for name, m in MISTAKES.items()],
+)
 def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -> None:
     m = MISTAKES[mistake]
     kernel = m.kernel or m.source
@@ -92,6 +95,7 @@ def test_products_that_may_round_are_f32_on_amd(harness: Path, gpu: str) -> None
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
+@pytest.mark.slow
 def test_products_that_are_rounded_on_amd_are_seen(builder: Builder, tmp_path: Path) -> None:
     text = (CUDA / "ggml-cuda.cu").read_text()
     right = "prefer_f32_output = may_round || "
@@ -131,6 +135,7 @@ def test_shared_memory_of_attention(harness: Path, kib: int, asked: int) -> None
     assert min(blocks_of(a, kib) for _, _, a in taken) >= 2
 
 
+@pytest.mark.slow
 def test_attention_with_much_shared_memory(harness: Path) -> None:
     """All cases on a GPU such as the A100, whose tiles are longer."""
     lines = told(harness, "FLASH_ATTN_EXT_BACK", PYGGML_EMULATED_SHARED_KIB="163")
@@ -138,6 +143,7 @@ def test_attention_with_much_shared_memory(harness: Path) -> None:
     assert larger_than_used(lines) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
@@ -164,6 +170,7 @@ def test_graphs_are_captured_and_launched(builder: Builder) -> None:
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

@@ -3,6 +3,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -19,7 +20,14 @@ def ask(model, requests, context=256, embedding=False, adapter=None):
     job = json.dumps({**job, "adapter": adapter and str(adapter)})
     worker = [sys.executable, __file__]
     done = subprocess.run(
-        worker, input=job, capture_output=True, text=True, timeout=900, check=False
+        worker,
+        input=job,
+        # or an abort starts a debugger, which takes ten seconds
+        env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     for line in done.stdout.splitlines():
         if line.startswith("ANSWERS "):

@@ -64,7 +64,14 @@ def train(model, ids):
     return losses[0], losses[-1]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2-without-bias",
+        "llama-untied",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "gpt2-untied", "llama")),
+    ],
+)
 def test_llama_cpp_says_the_same(name, corpus, tmp_path):
     tokenizer, ids = corpus
     arch, sizes = CASES[name]

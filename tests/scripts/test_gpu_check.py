@@ -247,6 +247,7 @@ def run(checkout: Path, *stages: str, **variables: str) -> subprocess.CompletedP
     return subprocess.CompletedProcess(call.args, call.returncode, out, err)
 
 
+@pytest.mark.slow
 def test_stages_of_several_calls(checkout: Path) -> None:
     run(checkout, "grad", LIMIT_EACH="100")
     run(checkout, "sanitize-racecheck-grad", LIMIT_EACH="100")
@@ -275,6 +276,7 @@ def test_stages_of_several_calls(checkout: Path) -> None:
     assert "ERROR SUMMARY: 0 errors" in (state / "sanitize-racecheck.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_stage_that_runs_into_its_limit(checkout: Path, tmp_path: Path) -> None:
     out = tmp_path / "elsewhere"
     run(checkout, "sanitize-memcheck", LIMIT_EACH="8", SLEEP="90", OUT=str(out))
@@ -283,6 +285,7 @@ def test_a_stage_that_runs_into_its_limit(checkout: Path, tmp_path: Path) -> Non
     assert line["why"].startswith("3 cases within 8 s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ops", "sanitize-memcheck"])
 def test_a_stage_is_over_when_its_program_has_ended(
     checkout: Path, tmp_path: Path, stage: str
@@ -327,6 +330,7 @@ def test_a_call_without_time_starts_nothing(checkout: Path) -> None:
     assert run(checkout, *parts, LIMIT="1").returncode == 3  # each can be called by its name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["ops", "sanitize-memcheck"])
 def test_an_op_that_ends_a_program_does_not_end_the_others(checkout: Path, stage: str) -> None:
     """Of NORM_BACK, SUM_SQR and ACC, the second."""
@@ -345,6 +349,7 @@ def test_an_op_that_ends_a_program_does_not_end_the_others(checkout: Path, stage
     assert told_of == ([] if stage == "ops" else sorted(f"{stage}.{op}txt" for op in ops))
 
 
+@pytest.mark.slow
 def test_nothing_runs_after_a_build_that_failed(checkout: Path) -> None:
     """The program of an earlier one is there."""
     run(checkout, "grad", LIMIT_EACH="100")

@@ -84,15 +84,13 @@ def check(folder, trainer, error, least, where):
     assert same(load_checkpoint(newest).model, trainer.model.state_dict()), where
 
 
-@pytest.mark.parametrize(
-    "names", [{"loop", "keeper"}, pytest.param(FILES, marks=pytest.mark.slow)], ids=["few", "all"]
-)
-def test_at_every_line_between_steps(tmp_path, names):
+@pytest.mark.parametrize("each", [9, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_at_every_line_between_steps(tmp_path, each):
     lines = Lines()
     _, error = fit(tmp_path / "whole", lines)
     assert error is None
     assert {Path(file).stem for file, _ in lines.seen} == FILES
-    for n, place in enumerate(p for p in lines.seen if Path(p[0]).stem in names):
+    for n, place in enumerate(list(lines.seen)[::each]):
         trainer, error = fit(tmp_path / str(n), Lines(place))
         check(tmp_path / str(n), trainer, error, lines.seen[place], place)
 

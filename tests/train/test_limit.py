@@ -28,7 +28,7 @@ def step_of(arch, every, precision=None):
     return TrainStep(model, SGD(model.parameters(), lr=0.1), precision=precision)
 
 
-@pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("precision", ["f32", "bf16", pytest.param("f16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("arch", SIZES)
 def test_the_same_bits_whatever_is_computed_twice(arch, precision):
     plain = step_of(arch, False, precision)

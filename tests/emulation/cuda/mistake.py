@@ -18,6 +18,7 @@ class Mistake(NamedTuple):
         case: the op, or the case of it, that must fail.
         said: a pattern of what its line must say.
         kernel: the file that includes `source`, where that is a header.
+        fast: planted in each run; the others by the slow tests.
     """
 
     source: str
@@ -26,3 +27,4 @@ class Mistake(NamedTuple):
     case: str
     said: str
     kernel: str = ""
+    fast: bool = False

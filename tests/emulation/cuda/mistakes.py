@@ -16,6 +16,7 @@ MISTAKES = {
         wrong=("            s_sum[warp_id] = sum;\n        }"),
         case="CUMSUM_BACK",
         said="other bits|normalized|is nan",
+        fast=True,
     ),
     "no barrier before the next round": Mistake(
         source="cumsum-back",
@@ -32,6 +33,7 @@ MISTAKES = {
         ),
         case="CUMSUM_BACK",
         said="threads wait for others|different barriers",
+        fast=True,
     ),
     "a read past the end": Mistake(
         source="elementwise-back",
@@ -40,6 +42,7 @@ MISTAKES = {
         case="GELU_BACK",
         said="past the end of",
         kernel="gelu-back",
+        fast=True,
     ),
     "a write past the end": Mistake(
         source="sum-sqr",
@@ -47,6 +50,7 @@ MISTAKES = {
         wrong="        dst[1] = dst[0] = (float) total;",
         case="SUM_SQR",
         said="written .* past the end of result",
+        fast=True,
     ),
     "scratch memory that is not given back in reverse order": Mistake(
         source="out-prod",
@@ -67,6 +71,7 @@ MISTAKES = {
         wrong="__launch_bounds__(block_size/2)",
         case="NORM_BACK",
         said="threads exceed __launch_bounds__",
+        fast=True,
     ),
     "more elements than f32 has whole numbers": Mistake(
         source="upscale-back",
@@ -81,6 +86,7 @@ MISTAKES = {
         wrong=("        if (col > 0) {\n            dst[col*sd.s0] = r*(g - d*k);\n        }"),
         case="NORM_BACK",
         said="is nan|is -nan",
+        fast=True,
     ),
     "strides that are not used": Mistake(
         source="l2-norm-back",
@@ -101,6 +107,7 @@ MISTAKES = {
         ),
         case="CONV_2D_DW_BACK",
         said="other bits",
+        fast=True,
     ),
     "too much shared memory": Mistake(
         source="fattn-back",
@@ -154,6 +161,7 @@ MISTAKES = {
         wrong="<<<num_blocks, 8*CUDA_DROPOUT_BLOCK_SIZE,",
         case="DROPOUT",
         said="block of 1 to 1024 threads",
+        fast=True,
     ),
     "an assertion that supports_op does not know": Mistake(
         source="cross-entropy-rows",
@@ -161,6 +169,7 @@ MISTAKES = {
         wrong="    GGML_ASSERT(ggml_is_contiguous(logits));",
         case="CROSS_ENTROPY_ROWS",
         said="GGML_ASSERT",
+        fast=True,
     ),
     # rows
     "rows with gaps taken for rows without": Mistake(

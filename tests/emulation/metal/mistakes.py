@@ -18,6 +18,7 @@ class Mistake(NamedTuple):
         case: the op, or the case of it, that must fail.
         said: a pattern of what its line must say.
         kernels: the kernel files that the case needs, where the change is the host's.
+        fast: planted in each run; the others by the slow tests.
     """
 
     source: str
@@ -26,6 +27,7 @@ class Mistake(NamedTuple):
     case: str
     said: str
     kernels: tuple[str, ...] = ()
+    fast: bool = False
 
 
 MISTAKES = {
@@ -37,6 +39,7 @@ MISTAKES = {
         case="OUT_PROD/long-added",
         said="supports_op says yes|no tensor of the op",
         kernels=("out_prod",),
+        fast=True,
     ),
     "moments that nobody waits for": Mistake(
         source="ggml-metal-common.cpp",
@@ -60,6 +63,7 @@ MISTAKES = {
         wrong="        if (i <= args.ne) {",
         case="GET_ROWS_BACK/ends",
         said="writes beyond its tensors",
+        fast=True,
     ),
     "an element that is not written": Mistake(
         source="norm_back",
@@ -67,6 +71,7 @@ MISTAKES = {
         wrong="        if (i > 0) {\n            dx[i] = args.eps*(dy[i] - sum)*y[i];\n        }",
         case="SOFT_MAX_BACK",
         said="leaves elements unwritten",
+        fast=True,
     ),
     "no barrier before a list is read": Mistake(
         source="rows_back",
@@ -78,6 +83,7 @@ MISTAKES = {
         wrong="            list[before + place] = i;\n        }",
         case="GET_ROWS_BACK/one-row",
         said="unwritten|order of the threads",
+        fast=True,
     ),
     # attention
     "no slope": Mistake(

@@ -248,7 +248,10 @@ def test_no_constant_is_nan() -> None:
         assert not re.findall(r"\bNAN\b|\bnan\(|INFINITY|as_type<float>\(0x7f", text), name
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(name, marks=[] if m.fast else pytest.mark.slow) for name, m in MISTAKES.items()],
+)
 def test_emulation_sees_mistakes(folder: Path, harness: Path, mistake: str) -> None:
     m = MISTAKES[mistake]
     is_host = m.source in HOST_FILES
