@@ -54,7 +54,7 @@ def test_operands_that_a_plan_of_several_devices_replaces_come_back() -> None:
     ctx = pg.ffi.gc(pg.lib.ggml_init([10_000, pg.ffi.NULL, True]), pg.lib.ggml_free)
     a, b, copy = (pg.lib.ggml_new_tensor_1d(ctx, pg.lib.GGML_TYPE_F32, 4) for _ in range(3))
     total = pg.lib.ggml_add(ctx, a, b)
-    computation = Computation(pg.ffi.NULL, ctx, n_nodes=1, n_tensors=4, most_bytes=64)
+    computation = Computation(pg.ffi.NULL, ctx, 1, n_tensors=4, most_bytes=64, memory=ctx)
     computation.unplan(several=True)
     total.src[1] = copy
     computation.unplan(several=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import BackendError
 from .device import COMPUTE_LOCK, Device
+from .hidden import hide
 from .library import ffi, keep_interrupt, lib
 from .memory import UNTOUCHED
 
@@ -49,22 +50,23 @@ class Buffer:
 
     Attributes:
         is_zero: whether it was full of zeros when it was made.
+        memory: the box that keeps it allocated; see `hide`.
 
     Raises:
         BackendError: the device has not that much memory.
     """
 
-    __slots__ = ("__weakref__", "_memory", "_ptr", "device", "is_zero", "size_bytes")
+    __slots__ = ("__weakref__", "device", "is_zero", "memory", "size_bytes")
 
     def __init__(self, where: Device, size_bytes: int):
-        ptr, self._memory = ffi.NULL, None
+        ptr, mapped = ffi.NULL, None
         if where.has_memory(size_bytes):
-            self._memory = _map(size_bytes) if where.kind == "cpu" else None
-            if self._memory is None:
+            mapped = _map(size_bytes) if where.kind == "cpu" else None
+            if mapped is None:
                 ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
             else:
-                ptr = lib.ggml_backend_cpu_buffer_from_ptr(self._memory, size_bytes)
-        self.is_zero = self._memory is not None
+                ptr = lib.ggml_backend_cpu_buffer_from_ptr(mapped, size_bytes)
+        self.is_zero = mapped is not None
         if ptr == ffi.NULL:
             raise BackendError(
                 f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
@@ -72,7 +74,8 @@ class Buffer:
             )
         self.device = where
         self.size_bytes = size_bytes
-        self._ptr = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        freed = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
+        self.memory = hide((freed, mapped))
         if self.is_zero:
             UNTOUCHED.add(self)
 
@@ -84,7 +87,7 @@ class Buffer:
     def ptr(self) -> Any:
         """The `ggml_backend_buffer_t`."""
         self.device.check()
-        return self._ptr
+        return self.memory.item()[0]
 
     def clear(self) -> None:
         """Set every byte, and so every number of every tensor in it, to zero."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..checks import whole
 from ..errors import BackendError
+from .hidden import hide
 from .library import ffi, lib
 from .memory import LARGE_BYTES, available_bytes, promised_bytes
 
@@ -165,12 +166,12 @@ class Device:
 
 
 def _empty_graph() -> tuple[Any, Any]:
-    """A context and its graph without ops."""
+    """The box of a context, and its graph without ops."""
     params = ffi.new("struct ggml_init_params *")
     params.mem_size = lib.ggml_graph_overhead_custom(1, False)
     params.mem_buffer, params.no_alloc = ffi.NULL, True
-    ctx = ffi.gc(lib.ggml_init(params[0]), lib.ggml_free)
-    return ctx, lib.ggml_new_graph_custom(ctx, 1, False)
+    ctx = lib.ggml_init(params[0])
+    return hide(ffi.gc(ctx, lib.ggml_free)), lib.ggml_new_graph_custom(ctx, 1, False)
 
 
 def _scan() -> dict[str, Device]:

@@ -134,7 +134,7 @@ class Graph:
             return
         plan = self._plan
         self._computation = Computation(
-            plan.cgraph, plan.ctx, self.n_nodes, plan.n_tensors, plan.most_bytes
+            plan.cgraph, plan.ctx, self.n_nodes, plan.n_tensors, plan.most_bytes, plan.memory
         )
         own = shared is None or not shared.memory_bytes
         needed = 0 if own else self._activations.measure(self._computation)

@@ -9,6 +9,7 @@ from typing import Any
 from ..backend.buffers import freer
 from ..backend.device import Device
 from ..backend.device import device as find_device
+from ..backend.hidden import hide
 from ..backend.library import ffi, lib
 from ..backend.memory import LARGE_BYTES, has_room
 from ..errors import BackendError
@@ -27,6 +28,7 @@ class Computation:
     Args:
         cgraph: the graph.
         ctx: context of its headers, but for those of stored tensors.
+        memory: the box that keeps the context allocated; see `hide`.
         n_nodes: ops.
         n_tensors: headers in all.
         most_bytes: results without reuse, at most.
@@ -38,6 +40,7 @@ class Computation:
     n_nodes: int
     n_tensors: int
     most_bytes: int
+    memory: Any
     operands: list[tuple[Any, list[Any]]] = field(default_factory=list)
 
     def unplan(self, several: bool) -> None:
@@ -96,7 +99,7 @@ class Activations:
         if self._sched is None:
             return 0
         return sum(
-            int(lib.ggml_backend_sched_get_buffer_size(self._sched, where.backend))
+            int(lib.ggml_backend_sched_get_buffer_size(self._sched.item(), where.backend))
             for where in self._devices()
         )
 
@@ -117,7 +120,7 @@ class Activations:
             BackendError: the device has not that much memory.
         """
         if self._holder is graph:
-            return self._sched
+            return self._sched.item()
         self._holder = None
         # ggml cannot allocate with a scheduler that has only measured: each gets its own.
         if graph.most_bytes >= LARGE_BYTES:
@@ -128,14 +131,14 @@ class Activations:
             self._sched = self._scheduler(graph)
             self._capacity = graph.n_tensors
         else:
-            lib.ggml_backend_sched_reset(self._sched)
-        if not lib.ggml_backend_sched_alloc_graph(self._sched, graph.cgraph):
+            lib.ggml_backend_sched_reset(self._sched.item())
+        if not lib.ggml_backend_sched_alloc_graph(self._sched.item(), graph.cgraph):
             self._sched = None  # its memory is wanted for measuring
             graph.unplan(self._several)
             self.measure(graph)
             raise BackendError(f"graph: {self.device.name} could not allocate the activations")
         self._holder = graph
-        return self._sched
+        return self._sched.item()
 
     def measure(self, graph: Computation) -> int:
         """Return the bytes that a graph needs.
@@ -146,7 +149,9 @@ class Activations:
         places = self._devices()
         sizes = ffi.new("size_t[]", len(places))
         graph.unplan(self._several)
-        lib.ggml_backend_sched_reserve_size(self._scheduler(graph), graph.cgraph, sizes)
+        sched = self._scheduler(graph)
+        lib.ggml_backend_sched_reserve_size(sched.item(), graph.cgraph, sizes)
+        del sched  # its memory may be what is missing
         own = self.memory_bytes  # given back before more is taken
         for place, size in zip(places, sizes, strict=True):
             if size <= own:
@@ -159,6 +164,7 @@ class Activations:
         return sum(sizes)
 
     def _scheduler(self, graph: Computation) -> Any:
+        """Make a scheduler in a box that keeps it allocated."""
         backends = [where.backend for where in self._devices()]
         size = graph.n_tensors
         bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
@@ -171,4 +177,4 @@ class Activations:
             )
         handles = ffi.new("ggml_backend_t[]", backends)
         sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
-        return ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free))
+        return hide(ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free)))

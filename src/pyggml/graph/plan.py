@@ -145,6 +145,11 @@ class Plan:
         return self._arena.ctx
 
     @property
+    def memory(self) -> Any:
+        """The box that keeps the graph and its headers allocated; see `hide`."""
+        return self._arena.memory
+
+    @property
     def n_nodes(self) -> int:
         """The number of ops in the graph."""
         return int(lib.ggml_graph_n_nodes(self.cgraph))

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ..backend.buffers import Buffer
 from ..backend.device import Device
+from ..backend.hidden import hide
 from ..backend.library import ffi, lib
 from ..backend.memory import has_room
 from ..errors import BackendError
@@ -36,9 +37,15 @@ _HEADERS_PER_OP = 8
 
 
 class Arena:
-    """A ggml context that holds tensor headers and no data; freed with its last node."""
+    """A ggml context that holds tensor headers and no data; freed with its last node.
 
-    __slots__ = ("ctx", "left")
+    Attributes:
+        ctx: the context.
+        left: headers that it still has room for.
+        memory: the box that keeps it allocated; see `hide`.
+    """
+
+    __slots__ = ("ctx", "left", "memory")
 
     def __init__(self, n_tensors: int, extra_bytes: int = 0):
         size = n_tensors * lib.ggml_tensor_overhead() + extra_bytes
@@ -52,8 +59,9 @@ class Arena:
         ctx = lib.ggml_init(params[0])
         if ctx == ffi.NULL:
             raise BackendError(f"arena: ggml has no context for {size:,} bytes of tensor headers")
-        self.ctx = ffi.gc(ctx, lib.ggml_free, size)
+        self.ctx = ctx
         self.left = n_tensors
+        self.memory = hide(ffi.gc(ctx, lib.ggml_free, size))
 
 
 def caller() -> tuple[str, int]:
