@@ -16,7 +16,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import ffi, lib
-from pyggml.backend.library import capture_log, ggml_version, patch_count
+from pyggml.backend.library import capture_log, ggml_version, pass_interrupt, patch_count
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -218,6 +218,7 @@ def test_ctrl_c_while_ggml_logs(monkeypatch: pytest.MonkeyPatch) -> None:
         with capture_log(), monkeypatch.context() as patch:
             patch.setattr("pyggml.backend.library._log.add", interrupted)
             log(lib.GGML_LOG_LEVEL_INFO, "words\n")
+        pass_interrupt()
 
     with pytest.raises(KeyboardInterrupt):
         captured()

@@ -108,19 +108,6 @@ def test_one_at_a_time():
         assert (pg.tensor([1.0]) * 2.0).tolist() == [2.0]
 
 
-def test_ctrl_c_at_the_end_of_a_profile_does_not_leave_it_on(monkeypatch):
-    def interrupted(self):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pg.debug.profiler.Profile, "finish", interrupted)
-        with pytest.raises(KeyboardInterrupt), pg.profile():
-            pass
-    with pg.profile() as p:
-        (pg.tensor([1.0]) * 2.0).numpy()
-    assert p.records
-
-
 def test_table_and_trace(product, tmp_path):
     text = str(product)
     for words in ("MUL_MAT", "outside of ops"):

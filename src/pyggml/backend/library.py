@@ -14,10 +14,11 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
+
+from .scopes import Scope, Scopes
 
 if sys.platform == "win32":
     os.add_dll_directory(str(Path(__file__).parent / "lib"))
@@ -55,33 +56,38 @@ _LEVELS = {
 
 
 class _ThreadLog(threading.local):
-    """One thread's unfinished line and the lists that collect its messages."""
+    """One thread's unfinished line, and the list whose last message it is, if any."""
 
     def __init__(self) -> None:
         self.level = logging.INFO
         self.text = ""
-        self.captures: list[list[str]] = []
+        self.messages: list[str] | None = None
 
     def add(self, level: int, text: str) -> None:
-        """Take a piece as ggml gives it; what ends in a line end is passed on."""
+        """Take a piece as ggml gives it: for the innermost capture, else for the logger."""
         if level != lib.GGML_LOG_LEVEL_CONT:
             self.flush()
             self.level = _LEVELS.get(level, logging.INFO)
         self.text += text
+        capture: list[str] | None = _captures.innermost()
+        line = self.text.rstrip()
+        if capture is not None and line:
+            if self.messages is not capture:
+                capture.append("")
+            capture[-1] = line
+            self.messages = capture
         if self.text.endswith("\n"):
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what is there: to the innermost capture, else to the logger."""
+        """End the line; log it where nothing captures it."""
         line, self.text = self.text.rstrip(), ""
-        if not line:
-            return
-        if self.captures:
-            self.captures[-1].append(line)
-        else:
+        taken, self.messages = self.messages is not None, None
+        if line and not taken:
             _logger.log(self.level, "%s", line)
 
 
+_captures = Scopes()
 _log = _ThreadLog()
 
 
@@ -164,12 +170,13 @@ def pyggml_watch(tensor: Any, ask: bool, user_data: Any) -> bool:
     return bool(ffi.from_handle(user_data)(tensor, ask))
 
 
-@contextlib.contextmanager
-def capture_log() -> Iterator[list[str]]:
+def capture_log() -> Scope:
     """Collect what ggml logs on this thread; the logger does not get these messages.
 
+    Call `pass_interrupt` after the block.
+
     Returns:
-        A list that grows by a string for each message while the block runs.
+        What `with` enters: `as` names a list that grows by a string for each message.
 
     Example:
         >>> params = ffi.new("struct gguf_init_params *")[0]
@@ -179,14 +186,7 @@ def capture_log() -> Iterator[list[str]]:
         True
     """
     _log.flush()
-    messages: list[str] = []
-    _log.captures.append(messages)
-    try:
-        yield messages
-    finally:
-        _log.flush()
-        _log.captures.pop()
-    pass_interrupt()
+    return Scope(_captures, [])
 
 
 def ggml_version() -> str:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
 from ..backend.op_names import op_name
+from ..backend.scopes import Scope
 from ..errors import AnomalyError
 from ..graph.observers import observe, read_floats
 from ..tensors.node import Node
@@ -19,8 +19,7 @@ from ..tensors.node import Node
 __all__ = ["AnomalyFinder", "detect_anomaly"]
 
 
-@contextlib.contextmanager
-def detect_anomaly() -> Iterator[None]:
+def detect_anomaly() -> Scope:
     """Check every op's result while graphs run on this thread; slow, for finding mistakes.
 
     Raises:
@@ -37,8 +36,7 @@ def detect_anomaly() -> Iterator[None]:
             ...
         pyggml.errors.AnomalyError: anomaly: LOG made infinities (1 of 1, (1, 1, 1, 1)), recorded...
     """
-    with observe(AnomalyFinder):
-        yield
+    return observe(AnomalyFinder)
 
 
 class AnomalyFinder:

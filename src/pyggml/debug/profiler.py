@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from ..backend.headers import MOVES, address, operands
 from ..backend.library import ffi, lib
 from ..backend.op_names import op_name
-from ..graph.observers import observe
+from ..backend.scopes import Scope, in_turn
+from ..graph.observers import MAKERS
 from ..io import atomic_write
 from ..tensors.node import Node
 
@@ -105,7 +106,6 @@ class Profile:
 
     Attributes:
         records: the computed ops, in order.
-        seconds: from the beginning to the end of the block.
 
     Example:
         >>> with profile() as p:
@@ -116,16 +116,30 @@ class Profile:
 
     def __init__(self) -> None:
         self.records: list[OpRecord] = []
-        self.seconds = 0.0
         self._began = time.perf_counter()
+        self._ended: list[float] = []
 
     def clock(self) -> float:
         """Seconds since the beginning."""
         return time.perf_counter() - self._began
 
-    def finish(self) -> None:
-        """Take the time of the whole block."""
-        self.seconds = self.clock()
+    @property
+    def seconds(self) -> float:
+        """Seconds from the beginning to the end of the block; 0 inside of it."""
+        return self._ended[0] - self._began if self._ended else 0.0
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._began = time.perf_counter()
+
+    def end(self) -> Callable[[], None]:
+        """Return a function of C that takes the time of the whole block."""
+        now = map(methodcaller("__call__"), (time.perf_counter,))
+        return partial(self._ended.extend, now)
+
+    def __call__(self, recorded: Mapping[int, Node]) -> OpTimer:
+        """Make the observer of one run of a graph."""
+        return OpTimer(self, recorded)
 
     @property
     def outside_share(self) -> float:
@@ -207,11 +221,20 @@ class Profile:
             file.write(text)
 
 
-_taken = threading.local()
+class _Profiling(Scope):
+    """The block that a profile is taken of."""
+
+    def starts(self) -> Callable[[], Any]:
+        if any(isinstance(maker, Profile) for maker in self.scopes):
+            raise RuntimeError("profile: one is being taken on this thread already; leave it first")
+        self.value.begin()
+        return super().starts()
+
+    def ends(self) -> Callable[[], None]:
+        return in_turn(super().ends(), self.value.end())
 
 
-@contextlib.contextmanager
-def profile() -> Iterator[Profile]:
+def profile() -> Scope:
     """Time every op that graphs compute on this thread while the block runs.
 
     Ops run one by one, which costs a few microseconds each; on a GPU each is waited for, too. What
@@ -220,7 +243,7 @@ def profile() -> Iterator[Profile]:
     profiled.
 
     Returns:
-        The profile: `print` it, or use `by_op` and `save_trace`.
+        What `with` enters. `as` names the profile: `print` it, or use `by_op` and `save_trace`.
 
     Raises:
         RuntimeError: another profile is being taken on this thread.
@@ -232,16 +255,7 @@ def profile() -> Iterator[Profile]:
         ...     _ = (tensor([1.0, 2.0]) * 2.0).numpy()
         >>> print(p)  # doctest: +SKIP
     """
-    if getattr(_taken, "profile", None) is not None:
-        raise RuntimeError("profile: one is being taken on this thread already; leave it first")
-    taken = Profile()
-    try:
-        _taken.profile = taken
-        with observe(lambda recorded: OpTimer(taken, recorded)):
-            yield taken
-    finally:
-        _taken.profile = None  # first: a Ctrl-C in the next line must not leave it on
-        taken.finish()
+    return _Profiling(MAKERS, Profile())
 
 
 def _elements(ptr: Any) -> int:

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..backend import dtypes
 from ..backend.library import ffi, lib
+from ..backend.scopes import Scope, Scopes
 from ..tensors.node import Node
 
-__all__ = ["LossError", "LossGuard", "Observer", "Observers", "observe", "observers", "read_floats"]
+__all__ = [
+    "MAKERS",
+    "LossError",
+    "LossGuard",
+    "Observer",
+    "Observers",
+    "observe",
+    "observers",
+    "read_floats",
+]
 
 
 class Observer(Protocol):
@@ -36,33 +44,23 @@ class Observer(Protocol):
 Maker = Callable[[Mapping[int, Node]], Observer]
 
 
-class _State(threading.local):
-    makers: tuple[Maker, ...] = ()
+# Who makes the observers of this thread.
+MAKERS = Scopes()
 
 
-_state = _State()
-
-
-@contextlib.contextmanager
-def observe(make: Maker) -> Iterator[None]:
+def observe(make: Maker) -> Scope:
     """Observe every graph that runs on this thread inside the block.
 
     Args:
         make: makes the observer of a run, from the recorded nodes by the address of their header
             in the graph. The same one twice observes once.
     """
-    before = _state.makers
-    if make not in before:
-        _state.makers = (*before, make)
-    try:
-        yield
-    finally:
-        _state.makers = before
+    return Scope(MAKERS, make)
 
 
 def observers(recorded: Mapping[int, Node]) -> list[Observer]:
     """Make the observers of one run."""
-    return [make(recorded) for make in _state.makers]
+    return [make(recorded) for make in dict.fromkeys(MAKERS)]
 
 
 class Observers:

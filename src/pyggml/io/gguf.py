@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.dtypes import DType, as_dtype, decode, dtype_of_type
-from ..backend.library import capture_log, ffi, lib
+from ..backend.library import capture_log, ffi, lib, pass_interrupt
 from ..errors import DTypeError, FormatError
 from .gguf_write import write_gguf
 from .regular import open_regular
@@ -88,6 +88,7 @@ class GGUFFile:
             context = lib.gguf_init_from_buffer(
                 ffi.from_buffer("char[]", self._data), self._data.size, params
             )
+        pass_interrupt()
         if context == ffi.NULL:
             reasons = [text.split(": ", 1)[-1] for text in messages]
             raise self._error("; ".join(reasons) or "the file ends too early")

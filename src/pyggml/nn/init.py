@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 
 import numpy as np
 
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
+from ..backend.scopes import Scope, Scopes
 from ..errors import BackendError, DTypeError
 from ..tensors.random import random_generator
 from ..tensors.storage import check_shape
@@ -33,12 +32,11 @@ __all__ = [
 Initializer = Callable[[tuple[int, ...]], np.ndarray]
 """A function of a shape that returns the initial numbers."""
 
-_drawing: ContextVar[bool] = ContextVar("_drawing", default=True)
-_matrices: ContextVar[DType | None] = ContextVar("_matrices", default=None)
+# The dtype of frozen matrices, or f32.
+_empty = Scopes()
 
 
-@contextmanager
-def empty_weights(dtype: DType | str | None = None) -> Iterator[None]:
+def empty_weights(dtype: DType | str | None = None) -> Scope:
     """Make weights zero inside the block and draw no random numbers; they are loaded next.
 
     Args:
@@ -56,17 +54,13 @@ def empty_weights(dtype: DType | str | None = None) -> Iterator[None]:
     kept = None if dtype is None else as_dtype(dtype)
     if kept is not None and not (kept.is_float or (kept.quantized and kept.is_readable)):
         raise DTypeError(f"empty_weights: dtype must be f16, bf16 or quantised; got {kept.name}")
-    tokens = _drawing.set(False), _matrices.set(None if kept and kept.name == "f32" else kept)
-    try:
-        yield
-    finally:
-        _drawing.reset(tokens[0])
-        _matrices.reset(tokens[1])
+    return Scope(_empty, as_dtype("f32") if kept is None else kept)
 
 
 def empty_dtype() -> DType | None:
     """The type that `empty_weights` gives matrices here, if any."""
-    return _matrices.get()
+    kept: DType | None = _empty.innermost()
+    return None if kept is None or kept.name == "f32" else kept
 
 
 def constant(value: float) -> Initializer:
@@ -97,7 +91,7 @@ def normal(std: float = 0.02, mean: float = 0.0) -> Initializer:
         raise ValueError(f"normal: std must be finite and >= 0; got {std}")
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
-        if not _drawing.get():
+        if _empty.entries:
             return np.zeros(_checked(shape), np.float32)
         _checked(shape)
         values = random_generator().standard_normal(shape, np.float32)
@@ -116,7 +110,7 @@ def uniform(low: float, high: float) -> Initializer:
         raise ValueError(f"uniform: low must be <= high; got low={low}, high={high}")
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
-        if not _drawing.get():
+        if _empty.entries:
             return np.zeros(_checked(shape), np.float32)
         _checked(shape)
         values = random_generator().random(shape, np.float32)
@@ -193,7 +187,7 @@ def gpt2(n_layer: int, residual: bool = False) -> Initializer:
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Raise for a shape whose weights exceed free memory, before Linux ends the process."""
-    kept = _matrices.get()  # zeros that are not touched take no memory
+    kept = empty_dtype()  # zeros that are not touched take no memory
     size_bytes = math.prod(check_shape("init", shape))
     size_bytes = 4 * size_bytes if kept is None else kept.row_bytes(size_bytes)
     if not find_device("cpu").has_memory(size_bytes):

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..backend.device import Device
 from ..backend.library import lib
+from ..backend.scopes import Scope, Scopes
 from ..checks import number, whole
 from ..errors import ShapeError, shown
 from ..tensors.create import tensor
@@ -24,17 +25,10 @@ __all__ = ["DropoutStream", "dropout"]
 _WORD = 2**32
 
 
-class _Recording(threading.local):
-    """The streams that this thread records in, the innermost last."""
-
-    def __init__(self) -> None:
-        self.streams: list[DropoutStream] = []
+_streams = Scopes()
 
 
-_recording = _Recording()
-
-
-class DropoutStream:
+class DropoutStream(Scope):
     """The masks of the dropouts in a computation that runs many times.
 
     A dropout recorded inside `with stream:` without a seed of its own takes the stream's tensor
@@ -52,18 +46,16 @@ class DropoutStream:
     """
 
     def __init__(self, seed: int | None = None):
+        super().__init__(_streams)
         self._seed = None if seed is None else whole("DropoutStream", "seed", seed, 0)
         self._offset = 0
         self._index = 0
         self._tensors: dict[Device, Tensor] = {}
 
-    def __enter__(self) -> DropoutStream:
+    def starts(self) -> Callable[[], Any]:
+        """Return what enters; the indices begin at 0."""
         self._index = 0
-        _recording.streams.append(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        _recording.streams.remove(self)
+        return super().starts()
 
     def _words(self) -> np.ndarray:
         if self._seed is None:
@@ -138,8 +130,9 @@ def dropout(x: Tensor, p: float, seed: Tensor | int | None = None, index: int = 
     if not (0 <= p < 1 and np.float32(p) < 1):
         raise ValueError(f"dropout: p must be from 0 to below 1; got {p}")
     index = whole("dropout", "index", index, -(2**31), 2**31 - 1)
-    if seed is None and _recording.streams:
-        seed, index = _recording.streams[-1].take(x.device)
+    stream: DropoutStream | None = _streams.innermost() if seed is None else None
+    if stream is not None:
+        seed, index = stream.take(x.device)
     elif seed is None:
         seed = int(random_generator().integers(2**63))
     args = [rows_in_order(x), p, _as_seed(seed, x), index]

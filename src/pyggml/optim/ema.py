@@ -75,7 +75,8 @@ class EMA:
         made = zeros_group(specs, self._device)
         self.averages = dict(zip(self._params, made, strict=True))
         self._rate = tensor(np.zeros((2,), np.float32), device=self._device)
-        self._lent = False
+        # 1 while the model holds the averages; the graph that swaps them changes it, too.
+        self._lent = tensor(np.zeros((), np.float32), device=self._device)
         self._graphs: dict[str, Graph] = {}
         Graph([], effects=[assign(a, p) for a, p in self._pairs()], device=self._device).run()
 
@@ -86,7 +87,7 @@ class EMA:
     def _run(self, name: str) -> None:
         """Run a graph, recorded at its first use."""
         if name not in self._graphs:
-            effects: list[Tensor] = []
+            effects = [] if name == "update" else [assign(self._lent, 1.0 - self._lent)]
             for average, param in self._pairs():
                 if name == "update":
                     difference = ops.sub(average, param)
@@ -119,16 +120,22 @@ class EMA:
             RuntimeError: they are lent already.
         """
         self._at_home("applied")
-        self._run("swap")
-        self._lent = True
         try:
-            yield
-        finally:
+            try:
+                self._lend(True)
+                yield
+            finally:
+                self._lend(False)
+        finally:  # again, where a Ctrl-C came in between
+            self._lend(False)
+
+    def _lend(self, lent: bool) -> None:
+        """Let the model hold the averages, or its own weights."""
+        if bool(self._lent.item()) != lent:
             self._run("swap")
-            self._lent = False
 
     def _at_home(self, method: str) -> None:
-        if self._lent:
+        if self._lent.item():
             raise RuntimeError(
                 f"EMA.{method}: the model holds the averages; leave the `applied` block first"
             )

@@ -305,8 +305,8 @@ class ArtifactDir:
         if self._unlock is not None:
             yield
             return
-        self.hold()
         try:
+            self.hold()
             yield
         finally:
             self.release()

@@ -79,11 +79,15 @@ def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
             yield found
         return
     before = trainer.model.state_dict()
-    trainer.model.load_state_dict(weights)
     try:
-        yield found
-    finally:
+        try:
+            trainer.model.load_state_dict(weights)
+            yield found
+        finally:
+            trainer.model.load_state_dict(before)
+    except BaseException:  # again, where a Ctrl-C came in between
         trainer.model.load_state_dict(before)
+        raise
 
 
 def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 from ..backend.dtypes import DType, as_dtype
 from ..backend.library import lib
+from ..backend.scopes import Scope, Scopes
 
 __all__ = ["allow_rounding", "autocast", "bf16_products", "rounding", "rounds_operands"]
 
@@ -23,15 +21,10 @@ _LEVELS = {
 _IN_PRODUCTS = {lib.GGML_PREC_BF16}
 
 
-class _State(threading.local):
-    level: int = lib.GGML_PREC_UNDEFINED
+_levels = Scopes()
 
 
-_state = _State()
-
-
-@contextlib.contextmanager
-def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
+def autocast(dtype: DType | str = "bf16") -> Scope:
     """Let the matmuls recorded on this thread multiply bf16 or f16 instead of f32.
 
     Parameters, activations, gradients and sums stay f32: only what is multiplied is rounded,
@@ -58,17 +51,13 @@ def autocast(dtype: DType | str = "bf16") -> Iterator[None]:
     name = as_dtype(dtype).name
     if name not in _LEVELS:
         raise ValueError(f"autocast: dtype must be bf16, f16 or f32; got {name}")
-    before = _state.level
-    _state.level = _LEVELS[name]
-    try:
-        yield
-    finally:
-        _state.level = before
+    return Scope(_levels, _LEVELS[name])
 
 
 def rounding() -> int:
     """Return the level of rounding that matmuls recorded now may use, a part of a graph's key."""
-    return _state.level
+    level: int = _levels.innermost(lib.GGML_PREC_UNDEFINED)
+    return level
 
 
 def allow_rounding(matmul: Any, sources: int = 2) -> None:
@@ -78,14 +67,15 @@ def allow_rounding(matmul: Any, sources: int = 2) -> None:
         matmul: ggml tensor of MUL_MAT, MUL_MAT_ID, OUT_PROD or FLASH_ATTN_EXT.
         sources: how many are multiplied; 3 of attention.
     """
-    if _state.level in _IN_PRODUCTS:
+    level = rounding()
+    if level in _IN_PRODUCTS:
         for source in range(sources):
-            lib.ggml_prec_set_src(matmul, _state.level, source)
+            lib.ggml_prec_set_src(matmul, level, source)
 
 
 def rounds_operands() -> bool:
     """Return True if matmuls recorded now round their f32 operands by casts to f16."""
-    return _state.level not in _IN_PRODUCTS and _state.level != lib.GGML_PREC_UNDEFINED
+    return rounding() not in _IN_PRODUCTS and rounding() != lib.GGML_PREC_UNDEFINED
 
 
 def bf16_products() -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +14,10 @@ from ..backend.device import Device
 from ..backend.hidden import hide
 from ..backend.library import ffi, lib
 from ..backend.memory import has_room
+from ..backend.scopes import Scope, Scopes
 from ..errors import BackendError
 
-__all__ = ["Arena", "Node", "NodeTable", "caller", "recorder"]
+__all__ = ["Arena", "Node", "NodeTable", "caller", "listen", "listeners", "recorder"]
 
 _T = TypeVar("_T")
 
@@ -140,8 +140,9 @@ class Node:
         self.requires_grad = requires_grad
         self.notes: dict[NodeTable[Any], Any] | None = None
         self.origin = caller()
-        for listener in recorder.listeners:
-            listener(self)
+        if listeners.entries:
+            for listener in dict.fromkeys(listeners):
+                listener(self)
 
     @property
     def where(self) -> str:
@@ -183,10 +184,9 @@ class NodeTable(Generic[_T]):
 
 
 class Recorder(threading.local):
-    """The arena that this thread records into, and the listeners for new nodes."""
+    """The arena that this thread records into."""
 
     arena: Arena | None = None
-    listeners: tuple[Callable[[Node], None], ...] = ()
 
     def room(self) -> Arena:
         """Return an arena with headers left for one op."""
@@ -195,16 +195,12 @@ class Recorder(threading.local):
         self.arena.left -= _HEADERS_PER_OP
         return self.arena
 
-    @contextmanager
-    def tell(self, listener: Callable[[Node], None]) -> Iterator[None]:
-        """Call `listener` with each node that this thread makes inside the block."""
-        before = self.listeners
-        if listener not in before:
-            self.listeners = (*before, listener)
-        try:
-            yield
-        finally:
-            self.listeners = before
-
 
 recorder = Recorder()
+# Who is told of each new node.
+listeners = Scopes()
+
+
+def listen(listener: Callable[[Node], None]) -> Scope:
+    """Call `listener` with each node that this thread makes inside the block."""
+    return Scope(listeners, listener)

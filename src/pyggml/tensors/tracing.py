@@ -3,26 +3,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
+from ..backend.scopes import Scope, Scopes
 from ..errors import RecordingError
 from .node import Node, caller
 
 __all__ = ["Trace", "check_read", "check_write", "is_input", "outer"]
 
 
-class _State(threading.local):
-    """The recordings of this thread, the innermost last."""
-
-    def __init__(self) -> None:
-        self.open: list[Trace] = []
+_traces = Scopes()
 
 
-_state = _State()
-
-
-class Trace:
+class Trace(Scope):
     """Trace the function that is recorded inside `with`: its inputs change in later runs.
 
     Args:
@@ -36,15 +29,9 @@ class Trace:
     """
 
     def __init__(self, who: str, inputs: Iterable[Node]):
+        super().__init__(_traces)
         self.who = who
         self.inputs = {id(node): node for node in inputs}
-
-    def __enter__(self) -> Trace:
-        _state.open.append(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        _state.open.remove(self)
 
     def feeds(self, node: Node) -> bool:
         """Return True for an input, and for what is computed from the inputs."""
@@ -62,12 +49,13 @@ class Trace:
 
 def outer() -> str | None:
     """Return the name of the innermost trace on this thread; None when there is none."""
-    return _state.open[-1].who if _state.open else None
+    trace: Trace | None = _traces.innermost()
+    return None if trace is None else trace.who
 
 
 def is_input(node: Node) -> bool:
     """Return True for an input of a function that this thread traces."""
-    return any(id(node) in recording.inputs for recording in _state.open)
+    return any(id(node) in trace.inputs for trace in _traces)
 
 
 def check_read(node: Node) -> None:
@@ -76,11 +64,11 @@ def check_read(node: Node) -> None:
     Raises:
         RecordingError: the numbers would be those of the recording, in every later run.
     """
-    for recording in _state.open:
-        if recording.feeds(node):
+    for trace in _traces:
+        if trace.feeds(node):
             what = "an input" if is_input(node) else "what is computed from the inputs"
             raise RecordingError(
-                f"{recording.who}: the function must not read the numbers of {what} while it is"
+                f"{trace.who}: the function must not read the numbers of {what} while it is"
                 f" recorded, as they would stay the same in every later run; got a read of shape"
                 f" {node.shape} at {':'.join(map(str, caller()))} (numpy, item, float, if, …);"
                 " return the tensor and read it after the call, or compute with ops alone, such"
@@ -94,10 +82,10 @@ def check_write(who: str, node: Node) -> None:
     Raises:
         RecordingError: it would be written once, and not in later runs.
     """
-    for recording in _state.open:
-        if id(node) in recording.inputs:
+    for trace in _traces:
+        if id(node) in trace.inputs:
             raise RecordingError(
-                f"{who}: the function that {recording.who} records must not write its inputs;"
+                f"{who}: the function that {trace.who} records must not write its inputs;"
                 f" got one of shape {node.shape} at {':'.join(map(str, caller()))};"
                 " compute a new tensor and return it"
             )

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import signal
 import threading
+
+# Of C; those of the module `signal` are Python around them.
+from _signal import getsignal  # type: ignore[import-not-found]
+from _signal import signal as set_handler
 from collections.abc import Callable
+from functools import partial
+from operator import is_, methodcaller
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
+from ..backend.scopes import Scope, Scopes, in_turn
 from ..checks import function
 
 __all__ = ["InterruptGuard", "StoppedAtOnce", "TrainingInterrupted"]
@@ -44,7 +51,10 @@ class StoppedAtOnce(KeyboardInterrupt):
         super().__init__(f"stopped by {signal.Signals(signum).name}")
 
 
-class InterruptGuard:
+_guards = Scopes()
+
+
+class InterruptGuard(Scope):
     """While active, the first SIGINT or SIGTERM is noted; a second one of either acts at once.
 
     Signals reach Python's main thread only; in another thread the guard does nothing.
@@ -64,6 +74,7 @@ class InterruptGuard:
     """
 
     def __init__(self, on_request: Callable[[int], None] | None = None):
+        super().__init__(_guards)
         self.requested = False
         self.signum = int(signal.SIGINT)
         if on_request is not None:
@@ -71,22 +82,28 @@ class InterruptGuard:
         self._on_request = on_request
         self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> InterruptGuard:
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                self._previous[signum] = signal.signal(signum, self._handle)
-        return self
+    def starts(self) -> Callable[[], Any]:
+        """Return what enters: it sets the handlers and returns the guard."""
+        self._remember()
+        handlers = [partial(set_handler, signum, self._handle) for signum in self._previous]
+        results = map(methodcaller("__call__"), [*handlers, super().starts()])
+        # The last call returns the guard, the others what handled a signal before.
+        return partial(next, filter(partial(is_, self), results))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for signum, handler in self._previous.items():
+    def ends(self) -> Callable[[], None]:
+        """Return what leaves: it puts the handlers back."""
+        self._remember()
+        handlers = [partial(set_handler, *each) for each in self._previous.items()]
+        return in_turn(*handlers, super().ends())
+
+    def _remember(self) -> None:
+        """Look up who handles the signals outside of the block."""
+        if self in self.scopes.entries or threading.current_thread() is not threading.main_thread():
+            return
+        for signum in (int(signal.SIGINT), int(signal.SIGTERM)):
+            handler = getsignal(signum)
             # None: the handler was not set from Python and cannot be put back from here.
-            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
-        self._previous.clear()
+            self._previous[signum] = signal.SIG_DFL if handler is None else handler
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.requested:

@@ -10,7 +10,7 @@ from ...backend.headers import MOVES, address, sources
 from ...backend.library import ffi, lib
 from ...backend.op_names import op_name
 from ...checks import instance
-from ...tensors.node import Node, NodeTable, recorder
+from ...tensors.node import Node, NodeTable, listen, listeners
 from ...tensors.tensor import Tensor
 from ..attached_updates import is_attached
 from ..plan import Plan
@@ -41,8 +41,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Example:
         >>> x = checkpoint(block, x)  # doctest: +SKIP
     """
-    inside = _recompute in recorder.listeners  # of another checkpoint
-    with recorder.tell(_recompute):
+    inside = _recompute in listeners  # of another checkpoint
+    with listen(_recompute):
         result = fn(*args, **kwargs)
     for value in result if isinstance(result, (list, tuple)) else [result]:
         if isinstance(value, Tensor) and not inside:

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""A Ctrl-C at every bytecode of every context manager: the thread is as before."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn, optim
+from pyggml.backend.library import capture_log
+from pyggml.backend.scopes import Scope, Scopes
+from pyggml.graph import observers
+from pyggml.nn.mode import in_mode
+from pyggml.tensors.autocast import rounding
+from pyggml.tensors.node import listen, listeners
+from pyggml.tensors.tracing import Trace, outer
+from pyggml.train import InterruptGuard
+
+HERE = __file__
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt at the n-th bytecode that runs, of Python's own modules as well.
+
+    Not at those of the `with` statement itself, where Python looks for no signal.
+    """
+
+    def __init__(self, n: int):
+        self.left = n
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename == HERE:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(inside: Callable[[], Any], look: Callable[[int], None], most: int = 5000) -> None:
+    """Call a function, interrupted at each of its bytecodes in turn, and look at what is left.
+
+    The traceback is alive meanwhile, as where a program handles the exception.
+    """
+    for n in range(1, most):
+        trace, before = _Interrupt(n), sys.gettrace()
+        sys.settrace(trace)
+        try:
+            inside()
+        except KeyboardInterrupt:
+            sys.settrace(before)
+            look(n)
+        finally:
+            sys.settrace(before)
+        if trace.left > 0:
+            assert n > 1
+            return
+    raise AssertionError(f"more than {most} bytecodes")
+
+
+WEIGHT = nn.Parameter([1.0, 2.0])
+SCALAR = pg.tensor([1.0])
+DROPOUT = pg.DropoutStream(1)
+LAYER = nn.Dropout(0.5)
+
+
+def thread_state() -> dict[str, Any]:
+    """What context managers set for a thread, as the code that reads it sees it."""
+    (WEIGHT * 2.0).sum()  # records, and tells the listeners
+    return {
+        "autocast": rounding(),
+        "trace": outer(),
+        "reads": SCALAR.item(),
+        "listeners": list(listeners),
+        "observers": len(observers.observers({})),
+        "empty": (nn.init.empty_dtype(), nn.init.constant(1.0)((1,)).tolist()),
+        "training": LAYER.training,
+        "dropout": pg.ops.dropout(pg.ones(8), 0.5, 1).tolist(),
+        "signals": (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+        "scopes": [len(each.entries) for each in every_scopes()],
+    }
+
+
+@functools.cache
+def every_scopes() -> list[Scopes]:
+    """The tables of all modules of the package."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("pyggml.")]
+    found = [v for m in modules for v in vars(m).values() if isinstance(v, Scopes)]
+    return list({id(each): each for each in found}.values())
+
+
+MANAGERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "alone": pg.alone,
+    "autocast": pg.autocast,
+    "capture_log": capture_log,
+    "detect_anomaly": pg.detect_anomaly,
+    "dropout": lambda: DROPOUT,
+    "empty_weights": nn.init.empty_weights,
+    "guard": InterruptGuard,
+    "listen": lambda: listen(print_nothing),
+    "mode": lambda: in_mode(LAYER, training=False),
+    "observe": lambda: observers.observe(print_nothing),
+    "profile": pg.profile,
+    "scope": lambda: Scope(SCOPES, 1),
+    "trace": lambda: Trace("test", [SCALAR.node]),
+}
+SCOPES = Scopes()
+
+
+def print_nothing(node: Any) -> None:
+    """Listen to a node."""
+
+
+@pytest.mark.parametrize("name", MANAGERS)
+def test_a_with_statement(name: str) -> None:
+    make, want = MANAGERS[name], thread_state()
+
+    def inside() -> None:
+        with make():
+            pass
+
+    def look(n: int) -> None:
+        assert thread_state() == want, n
+
+    interrupted(inside, look)
+
+
+@pytest.mark.parametrize("name", ["autocast", "guard", "trace"])
+def test_an_error_inside_of_a_with_statement(name: str) -> None:
+    make, want = MANAGERS[name], thread_state()
+
+    def inside() -> None:
+        try:
+            with make():
+                raise KeyError
+        except KeyError:
+            pass
+
+    def look(n: int) -> None:
+        assert thread_state() == want, n
+
+    interrupted(inside, look)
+
+
+def test_weights_that_are_lent() -> None:
+    """They come back with the exception, or when nothing holds its traceback any more."""
+    model = nn.Linear(2, 2)
+    ema = optim.EMA(model, decay=0.5, warmup=False)
+    model.weight.copy_(np.eye(2, dtype=np.float32))
+    with ema.applied():
+        lent = model.weight.tolist()
+    assert lent != model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+    def inside() -> None:
+        with ema.applied():
+            assert model.weight.tolist() == lent
+
+    for n in range(1, 5000, 29):
+        trace = _Interrupt(n)
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            try:
+                inside()
+            finally:
+                sys.settrace(None)
+        assert model.weight.tolist() == [[1.0, 0.0], [0.0, 1.0]], n
+        ema.update()  # raises where they are lent
+        if trace.left > 0:
+            break
+
+
+def test_in_exit_stacks_and_as_decorators() -> None:
+    with ExitStack() as stack:
+        for make in MANAGERS.values():
+            stack.enter_context(make())
+        assert rounding()
+        assert outer()
+    assert not rounding()
+    assert outer() is None
+
+    @pg.autocast()
+    def depth(n: int) -> int:
+        assert rounding()
+        return depth(n - 1) if n else 0
+
+    assert depth(3) == 0
+    assert not rounding()
+    again = pg.autocast()
+    with again:
+        assert rounding()
+    with again, pytest.raises(RuntimeError), again:
+        raise AssertionError
+    assert not rounding()
+
+
+def test_scopes_of_a_thread() -> None:
+    """A scope that is made in one thread is entered in another one."""
+    scope, seen = pg.autocast(), list[int]()
+
+    def work() -> None:
+        with scope:
+            seen.append(rounding())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen[0]
+    assert not rounding()
