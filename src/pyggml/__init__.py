@@ -11,6 +11,7 @@ from types import ModuleType
 from . import ops
 from .backend.device import (
     Device,
+    alone,
     default_device,
     device,
     devices,
@@ -66,6 +67,7 @@ __all__ = [
     "Graph",
     "ShapeError",
     "Tensor",
+    "alone",
     "as_dtype",
     "autocast",
     "bf16_products",

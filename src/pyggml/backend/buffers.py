@@ -51,12 +51,13 @@ class Buffer:
     Attributes:
         is_zero: whether it was full of zeros when it was made.
         memory: the box that keeps it allocated; see `hide`.
+        version: how often tensors in it were written to.
 
     Raises:
         BackendError: the device has not that much memory.
     """
 
-    __slots__ = ("__weakref__", "device", "is_zero", "memory", "size_bytes")
+    __slots__ = ("__weakref__", "device", "is_zero", "memory", "size_bytes", "version")
 
     def __init__(self, where: Device, size_bytes: int):
         ptr, mapped = ffi.NULL, None
@@ -67,6 +68,7 @@ class Buffer:
             else:
                 ptr = lib.ggml_backend_cpu_buffer_from_ptr(mapped, size_bytes)
         self.is_zero = mapped is not None
+        self.version = 0
         if ptr == ffi.NULL:
             raise BackendError(
                 f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
@@ -80,8 +82,13 @@ class Buffer:
             UNTOUCHED.add(self)
 
     def touch(self) -> None:
-        """Count the memory as taken, because it has been written to."""
+        """Count the memory as taken, because it has been used."""
         UNTOUCHED.discard(self)
+
+    def write(self) -> None:
+        """Count a write into a tensor in it."""
+        self.version += 1
+        self.touch()
 
     @property
     def ptr(self) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ..checks import whole
@@ -17,6 +18,7 @@ from .memory import LARGE_BYTES, available_bytes, promised_bytes
 __all__ = [
     "COMPUTE_LOCK",
     "Device",
+    "alone",
     "default_device",
     "device",
     "devices",
@@ -35,6 +37,21 @@ _KINDS = {
     lib.GGML_BACKEND_DEVICE_TYPE_IGPU: "gpu",
     lib.GGML_BACKEND_DEVICE_TYPE_ACCEL: "accel",
 }
+
+
+def alone() -> AbstractContextManager[Any]:
+    """Let no other thread compute, or write tensors, inside the block.
+
+    Threads wait for each other's graphs in any case. Inside this block nothing of another thread
+    runs between several computations, say of the steps of a training: `generate`, `save` or a copy
+    of the model see the weights after a whole step. A thread that waits inside the block for one
+    that computes waits for ever.
+
+    Example:
+        >>> with pg.alone():
+        ...     weights = model.state_dict()
+    """
+    return COMPUTE_LOCK
 
 
 class Device:

@@ -195,6 +195,8 @@ class Graph:
                 lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
             else:
                 lib.ggml_backend_sched_set_eval_callback(sched, lib.pyggml_watch, callback.handle)
+            for buffer in self._plan.written:
+                buffer.write()
             status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
             if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():
                 status = lib.GGML_STATUS_FAILED

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..backend.buffers import Buffer
 from ..backend.device import Device
-from ..backend.headers import address
+from ..backend.headers import MOVES, address
 from ..backend.library import ffi, lib
 from ..tensors.create import full
 from ..tensors.node import Arena, Node
@@ -45,6 +46,8 @@ class Plan:
         outputs: ids of the nodes that are read after a run.
         forward: nodes of outputs and loss, operands first.
         updates: nodes that come after the backward, or right after the gradients that they need.
+        stored: the stored nodes among all.
+        written: memory of those that ops write in place.
         custom: backwards of custom functions.
         transient: parameter and placeholder of each gradient that is not stored, by the
             placeholder's id.
@@ -91,6 +94,7 @@ class Plan:
         self.custom = CustomBackwards(self.forward, needed)
         every = (*self.forward, *self.updates, *self.custom.nodes)
         self.stored = [node for node in every if node.buffer is not None]
+        self.written = _written(every, self.stored)
         if overwrite:
             check_unread(gradients, [*self.forward, *self.custom.nodes], loss_grad)
         self.headers: dict[int, Any] = {}
@@ -114,9 +118,9 @@ class Plan:
             overhead += lib.ggml_graph_overhead_custom(size, True)
         self._arena = Arena(size, overhead)
         params = [node for node in self.forward if id(node) in self.gradients]
-        for node in params:
-            node.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM
         try:
+            for node in params:
+                node.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM
             self.order = self.copy(self.forward)
             self.n_forward = len(self.order)
             if self.loss is not None:
@@ -229,6 +233,17 @@ class Plan:
         self.order = [
             lib.ggml_graph_node(graph, i) for i in range(int(lib.ggml_graph_n_nodes(graph)))
         ]
+
+
+def _written(nodes: Iterable[Node], stored: Iterable[Node]) -> set[Buffer]:
+    """Return the memory of the stored tensors that ops write in place."""
+    places = {address(node.ptr): node.buffer for node in stored if node.buffer is not None}
+    roots = [
+        address(node.ptr.view_src)
+        for node in nodes
+        if node.buffer is None and node.ptr.op not in MOVES and node.ptr.view_src != ffi.NULL
+    ]
+    return {places[at] for at in roots if at in places}
 
 
 # What rewrites a plan: its order, the headers in it, or what is known of them.

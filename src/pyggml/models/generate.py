@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from ..backend.device import alone
 from ..graph import Graph
+from ..nn.mode import in_mode
+from ..nn.unchanged import Unchanged
 from ..tensors import Tensor, zeros
 from .language import LanguageModel
 from .vision.image import ImageModel
@@ -66,6 +69,7 @@ class Generator:
         self._tokens = np.zeros(self.capacity, np.int32)
         self._window: int | None = getattr(model.config, "window", None)
         self._cache = model.new_cache(self.capacity)
+        self._weights = Unchanged("Generator.feed", model)
         self._plans: dict[tuple[int, int], _Plan] = {}
 
     def reset(self) -> None:
@@ -83,6 +87,7 @@ class Generator:
 
         Raises:
             ValueError: no token, too many, or one outside the vocabulary.
+            RuntimeError: the weights have changed since the tokens before were read.
         """
         tokens = check_tokens("Generator.feed", ids, self.model.config.vocab_size)
         count, end = len(tokens), self.length + len(tokens)
@@ -108,7 +113,12 @@ class Generator:
             visible &= rows > at[:, None] - self._window
         plan.mask.copy_(np.where(visible, 0.0, -np.inf).astype(np.float32))
         plan.row.copy_(np.asarray([count - 1], np.int32))
-        plan.graph.run()
+        with alone():
+            if self.length:
+                self._weights.check()
+            else:
+                self._weights.begin()
+            plan.graph.run()
         self.length = end
         return np.asarray(plan.graph.read(plan.logits)).reshape(-1)
 
@@ -127,12 +137,8 @@ class Generator:
 
     def _record(self, ids: Tensor, **inputs: Any) -> Tensor:
         """The logits with nothing dropped, whatever mode the model is in."""
-        training = self.model.training
-        self.model.eval()
-        try:
+        with in_mode(self.model, training=False):
             logits: Tensor = self.model(ids, **inputs)
-        finally:
-            self.model.train(training)
         return logits
 
 
@@ -171,6 +177,7 @@ def generate(
         TypeError: the model continues no text, or an argument is of another kind.
         ValueError: the prompt is empty or outside the vocabulary, or a setting is out of range.
         FloatingPointError: the model's logits are NaN.
+        RuntimeError: another thread changed the model's weights meanwhile; see `pyggml.alone`.
 
     Example:
         >>> len(generate(model, [1, 2, 3], 5, temperature=0))

@@ -15,6 +15,7 @@ from ..backend.dtypes import encode
 from ..errors import BackendError, DTypeError, ShapeError
 from ..tensors import Tensor, tensor, zeros
 from .init import empty_dtype
+from .mode import mode_of
 from .raw_bytes import blocks_of, blocks_shape, set_blocks
 
 __all__ = ["IncompatibleKeys", "Module", "Parameter"]
@@ -81,7 +82,19 @@ class Module:
         ['scale']
     """
 
-    training: bool = True
+    @property
+    def training(self) -> bool:
+        """True in training mode: dropout drops, and batch norms use the batch.
+
+        It is what `train` and `eval` set. Inside of a computation that has a mode of its own (a
+        training step, `evaluate`, `generate`) it is that mode, on the thread that computes.
+        """
+        mode = mode_of(self)
+        return self.__dict__.get("training", True) if mode is None else mode
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self.__dict__["training"] = mode
 
     def __setattr__(self, name: str, value: Any) -> None:
         names: dict[str, None] = self.__dict__.setdefault("_parameter_names", {})

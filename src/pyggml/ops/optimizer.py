@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..backend.device import COMPUTE_LOCK
 from ..backend.library import lib
 from ..errors import ShapeError
 from ..tensors.record import record
@@ -52,15 +53,16 @@ def _step(who: str, fn: Callable[..., Any], n_hyper: int, **tensors: Tensor) -> 
             f"{who}: hyper must be ({n_hyper},), or ({n_hyper + 1},) with a factor on grad; "
             f"got {hyper.shape}"
         )
-    flags = param.ptr.flags
-    param.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM  # ggml asserts it
-    try:
-        kept = [x for _, x in written]
-        grad, hyper = (apart(contiguous(x), *kept) for x in (grad, hyper))
-        moments = [contiguous(x) for x in moments]
-        return record(fn, [param, grad, *moments, hyper], param.shape, False)
-    finally:
-        param.ptr.flags = flags
+    kept = [x for _, x in written]
+    grad, hyper = (apart(contiguous(x), *kept) for x in (grad, hyper))
+    args = [param, grad, *(contiguous(x) for x in moments), hyper]
+    with COMPUTE_LOCK:  # graphs that other threads make set and read the flag, too
+        flags = param.ptr.flags
+        try:
+            param.ptr.flags |= lib.GGML_TENSOR_FLAG_PARAM  # ggml asserts it
+            return record(fn, args, param.shape, False)
+        finally:
+            param.ptr.flags = flags
 
 
 def opt_step_adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, hyper: Tensor) -> Tensor:

@@ -166,9 +166,9 @@ def read(node: Node, ptr: Any = None) -> np.ndarray:
 def write(node: Node, data: np.ndarray) -> None:
     """Overwrite a stored node with bytes that `dtypes.encode` made."""
     node.device.check()
-    if node.buffer is not None:
-        node.buffer.touch()
     with COMPUTE_LOCK:
+        if node.buffer is not None:
+            node.buffer.write()
         lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
 
 

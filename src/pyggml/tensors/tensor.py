@@ -262,6 +262,7 @@ class Tensor(Operators):
         check_write("zero_", self._node)
         self.device.check()
         with COMPUTE_LOCK:
+            self.buffer.write()
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
 

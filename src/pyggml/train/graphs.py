@@ -16,6 +16,7 @@ from ..graph import Graph, most_fallbacks
 from ..graph.backward_checks import check_reached
 from ..graph.memory_plan import Activations
 from ..graph.walk import walk
+from ..nn.mode import in_mode
 from ..nn.swap import Swaps
 from ..ops.dropout import DropoutStream
 from ..tensors import Tensor, tensor, zeros
@@ -302,11 +303,7 @@ class StepGraphs:
         x, *y = (inputs[name] for name in ("x", "y") if name in inputs)
         more = {name: value for name, value in inputs.items() if name not in ("x", "y")}
         nodes = [t.node for t in inputs.values()]
-        before = self._model.training
-        self._model.train(training)
-        try:
-            precision = autocast(self._precision) if self._precision else nullcontext()
-            with self.dropout, precision, Trace("TrainStep", nodes):
-                return function(self._model, x, *y, **more)
-        finally:
-            self._model.train(before)
+        precision = autocast(self._precision) if self._precision else nullcontext()
+        mode = in_mode(self._model, training)
+        with mode, self.dropout, precision, Trace("TrainStep", nodes):
+            return function(self._model, x, *y, **more)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.device import alone
 from ..checks import number
 from ..data import IGNORE_INDEX
 from ..graph import Graph, LossError
@@ -219,8 +220,9 @@ class TrainStep:
             batch: inputs and targets.
         """
         batch = self.check(batch)
-        ((weight, is_mean),) = self._weights([batch], gradients=False)
-        loss = self._graphs.run(batch)
+        with alone():
+            ((weight, is_mean),) = self._weights([batch], gradients=False)
+            loss = self._graphs.run(batch)
         return (loss * weight if weight else 0.0) if is_mean else loss, weight
 
     def is_cross_entropy(self, batch: Batch) -> bool:
@@ -255,7 +257,8 @@ class TrainStep:
             x (B, T) -> (B, T, V)
         """
         x, _, *more = arrays_of(check_pair(batch))
-        return self._graphs.logits(batch).run([x, *more])
+        with alone():
+            return self._graphs.logits(batch).run([x, *more])
 
     def __call__(self, batches: Sequence[Batch], lr: float | None = None) -> StepResult:
         """Do one optimizer step.
@@ -279,6 +282,11 @@ class TrainStep:
         batches = [self.check(batch) for batch in check_batches(batches)]
         if self._fused:
             check_alone(batches)
+        with alone():  # other threads compute with the weights of whole steps
+            return self._step(batches, lr)
+
+    def _step(self, batches: Sequence[Batch], lr: float | None) -> StepResult:
+        """Do one step with batches that are checked."""
         self.accumulates = self.accumulates or len(batches) > 1
         weights = self._weights(batches, gradients=True)
         tokens = _total(weights)

@@ -9,6 +9,7 @@ from ... import nn, ops
 from ...errors import ShapeError
 from ...io import GGUFFile, u32
 from ...nn import functional
+from ...nn.mode import in_mode
 from ...nn.module import Parameter
 from ...tensors import Tensor
 from ..files import LEFT_OUT
@@ -228,9 +229,5 @@ class BERTForSequenceClassification(BERTModel):
         Shape:
             ids (B, T) i32 -> (B, classes), rows that sum to 1
         """
-        training = self.training
-        self.eval()
-        try:
+        with in_mode(self, training=False):
             return ops.soft_max(self(ids, attention_mask=attention_mask, types=types))
-        finally:
-            self.train(training)

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.device import alone
 from ...graph import Graph
+from ...nn.mode import in_mode
+from ...nn.unchanged import Unchanged
 from ...tensors import Tensor, tensor, zeros
 from ..base import Model
 from ..generate import check_settings, check_tokens, sample
@@ -131,18 +134,18 @@ def generate_from(
     if not max_tokens:
         return []
     rng = np.random.default_rng(seed)
-    training = model.training
-    model.eval()
-    try:
+    written: list[int] = []
+    weights = Unchanged("generate_from", model)
+    with in_mode(model, training=False):
         writer, token = _Writer(model, tokens, max_tokens), config.start_id
-        written: list[int] = []
         while len(written) < max_tokens:
-            token = sample(writer.feed(token), rng, temperature, top_k, top_p)
+            with alone():
+                weights.check()
+                logits = writer.feed(token)
+            token = sample(logits, rng, temperature, top_k, top_p)
             if token in stops:
                 break
             written.append(token)
             if callback is not None and callback(token) is False:
                 break
-    finally:
-        model.train(training)
     return written

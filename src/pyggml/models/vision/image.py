@@ -13,6 +13,7 @@ import numpy as np
 from ... import nn, ops
 from ...errors import ShapeError
 from ...nn.layers import check_sizes
+from ...nn.mode import in_mode
 from ...ops.operands import need_float
 from ...tensors import Tensor, tensor
 from ..base import Model
@@ -121,12 +122,8 @@ class ImageModel(Model):
             >>> model.predict_proba(ones((2, 1, 8, 8))).shape
             (2, 3)
         """
-        training = self.training
-        self.eval()
-        try:
+        with in_mode(self, training=False):
             return ops.soft_max(self(x))
-        finally:
-            self.train(training)
 
 
 def make_activation(who: str, name: str) -> nn.Module:

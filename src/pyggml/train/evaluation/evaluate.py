@@ -10,6 +10,7 @@ import numpy as np
 
 from ...checks import function, instance, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
+from ...nn.unchanged import Unchanged
 from ..arguments import check_token_bytes
 from ..metrics.records import EvalMetrics, perplexity
 from ..metrics.scoring import bits_per_byte, f1_score, top_k_accuracy
@@ -94,6 +95,7 @@ def evaluate(
     Raises:
         TypeError: an argument is of another kind.
         ValueError: no target counts, a metric is unknown, or one does not suit the logits.
+        RuntimeError: another thread changed the model's weights meanwhile.
 
     Example:
         >>> evaluate(model, eval_batches(np.arange(60), 8, 4)).tokens
@@ -112,31 +114,28 @@ def evaluate(
     token_bytes = check_token_bytes("evaluate", token_bytes, step.model)
     total, tokens, size = 0.0, 0, 0
     hits = dict.fromkeys(asked, 0.0)
-    was_training = model.training
-    model.eval()
-    try:
-        for batch in batches:
-            if stop():
-                return None
-            loss, counted = step.loss_sum(batch)
-            total += loss
-            tokens += counted
-            if token_bytes is not None:
-                size += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
-            if not asked or not counted:
-                continue
-            logits = step.logits(batch)
-            if not checked:
-                for metric, rule in asked.items():
-                    check_metric(metric, rule, logits.shape, batch[1])
-                checked = True
+    weights = Unchanged("evaluate", step.model)
+    for batch in batches:
+        if stop():
+            return None
+        loss, counted = step.loss_sum(batch)
+        total += loss
+        tokens += counted
+        if token_bytes is not None:
+            size += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
+        if not asked or not counted:
+            continue
+        logits = step.logits(batch)
+        if not checked:
             for metric, rule in asked.items():
-                if isinstance(rule, int):
-                    hits[metric] += top_k_accuracy(logits, batch[1], rule) * counted
-            if any(isinstance(rule, str) for rule in asked.values()):
-                guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
-    finally:
-        model.train(was_training)
+                check_metric(metric, rule, logits.shape, batch[1])
+            checked = True
+        for metric, rule in asked.items():
+            if isinstance(rule, int):
+                hits[metric] += top_k_accuracy(logits, batch[1], rule) * counted
+        if any(isinstance(rule, str) for rule in asked.values()):
+            guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
+    weights.check()
     if not tokens:
         raise ValueError("evaluate: at least one target must count; got none")
     mean = total / tokens
