@@ -498,6 +498,7 @@ CALLS = (module_call, module_call, function_call, loss_call, number_call, optimi
 ELSEWHERE = {
     "IncompatibleKeys": "returned by load_state_dict",
     "Module": "a base class; every module above is one",
+    "IncompatibleKeys": "returned by load_state_dict",
     "LayerCache": "made by KVCache",
     "Rope": "an argument of CausalSelfAttention",
     "RopeScaling": "an argument of Rope",
