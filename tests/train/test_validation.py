@@ -10,6 +10,7 @@ from pyggml import nn, ops
 from pyggml.cli.live import PlainReporter
 from pyggml.data import Documents, Loader, PackedDataset, TokenDataset
 from pyggml.errors import ConfigError
+from pyggml.models import CNN, CNNConfig
 from pyggml.optim import AdamW, ReduceOnPlateau
 from pyggml.train import Callback, Trainer, TrainerOptions, load_checkpoint
 from pyggml.train.metrics.records import to_line
@@ -293,6 +294,9 @@ def test_checkpointing_needs_blocks():
     loader = Batches(*clouds(32))
     with pytest.raises(ValueError, match="got Classifier, which has no n_blocks"):
         trainer_on(None, Classifier(), loader, checkpointing="all")
+    for model, every in ((Classifier(), "auto"), (CNN(CNNConfig(classes=2)), 2)):
+        with pytest.raises(ConfigError, match="`checkpointing` needs a model whose blocks"):
+            trainer_on(None, model, loader, checkpointing=every)
     assert trainer_on(None, Classifier(), loader, checkpointing="none").fit().step == 4
 
 

@@ -249,16 +249,16 @@ def choose_blocks(who: str, model: Any, every: bool | int | str) -> None:
         every: value of `model.checkpointing`.
 
     Raises:
-        ValueError: the model has no blocks to choose from.
+        ConfigError: the model has no blocks to choose from.
     """
-    if hasattr(model, "n_blocks"):
-        model.checkpointing = every
-    elif every:
-        raise ValueError(
+    if every and not getattr(model, "n_blocks", 0):
+        raise ConfigError(
             f"{who}: `checkpointing` needs a model whose blocks it can choose from; got "
-            f"{type(model).__name__}, which has no n_blocks: leave it out, or use "
+            f"{type(model).__name__}, which has no n_blocks: leave `checkpointing` out, or use "
             "pyggml.checkpoint in the model"
         )
+    if hasattr(model, "n_blocks") and every != "auto":  # which the memory plan chooses
+        model.checkpointing = every
 
 
 def check_token_bytes(who: str, sizes: Any, model: Module) -> np.ndarray | None:

@@ -123,7 +123,7 @@ class Trainer(Run):
         model = check_model(who, model)
         if options.mfu and not isinstance(model, LanguageModel):
             raise ValueError(f"{who}: `mfu` is for language models; leave it out")
-        if options.checkpointing not in (None, "auto"):
+        if options.checkpointing is not None:
             choose_blocks(who, model, options.checkpointing)
         if optimizer is None:
             optimizer = AdamW(model)
