@@ -496,7 +496,6 @@ CALLS = (module_call, module_call, function_call, loss_call, number_call, optimi
 
 # Public names that are not called, and why.
 ELSEWHERE = {
-    "IncompatibleKeys": "returned by load_state_dict",
     "Module": "a base class; every module above is one",
     "IncompatibleKeys": "returned by load_state_dict",
     "LayerCache": "made by KVCache",

@@ -264,6 +264,7 @@ def test_emulation_sees_mistakes(folder: Path, harness: Path, mistake: str) -> N
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
+@pytest.mark.slow
 def test_command_buffers_are_short(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +282,10 @@ def test_command_buffers_are_short(
     assert len(nodes[1]) > 2 * len(nodes[0])
 
 
-@pytest.mark.parametrize("graph", ["2 fused", "2 apart", "3 apart"])
+@pytest.mark.parametrize(
+    "graph",
+    ["2 fused", *(pytest.param(each, marks=pytest.mark.slow) for each in ("2 apart", "3 apart"))],
+)
 def test_a_killed_step_ends_the_run(library: Path, tmp_path: Path, graph: str) -> None:
     """Neither its loss nor its half-written weights are used; the checkpoint before stands."""
     folder = tmp_path / "run"
