@@ -222,3 +222,19 @@ def test_ctrl_c_while_ggml_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         captured()
+
+
+def test_free_threaded_python_is_refused(tmp_path: Path) -> None:
+    done = run(
+        """
+        import sys
+        sys._is_gil_enabled = lambda: False
+        try:
+            import pyggml
+        except ImportError as error:
+            print(error)
+        """,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "free-threaded" in done.stdout

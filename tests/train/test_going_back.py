@@ -257,7 +257,13 @@ def test_graphs_of_old_shapes_are_dropped(monkeypatch):
     monkeypatch.setattr("pyggml.train.graphs._MOST_GRAPHS", 3)
     trainer = make_trainer(steps=1)
     step = TrainStep(trainer.model, trainer.optimizer)
-    for length in (2, 3, 4, 5, 3, 6):
-        ids = np.zeros((1, length), np.int32)
-        step([(ids, ids)])
-    assert [key[0][0][1][1] for key in step._graphs._recorded] == [5, 3, 6]
+
+    def stepping():
+        for length in (2, 3, 4, 5, 3, 6):
+            ids = np.zeros((1, length), np.int32)
+            step([(ids, ids)])
+
+    with pytest.warns(RuntimeWarning, match="TrainStep") as told:
+        stepping()
+    assert len(told) == 1
+    assert [each.inputs[0].shape[1] for each in step._graphs._recorded] == [5, 3, 6]

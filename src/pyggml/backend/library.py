@@ -23,6 +23,14 @@ from .scopes import Scope, Scopes
 if sys.platform == "win32":
     os.add_dll_directory(str(Path(__file__).parent / "lib"))
 
+# Free-threaded Python lacks the stable ABI of the module, and much here counts on the lock.
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    raise ImportError(
+        "pyggml: the interpreter must have the global interpreter lock; got free-threaded Python"
+        f" {sys.version_info.major}.{sys.version_info.minor}; use the ordinary one (python3, not"
+        " python3t), 3.10 or later"
+    )
+
 try:
     from .._ggml import ffi, lib
 except ImportError as error:

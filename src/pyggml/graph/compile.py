@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
+from ..backend.kept import Kept
 from ..checks import function
 from ..errors import GradientError
 from ..ops.dropout import DropoutStream
@@ -20,6 +22,7 @@ from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
+from .kept import MAX_BYTES, MAX_GRAPHS, kept_graphs
 from .walk import leaves, walk
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
@@ -62,12 +65,34 @@ def _as_list(outputs: Any) -> list[Tensor]:
     return flat
 
 
+@dataclass(eq=False)
+class _Plan:
+    """One recording: the inputs and outputs, the graph, and the stored nodes that it reads."""
+
+    inputs: list[Tensor]
+    outputs: Any
+    graph: Graph
+    below: list[Node]
+
+    def size_bytes(self) -> int:
+        """Return the bytes that keeping it takes."""
+        return self.graph.kept_bytes + sum(t.nbytes for t in self.inputs)
+
+
 class Compiled:
     """A function recorded once for each shape of its inputs; see `compile`."""
 
-    def __init__(self, fn: Callable[..., Any]):
+    def __init__(
+        self, fn: Callable[..., Any], max_graphs: int = MAX_GRAPHS, max_bytes: int = MAX_BYTES
+    ):
         self._fn = fn
-        self._plans: dict[Any, tuple[list[Tensor], Any, Graph, list[Node]]] = {}
+        self._plans: Kept[_Plan] = kept_graphs(
+            "compile",
+            _Plan.size_bytes,
+            max_graphs,
+            max_bytes,
+            "pad the inputs to fewer shapes, or raise max_graphs or max_bytes",
+        )
         self._dropout = DropoutStream()
         self._runs = 0
 
@@ -79,32 +104,44 @@ class Compiled:
             _as_list(outputs)
             return outputs
         key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
-        if key not in self._plans or not self._plans[key][2].is_current:
-            inputs = [tensor(t) for t in given]
-            with self._dropout, Trace("compile", [t.node for t in inputs]):
-                outputs = self._fn(*inputs)
-            flat = _as_list(outputs)
-            self._plans[key] = inputs, outputs, Graph(flat), leaves(t.node for t in flat)
-        inputs, outputs, graph, below = self._plans[key]
         arrays = [t.numpy() for t in given]
-        with COMPUTE_LOCK:  # another thread's call must not write between
-            for own, array in zip(inputs, arrays, strict=True):
+        with COMPUTE_LOCK:  # another thread's call must not record or write between
+            plan = self._plans.get(key)
+            if plan is None or not plan.graph.is_current:
+                plan = self._plans.put(key, self._record(given))
+            for own, array in zip(plan.inputs, arrays, strict=True):
                 own.copy_(array)
             self._dropout.seek(self._runs)
             self._runs += 1
-            graph.run()
-            results = [graph.fetch(t) for t in _as_list(outputs)]
-        end_gradients("compile", results, [*below, *(t.node for t in given)])
-        return results[0] if isinstance(outputs, Tensor) else type(outputs)(results)
+            plan.graph.run()
+            results = [plan.graph.fetch(t) for t in _as_list(plan.outputs)]
+        end_gradients("compile", results, [*plan.below, *(t.node for t in given)])
+        return results[0] if isinstance(plan.outputs, Tensor) else type(plan.outputs)(results)
+
+    def _record(self, given: list[Tensor]) -> _Plan:
+        """Record the function for inputs like these."""
+        inputs = [tensor(t) for t in given]
+        with self._dropout, Trace("compile", [t.node for t in inputs]):
+            outputs = self._fn(*inputs)
+        flat = _as_list(outputs)
+        return _Plan(inputs, outputs, Graph(flat), leaves(t.node for t in flat))
 
 
-def compile(fn: Callable[..., Any]) -> Compiled:
+def compile(
+    fn: Callable[..., Any], max_graphs: int = MAX_GRAPHS, max_bytes: int = MAX_BYTES
+) -> Compiled:
     """Record a function once per shape of its inputs; later calls only copy inputs and compute.
 
     Args:
         fn: takes tensors, returns a tensor or a list or tuple of them. What it reads besides its
             arguments (parameters) is read anew at each call; Python code in it runs only when
             recording. It must not read what depends on its arguments.
+        max_graphs: graphs that are kept, one for each shape of the inputs; beyond this number the
+            one used longest ago is dropped, and recorded anew when its shape comes again.
+        max_bytes: memory that these graphs may take, likewise.
+
+    Warns:
+        RuntimeWarning: a graph is dropped for the first time.
 
     Returns:
         A callable that takes tensors or arrays and returns stored tensors. Gradients do not come
@@ -115,7 +152,7 @@ def compile(fn: Callable[..., Any]) -> Compiled:
         >>> double([1.0, 2.0]).tolist()
         [2.0, 4.0]
     """
-    return Compiled(function("compile", "fn", fn, "tensors -> tensors"))
+    return Compiled(function("compile", "fn", fn, "tensors -> tensors"), max_graphs, max_bytes)
 
 
 register("evaluate", evaluate)

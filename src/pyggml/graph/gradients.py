@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
+from ..backend.kept import Kept
 from ..checks import function
 from ..checks import number as check_number
 from ..errors import DTypeError, GradientError, ShapeError
@@ -19,6 +20,7 @@ from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
+from .kept import MAX_BYTES, MAX_GRAPHS, kept_graphs
 from .walk import leaves
 
 __all__ = ["check_grads", "value_and_grad"]
@@ -62,6 +64,10 @@ class _Plan:
         self.graph = Graph([self.loss], loss=self.loss, grads=pairs)
         self.below = leaves([self.loss.node])
 
+    def size_bytes(self) -> int:
+        """Return the bytes that keeping it takes."""
+        return self.graph.kept_bytes + sum(t.nbytes for t in [*self.inputs, *self.grads])
+
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         arrays = [t.numpy() for t in given]
         with COMPUTE_LOCK:  # another thread's call must not write between
@@ -79,13 +85,21 @@ class _Plan:
 
 
 def value_and_grad(
-    fn: Callable[..., Tensor], argnums: int | Sequence[int] = 0
+    fn: Callable[..., Tensor],
+    argnums: int | Sequence[int] = 0,
+    max_graphs: int = MAX_GRAPHS,
+    max_bytes: int = MAX_BYTES,
 ) -> Callable[..., tuple[Tensor, Any]]:
     """Make a function that returns what `fn` returns, and its gradient.
 
     Args:
         fn: takes tensors, returns a tensor of one element. It is recorded once per shape.
         argnums: the argument, or arguments, to differentiate by; f32.
+        max_graphs: graphs that are kept, as in `compile`.
+        max_bytes: memory that they may take, as in `compile`.
+
+    Warns:
+        RuntimeWarning: a graph is dropped for the first time.
 
     Returns:
         A function of the same arguments (tensors or arrays) that returns (value, gradient), or
@@ -109,7 +123,10 @@ def value_and_grad(
     """
     function("value_and_grad", "fn", fn, "tensors -> tensor")
     which = _argument_numbers(argnums)
-    plans: dict[Any, _Plan] = {}
+    cure = "pad the inputs to fewer shapes, or raise max_graphs or max_bytes"
+    plans: Kept[_Plan] = kept_graphs(
+        "value_and_grad", _Plan.size_bytes, max_graphs, max_bytes, cure
+    )
 
     def both(*args: Any) -> tuple[Tensor, Any]:
         if outer() is not None:
@@ -126,9 +143,11 @@ def value_and_grad(
                     f"value_and_grad: argument {i} must be f32; got {given[i].dtype.name}"
                 )
         key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
-        if key not in plans or not plans[key].graph.is_current:
-            plans[key] = _Plan(fn, given, which)
-        value, grads = plans[key](given)
+        with COMPUTE_LOCK:
+            plan = plans.get(key)
+            if plan is None or not plan.graph.is_current:
+                plan = plans.put(key, _Plan(fn, given, which))
+        value, grads = plan(given)
         return value, grads[0] if isinstance(argnums, int) else grads
 
     return both

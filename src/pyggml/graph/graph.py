@@ -32,6 +32,10 @@ from .walk import placeholder
 __all__ = ["Graph", "grad_of", "most_fallbacks", "tensor_like"]
 
 
+# What ggml takes for a scheduler of a small graph, as measured.
+_SCHEDULER_BYTES = 2**21
+
+
 class Graph:
     """A recorded computation with its memory planned, ready to run many times.
 
@@ -129,6 +133,7 @@ class Graph:
         self.n_nodes = self._plan.n_nodes
         self.memory_bytes = 0
         self._has_run = False
+        self._is_alone = shared is None
         self._activations = shared if shared is not None else Activations(self.device)
         if self.n_nodes == 0:
             return
@@ -145,6 +150,12 @@ class Graph:
         if self.device.kind == "cpu":
             work = lib.ggml_graph_plan(plan.cgraph, get_threads(), ffi.NULL)
             self._work_bytes = int(work.work_size)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that keeping it takes: headers, and results in memory of its own."""
+        headers = int(lib.ggml_get_mem_size(self._plan.ctx))
+        return headers + (self.memory_bytes + _SCHEDULER_BYTES if self._is_alone else 0)
 
     @property
     def headers(self) -> list[Any]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.kept import Kept
 from ..backend.library import lib
 from ..checks import whole
 from ..graph import Graph, most_fallbacks
 from ..graph.backward_checks import check_reached
+from ..graph.kept import kept_graphs
 from ..graph.memory_plan import Activations
 from ..graph.walk import walk
 from ..nn.mode import in_mode
@@ -29,6 +31,9 @@ __all__ = ["Recorded", "StepGraphs"]
 
 # Graphs that are kept for batches of other shapes; each takes megabytes of headers.
 _MOST_GRAPHS = 32
+_MOST_BYTES = 2**30
+# Those of training and evaluation, with a last batch that is smaller, are kept in any case.
+_LEAST_GRAPHS = 8
 _CROSS_ENTROPY = (lib.GGML_OP_CROSS_ENTROPY_ROWS, lib.GGML_OP_CROSS_ENTROPY_LOSS)
 
 
@@ -54,6 +59,10 @@ class Recorded:
     def is_cross_entropy(self) -> bool:
         """True where a cross-entropy is among the ops of the result."""
         return any(node.ptr.op in _CROSS_ENTROPY for node in walk([self.result.node], set()))
+
+    def size_bytes(self) -> int:
+        """Return the bytes that keeping it takes."""
+        return self.graph.kept_bytes + sum(t.nbytes for t in self.inputs)
 
     def run(self, arrays: list[np.ndarray]) -> np.ndarray:
         """Compute the result for arrays of the shapes that it was recorded for.
@@ -130,26 +139,33 @@ class StepGraphs:
         self._modules, self._swaps = _modules_of(model), Swaps.count
         self._optimizer = optimizer
         self._precision = precision
-        self._recorded: dict[tuple[Spec, bool, bool, int | None], Recorded] = {}
-        self._logits: dict[tuple[Spec, int], Recorded] = {}
-        self._counts: dict[Spec, Recorded] = {}
+        self._recorded = self._kept()
+        self._logits = self._kept()
+        self._counts = self._kept()
         self._device = model.parameters()[0].device
         self._scale, self._scale_value = tensor(np.float32(1.0), device=self._device), 1.0
         # Batches of many shapes take no more memory than the largest.
         self._activations = Activations(self._device) if self._device.kind == "cpu" else None
+
+    @staticmethod
+    def _kept() -> Kept[Recorded]:
+        """Make a place for graphs."""
+        cure = "pad the batches to fewer shapes, for instance by buckets of lengths"
+        limits = _MOST_GRAPHS, _MOST_BYTES
+        return kept_graphs("TrainStep", Recorded.size_bytes, *limits, cure, least=_LEAST_GRAPHS)
 
     @property
     def memory_bytes(self) -> int:
         """Memory for what the graphs recorded so far compute."""
         if self._activations is not None:
             return self._activations.memory_bytes
-        recorded = (*self._recorded.values(), *self._logits.values(), *self._counts.values())
+        recorded = (*self._recorded, *self._logits, *self._counts)
         return sum(each.graph.memory_bytes for each in recorded)
 
     @property
     def fallbacks(self) -> dict[str, int]:
         """Ops that the CPU computes for the device, and how many in the graph with the most."""
-        recorded = (*self._recorded.values(), *self._logits.values(), *self._counts.values())
+        recorded = (*self._recorded, *self._logits, *self._counts)
         return most_fallbacks(each.graph for each in recorded)
 
     def set_scale(self, scale: float) -> None:
@@ -192,17 +208,13 @@ class StepGraphs:
         grads = self._optimizer.trained() if gradients else {}
         if gradients and [id(p) for p in grads] != [id(p) for p in self.trained]:
             # Parameters were frozen or are no more: the graphs would train others.
-            self._recorded = {k: v for k, v in self._recorded.items() if not k[1]}
+            self._recorded.drop(lambda key: key[1])  # type: ignore[index]
             self.trained = list(grads)
         key = (spec, gradients, overwrite, None if self._precision else rounding())
-        recorded = self._recorded.pop(key, None)
-        if recorded is None and gradients:
-            recorded = self._record_step(spec, grads, overwrite)
-        elif recorded is None:
-            recorded = self._record_evaluation(spec)
-        self._recorded[key] = recorded  # the last one is the last used
-        if len(self._recorded) > _MOST_GRAPHS:
-            del self._recorded[next(iter(self._recorded))]
+        recorded = self._recorded.get(key)
+        if recorded is None:
+            made = self._record_step(spec, grads, overwrite) if gradients else None
+            recorded = self._recorded.put(key, made or self._record_evaluation(spec))
         return recorded
 
     def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor], overwrite: bool) -> Recorded:
@@ -256,13 +268,15 @@ class StepGraphs:
 
     def _read_count(self, batch: Batch, spec: Spec) -> int | float:
         """Compute a count that is a tensor."""
-        if spec not in self._counts:
+        recorded = self._counts.get(spec)
+        if recorded is None:
             # A graph of its own: the gradients' scale needs the count before the loss is computed.
             inputs = self._inputs(spec)
             count = self._record(inputs, False, self.loss)[1]
             graph = Graph([count], activations=self._activations)
-            self._counts[spec] = Recorded(tuple(inputs.values()), count, graph)
-        found: float = self._counts[spec].run(arrays_of(batch)).reshape(-1)[0].item()
+            recorded = Recorded(tuple(inputs.values()), count, graph)
+            self._counts.put(spec, recorded)
+        found: float = recorded.run(arrays_of(batch)).reshape(-1)[0].item()
         return int(found) if float(found).is_integer() else found
 
     def logits(self, batch: Batch) -> Recorded:
@@ -274,12 +288,14 @@ class StepGraphs:
         self._follow()
         spec = tuple(row for row in spec_of(batch) if row[0] != "y")
         key = (spec, rounding())
-        if key not in self._logits:
+        recorded = self._logits.get(key)
+        if recorded is None:
             inputs = self._inputs(spec)
             result = self._record(inputs, False, lambda model, x, **more: model(x, **more))
             graph = Graph([result], activations=self._activations)
-            self._logits[key] = Recorded(tuple(inputs.values()), result, graph)
-        return self._logits[key]
+            recorded = Recorded(tuple(inputs.values()), result, graph)
+            self._logits.put(key, recorded)
+        return recorded
 
     def run(self, batch: Batch, number: int | None = None, overwrite: bool = True) -> float:
         """Compute a batch's loss; its gradients become the optimizer's, or are added to them.
