@@ -272,3 +272,53 @@ def test_memory_stays_flat() -> None:
         for _ in range(5):
             Last(owner(), [])
     assert (buffers(), pointers()) == before
+
+
+def test_a_graph_inside_of_another_one_is_refused() -> None:
+    """An observer, a signal handler or a finaliser that the collector calls in the middle."""
+    x = pg.tensor(np.arange(N, dtype=np.float32))
+    inner = pg.Graph([x * 3.0])
+    raised: list[BaseException] = []
+
+    class Nested:
+        error: Exception | None = None
+
+        def before(self, ptr: Any) -> bool:
+            try:
+                inner.run()
+            except pg.BackendError as error:
+                raised.append(error)
+            return True
+
+        def after(self, ptr: Any) -> bool:
+            return True
+
+    with pg.graph.observers.observe(lambda recorded: Nested()):
+        y = (x + x).sum().item()
+    assert y == 2 * WANT
+    assert len(raised) == 2
+    inner.run()
+
+
+def test_a_compiled_function_inside_of_its_own_run_is_refused() -> None:
+    f = pg.compile(lambda x: x * 2.0)
+    f([1.0])
+    raised: list[BaseException] = []
+
+    class Nested:
+        error: Exception | None = None
+
+        def before(self, ptr: Any) -> bool:
+            try:
+                f([5.0])
+            except pg.BackendError as error:
+                raised.append(error)
+            return False
+
+        def after(self, ptr: Any) -> bool:
+            return True
+
+    with pg.graph.observers.observe(lambda recorded: Nested()):
+        assert f([3.0]).tolist() == [6.0]
+    assert raised
+    assert f([4.0]).tolist() == [8.0]

@@ -23,6 +23,7 @@ from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
 from .kept import MAX_BYTES, MAX_GRAPHS, kept_graphs
+from .once import Once
 from .walk import leaves, walk
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
@@ -95,6 +96,7 @@ class Compiled:
         )
         self._dropout = DropoutStream()
         self._runs = 0
+        self._once = Once("compile")
 
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these shapes, recording it first if it is new."""
@@ -109,12 +111,16 @@ class Compiled:
             plan = self._plans.get(key)
             if plan is None or not plan.graph.is_current:
                 plan = self._plans.put(key, self._record(given))
-            for own, array in zip(plan.inputs, arrays, strict=True):
-                own.copy_(array)
-            self._dropout.seek(self._runs)
-            self._runs += 1
-            plan.graph.run()
-            results = [plan.graph.fetch(t) for t in _as_list(plan.outputs)]
+            self._once.enter()
+            try:
+                for own, array in zip(plan.inputs, arrays, strict=True):
+                    own.copy_(array)
+                self._dropout.seek(self._runs)
+                self._runs += 1
+                plan.graph.run()
+                results = [plan.graph.fetch(t) for t in _as_list(plan.outputs)]
+            finally:
+                self._once.leave()
         end_gradients("compile", results, [*plan.below, *(t.node for t in given)])
         return results[0] if isinstance(plan.outputs, Tensor) else type(plan.outputs)(results)
 

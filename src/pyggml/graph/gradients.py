@@ -21,6 +21,7 @@ from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
 from .kept import MAX_BYTES, MAX_GRAPHS, kept_graphs
+from .once import Once
 from .walk import leaves
 
 __all__ = ["check_grads", "value_and_grad"]
@@ -54,6 +55,7 @@ class _Plan:
         self.inputs = [tensor(t) for t in given]
         self.dropout = DropoutStream()
         self.runs = 0
+        self.once = Once("value_and_grad")
         with self.dropout, Trace("value_and_grad", [t.node for t in self.inputs]):
             self.loss = _scalar("value_and_grad", fn(*self.inputs))
         wanted = [self.inputs[i] for i in argnums]
@@ -71,14 +73,18 @@ class _Plan:
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         arrays = [t.numpy() for t in given]
         with COMPUTE_LOCK:  # another thread's call must not write between
-            for own, array in zip(self.inputs, arrays, strict=True):
-                own.copy_(array)
-            for grad in self.grads:
-                grad.zero_()
-            self.dropout.seek(self.runs)
-            self.runs += 1
-            self.graph.run()
-            value, grads = self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
+            self.once.enter()
+            try:
+                for own, array in zip(self.inputs, arrays, strict=True):
+                    own.copy_(array)
+                for grad in self.grads:
+                    grad.zero_()
+                self.dropout.seek(self.runs)
+                self.runs += 1
+                self.graph.run()
+                value, grads = self.graph.fetch(self.loss), [tensor(g) for g in self.grads]
+            finally:
+                self.once.leave()
         below = [*self.below, *(t.node for t in given)]
         end_gradients("value_and_grad", [value, *grads], below)
         return value, grads

@@ -25,6 +25,7 @@ from ..tensors.tracing import check_read
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
 from .observers import LossGuard, Observers, observers
+from .once import Once
 from .passes import PASSES
 from .plan import Plan
 from .walk import placeholder
@@ -32,6 +33,8 @@ from .walk import placeholder
 __all__ = ["Graph", "grad_of", "most_fallbacks", "tensor_like"]
 
 
+# ggml's backends and planned memory serve one graph at a time.
+_once = Once("graph")
 # What ggml takes for a scheduler of a small graph, as measured.
 _SCHEDULER_BYTES = 2**21
 
@@ -195,24 +198,7 @@ class Graph:
                 f"graph: {self._work_bytes:,} bytes to work in are more than is free;"
                 " use a smaller batch or sequence, or free memory"
             )
-        with COMPUTE_LOCK:
-            sched = self._activations.take(self._computation)
-            self._has_run = True
-            for ptr in self._plan.cleared:
-                lib.ggml_backend_tensor_memset(ptr, 0, 0, lib.ggml_nbytes(ptr))
-            callback = self._observers(sched)
-            # Always set: Ctrl-C may have kept an earlier run from taking its own away.
-            if callback is None:
-                lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
-            else:
-                lib.ggml_backend_sched_set_eval_callback(sched, lib.pyggml_watch, callback.handle)
-            for buffer in self._plan.written:
-                buffer.write()
-            status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
-            if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():
-                status = lib.GGML_STATUS_FAILED
-            if callback is not None:
-                lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
+        status, callback = self._compute()
         pass_interrupt()
         error = None if callback is None else callback.error
         if error is not None:
@@ -228,6 +214,34 @@ class Graph:
         for buffer in self._untouched:
             buffer.touch()
         self._untouched.clear()
+
+    def _compute(self) -> tuple[int, Observers | None]:
+        """Compute everything once; return ggml's status, and what saw the ops."""
+        with COMPUTE_LOCK:
+            _once.enter()
+            try:
+                sched = self._activations.take(self._computation)
+                self._has_run = True
+                for ptr in self._plan.cleared:
+                    lib.ggml_backend_tensor_memset(ptr, 0, 0, lib.ggml_nbytes(ptr))
+                callback = self._observers(sched)
+                # Always set: Ctrl-C may have kept an earlier run from taking its own away.
+                if callback is None:
+                    lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
+                else:
+                    lib.ggml_backend_sched_set_eval_callback(
+                        sched, lib.pyggml_watch, callback.handle
+                    )
+                for buffer in self._plan.written:
+                    buffer.write()
+                status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
+                if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():
+                    status = lib.GGML_STATUS_FAILED
+                if callback is not None:
+                    lib.ggml_backend_sched_set_eval_callback(sched, ffi.NULL, ffi.NULL)
+                return status, callback
+            finally:
+                _once.leave()
 
     def _observers(self, sched: Any) -> Observers | None:
         """Return what sees the ops of a run; None if nothing does, which is faster."""
