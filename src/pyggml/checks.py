@@ -360,7 +360,7 @@ def array(
     name: str,
     value: Any,
     ndim: int | Collection[int] | None = None,
-    kinds: str = "iuf",
+    kinds: str | None = "iuf",
 ) -> np.ndarray:
     """Return an array of real numbers.
 
@@ -369,7 +369,8 @@ def array(
         name: the argument's name.
         value: an array, or lists that make one.
         ndim: the number of axes, or several allowed; None allows any.
-        kinds: NumPy's kinds of dtype allowed: i and u integers, f floats, b bools.
+        kinds: NumPy's kinds of dtype allowed: i and u integers, f floats, b bools; None
+            allows any.
 
     Raises:
         TypeError: the value holds something else.
@@ -383,7 +384,7 @@ def array(
         found: np.ndarray = np.asanyarray(value)
     except ValueError as error:
         raise ShapeError(f"{who}: {name} must be an array; got ragged lists ({error})") from None
-    if found.dtype.kind not in kinds:
+    if kinds is not None and found.dtype.kind not in kinds:
         words = {"i": "integers", "f": "floats", "b": "bools"}
         wanted = " or ".join(words[kind] for kind in "ifb" if kind in kinds)
         raise TypeError(f"{who}: {name} must hold {wanted}; got {found.dtype} ({shown(value)})")

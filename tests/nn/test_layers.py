@@ -119,10 +119,10 @@ def test_sequential():
         (lambda: nn.LayerNorm(4, eps=0.0), "eps must be finite and > 0"),
         (lambda: nn.RMSNorm(4, eps=float("nan")), "eps must be finite and > 0"),
         (lambda: nn.KVCache(1, 0, 1, 1), "capacity must be an integer >= 1"),
-        (lambda: nn.init.normal(-1.0), "std must be finite and >= 0"),
+        (lambda: nn.init.normal(-1.0), "std must be a finite number >= 0"),
         (lambda: nn.init.uniform(1.0, 0.0), "low must be <= high"),
         (lambda: nn.init.xavier_normal()((3,)), "shape must be"),
-        (lambda: nn.init.gpt2(0), "n_layer must be >= 1"),
+        (lambda: nn.init.gpt2(0), "n_layer must be a whole number >= 1"),
     ],
 )
 def test_bad_sizes_are_named(make, message):

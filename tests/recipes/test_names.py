@@ -32,8 +32,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # The picture, which takes longest, has no name in it.
+    # Pictures, which take longest, have no name in them.
     monkeypatch.setattr("pyggml.recipes.llm.plot_loss", lambda *arguments: None)
+    monkeypatch.setattr("pyggml.recipes.report.report._curves", lambda *arguments: "")
 
 
 def test_a_run_with_odd_names_ends_and_goes_on() -> None:

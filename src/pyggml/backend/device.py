@@ -74,6 +74,9 @@ class Device:
             errors="replace"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (self.name,)
+
     def __repr__(self) -> str:
         return f"Device({self.name!r}, {self.description!r})"
 

@@ -98,6 +98,9 @@ class Compiled:
         self._runs = 0
         self._once = Once("compile")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compiled, (self._fn,)  # a copy records anew
+
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these shapes, recording it first if it is new."""
         given = [a if isinstance(a, Tensor) else tensor(a) for a in args]

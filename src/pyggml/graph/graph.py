@@ -18,6 +18,7 @@ from ..checks import flag, instance, mapping
 from ..errors import BackendError, DTypeError
 from ..tensors.create import tensor, zeros_group
 from ..tensors.moves import has_moved, move_count
+from ..tensors.not_copied import NotCopied
 from ..tensors.record import record
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
@@ -39,7 +40,7 @@ _once = Once("graph")
 _SCHEDULER_BYTES = 2**21
 
 
-class Graph:
+class Graph(NotCopied):
     """A recorded computation with its memory planned, ready to run many times.
 
     Inputs are stored tensors: overwrite them with `copy_` between runs. Parameters are stored
@@ -75,6 +76,8 @@ class Graph:
         >>> g.read(loss).item(), dw.tolist()
         (11.0, [3.0, 4.0])
     """
+
+    instead = "make another Graph of the same outputs"
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..backend.dtypes import DTYPES, DType, as_dtype, encode
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError
@@ -177,7 +178,7 @@ def _tensor_dtype(name: str, value: Any) -> tuple[DType, np.ndarray]:
         if len(value) != 2:
             raise DTypeError(f"{what}: must be an array or (dtype, array); got a tuple")
         wanted, value = value
-    array = np.asarray(value)
+    array = checks.array("write_gguf", f"tensor {name!r}", value, kinds=None)
     if array.dtype.kind not in "fiu":
         raise DTypeError(f"{what}: must hold real numbers; got {array.dtype}")
     lowered = _BY_LOWER_NAME.get(wanted.lower()) if isinstance(wanted, str) else None
@@ -275,8 +276,11 @@ def write_gguf(
         >>> write_gguf("tiny.gguf", {"general.architecture": "llama", "llama.block_count": u32(1)},
         ...            {"token_embd.weight": ("q8_0", np.zeros((10, 32), np.float32))})
     """
+    target = checks.path("write_gguf", "path", path)
+    checks.mapping("write_gguf", "metadata", metadata)
+    checks.mapping("write_gguf", "tensors", tensors)
     header, offsets, dtypes = _header(metadata, tensors)
-    with atomic_write(path) as file:
+    with atomic_write(target) as file:
         file.write(header)
         written = 0
         for name, offset in offsets.items():

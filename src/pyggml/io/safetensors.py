@@ -180,7 +180,7 @@ def _as_array(name: Any, value: Any) -> np.ndarray:
     if not isinstance(name, str) or not name or name == "__metadata__":
         raise ValueError(f"save_safetensors: a name must be a non-empty string; got {name!r}")
     _check_unicode(name)
-    array = np.asarray(value)
+    array = checks.array("save_safetensors", name, value, kinds=None)
     if array.dtype.name not in _NAMES:
         raise DTypeError(
             f"save_safetensors: {name}: dtype must be bool, an integer or f16/f32/f64;"

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..backend.device import Device
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 from ..graph import recompute
 from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor
@@ -156,12 +156,25 @@ def balance_loss(routings: list[Routing]) -> Tensor:
         >>> balance_loss(found).shape
         ()
     """
-    if not routings:
+    given = checks.items("balance_loss", "routings", routings)
+    if not given:
         raise ValueError("balance_loss: needs the routings of at least one layer; got none")
-    experts = routings[0][0].shape[1]
-    rows = sum(probabilities.shape[0] for probabilities, _ in routings)
+    for routing in given:
+        pair = isinstance(routing, (tuple, list)) and len(routing) == 2
+        if not pair or not all(isinstance(t, Tensor) for t in routing):
+            raise TypeError(
+                "balance_loss: a routing must be the pair of tensors that"
+                f" MixtureOfExperts.forward appends; got {shown(routing)}"
+            )
+        if any(t.ndim != 2 for t in routing):
+            raise ShapeError(
+                "balance_loss: a routing must be (N, E) probabilities and (N, K) chosen; got"
+                f" {routing[0].shape} and {routing[1].shape}"
+            )
+    experts = given[0][0].shape[1]
+    rows = sum(probabilities.shape[0] for probabilities, _ in given)
     shares, means = None, None
-    for probabilities, chosen in routings:
+    for probabilities, chosen in given:
         ones = ops.get_rows(_identity(experts, chosen.device), chosen.reshape(chosen.size))
         share, mean = ones.sum(axis=0), probabilities.sum(axis=0)
         shares = share if shares is None else shares + share

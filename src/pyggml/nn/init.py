@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .. import checks
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
 from ..backend.scopes import Scope, Scopes
-from ..errors import BackendError, DTypeError
+from ..errors import BackendError, DTypeError, ShapeError
 from ..tensors.random import random_generator
 from ..tensors.storage import check_shape
 
@@ -66,10 +67,15 @@ def empty_dtype() -> DType | None:
 def constant(value: float) -> Initializer:
     """Fill with one value.
 
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: it is not finite in f32.
+
     Example:
         >>> constant(1.0)((2,)).tolist()
         [1.0, 1.0]
     """
+    value = checks.f32("constant", "value", value)
     return lambda shape: np.full(_checked(shape), value, np.float32)
 
 
@@ -87,14 +93,12 @@ def normal(std: float = 0.02, mean: float = 0.0) -> Initializer:
         >>> normal(0.02)((4, 3)).shape
         (4, 3)
     """
-    if not (math.isfinite(std) and std >= 0):
-        raise ValueError(f"normal: std must be finite and >= 0; got {std}")
+    std, mean = checks.f32("normal", "std", std, 0.0), checks.f32("normal", "mean", mean)
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         if _empty.entries:
             return np.zeros(_checked(shape), np.float32)
-        _checked(shape)
-        values = random_generator().standard_normal(shape, np.float32)
+        values = random_generator().standard_normal(_checked(shape), np.float32)
         return np.asarray(values * np.float32(std) + np.float32(mean), np.float32)
 
     return draw
@@ -106,14 +110,14 @@ def uniform(low: float, high: float) -> Initializer:
     Raises:
         ValueError: low is above high.
     """
+    low, high = checks.f32("uniform", "low", low), checks.f32("uniform", "high", high)
     if not low <= high:
         raise ValueError(f"uniform: low must be <= high; got low={low}, high={high}")
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         if _empty.entries:
             return np.zeros(_checked(shape), np.float32)
-        _checked(shape)
-        values = random_generator().random(shape, np.float32)
+        values = random_generator().random(_checked(shape), np.float32)
         return np.asarray(values * np.float32(high - low) + np.float32(low), np.float32)
 
     return draw
@@ -124,6 +128,7 @@ def xavier_uniform(gain: float = 1.0) -> Initializer:
 
     Source: Glorot and Bengio 2010.
     """
+    gain = checks.f32("xavier_uniform", "gain", gain, 0.0)
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         fan_in, fan_out = _fans("xavier_uniform", shape)
@@ -138,6 +143,7 @@ def xavier_normal(gain: float = 1.0) -> Initializer:
 
     Source: Glorot and Bengio 2010.
     """
+    gain = checks.f32("xavier_normal", "gain", gain, 0.0)
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         fan_in, fan_out = _fans("xavier_normal", shape)
@@ -151,6 +157,7 @@ def kaiming_uniform(gain: float = math.sqrt(2.0)) -> Initializer:
 
     Source: He et al. 2015, arXiv:1502.01852.
     """
+    gain = checks.f32("kaiming_uniform", "gain", gain, 0.0)
 
     def draw(shape: tuple[int, ...]) -> np.ndarray:
         bound = gain * math.sqrt(3.0 / _fans("kaiming_uniform", shape)[0])
@@ -164,6 +171,7 @@ def kaiming_normal(gain: float = math.sqrt(2.0)) -> Initializer:
 
     Source: He et al. 2015, arXiv:1502.01852.
     """
+    gain = checks.f32("kaiming_normal", "gain", gain, 0.0)
     return lambda shape: normal(gain / math.sqrt(_fans("kaiming_normal", shape)[0]))(shape)
 
 
@@ -180,26 +188,28 @@ def gpt2(n_layer: int, residual: bool = False) -> Initializer:
 
     Source: Radford et al. 2019, section 2.3.
     """
-    if n_layer < 1:
-        raise ValueError(f"gpt2: n_layer must be >= 1; got {n_layer}")
+    n_layer = checks.whole("gpt2", "n_layer", n_layer, 1)
+    residual = checks.flag("gpt2", "residual", residual)
     return normal(0.02 / math.sqrt(2 * n_layer) if residual else 0.02)
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Raise for a shape whose weights exceed free memory, before Linux ends the process."""
     kept = empty_dtype()  # zeros that are not touched take no memory
-    size_bytes = math.prod(check_shape("init", shape))
+    extents = check_shape("init", shape)
+    size_bytes = math.prod(extents)
     size_bytes = 4 * size_bytes if kept is None else kept.row_bytes(size_bytes)
     if not find_device("cpu").has_memory(size_bytes):
         raise BackendError(
             f"init: weights of shape {shape} take {size_bytes:,} bytes, more than is free; use a"
             " smaller layer"
         )
-    return shape
+    return extents
 
 
 def _fans(where: str, shape: tuple[int, ...]) -> tuple[int, int]:
     """Return (fan_in, fan_out) of a (out, in) weight."""
-    if len(shape) != 2 or min(shape) < 1:
-        raise ValueError(f"{where}: shape must be (out, in), both >= 1; got {shape}")
-    return shape[1], shape[0]
+    extents = check_shape(where, shape)
+    if len(extents) != 2:
+        raise ShapeError(f"{where}: shape must be (out, in); got {extents}")
+    return extents[1], extents[0]

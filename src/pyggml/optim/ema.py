@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from .. import checks, ops
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
+from ..tensors.not_copied import NotCopied
 from .groups import need_model
 from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays
@@ -24,7 +25,7 @@ class _Model(Protocol):
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]: ...
 
 
-class EMA:
+class EMA(NotCopied):
     """Keep a running average of the trainable parameters, on their device.
 
     a = d * a + (1 - d) * w, with d = min(decay, (1 + n) / (10 + n)) at update n
@@ -59,6 +60,8 @@ class EMA:
         >>> round(model.weight.item() - before, 4)
         2.0
     """
+
+    instead = "make another one for the copied model, and give it state_dict()"
 
     def __init__(self, model: _Model, decay: float = 0.999, warmup: bool = True) -> None:
         self.decay = checks.f32("EMA", "decay", decay, 0.0, below=1.0)

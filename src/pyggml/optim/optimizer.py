@@ -17,6 +17,7 @@ from ..graph import Graph, grad_of, most_fallbacks
 from ..tensors import Tensor, tensor, zeros_group
 from ..tensors.autocast import autocast
 from ..tensors.moves import has_moved
+from ..tensors.not_copied import NotCopied
 from .clip import check_norm, factor_of, sum_of_squares
 from .gradients import OwnGradients
 from .groups import Group, Model, ParamGroups, check_params, read_groups
@@ -29,7 +30,7 @@ Spec = tuple[Sequence[int], str]
 State = Mapping[str, Tensor]
 
 
-class Optimizer(ABC):
+class Optimizer(NotCopied, ABC):
     """The base of all optimizers; a subclass adds its state, its hyper-parameters and its ops.
 
     The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
@@ -63,6 +64,8 @@ class Optimizer(ABC):
         TypeError: params are neither tensors nor groups of them nor a module.
         BackendError: the parameters are on several devices.
     """
+
+    instead = "make another one for the copied parameters, and give it state_dict()"
 
     # Kinds of state that are f32 and of the parameter's shape.
     state_names: tuple[str, ...] = ()

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
-from ..errors import BackendError, DTypeError, ShapeError
+from ..errors import BackendError, DTypeError, ShapeError, shown
 from .storage import allocate, check_shape, natural_dtype, store
 from .tensor import Tensor
 
@@ -77,7 +78,13 @@ def zeros_group(
         >>> a.buffer is b.buffer
         True
     """
-    checked = [(check_shape("zeros", shape), as_dtype(dtype)) for shape, dtype in specs]
+    given = checks.items("zeros_group", "specs", specs)
+    for spec in given:
+        if not isinstance(spec, (tuple, list)) or len(spec) != 2:
+            raise TypeError(
+                f"zeros_group: specs must be pairs of a shape and a dtype; got {shown(spec)}"
+            )
+    checked = [(check_shape("zeros_group", shape), as_dtype(dtype)) for shape, dtype in given]
     if not checked:
         return []
     nodes = allocate(checked, find_device(device))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..backend.device import device as find_device
 from ..optim import EMA
+from ..tensors.not_copied import NotCopied
 from .callbacks import Callback
 from .options import TrainerOptions
 from .scaler import GradScaler
@@ -73,7 +74,7 @@ class LowestLoss:
         return 0 < self._patience <= stale
 
 
-class Run:
+class Run(NotCopied):
     """The state of a training, which is the base of `Trainer`.
 
     Args:
@@ -96,6 +97,8 @@ class Run:
         ema: running average of the weights, or None.
         device: device of the model.
     """
+
+    instead = "make another Trainer, or resume() from a checkpoint of this one"
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from ..graph import Graph, LossError
 from ..optim import ClipValue
 from ..optim.clip import NORM_MAX
 from ..tensors import Tensor
+from ..tensors.not_copied import NotCopied
 from .arguments import check_model, check_optimizer, check_step
 from .batches import (
     Batch,
@@ -50,7 +51,7 @@ def _total(weights: Sequence[tuple[int, bool]]) -> int:
     return sum(weight for weight, _ in weights)
 
 
-class TrainStep:
+class TrainStep(NotCopied):
     """Compute gradients of a loss and let the optimizer use them.
 
     A loss is a scalar mean, as in PyTorch, or `(sum, count)`. The step minimises the mean over all
@@ -103,6 +104,8 @@ class TrainStep:
         >>> step([(x, y)]).loss
         4.1...
     """
+
+    instead = "make another TrainStep of the copied model and its optimizer"
 
     def __init__(
         self,

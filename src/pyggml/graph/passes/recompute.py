@@ -9,7 +9,7 @@ from typing import Any
 from ...backend.headers import MOVES, address, sources
 from ...backend.library import ffi, lib
 from ...backend.op_names import op_name
-from ...checks import instance
+from ...checks import function, instance
 from ...tensors.node import Node, NodeTable, listen, listeners
 from ...tensors.tensor import Tensor
 from ..attached_updates import is_attached
@@ -41,6 +41,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Example:
         >>> x = checkpoint(block, x)  # doctest: +SKIP
     """
+    function("checkpoint", "fn", fn)
     inside = _recompute in listeners  # of another checkpoint
     with listen(_recompute):
         result = fn(*args, **kwargs)
