@@ -160,8 +160,24 @@ def dead_process() -> int:
     return done.pid
 
 
-def leftover(folder: Path, name: str, kind: str, pid: int, host: str | None = None) -> Path:
-    return folder / f".{name}.pyggml-{host or atomic._host()}-{pid}-0123abcd.{kind}"
+def leftover(
+    folder: Path, name: str, kind: str, pid: int, host: str | None = None, boot: str | None = None
+) -> Path:
+    tag = f"{host or atomic._host()}{boot or atomic._boot()}"
+    return folder / f".{name}.pyggml-{tag}-{pid}-0123abcd.{kind}"
+
+
+@posix
+def test_what_a_loss_of_power_left_goes_whoever_has_the_process_id_now(tmp_path: Path) -> None:
+    before = "0000" if atomic._boot() != "0000" else "1111"
+    leftover(tmp_path, "a", "tmp", os.getppid(), boot=before).touch()
+    leftover(tmp_path, "best", "old", os.getppid(), boot=before).mkdir()
+    leftover(tmp_path, "b", "tmp", os.getppid()).touch()
+    clean_stale(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "best",
+        leftover(tmp_path, "b", "tmp", os.getppid()).name,
+    }
 
 
 @posix

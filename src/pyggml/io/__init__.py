@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Files: GGUF, safetensors, and atomic writing."""
 
-from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree
+from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree, make_dirs
 from .gguf import GGUFFile, TensorInfo, read_gguf
 from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
 from .regular import open_regular, open_unpacked, read_regular
@@ -23,6 +23,7 @@ __all__ = [
     "i32",
     "i64",
     "load_safetensors",
+    "make_dirs",
     "open_regular",
     "open_unpacked",
     "read_gguf",

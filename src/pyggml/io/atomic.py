@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -21,14 +22,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["atomic_dir", "atomic_path", "atomic_write", "clean_stale", "fsync_tree"]
+__all__ = [
+    "atomic_dir",
+    "atomic_path",
+    "atomic_write",
+    "clean_stale",
+    "fsync_tree",
+    "make_dirs",
+]
 
 # A leftover of another host, whose processes cannot be asked, is stale after a day.
 STALE_SECONDS = 24 * 3600.0
 # Of this process; one that was forked from it has another number.
 _RUN = secrets.token_hex(2)
 _LEFTOVER = re.compile(
-    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-(?P<run>[0-9a-f]{4})[0-9a-f]{4}\.(?P<kind>tmp|old)$",
+    r"^\.(?P<name>.+)\.pyggml-(?P<host>[0-9a-f]{8})(?P<boot>[0-9a-f]{4})-(?P<pid>\d+)-(?P<run>[0-9a-f]{4})[0-9a-f]{4}\.(?P<kind>tmp|old)$",
     re.DOTALL,  # names may hold line ends
 )
 
@@ -38,12 +46,22 @@ def _host() -> str:
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
+@functools.cache
+def _boot() -> str:
+    """A short tag of the time since this machine started; process ids begin anew with each."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except OSError:  # there is none outside of Linux
+        text = ""
+    return hashlib.sha256(text.encode()).hexdigest()[:4]
+
+
 def _sibling(path: Path, kind: str) -> Path:
     """A free hidden name beside `path`."""
-    tag = f".pyggml-{_host()}-{os.getpid()}-{_RUN}{secrets.token_hex(2)}.{kind}"
+    tag = f".pyggml-{_host()}{_boot()}-{os.getpid()}-{_RUN}{secrets.token_hex(2)}.{kind}"
     name = path.name
     if kind == "tmp":
-        # File systems allow 255 bytes a name, and the tag takes 45; only "old" is read back.
+        # File systems allow 255 bytes a name, and the tag takes 50; only "old" is read back.
         raw = os.fsencode(name)
         name = name if len(raw) <= 180 else raw[:180].decode(errors="ignore")
     return path.with_name(f".{name}{tag}")
@@ -61,6 +79,8 @@ def _is_alive(pid: int) -> bool:
 
 def _is_stale(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
     if os.name == "posix" and match["host"] == _host():
+        if match["boot"] != _boot():
+            return True
         pid = int(match["pid"])
         # In a container each process may have the number that the killed one had.
         return match["run"] != _RUN if pid == os.getpid() else not _is_alive(pid)
@@ -127,6 +147,26 @@ def _fsync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def make_dirs(path: str | os.PathLike[str]) -> None:
+    """Create a directory and those above it that are missing; a loss of power keeps them.
+
+    Args:
+        path: the directory; it may exist.
+
+    Raises:
+        OSError: it cannot be made, or is a file.
+
+    Example:
+        >>> make_dirs("runs/1/checkpoints")
+    """
+    directory = Path(path)
+    if directory.is_dir():
+        return
+    make_dirs(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _fsync(directory.parent)
 
 
 def fsync_tree(path: str | os.PathLike[str]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import DTypeError, FormatError
-from .atomic import atomic_write
+from .atomic import atomic_write, make_dirs
 from .regular import open_regular, read_regular
 
 __all__ = ["load_safetensors", "safetensors_metadata", "save_safetensors", "write_safetensors"]
@@ -306,7 +306,7 @@ def _save_sharded(
     folder: Path, shards: list[dict[str, np.ndarray]], metadata: dict[str, str]
 ) -> None:
     """Write every shard under a temporary name, then rename all of them, then the index."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_dirs(folder)
     weight_map: dict[str, str] = {}
     with ExitStack() as stack:
         for number, shard in enumerate(shards, 1):

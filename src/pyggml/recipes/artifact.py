@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, FormatError
-from ..io import atomic_write, clean_stale, read_regular
+from ..io import atomic_write, clean_stale, make_dirs, read_regular
 from ..io.names import original, portable
 from ..train.checkpoints.folders import clear as clear_checkpoints
 
@@ -172,7 +172,7 @@ class ArtifactDir:
                 or `check_new` raises.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_dirs(self.path)
             self.hold()
             try:
                 # Another run may have come and gone since the caller looked.

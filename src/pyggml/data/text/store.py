@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import checks
 from ...errors import FormatError, printable
-from ...io.atomic import atomic_dir
+from ...io.atomic import atomic_dir, make_dirs
 from ...io.sealed import check_hash, hash_file, hash_of, hashed, read_sealed, seal
 from .chunks import Chunk, cut
 from .corpus import Corpus
@@ -150,7 +150,7 @@ class TokenStore:
             else:
                 report.finish()
                 return store
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_dirs(target.parent)
         info = {
             "key": key,
             "vocab_size": tokenizer.vocab_size,
@@ -200,7 +200,7 @@ class TokenStore:
         dtype = _DTYPES[tokenizer.vocab_size > 2**16]
         chunks = _chunks(documents, tokenizer.cuttable)
         encoded = tokenizer.encode_chunks(chunks, eos, dtype, "TokenStore.write")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_dirs(target.parent)
         info = {"key": None, "vocab_size": tokenizer.vocab_size, "separator": None, "eos": eos}
         with atomic_dir(target) as folder:
             _write(folder, encoded, dtype, {**info, "files": []})

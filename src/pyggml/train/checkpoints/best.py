@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...io import atomic_dir
+from ...io import atomic_dir, make_dirs
 from .checkpoint import name_latest, write_checkpoint
 from .folders import BEST, FILES, STATE, CheckpointError, read_best
 from .manifest import is_whole, whole_before
@@ -53,7 +53,7 @@ def keep_best(
 def _put_best(path: Path, write: Callable[[Path], None]) -> Path:
     """Let a folder be written, and put it in the place of the best one."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_dirs(path.parent)
         with atomic_dir(path, replace=True) as folder:
             write(folder)
     except OSError as error:

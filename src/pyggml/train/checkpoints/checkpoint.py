@@ -19,7 +19,7 @@ import numpy as np
 from ...checks import path as check_path
 from ...checks import whole
 from ...errors import FormatError
-from ...io import atomic_dir, atomic_write, load_safetensors
+from ...io import atomic_dir, atomic_write, load_safetensors, make_dirs
 from ...io.safetensors import write_safetensors
 from ...io.sealed import hashed
 from .folders import LATEST, MODEL, OPTIMIZER, STATE, CheckpointError, list_checkpoints, prune
@@ -142,7 +142,7 @@ def save_checkpoint(
     path = directory / f"step-{state.step:06d}"
     is_new = path not in list_checkpoints(directory)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_dirs(directory)
         with atomic_dir(path, replace=True) as folder:
             write_checkpoint(folder, state, model, optimizer)
     except OSError as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checks import path as check_path
-from ...io import clean_stale
+from ...io import clean_stale, make_dirs
 from ...io.sealed import read_sealed
 
 __all__ = [
@@ -185,7 +185,7 @@ def make_folder(directory: str | Path) -> None:
     """
     reason = ""
     try:
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        make_dirs(directory)
         if not os.access(directory, os.W_OK | os.X_OK):
             reason = "no permission to write"
     except OSError as error:

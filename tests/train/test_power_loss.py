@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Whenever the power goes, a whole checkpoint is found: the new one or the one before."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyggml.io import read_gguf
+from pyggml.train import latest_checkpoint, load_checkpoint
+
+from ..power_loss.replay import check_states, record
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("cc") is None, reason="needs LD_PRELOAD and cc"
+)
+
+BEGIN = """
+import ctypes, sys
+from pathlib import Path
+import numpy as np
+from pyggml.io import save_safetensors, write_gguf
+from pyggml.train import TrainState, save_checkpoint
+from pyggml.train.checkpoints.best import keep_best
+mark = ctypes.CDLL(None).power_mark
+root = Path(sys.argv[1])
+folder = root / "run" / "checkpoints"
+def arrays(step):
+    return {"w": np.full(50, step, np.float32)}
+def state(step):
+    return TrainState(step, 99, best={"step": step, "loss": 1.0 / step, "stale": 0})
+def save(step):
+    return save_checkpoint(folder, state(step), arrays(step), {"m": np.ones(9)}, keep=2)
+def best(step, same=None):
+    keep_best(folder, state(step), arrays(step), {"m": np.ones(9)}, same)
+"""
+PROGRAMS = {
+    "saved": "for step in (1, 2, 3, 4):\n    save(step); mark(step)\n",
+    "saved again": "save(1); save(2); mark(2); save(2); mark(2)\n",
+    "best by links": "save(1); mark(1); best(1, save(2)); mark(2); best(2, save(3)); mark(3)\n",
+    "best alone": "best(1); mark(1); best(2); mark(2); best(3); mark(3)\n",
+    "best and others": "save(1); mark(1); best(2); mark(2); save(3); mark(3); best(4); mark(4)\n",
+}
+
+
+def check_checkpoint(folder: Path, mark: int) -> None:
+    path = latest_checkpoint(folder / "run" / "checkpoints")
+    if path is None:
+        assert mark == 0
+        return
+    found = load_checkpoint(path)
+    assert found.state.step >= mark
+    np.testing.assert_array_equal(found.model["w"], np.full(50, found.state.step, np.float32))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_whole_checkpoint_is_found(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    operations = record(BEGIN + PROGRAMS[name], root, tmp_path)
+    assert {"o", "w", "f", "r", "d", "M"} <= {each.kind for each in operations}
+    assert check_states(operations, root, tmp_path, check_checkpoint, 1) > 30
+
+
+FILES = {
+    "m.gguf": "write_gguf(root / 'm.gguf', {}, arrays(step))",
+    "m.safetensors": "save_safetensors(root / 'm.safetensors', arrays(step))",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_model_file_is_the_old_or_the_new_one(tmp_path: Path, name: str) -> None:
+    from pyggml.io import load_safetensors
+
+    def check(folder: Path, mark: int) -> None:
+        path = folder / name
+        if not path.exists():
+            assert mark == 0
+        elif path.suffix == ".gguf":
+            with read_gguf(path) as file:
+                assert file.array("w")[0] >= mark
+                assert len(set(file.array("w").tolist())) == 1
+        else:
+            assert load_safetensors(path)["w"][0] >= mark
+
+    root = tmp_path / "root"
+    root.mkdir()
+    program = f"for step in (1, 2, 3):\n    {FILES[name]}; mark(step)\n"
+    assert check_states(record(BEGIN + program, root, tmp_path), root, tmp_path, check) > 10
+
+
+def test_the_replay_finds_what_is_not_flushed(tmp_path: Path) -> None:
+    """A writer without a flush, which every file system without a power loss would forgive."""
+    root = tmp_path / "root"
+    root.mkdir()
+    program = (
+        "import os\nfor step in (1, 2):\n"
+        "    (root / 'new').write_bytes(b'%d' % step)\n    os.rename(root / 'new', root / 'a')\n"
+        "    mark(step)\n"
+    )
+
+    def check(folder: Path, mark: int) -> None:
+        assert not mark or int((folder / "a").read_bytes()) >= mark
+
+    operations = record(BEGIN + program, root, tmp_path)
+    with pytest.raises(AssertionError, match="after operation"):
+        check_states(operations, root, tmp_path, check)
