@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 __all__ = ["MOST_BYTES", "open_regular", "open_unpacked", "read_regular"]
 
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 28
 """Largest file that is read as a whole, such as a `tokenizer.json`."""
 # Text packs to a tenth of its size, rarely to a fiftieth; more is a file made to fill the memory.
 _MOST_RATIO = 200
