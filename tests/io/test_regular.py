@@ -26,6 +26,12 @@ def test_only_regular_files_are_opened(tmp_path: Path, read) -> None:
         read(tmp_path / "none")
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_cannot_be_is_an_error_of_the_system(name: str) -> None:
+    with pytest.raises(OSError, match=r"null|surrogates"):
+        open_regular(name)
+
+
 def test_a_link_to_a_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     (tmp_path / "link").symlink_to("a")

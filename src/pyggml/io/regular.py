@@ -53,7 +53,11 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         b'a'
     """
     # `open` would hand `opener` bytes as bytes.
-    return cast(BinaryIO, open(os.fsdecode(path), "rb", opener=_opener))
+    name = os.fsdecode(path)
+    try:
+        return cast(BinaryIO, open(name, "rb", opener=_opener))
+    except ValueError as error:  # a zero byte, or a character that no name has
+        raise OSError(errno.EINVAL, str(error), name) from error
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
