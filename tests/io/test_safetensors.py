@@ -244,9 +244,11 @@ KILLED = """
 import os, signal, sys, threading, time
 import numpy as np
 from pyggml.io import save_safetensors
-threading.Thread(target=lambda: (time.sleep(0.02), os.kill(os.getpid(), signal.SIGKILL))).start()
+arrays = {"x": np.ones(10_000_000, np.float32)}
+save_safetensors(sys.argv[1], arrays)
+threading.Thread(target=lambda: (time.sleep(0.05), os.kill(os.getpid(), signal.SIGKILL))).start()
 while True:
-    save_safetensors(sys.argv[1], {"x": np.ones(3_000_000, np.float32)})
+    save_safetensors(sys.argv[1], arrays)
 """
 
 
