@@ -25,6 +25,7 @@ from pyggml.io import save_safetensors, write_gguf
 from pyggml.models import build, generate
 from pyggml.nn import init
 from pyggml.optim import EMA, SGD
+from pyggml.train import TrainStep
 
 FOLDER = str(Path(pg.__file__).parent)
 NAN, INF = float("nan"), float("inf")
@@ -41,6 +42,7 @@ ODD: list[Any] = [
         {"a": [[1], 2]},
     ),
     *(slice(None), Ellipsis, 1j, np.float32(2), np.int64(3), np.array([1, 2]), np.float32([NAN])),
+    *(np.array([[0, NAN, 1]]), np.array([[0.0, 1.0]]), np.array([[INF]])),
     *(np.array(["a"]), np.array(None), object, object(), len, iter([1]), range(3), {1, 2}),
 ]
 
@@ -83,6 +85,12 @@ def checkpoint(fn: Any) -> pg.Tensor:
 
 ROUTED: list[Any] = []
 _ = nn.MixtureOfExperts(4, 8, experts=3, used=2)(x(), ROUTED)
+
+
+def step(batches: Any) -> pg.Tensor:
+    return pg.tensor(TrainStep(MODEL, SGD(MODEL, lr=0.1))(batches).loss)
+
+
 MODEL = build("gpt2", {"n_layer": 1, "n_head": 1, "n_embd": 8, "context": 8}, vocab_size=7)
 TOKENIZER = Tokenizer.chars(["ab"])
 CALLS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
@@ -96,6 +104,7 @@ CALLS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "get_rows": (first(pg.ops.get_rows), [x(), pg.tensor(np.zeros(3, np.int32))]),
     "cross_entropy": (first(nn.functional.cross_entropy), [x(), pg.tensor(np.zeros(2, np.int32))]),
     "generate": (lambda given: generate(MODEL, given, 2), [[1, 2]]),
+    "TrainStep": (lambda given: step([(given, given)]), [np.zeros((2, 3), np.int32)]),
     "TokenDataset": (TokenDataset, [np.arange(20), 4]),
     "decode": (TOKENIZER.decode, [[1, 2]]),
     "init.constant": (initialiser(init.constant), [0.5, (2, 3)]),

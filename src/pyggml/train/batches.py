@@ -192,6 +192,11 @@ def check_batch(batch: Any, model: Any) -> None:
     if vocab_size is None or not isinstance(model, LanguageModel):
         return
     for what, ids in (("input", x), ("target", y[y != IGNORE_INDEX])):
+        if ids.dtype.kind not in "iu":
+            raise TypeError(
+                f"TrainStep: every {what} must be a token, a whole number; got {ids.dtype}: "
+                "convert it with astype(np.int32)"
+            )
         if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab_size:
             raise ValueError(
                 f"TrainStep: every {what} must be a token from 0 to {vocab_size - 1}; got "
