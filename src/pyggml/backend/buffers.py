@@ -88,7 +88,7 @@ class Buffer:
     def write(self) -> None:
         """Count a write into a tensor in it."""
         self.version += 1
-        self.touch()
+        UNTOUCHED.discard(self)
 
     @property
     def ptr(self) -> Any:

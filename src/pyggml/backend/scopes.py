@@ -27,6 +27,8 @@ class Scopes(threading.local):
 
     def innermost(self, default: Any = None) -> Any:
         """Return the value of the innermost scope."""
+        if not self.entries:
+            return default
         return next(reversed(self.entries.values()), default)
 
 

@@ -131,6 +131,7 @@ class Graph(NotCopied):
         self._untouched = {node.buffer for node in self._plan.stored if node.buffer is not None}
         with COMPUTE_LOCK:
             self._plan.build(PASSES)
+            self._written = self._plan.written()
             self._allocate(activations)
 
     def _allocate(self, shared: Activations | None) -> None:
@@ -235,7 +236,7 @@ class Graph(NotCopied):
                     lib.ggml_backend_sched_set_eval_callback(
                         sched, lib.pyggml_watch, callback.handle
                     )
-                for buffer in self._plan.written:
+                for buffer in self._written:
                     buffer.write()
                 status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
                 if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():

@@ -60,6 +60,8 @@ def observe(make: Maker) -> Scope:
 
 def observers(recorded: Mapping[int, Node]) -> list[Observer]:
     """Make the observers of one run."""
+    if not MAKERS.entries:
+        return []
     return [make(recorded) for make in dict.fromkeys(MAKERS)]
 
 

@@ -47,7 +47,6 @@ class Plan:
         forward: nodes of outputs and loss, operands first.
         updates: nodes that come after the backward, or right after the gradients that they need.
         stored: the stored nodes among all.
-        written: memory of those that ops write in place.
         custom: backwards of custom functions.
         transient: parameter and placeholder of each gradient that is not stored, by the
             placeholder's id.
@@ -94,7 +93,7 @@ class Plan:
         self.custom = CustomBackwards(self.forward, needed)
         every = (*self.forward, *self.updates, *self.custom.nodes)
         self.stored = [node for node in every if node.buffer is not None]
-        self.written = _written(every, self.stored)
+        self._in_place: set[int] = set()
         if overwrite:
             check_unread(gradients, [*self.forward, *self.custom.nodes], loss_grad)
         self.headers: dict[int, Any] = {}
@@ -148,6 +147,13 @@ class Plan:
         """The context of the graph's headers."""
         return self._arena.ctx
 
+    def written(self) -> list[Buffer]:
+        """Return the memory of the stored tensors that ops write in place."""
+        if not self._in_place:
+            return []
+        places = {address(node.ptr): node.buffer for node in self.stored if node.buffer is not None}
+        return list({id(places[at]): places[at] for at in self._in_place if at in places}.values())
+
     @property
     def memory(self) -> Any:
         """The box that keeps the graph and its headers allocated; see `hide`."""
@@ -197,7 +203,10 @@ class Plan:
             if source:
                 copy.src[i] = self.headers[address(source)]
         if ptr.view_src != ffi.NULL:
-            copy.view_src = self.headers[address(ptr.view_src)]
+            root = address(ptr.view_src)
+            copy.view_src = self.headers[root]
+            if ptr.op not in MOVES:
+                self._in_place.add(root)
         return copy
 
     def _graph(self, order: Iterable[Any], size: int, gradients: bool) -> Any:
@@ -233,17 +242,6 @@ class Plan:
         self.order = [
             lib.ggml_graph_node(graph, i) for i in range(int(lib.ggml_graph_n_nodes(graph)))
         ]
-
-
-def _written(nodes: Iterable[Node], stored: Iterable[Node]) -> set[Buffer]:
-    """Return the memory of the stored tensors that ops write in place."""
-    places = {address(node.ptr): node.buffer for node in stored if node.buffer is not None}
-    roots = [
-        address(node.ptr.view_src)
-        for node in nodes
-        if node.buffer is None and node.ptr.op not in MOVES and node.ptr.view_src != ffi.NULL
-    ]
-    return {places[at] for at in roots if at in places}
 
 
 # What rewrites a plan: its order, the headers in it, or what is known of them.

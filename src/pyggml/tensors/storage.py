@@ -121,9 +121,10 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
         size = lib.ggml_backend_buft_get_alloc_size(kind, header)
         total += -(-size // align) * align
     buffer = Buffer(where, total)
-    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr))
+    place = buffer.ptr
+    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(place))
     for header, offset in zip(headers, offsets, strict=True):
-        status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base + offset)
+        status = lib.ggml_backend_tensor_alloc(place, header, base + offset)
         if status != lib.GGML_STATUS_SUCCESS:
             raise BackendError(f"tensor: {where.name} could not place a tensor (status {status})")
     return [
