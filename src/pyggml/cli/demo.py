@@ -23,9 +23,10 @@ def demo_folder() -> Path:
         FileNotFoundError: neither is there.
     """
     package = Path(__file__).resolve().parent.parent
-    # An editable install has the repository's, whose pyproject.toml tells it from anything else.
-    if (package.parent / "pyproject.toml").is_file() and (package.parent / "demos").is_dir():
-        return package.parent / "demos"
+    # In a clone, and so for an editable install: beside pyproject.toml, two folders up (src/pyggml).
+    root = package.parents[1]
+    if (root / "pyproject.toml").is_file() and (root / "demos").is_dir():
+        return root / "demos"
     # The package may be spread over two places, one of them with what was built.
     from .. import __path__ as places
 
@@ -51,7 +52,7 @@ def demo(
 ) -> None:
     """Run a demo, or list them all.
 
-    What follows the name goes to the demo: --plot FILE draws its curve, --help tells the rest.
+    Arguments after the name go to the demo: --plot FILE draws its curve, --help lists all of them.
     """
     with friendly_errors():
         from ..errors import ConfigError
