@@ -34,12 +34,13 @@ def arrays(step):
 def state(step):
     return TrainState(step, 99, best={"step": step, "loss": 1.0 / step, "stale": 0})
 def save(step):
-    return save_checkpoint(folder, state(step), arrays(step), {"m": np.ones(9)}, keep=2)
+    return save_checkpoint(folder, state(step), arrays(step), {"m": np.ones(9)}, keep=1)
 def best(step, same=None):
     keep_best(folder, state(step), arrays(step), {"m": np.ones(9)}, same)
 """
 PROGRAMS = {
-    "saved": "for step in (1, 2, 3, 4):\n    save(step); mark(step)\n",
+    "saved": "save(1); mark(1); save(2); mark(2)\n",
+    "saved and pruned": "for step in (1, 2, 3, 4):\n    save(step); mark(step)\n",
     "saved again": "save(1); save(2); mark(2); save(2); mark(2)\n",
     "best by links": "save(1); mark(1); best(1, save(2)); mark(2); best(2, save(3)); mark(3)\n",
     "best alone": "best(1); mark(1); best(2); mark(2); best(3); mark(3)\n",
@@ -57,7 +58,9 @@ def check_checkpoint(folder: Path, mark: int) -> None:
     np.testing.assert_array_equal(found.model["w"], np.full(50, found.state.step, np.float32))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", ["saved", *(pytest.param(n, marks=pytest.mark.slow) for n in PROGRAMS if n != "saved")]
+)
 def test_a_whole_checkpoint_is_found(tmp_path: Path, name: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
