@@ -85,3 +85,8 @@ bench:
     set -e; for bench in benchmarks/*.py; do \
         [ -e "$bench" ] || { echo "no benchmarks here"; continue; }; \
         echo "== $bench"; {{python}} "$bench"; done
+
+# fuzzers of the readers, the packed product and the backward, MINUTES altogether; a finding fails
+fuzz minutes="10" *args: vendor
+    {{python}} fuzz/run.py build
+    {{python}} fuzz/run.py run "$@"

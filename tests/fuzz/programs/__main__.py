@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0", help="of the library (default: cuda:0)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    pg.set_threads(2)
+    pg.set_threads(min(2, len(os.sched_getaffinity(0))))  # two on one core wait for each other
     if args.library:
         if pg.lib.ggml_backend_load(args.library.encode()) == pg.ffi.NULL:
             print(f"{args.library} could not be loaded", file=sys.stderr)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""The Python readers of files, as their fuzzers call them.
+
+Bytes are written to a file and read. They must be read, or refused by an error of the package that
+names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import pyggml as pg
+from pyggml.data import Tokenizer, read_pairs, read_text
+from pyggml.data.images.files import read_image
+from pyggml.errors import ConfigError
+from pyggml.io import load_safetensors, read_gguf
+from pyggml.io.sealed import seal
+from pyggml.models import load
+from pyggml.recipes.config_file import read_config
+from pyggml.train import CheckpointError, load_checkpoint
+
+__all__ = ["READERS", "limit", "read"]
+
+_MOST_BYTES = 2**33  # of address space: what a bad size would make of the machine's memory
+_REFUSALS = (pg.FormatError, CheckpointError, ConfigError)
+
+
+def _gguf(path: Path) -> None:
+    with read_gguf(path) as file:
+        for name in file:
+            file.array(name, dequantise=True)
+    model, tokenizer = load(path)
+    if tokenizer is not None:
+        tokenizer.decode([0, 1])
+    if hasattr(model.config, "context"):
+        model(pg.tensor(np.zeros((1, min(2, model.config.context)), np.int32))).numpy()
+
+
+def _tokenizer(path: Path) -> None:
+    tokenizer = Tokenizer.from_file(path)
+    with contextlib.suppress(ValueError, KeyError):  # a vocabulary that lacks this text's letters
+        tokenizer.decode(tokenizer.encode("to be or not"))
+        tokenizer.to_gguf_metadata()
+
+
+def _state(path: Path) -> None:
+    """Give the record a checksum that fits, so that more than the checksum is looked at."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(path.read_bytes())
+        if isinstance(record, dict):
+            record.pop("sha256", None)
+            path.write_bytes(seal(record))
+    load_checkpoint(path.parent)
+
+
+# The name of a reader: its file's name, and what reads it.
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "gguf": ("model.gguf", _gguf),
+    "safetensors": ("w.safetensors", load_safetensors),
+    "tokenizer": ("tokenizer.json", _tokenizer),
+    "state": ("state.json", _state),
+    "toml": ("run.toml", read_config),
+    "image": ("image.png", read_image),
+    "gzip": ("text.txt.gz", read_text),
+    "chats": ("chats.jsonl", lambda path: list(read_pairs(path))),
+}
+
+
+def read(name: str, data: bytes, folder: Path) -> bool:
+    """Read bytes; True where they were read, False where they were refused.
+
+    Raises:
+        AssertionError: the refusal does not name the file.
+        Exception: anything else is a finding.
+    """
+    file, reader = READERS[name]
+    path = folder / file
+    path.write_bytes(data)
+    try:
+        reader(path)
+    except _REFUSALS as error:
+        if file not in str(error) and str(folder) not in str(error):
+            raise AssertionError(f"the error names no file: {error}") from error
+        return False
+    return True
+
+
+def limit() -> None:
+    """Limit what a bad size can ask for."""
+    importlib.import_module("pyggml.backend.device").available_bytes = lambda: 2**28
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, hard))

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""Write the fuzzers' seeds: `python fuzz/seeds.py FOLDER` makes FOLDER/gguf, FOLDER/state, ...
+
+They are small whole files of each format; a fuzzer makes its inputs from them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+import pyggml as pg
+from pyggml import nn
+from pyggml.data import Tokenizer
+from pyggml.io import gguf_write as w
+from pyggml.io import save_safetensors, write_gguf
+from pyggml.models import build, save_lora
+from pyggml.train import TrainState, save_checkpoint
+
+TEXT = "To be, or not to be, that is the question.\n" * 20
+KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
+SMALL = {"vocab_size": 16, "context": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """Write GGUF files: models, an adapter, and all kinds of values and tensors."""
+    tokenizer = Tokenizer.train_bpe([TEXT], 270)
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 8, "context": 8}
+    build("gpt2", sizes, vocab_size=tokenizer.vocab_size).save_gguf(folder / "m.gguf", tokenizer)
+    wide = build("llama", {**SMALL, "n_embd": 32, "n_ffn": 32})
+    wide.save(folder / "q8.gguf", dtype="q8_0")
+    build("mlp", {"inputs": 12, "hidden": (4,), "classes": 2, "labels": ("a", "b")}).save(
+        folder / "i.gguf"
+    )
+    nn.apply_lora(wide, rank=2, targets="all-linear")
+    save_lora(wide, folder / "lora.gguf")
+    kinds = (w.u8, w.i8, w.u16, w.i16, w.u32, w.i32, w.u64, w.i64, w.f32, w.f64)
+    values = {f"v{i}": kind(3) for i, kind in enumerate(kinds)}
+    arrays = {
+        **{f"a{i}": np.arange(3, dtype=kind) for i, kind in enumerate(KINDS)},
+        **{"b": True, "bs": np.array([True, False]), "s": "text", "ss": ["x", "", "yz"]},
+    }
+    tensors = {
+        **{"f32": np.ones((3, 4), np.float32), "q8": ("q8_0", np.ones((2, 32), np.float32))},
+        **{"f16": np.ones((2, 3), np.float16), "i32": np.arange(5, dtype=np.int32)},
+    }
+    write_gguf(folder / "kinds.gguf", {"general.architecture": "none", **values, **arrays}, tensors)
+    write_gguf(folder / "values.gguf", {"general.architecture": "none", **values, **arrays}, {})
+    write_gguf(folder / "tensors.gguf", {"general.architecture": "none"}, tensors)
+    return sorted(folder.glob("*.gguf"))
+
+
+def png() -> bytes:
+    """Return a picture of 3 x 2 pixels."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        crc = zlib.crc32(name + data).to_bytes(4, "big")
+        return len(data).to_bytes(4, "big") + name + data + crc
+
+    head = (3).to_bytes(4, "big") + (2).to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
+    rows = b"".join(b"\0" + bytes(range(9)) for _ in range(2))
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def main(target: Path) -> None:
+    """Write all seeds."""
+    pg.seed(0)
+    made = target / "made"
+    made.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer.train_bpe([TEXT], 270)
+    tokenizer.save(made / "tokenizer.json")
+    weights = {"a": np.ones((4, 3), np.float32), "b": np.arange(6, dtype=np.int64)}
+    save_safetensors(made / "w.safetensors", weights)
+    state = TrainState(3, 10, 100, 1.0, {"epoch": 0}, {"g": {"x": 1}}, {"lr": 0.1}, None, None)
+    save_checkpoint(made / "checkpoints", state, weights, {"m": np.ones(3, np.float32), "k": 1})
+    chats = [[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]] * 2
+    lines = "".join(json.dumps({"messages": chat}) + "\n" for chat in chats)
+    more = json.dumps({"prompt": "a", "completion": "b"}) + "\n"
+    zipped = io.BytesIO()
+    with gzip.GzipFile(fileobj=zipped, mode="wb", mtime=0) as file:
+        file.write(TEXT.encode())
+    ggufs = gguf_files(made)
+    toml = '[data]\ntext = "x.txt"\n[model]\npreset = "tiny"\n[trainer]\nsteps = 3\nlr = 1e-3\n'
+    groups: dict[str, dict[str, bytes]] = {
+        # The last byte chooses a reader and its options.
+        "gguf": {
+            f"{p.stem}-{m}": p.read_bytes() + bytes([m])
+            for p in ggufs
+            for m in range(0, 256, 29)
+            if p.stat().st_size < 6000
+        },
+        "product": {str(i): np.random.default_rng(i).bytes(64) for i in range(20)},
+        "graph": {str(i): np.random.default_rng(i).bytes(128) for i in range(20)},
+        "python-gguf": {p.stem: p.read_bytes() for p in ggufs},
+        "python-safetensors": {"w": (made / "w.safetensors").read_bytes()},
+        "python-tokenizer": {"t": (made / "tokenizer.json").read_bytes()},
+        "python-state": {"s": (made / "checkpoints/step-000003/state.json").read_bytes()},
+        "python-toml": {"t": toml.encode()},
+        "python-image": {"p": png()},
+        "python-gzip": {"g": zipped.getvalue()},
+        "python-chats": {"c": lines.encode(), "d": more.encode()},
+    }
+    for name, files in groups.items():
+        folder = target / name
+        folder.mkdir(exist_ok=True)
+        for seed, data in files.items():
+            (folder / f"seed-{seed}").write_bytes(data)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

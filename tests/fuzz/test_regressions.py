@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""What the fuzzers of fuzz/ found stays mended; their readers read what is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.io import save_safetensors, write_gguf
+
+FUZZ = Path(__file__).resolve().parents[2] / "fuzz"
+REGRESSIONS = FUZZ / "regressions"
+
+# Reads each file as fuzz/gguf.cpp does: with memory for its data, and without.
+READ_GGUF = """
+import resource, sys
+from pathlib import Path
+from pyggml import ffi, lib
+resource.setrlimit(resource.RLIMIT_AS, (2**34, resource.getrlimit(resource.RLIMIT_AS)[1]))
+for path in map(Path, sys.argv[1:]):
+    data = path.read_bytes()[:-1]
+    for no_alloc in (True, False):
+        ctx = ffi.new("struct ggml_context **")
+        params = ffi.new("struct gguf_init_params *", {"no_alloc": no_alloc, "ctx": ctx})[0]
+        print(path.name, no_alloc, flush=True)
+        gguf = lib.gguf_init_from_buffer(data, len(data), params)
+        if gguf != ffi.NULL:
+            lib.gguf_free(gguf)
+        lib.ggml_free(ctx[0])
+"""
+
+
+@pytest.fixture(scope="module")
+def readers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz_readers", FUZZ / "readers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
+@pytest.mark.skipif(pg.patch_count() < 116, reason="the build is older than patch 0116")
+def test_ggufs_that_ended_the_process() -> None:
+    files = [str(path) for path in sorted((REGRESSIONS / "gguf").iterdir())]
+    assert files
+    command = [sys.executable, "-c", READ_GGUF, *files]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
+
+
+def test_files_that_a_reader_got_wrong(readers: ModuleType, tmp_path: Path) -> None:
+    for name in readers.READERS:
+        for path in sorted((REGRESSIONS / f"python-{name}").glob("*")):
+            readers.read(name, path.read_bytes(), tmp_path)
+    for path in sorted((REGRESSIONS / "gguf").iterdir()):
+        assert not readers.read("gguf", path.read_bytes()[:-1], tmp_path), path.name
+
+
+def test_readers_read_and_refuse(readers: ModuleType, tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "a", {"a": np.ones(3, np.float32)})
+    assert readers.read("safetensors", (tmp_path / "a").read_bytes(), tmp_path)
+    assert readers.read("toml", b"[trainer]\nsteps = 3\n", tmp_path)
+    assert readers.read("chats", b'{"prompt": "a", "completion": "b"}\n', tmp_path)
+    write_gguf(tmp_path / "b", {"general.architecture": "none"}, {})
+    for name in readers.READERS:
+        if name != "gzip":  # text of any bytes but those of a zipped file
+            assert not readers.read(name, b"\x1f\x8bnothing", tmp_path), name
