@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml.backend.kept import Kept
+from pyggml.backend.lru import LRUCache
 
 
 def resident_bytes() -> int:
@@ -113,7 +113,7 @@ def test_threads_share_a_function_of_few_graphs() -> None:
 
 def test_what_is_kept() -> None:
     told: list[int] = []
-    kept: Kept[str] = Kept(3, 10, len, lambda: told.append(1), least=2)
+    kept: LRUCache[str] = LRUCache(3, 10, len, lambda: told.append(1), least=2)
     for key in "abc":
         kept.put(key, key)
     assert kept.get("a") == "a"

@@ -13,7 +13,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.backend import hidden
+from pyggml.backend import untracked
 from pyggml.backend.buffers import Buffer
 from pyggml.models import GPT2, GPT2Config
 from pyggml.train import TrainStep
@@ -252,7 +252,7 @@ def test_memory_stays_flat() -> None:
         def __del__(self) -> None:
             alive[0] -= 1
 
-    box = hidden.hide((Counted(), None))
+    box = untracked.untracked((Counted(), None))
     assert not gc.is_tracked(box)
     assert alive == [1]
     del box

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..errors import BackendError
 from .device import COMPUTE_LOCK, Device
-from .hidden import hide
 from .library import ffi, keep_interrupt, lib
 from .memory import UNTOUCHED
+from .untracked import untracked
 
 __all__ = ["Buffer", "Freer", "freer"]
 
@@ -50,7 +50,7 @@ class Buffer:
 
     Attributes:
         is_zero: whether it was full of zeros when it was made.
-        memory: the box that keeps it allocated; see `hide`.
+        memory: the box that keeps it allocated; see `untracked`.
         version: how often tensors in it were written to.
 
     Raises:
@@ -77,7 +77,7 @@ class Buffer:
         self.device = where
         self.size_bytes = size_bytes
         freed = ffi.gc(ptr, freer(where, lib.ggml_backend_buffer_free), size_bytes)
-        self.memory = hide((freed, mapped))
+        self.memory = untracked((freed, mapped))
         if self.is_zero:
             UNTOUCHED.add(self)
 

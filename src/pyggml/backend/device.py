@@ -11,9 +11,9 @@ from typing import Any
 
 from ..checks import whole
 from ..errors import BackendError
-from .hidden import hide
 from .library import ffi, lib
 from .memory import LARGE_BYTES, available_bytes, promised_bytes
+from .untracked import untracked
 
 __all__ = [
     "COMPUTE_LOCK",
@@ -191,7 +191,7 @@ def _empty_graph() -> tuple[Any, Any]:
     params.mem_size = lib.ggml_graph_overhead_custom(1, False)
     params.mem_buffer, params.no_alloc = ffi.NULL, True
     ctx = lib.ggml_init(params[0])
-    return hide(ffi.gc(ctx, lib.ggml_free)), lib.ggml_new_graph_custom(ctx, 1, False)
+    return untracked(ffi.gc(ctx, lib.ggml_free)), lib.ggml_new_graph_custom(ctx, 1, False)
 
 
 def _scan() -> dict[str, Device]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is made once for each key and kept, within limits of count and memory."""
+"""A least recently used cache with limits of count and memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 
 from .device import COMPUTE_LOCK
 
-__all__ = ["Kept"]
+__all__ = ["LRUCache"]
 
 _T = TypeVar("_T")
 
 
-class Kept(Generic[_T]):
+class LRUCache(Generic[_T]):
     """Values by key; beyond a limit the one whose last use is longest ago is dropped.
 
     Args:
@@ -24,10 +24,10 @@ class Kept(Generic[_T]):
         dropping: called before the first value is dropped.
 
     Example:
-        >>> kept = Kept(2, most_bytes=100, size=len)
+        >>> cache = LRUCache(2, most_bytes=100, size=len)
         >>> for key in "abac":
-        ...     _ = kept.get(key) or kept.put(key, key * 3)
-        >>> list(kept)
+        ...     _ = cache.get(key) or cache.put(key, key * 3)
+        >>> list(cache)
         ['aaa', 'ccc']
     """
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["hide"]
+__all__ = ["untracked"]
 
 
-def hide(thing: Any) -> np.ndarray:
+def untracked(thing: Any) -> np.ndarray:
     """Return a box that keeps a thing alive until the last reference to the box is dropped.
 
     The collector ends a cycle in two phases: it calls every finaliser, then it drops what the
@@ -23,7 +23,7 @@ def hide(thing: Any) -> np.ndarray:
         thing: what `ffi.gc` returned, or a tuple with it; `box.item()` returns it.
 
     Example:
-        >>> hide("memory").item()
+        >>> untracked("memory").item()
         'memory'
     """
     box = np.empty(1, object)

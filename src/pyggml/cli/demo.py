@@ -23,7 +23,7 @@ def demo_folder() -> Path:
         FileNotFoundError: neither is there.
     """
     package = Path(__file__).resolve().parent.parent
-    # In a clone, and so for an editable install: beside pyproject.toml, two folders up (src/pyggml).
+    # In a clone, and so for an editable install: beside pyproject.toml and src.
     root = package.parents[1]
     if (root / "pyproject.toml").is_file() and (root / "demos").is_dir():
         return root / "demos"

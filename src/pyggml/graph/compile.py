@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
-from ..backend.kept import Kept
+from ..backend.lru import LRUCache
 from ..checks import function
 from ..errors import GradientError
 from ..ops.dropout import DropoutStream
@@ -22,8 +22,8 @@ from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
-from .kept import MAX_BYTES, MAX_GRAPHS, kept_graphs
-from .once import Once
+from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
+from .reentry import NoReentry
 from .walk import leaves, walk
 
 __all__ = ["Compiled", "backward", "compile", "evaluate"]
@@ -87,7 +87,7 @@ class Compiled:
         self, fn: Callable[..., Any], max_graphs: int = MAX_GRAPHS, max_bytes: int = MAX_BYTES
     ):
         self._fn = fn
-        self._plans: Kept[_Plan] = kept_graphs(
+        self._plans: LRUCache[_Plan] = graph_cache(
             "compile",
             _Plan.size_bytes,
             max_graphs,
@@ -96,7 +96,7 @@ class Compiled:
         )
         self._dropout = DropoutStream()
         self._runs = 0
-        self._once = Once("compile")
+        self._once = NoReentry("compile")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Compiled, (self._fn,)  # a copy records anew

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
-from ..backend.kept import Kept
+from ..backend.lru import LRUCache
 from ..checks import function
 from ..checks import number as check_number
 from ..errors import DTypeError, GradientError, ShapeError
@@ -20,8 +20,8 @@ from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
-from .kept import MAX_BYTES, MAX_GRAPHS, kept_graphs
-from .once import Once
+from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
+from .reentry import NoReentry
 from .walk import leaves
 
 __all__ = ["check_grads", "value_and_grad"]
@@ -55,7 +55,7 @@ class _Plan:
         self.inputs = [tensor(t) for t in given]
         self.dropout = DropoutStream()
         self.runs = 0
-        self.once = Once("value_and_grad")
+        self.once = NoReentry("value_and_grad")
         with self.dropout, Trace("value_and_grad", [t.node for t in self.inputs]):
             self.loss = _scalar("value_and_grad", fn(*self.inputs))
         wanted = [self.inputs[i] for i in argnums]
@@ -130,7 +130,7 @@ def value_and_grad(
     function("value_and_grad", "fn", fn, "tensors -> tensor")
     which = _argument_numbers(argnums)
     cure = "pad the inputs to fewer shapes, or raise max_graphs or max_bytes"
-    plans: Kept[_Plan] = kept_graphs(
+    plans: LRUCache[_Plan] = graph_cache(
         "value_and_grad", _Plan.size_bytes, max_graphs, max_bytes, cure
     )
 

@@ -26,16 +26,16 @@ from ..tensors.tracing import check_read
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
 from .observers import LossGuard, Observers, observers
-from .once import Once
 from .passes import PASSES
 from .plan import Plan
+from .reentry import NoReentry
 from .walk import placeholder
 
 __all__ = ["Graph", "grad_of", "most_fallbacks", "tensor_like"]
 
 
 # ggml's backends and planned memory serve one graph at a time.
-_once = Once("graph")
+_once = NoReentry("graph")
 # What ggml takes for a scheduler of a small graph, as measured.
 _SCHEDULER_BYTES = 2**21
 

@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..backend.kept import Kept
+from ..backend.lru import LRUCache
 from ..checks import whole
 from ..tensors.node import caller
 
-__all__ = ["MAX_BYTES", "MAX_GRAPHS", "kept_graphs"]
+__all__ = ["MAX_BYTES", "MAX_GRAPHS", "graph_cache"]
 
 _T = TypeVar("_T")
 
@@ -19,14 +19,14 @@ MAX_GRAPHS = 64
 MAX_BYTES = 2**30
 
 
-def kept_graphs(
+def graph_cache(
     who: str,
     size: Callable[[_T], int],
     max_graphs: int,
     max_bytes: int,
     cure: str,
     least: int = 1,
-) -> Kept[_T]:
+) -> LRUCache[_T]:
     """Make a place for recorded graphs; a RuntimeWarning tells once when one is dropped.
 
     Args:
@@ -55,4 +55,4 @@ def kept_graphs(
             line,
         )
 
-    return Kept(most, most_bytes, size, dropping, least)
+    return LRUCache(most, most_bytes, size, dropping, least)

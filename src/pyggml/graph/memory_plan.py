@@ -9,9 +9,9 @@ from typing import Any
 from ..backend.buffers import freer
 from ..backend.device import Device
 from ..backend.device import device as find_device
-from ..backend.hidden import hide
 from ..backend.library import ffi, lib
 from ..backend.memory import LARGE_BYTES, has_room
+from ..backend.untracked import untracked
 from ..errors import BackendError
 
 __all__ = ["Activations", "Computation"]
@@ -28,7 +28,7 @@ class Computation:
     Args:
         cgraph: the graph.
         ctx: context of its headers, but for those of stored tensors.
-        memory: the box that keeps the context allocated; see `hide`.
+        memory: the box that keeps the context allocated; see `untracked`.
         n_nodes: ops.
         n_tensors: headers in all.
         most_bytes: results without reuse, at most.
@@ -177,4 +177,4 @@ class Activations:
             )
         handles = ffi.new("ggml_backend_t[]", backends)
         sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
-        return hide(ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free)))
+        return untracked(ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free)))

@@ -156,7 +156,7 @@ class Plan:
 
     @property
     def memory(self) -> Any:
-        """The box that keeps the graph and its headers allocated; see `hide`."""
+        """The box that keeps the graph and its headers allocated; see `untracked`."""
         return self._arena.memory
 
     @property

@@ -8,10 +8,10 @@ from types import FrameType
 
 from ..errors import BackendError
 
-__all__ = ["Once"]
+__all__ = ["NoReentry"]
 
 
-class Once:
+class NoReentry:
     """Code that must not be entered while it runs, by an observer, a finaliser or a signal handler.
 
     The lock of computing keeps other threads out, and lets its own thread in again.
@@ -20,13 +20,13 @@ class Once:
         who: what runs, for messages.
 
     Example:
-        >>> once = Once("compile")
+        >>> guard = NoReentry("compile")
         >>> def run():
-        ...     once.enter()
+        ...     guard.enter()
         ...     try:
         ...         return 1
         ...     finally:
-        ...         once.leave()
+        ...         guard.leave()
         >>> run()
         1
     """

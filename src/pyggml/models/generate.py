@@ -14,7 +14,7 @@ from .. import checks
 from ..backend.device import alone
 from ..graph import Graph
 from ..nn.mode import in_mode
-from ..nn.unchanged import Unchanged
+from ..nn.weight_check import WeightCheck
 from ..tensors import Tensor, zeros
 from .language import LanguageModel
 from .vision.image import ImageModel
@@ -69,7 +69,7 @@ class Generator:
         self._tokens = np.zeros(self.capacity, np.int32)
         self._window: int | None = getattr(model.config, "window", None)
         self._cache = model.new_cache(self.capacity)
-        self._weights = Unchanged("Generator.feed", model)
+        self._weights = WeightCheck("Generator.feed", model)
         self._plans: dict[tuple[int, int], _Plan] = {}
 
     def reset(self) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Unchanged"]
+__all__ = ["WeightCheck"]
 
 
-class Unchanged:
+class WeightCheck:
     """The weights of a model, which must stay the same while a computation goes on.
 
     Args:

@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 
 from ..backend.buffers import Buffer
 from ..backend.device import Device
-from ..backend.hidden import hide
 from ..backend.library import ffi, lib
 from ..backend.memory import has_room
 from ..backend.scopes import Scope, Scopes
+from ..backend.untracked import untracked
 from ..errors import BackendError
 
 __all__ = ["Arena", "Node", "NodeTable", "caller", "listen", "listeners", "recorder"]
@@ -42,7 +42,7 @@ class Arena:
     Attributes:
         ctx: the context.
         left: headers that it still has room for.
-        memory: the box that keeps it allocated; see `hide`.
+        memory: the box that keeps it allocated; see `untracked`.
     """
 
     __slots__ = ("ctx", "left", "memory")
@@ -61,7 +61,7 @@ class Arena:
             raise BackendError(f"arena: ggml has no context for {size:,} bytes of tensor headers")
         self.ctx = ctx
         self.left = n_tensors
-        self.memory = hide(ffi.gc(ctx, lib.ggml_free, size))
+        self.memory = untracked(ffi.gc(ctx, lib.ggml_free, size))
 
 
 def caller() -> tuple[str, int]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.kept import Kept
 from ..backend.library import lib
+from ..backend.lru import LRUCache
 from ..checks import whole
 from ..graph import Graph, most_fallbacks
 from ..graph.backward_checks import check_reached
-from ..graph.kept import kept_graphs
+from ..graph.graph_cache import graph_cache
 from ..graph.memory_plan import Activations
 from ..graph.walk import walk
 from ..nn.mode import in_mode
@@ -148,11 +148,11 @@ class StepGraphs:
         self._activations = Activations(self._device) if self._device.kind == "cpu" else None
 
     @staticmethod
-    def _kept() -> Kept[Recorded]:
+    def _kept() -> LRUCache[Recorded]:
         """Make a place for graphs."""
         cure = "pad the batches to fewer shapes, for instance by buckets of lengths"
         limits = _MOST_GRAPHS, _MOST_BYTES
-        return kept_graphs("TrainStep", Recorded.size_bytes, *limits, cure, least=_LEAST_GRAPHS)
+        return graph_cache("TrainStep", Recorded.size_bytes, *limits, cure, least=_LEAST_GRAPHS)
 
     @property
     def memory_bytes(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from ...backend.device import alone
 from ...graph import Graph
 from ...nn.mode import in_mode
-from ...nn.unchanged import Unchanged
+from ...nn.weight_check import WeightCheck
 from ...tensors import Tensor, tensor, zeros
 from ..base import Model
 from ..generate import check_settings, check_tokens, sample
@@ -135,7 +135,7 @@ def generate_from(
         return []
     rng = np.random.default_rng(seed)
     written: list[int] = []
-    weights = Unchanged("generate_from", model)
+    weights = WeightCheck("generate_from", model)
     with in_mode(model, training=False):
         writer, token = _Writer(model, tokens, max_tokens), config.start_id
         while len(written) < max_tokens:

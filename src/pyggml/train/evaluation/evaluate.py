@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checks import function, instance, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
-from ...nn.unchanged import Unchanged
+from ...nn.weight_check import WeightCheck
 from ..arguments import check_token_bytes
 from ..metrics.records import EvalMetrics, perplexity
 from ..metrics.scoring import bits_per_byte, f1_score, top_k_accuracy
@@ -114,7 +114,7 @@ def evaluate(
     token_bytes = check_token_bytes("evaluate", token_bytes, step.model)
     total, tokens, size = 0.0, 0, 0
     hits = dict.fromkeys(asked, 0.0)
-    weights = Unchanged("evaluate", step.model)
+    weights = WeightCheck("evaluate", step.model)
     for batch in batches:
         if stop():
             return None
