@@ -145,28 +145,6 @@ def test_pow_at_the_edges(exponent, x, value, slope) -> None:
 
 
 # ggml's comparisons take NaN for one side; the docstrings say for which.
-@pytest.mark.parametrize(
-    ("fn", "value", "slope"),
-    [
-        (ops.relu, 0.0, 0.0),
-        (ops.leaky_relu, 0.0, None),
-        (ops.hardsigmoid, 0.0, 0.0),
-        (lambda x: ops.reglu(x, pg.ones((1,))), 0.0, 0.0),
-        (lambda x: ops.clamp(x, -1.0, 2.0), 2.0, 0.0),
-        (ops.hardswish, np.nan, 1.0),
-        (ops.sgn, 0.0, None),
-        (ops.step, 0.0, None),
-    ],
-)
-def test_where_nan_ends(fn, value, slope) -> None:
-    x = pg.tensor([np.nan], requires_grad=True)
-    y = fn(x)
-    np.testing.assert_array_equal(y.numpy(), np.float32([value]))
-    if slope is not None:
-        y.sum().backward()
-        assert x.grad.tolist() == [slope]
-
-
 def test_flash_attention_refuses_masks_beyond_f16() -> None:
     q = pg.ones((1, 1, 2, 4))
     for number in (-1e9, 70000.0):

@@ -38,12 +38,12 @@ __all__ = [
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0); NaN counts as below 0 and gives 0. Source: ggml_relu."""
+    """max(x, 0). Source: ggml_relu."""
     return unary("relu", lib.ggml_relu, x)
 
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
-    """x above 0, slope · x below; NaN gives 0. Source: ggml_leaky_relu; Maas et al. 2013."""
+    """x above 0, slope · x below. Source: ggml_leaky_relu; Maas et al. 2013."""
     need_float("leaky_relu", "x", x)
     factor = number("leaky_relu", "slope", slope, finite=False)
     return record(lib.ggml_leaky_relu, [contiguous(x), factor, False], x.shape)
@@ -90,15 +90,12 @@ def sigmoid(x: Tensor) -> Tensor:
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
-    """min(1, max(0, (x + 3) / 6)); NaN gives 0. Source: ggml_hardsigmoid; arXiv:1905.02244."""
+    """min(1, max(0, (x + 3) / 6)). Source: ggml_hardsigmoid; arXiv:1905.02244."""
     return unary("hardsigmoid", lib.ggml_hardsigmoid, x)
 
 
 def hardswish(x: Tensor) -> Tensor:
-    """x · hardsigmoid(x); at NaN its gradient is 1.
-
-    Source: ggml_hardswish; Howard et al. 2019, arXiv:1905.02244.
-    """
+    """x · hardsigmoid(x). Source: ggml_hardswish; Howard et al. 2019, arXiv:1905.02244."""
     return unary("hardswish", lib.ggml_hardswish, x)
 
 
@@ -183,7 +180,7 @@ def swiglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Ten
 
 
 def reglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
-    """relu(gate) · up; see `swiglu`. A gate of NaN counts as below 0 and gives 0.
+    """relu(gate) · up; see `swiglu`.
 
     Source: ggml_reglu_split, ggml_reglu; arXiv:2002.05202.
     """

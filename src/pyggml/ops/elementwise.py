@@ -210,12 +210,12 @@ def abs(x: Tensor) -> Tensor:
 
 
 def sgn(x: Tensor) -> Tensor:
-    """-1, 0 or 1, and 0 for NaN; its gradient is 0. Source: ggml_sgn."""
+    """-1, 0 or 1; its gradient is 0. Source: ggml_sgn."""
     return unary("sgn", lib.ggml_sgn, x)
 
 
 def step(x: Tensor) -> Tensor:
-    """1 where x > 0, else 0, also for NaN; its gradient is 0. Source: ggml_step."""
+    """1 where x > 0, else 0, but NaN for NaN; its gradient is 0. Source: ggml_step."""
     return unary("step", lib.ggml_step, x)
 
 
@@ -275,7 +275,7 @@ def cos(x: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
-    """x held between `lo` and `hi`; on the CPU NaN gives `hi` and no gradient.
+    """x held between `lo` and `hi`.
 
     Raises:
         TypeError: lo or hi is not a number.

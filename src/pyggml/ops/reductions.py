@@ -103,6 +103,8 @@ def mean_rows(x: Tensor) -> Tensor:
 def argmax(x: Tensor) -> Tensor:
     """Return the index of the largest element of each row; the first among equals.
 
+    A NaN is larger than all numbers, as in PyTorch.
+
     Shape:
         x (N, C) or (C,) -> (N,) or () i32
 
@@ -117,6 +119,8 @@ def argmax(x: Tensor) -> Tensor:
 
 def top_k(x: Tensor, k: int) -> Tensor:
     """Return the indices of the k largest elements of each row, the largest first.
+
+    A NaN is larger than all numbers, as in PyTorch; on CUDA and Metal its place is undefined.
 
     Args:
         x: f32 tensor.
