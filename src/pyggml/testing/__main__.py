@@ -10,6 +10,7 @@ from ..backend.device import device as find_device
 from ..errors import BackendError
 from .cases import CASES
 from .check import TOLERANCES, Result, run_case
+from .nonfinite import run_nonfinite
 
 __all__ = ["main"]
 
@@ -32,6 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--op", help="only this op, by its name in pyggml.ops")
     parser.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
     parser.add_argument("--type", choices=sorted(TOLERANCES), help="only this operand type")
+    parser.add_argument(
+        "--nonfinite", action="store_true", help="also rows of f32 with NaN or an infinity"
+    )
     options = parser.parse_args(argv)
     names = sorted({case.name for case in CASES})
     if options.op is not None and options.op not in names:
@@ -53,6 +57,11 @@ def main(argv: list[str] | None = None) -> int:
             if result.verdict == "OK" and result.backward is not None:
                 with_gradient.add((case.name, case.variant))
             print(_line(result), flush=True)
+        if options.nonfinite and "f32" in types:
+            faults = run_nonfinite(case, where)
+            counts["FAIL" if faults else "OK"] += 1
+            verdict = f"FAIL  {'; '.join(faults)}" if faults else "OK"
+            print(f"  {f'{case.id} with NaN or inf'.ljust(58)} f32   {verdict:>24}", flush=True)
     print(
         f"{counts['OK']} OK, {counts['FAIL']} failed, {counts['unsupported']} unsupported;"
         f" {len(with_gradient)} ops and variants with a gradient on {where.name}"
