@@ -34,7 +34,9 @@ REPOSITORY = HERE.parents[1]
 KERNELS = (
     "ggml-cuda",
     "acc",
+    "argmax",
     "binbcast",
+    "clamp",
     "concat",
     "conv2d-dw-back",
     "convert",
@@ -62,6 +64,8 @@ KERNELS = (
     "out-prod",
     "pad",
     "pool-back",
+    "pool1d",
+    "pool2d",
     "radix-sort",
     "repeat-back",
     "rope",
@@ -124,7 +128,16 @@ _RUNTIME = (
 )
 _CASES = tuple(
     f"common/{name}"
-    for name in ("cases", "activations", "products", "pictures", "attention", "steps", "scratch")
+    for name in (
+        "cases",
+        "activations",
+        "products",
+        "pictures",
+        "attention",
+        "steps",
+        "scratch",
+        "nonfinite",
+    )
 )
 _TABLE = (*_CASES, "common/run")
 

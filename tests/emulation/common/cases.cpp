@@ -422,6 +422,7 @@ std::vector<op_case> op_cases() {
     rotations(t);
     attention(t);
     steps(t);
+    nonfinite(t);
     scratch(t);
     return t.cases;
 }

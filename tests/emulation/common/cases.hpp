@@ -93,6 +93,7 @@ void attention(table & t);   // attention.cpp
 void pictures(table & t);    // pictures.cpp
 void products(table & t);    // products.cpp
 void steps(table & t);       // steps.cpp
+void nonfinite(table & t);   // nonfinite.cpp
 void scratch(table & t);     // scratch.cpp
 
 // what runs the kernels

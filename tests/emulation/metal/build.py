@@ -438,7 +438,16 @@ def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
     """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
     common = HERE.parent / "common"
-    cases = ("cases", "activations", "products", "pictures", "attention", "steps", "scratch")
+    cases = (
+        "cases",
+        "activations",
+        "products",
+        "pictures",
+        "attention",
+        "steps",
+        "scratch",
+        "nonfinite",
+    )
     names = (*cases, "run", "fibers", "guard")
     sources = [common / f"{name}.cpp" for name in names]
     objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]
