@@ -34,6 +34,7 @@ end=$((SECONDS + ${LIMIT:-1000000}))
 ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
 ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,SOFT_MAX_BACK,TANH,GELU,GEGLU
 ops=$ops,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD,SOLVE_TRI
+ops=$ops,RELU,STEP,SGN,HARDSIGMOID,LEAKY_RELU,CLAMP,SWIGLU_OAI,L2_NORM,ARGMAX
 # those of which ggml has kernels for other sources: of f32 ones alone, the others are thousands
 products=MUL_MAT
 attention=FLASH_ATTN_EXT
@@ -41,7 +42,7 @@ attention=FLASH_ATTN_EXT
 backward=POOL_1D,POOL_2D,IM2COL,IM2COL_3D,CONV_2D_DW,UPSCALE
 # the ops whose gradients are made of all these
 grads=NORM,L2_NORM,GELU,GELU_ERF,GELU_QUICK,TANH,SIGMOID,SWIGLU,GEGLU,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_LOSS,DROPOUT,CUMSUM,GET_ROWS,OUT_PROD,MUL_MAT
-grads=$grads,$backward,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM
+grads=$grads,$backward,MUL_MAT_ID,FLASH_ATTN_EXT,SOFT_MAX,ROPE,RMS_NORM,GROUP_NORM,REGLU
 # Those that take the most of the time, 2.6 of 3.5 million graphs, come last. MUL_MAT alone would take 7.4 million: of its
 # cases those of each type and order of axes, with one column and with eight.
 long=IM2COL_3D,SOFT_MAX,ROPE,RMS_NORM
