@@ -33,6 +33,7 @@ ROWS = [
 ]
 MOST_SINGLES = 6
 MOST_FILES = 20
+_PRIVATE = re.compile(r"_[a-z]\w*")
 
 
 def module_of(path: Path) -> str:
@@ -95,8 +96,38 @@ def cycles() -> list[list[str]]:
 
 
 def private_touches(name: str) -> list[str]:
-    """Return the private names of other files that a module touches, with their lines."""
-    tree = TREES[name]
+    """Return the private names that a module touches outside their class or file, with lines."""
+    file = FILES[name].name
+    found = [f"{file}:{node.lineno} .{node.attr}" for node in private_attributes(TREES[name])]
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            found += [
+                f"{file}:{node.lineno} {alias.name}"
+                for alias in node.names
+                if _PRIVATE.fullmatch(alias.name) and alias.name != "_ggml"
+            ]
+    return found
+
+
+def private_attributes(node: ast.AST, own: frozenset[str] = frozenset()) -> Iterator[ast.Attribute]:
+    """Yield the uses of private attributes that are not those of the class around them.
+
+    The methods of a class may use its private names of any object, such as of another instance.
+
+    Args:
+        node: what is searched.
+        own: the names that the classes around it define.
+    """
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Attribute) and _PRIVATE.fullmatch(child.attr):
+            is_own = child.attr in own or _is_name(child.value, "self", "cls", "os", "sys")
+            yield from () if is_own else (child,)
+        inner = own | names_of(child) if isinstance(child, ast.ClassDef) else own
+        yield from private_attributes(child, inner)
+
+
+def names_of(tree: ast.ClassDef) -> frozenset[str]:
+    """Return the names that a class defines: methods, fields, attributes of self and cls."""
     own: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -105,21 +136,7 @@ def private_touches(name: str) -> list[str]:
             own.add(node.attr)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             own.add(node.id)
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and re.fullmatch(r"_[a-z]\w*", node.attr):
-            value = node.value
-            ours = isinstance(value, ast.Name) and value.id.startswith("_")
-            ours = ours or node.attr in own or _is_name(value, "self", "cls", "os", "sys")
-            if not ours:
-                found.append(f"{FILES[name].name}:{node.lineno} .{node.attr}")
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            found += [
-                f"{FILES[name].name}:{node.lineno} {alias.name}"
-                for alias in node.names
-                if re.fullmatch(r"_[a-z]\w*", alias.name) and alias.name != "_ggml"
-            ]
-    return found
+    return frozenset(own)
 
 
 def _is_name(node: ast.expr, *names: str) -> bool:
@@ -156,7 +173,7 @@ def main() -> int:
         f"modules in the root beyond the {MOST_SINGLES} allowed": singles()[MOST_SINGLES:],
         f"folders of more than {MOST_FILES} files": large_folders(),
         "cycles": [" ".join(loop) for loop in cycles()],
-        "private names touched from other files": touched,
+        "private names touched from outside": touched,
     }
     print(f"{len(FILES)} modules, {len(singles())} of them right below the package")
     for title, found in broken.items():

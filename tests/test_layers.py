@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from pathlib import Path
 
 from .scripts.loading import load
@@ -35,8 +36,21 @@ def test_no_modules_import_each_other() -> None:
     assert layers.cycles() == []
 
 
-def test_private_names_stay_in_their_file() -> None:
+def test_private_names_stay_in_their_class() -> None:
     assert [touch for name in NAMES for touch in layers.private_touches(name)] == []
+
+
+def test_private_names_outside_their_class_are_found() -> None:
+    source = """
+        class Box:
+            def __init__(self, other):
+                self._size = other._size
+
+        def size(box):
+            return box._size
+    """
+    found = layers.private_attributes(ast.parse(textwrap.dedent(source)))
+    assert [node.lineno for node in found] == [7]
 
 
 def test_folders_are_small_packages() -> None:

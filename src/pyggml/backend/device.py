@@ -130,8 +130,18 @@ class Device:
                             ' see the log of "pyggml.ggml", or use device="cpu"'
                         )
                     self._backend = backend
-                    _apply_threads(self)
+                    self.apply_threads()
         return self._backend
+
+    def apply_threads(self) -> None:
+        """Tell a backend that was started the number of CPU threads."""
+        if self._backend is None or self.is_lost:
+            return
+        registry = lib.ggml_backend_dev_backend_reg(self._handle)
+        setter = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
+        if setter != ffi.NULL:
+            with COMPUTE_LOCK:
+                ffi.cast("void (*)(ggml_backend_t, int)", setter)(self._backend, get_threads())
 
     @property
     def buffer_type(self) -> Any:
@@ -322,17 +332,7 @@ def set_threads(n: int) -> None:
         )
     _threads = n
     for each in _all().values():
-        _apply_threads(each)
-
-
-def _apply_threads(where: Device) -> None:
-    if where._backend is None or where.is_lost:
-        return
-    registry = lib.ggml_backend_dev_backend_reg(where._handle)
-    setter = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_n_threads")
-    if setter != ffi.NULL:
-        with COMPUTE_LOCK:
-            ffi.cast("void (*)(ggml_backend_t, int)", setter)(where._backend, get_threads())
+        each.apply_threads()
 
 
 class _ForkGuard:
@@ -355,7 +355,7 @@ class _ForkGuard:
         _forked = True
         self.after()
         for each in (_found or {}).values():
-            _apply_threads(each)
+            each.apply_threads()
 
 
 _guard = _ForkGuard()
