@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from pyggml.models import build
@@ -29,7 +31,7 @@ def train(cli, tmp_path, *args, **changes):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, ["no such file"]),
+        (None, ["--text", "no such file"]),
         (b"", ["empty"]),
         (b"  \n ", ["empty"]),
         (b"abc\0def", ["binary", "offset 3"]),
@@ -160,7 +162,7 @@ def test_empty_paths(cli, tmp_path, text_file, monkeypatch):
     for more in ([], ["--resume"]):
         result = cli("train-llm", "--text", text_file, "--artifact-dir", "", *options(), *more)
         check(result, 2, "--artifact-dir must not be empty")
-    check(cli("generate", "--model", ""), 1, "path must be a GGUF file", "empty path")
+    check(cli("generate", "--model", ""), 1, "--model must be a GGUF file", "empty path")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
@@ -204,7 +206,7 @@ COMMANDS = {
 def test_model_files(cli, tmp_path, trained, name):
     data = (trained[0] / "model.gguf").read_bytes()
     path = tmp_path / "model.gguf"
-    check(cli(*COMMANDS[name](path)), 1, path, "does not exist")
+    check(cli(*COMMANDS[name](path)), 1, "--model", path, "does not exist")
     check(cli(*COMMANDS[name](tmp_path)), 1, "model.gguf")
     for content in (b"", b"GGUF", data[:100], data[: len(data) // 2], data[:-40], b"GIF89a" * 50):
         path.write_bytes(content)
@@ -233,6 +235,9 @@ def test_files_of_other_models(cli, tmp_path, name, arch):
         (["--top-p", "0"], ["--top-p"]),
         (["--top-p", "1.5"], ["--top-p", "1.5"]),
         (["--seed", "-1"], ["--seed"]),
+        (["--temperature", "0", "--top-k", "3"], ["--top-k needs --temperature"]),
+        (["--temperature", "0", "--top-p", ".5"], ["--top-p needs --temperature"]),
+        (["--temperature", "0", "--seed", "4"], ["--seed needs --temperature"]),
         (["--prompt", "日本"], ["--prompt", "日"]),
         (["--threads", "0"], ["--threads"]),
     ],
@@ -250,13 +255,51 @@ def test_eval_options(cli, trained, text_file, tmp_path):
     check(cli(*base, text_file, "--seq-len", "99"), 2, "--seq-len", "16", "99")
     check(cli(*base, text_file, "--seq-len", "0"), 2, "--seq-len")
     check(cli(*base, text_file, "--batch-size", "0"), 2, "--batch-size")
-    check(cli(*base, tmp_path / "none.txt"), 1, "none.txt")
+    check(cli(*base, tmp_path / "none.txt"), 1, f"--text {tmp_path / 'none.txt'}")
+    check(cli(*base, text_file, "--field", "z"), 2, "--field z")
     short = tmp_path / "short.txt"
     short.write_text("The")
     check(cli(*base, short, "--seq-len", "16"), 2, "--text", "--seq-len 16")
     foreign = tmp_path / "foreign.txt"
     foreign.write_text("日本" * 100)
     check(cli(*base, foreign), 1, "日")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--tries", "1"], ["--tries", "got 1"]),
+        (["--start", "3", "--end", "1"], ["--end", "got 1"]),
+        (["--start", "0"], ["--start", "got 0"]),
+    ],
+    ids=str,
+)
+def test_lr_find_options(cli, text_file, args, words):
+    small = ["--tokenizer", "chars", "--preset", "tiny", "--seq-len", "16"]
+    result = cli("lr-find", "--text", text_file, *small, *args)
+    check(result, 2, *words)
+    assert "find_lr" not in result[2]
+
+
+def test_arguments_of_the_library_are_those_of_flags():
+    from pyggml import data, models, train
+    from pyggml.cli.options import named_by_flags
+
+    arguments = [
+        (train.find_lr, "steps", "--tries"),
+        (train.find_lr, "start", "--start"),
+        (train.find_lr, "end", "--end"),
+        (models.load, "path", "--model"),
+        (data.read_pairs, "prompt", "--prompt-field"),
+        (data.read_pairs, "completion", "--completion-field"),
+    ]
+    for function, argument, flag in arguments:
+        assert argument in inspect.signature(function).parameters
+        assert named_by_flags(f"{function.__name__}: {argument} must be") == f"{flag} must be"
+    assert named_by_flags("Corpus: a.txt: none") == "--text a.txt: none"
+    assert named_by_flags("`eval_text`=b=a.txt: Corpus: a.txt: none") == (
+        "--eval-text b=a.txt: a.txt: none"
+    )
 
 
 def test_the_traceback_is_there_for_those_who_ask(tmp_path, monkeypatch, cli):

@@ -130,7 +130,8 @@ PAIR = b'{"q": "a", "a": "b"}\n'
         ("a.jsonl", PAIR, ["--prompt-field", ""], 2, ["--prompt-field must not be empty"]),
         ("a.jsonl", PAIR, FIELDS, 2, ["--val-fraction 0.1", "give more pairs"]),
         ("a.csv", b"q,a\n", FIELDS, 1, ["a.csv: must hold pairs; got none"]),
-        ("a.jsonl", b'{"prompt": "a", "completion": "b"}', [], 1, ["'text'", "read_pairs"]),
+        ("a.jsonl", b'{"prompt": "a", "completion": "b"}', [], 1, ["--text", "--prompt-field"]),
+        ("a.jsonl", b'{"p": "a"}', ["--prompt-field", "p"], 1, ["--text", "--completion-field"]),
     ],
     ids=str,
 )  # fmt: skip
@@ -140,7 +141,7 @@ def test_bad_pairs_and_options(tmp_path, cli, name, content, more, code, words):
 
 
 def test_pairs_need_a_text(tmp_path, cli):
-    check(train(cli, tmp_path, *FIELDS), 2, "need --text")
+    check(train(cli, tmp_path, *FIELDS), 2, "--prompt-field needs --text")
 
 
 def test_the_vocabulary_is_of_prompts_and_completions(file, tmp_path):

@@ -17,7 +17,7 @@ from pyggml.recipes.options import OptimizerOptions
 from pyggml.recipes.resume import identity, merge
 from pyggml.recipes.sizes import estimate_parameters, model_config
 from pyggml.train import TrainerOptions
-from pyggml.train.options import CHECKPOINTS, LOADER, NAMED_SCHEDULE, VALIDATION
+from pyggml.train.options import CHECKPOINTS, LOADER, NAMED_SCHEDULE, PROGRESS, VALIDATION
 
 # Options that cannot be used, and what the message must have.
 BAD = [
@@ -46,6 +46,8 @@ UNREAD = [
     ({"beta2": 0.99, "optimizer": "sgd"}, "`optimizer`=sgd"),
     ({"beta2": 0.99, "optimizer_options": {"betas": [0.9, 0.9]}}, "`optimizer_options`"),
     ({"optimizer_options": {"momentum": 0.9}}, "momentum"),
+    ({"schedule_options": {"power": 2}}, "total_steps; got power"),
+    ({"schedule_options": {"power": 2}, "schedule": "plateau"}, "factor, .*got power"),
     ({"no_decay": "*attn*", "weight_decay": 0.0}, "`weight_decay`=0"),
     ({"min_lr": 0.0, "schedule": "constant"}, "`schedule`=constant"),
     ({"warmup": 0, "schedule": "one_cycle"}, "`schedule`=one_cycle"),
@@ -54,6 +56,7 @@ UNREAD = [
     ({"eval_every": 0, "val_fraction": 0.0}, "`val_fraction`=0"),
     ({"eval_batches": 9, "val_fraction": 0.0}, "`val_fraction`=0"),
     ({"min_delta": 0.1, "val_fraction": 0.0}, "`val_fraction`=0"),
+    ({"min_delta": 0.1, "keep_best": False}, "`patience`"),
     ({"metrics": "top5", "val_fraction": 0.0}, "`val_fraction`=0"),
     ({"keep_best": True, "val_fraction": 0.0}, "`val_fraction`=0"),
     ({"export": "best", "keep_best": False}, "`keep_best`=False"),
@@ -88,7 +91,7 @@ def toml(value):
 
 
 def test_every_need_is_known():
-    words = {VALIDATION, CHECKPOINTS, LOADER, NAMED_SCHEDULE}
+    words = {VALIDATION, CHECKPOINTS, LOADER, NAMED_SCHEDULE, PROGRESS}
     for parts in (LLMConfig.parts(), ImageConfig.parts()):
         known = words.union(*(options_of(kind) for kind in parts.values()))
         # Words of a part are those that it tells in some configuration.

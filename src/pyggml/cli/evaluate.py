@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from ..recipes import LLMConfig
 from .errors import friendly_errors
 from .generate import load_model
 from .options import with_options
+from .terminal import say
 
 __all__ = ["evaluate"]
 
@@ -35,9 +37,9 @@ def evaluate(
     its completion count.
     """
     with friendly_errors():
-        from ..data import Corpus, Loader, PackedDataset
+        from ..data import Loader, PackedDataset
         from ..errors import ConfigError
-        from ..recipes.pairs import PairCorpus
+        from ..recipes.corpus import read_corpus
         from ..train import eval_batches, token_bytes
         from ..train import evaluate as measure
 
@@ -46,10 +48,7 @@ def evaluate(
         batch_size = config.trainer.value("batch_size")
         if not data.text:
             raise ConfigError("`text` must be given: name files or folders")
-        if data.pair_fields is not None:
-            corpus: Corpus = PairCorpus(data.text, *data.pair_fields)
-        else:
-            corpus = Corpus(data.text, data.value("field"))
+        corpus = read_corpus(config, partial(say, error=True))
         pairs = data.pair_fields is not None
         language_model, tokenizer = load_model(model, config.machine)
         context = language_model.config.context

@@ -29,12 +29,27 @@ class SamplingOptions(Options):
     temperature: float = option(
         0.8, "0 takes the likeliest token each time, 1 the model's own chances.", least=0
     )
-    top_k: int | None = option(None, "Choose among the k likeliest tokens.", least=1, chosen="all")
+    top_k: int | None = option(
+        None,
+        "Choose among the k likeliest tokens.",
+        least=1,
+        chosen="all",
+        needs=("temperature",),
+    )
     top_p: float | None = option(
-        None, "Choose among the likeliest of this probability.", above=0, most=1, chosen="1.0"
+        None,
+        "Choose among the likeliest of this probability.",
+        above=0,
+        most=1,
+        chosen="1.0",
+        needs=("temperature",),
     )
     seed: int | None = option(
-        None, "Seed of the choices, which repeats them.", least=0, chosen="another each time"
+        None,
+        "Seed of the choices, which repeats them.",
+        least=0,
+        chosen="another each time",
+        needs=("temperature",),
     )
 
 

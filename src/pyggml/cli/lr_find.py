@@ -50,7 +50,7 @@ def lr_find(
         try:
             found = run.find_lr(start, end, tries)
         except ValueError as error:
-            raise ConfigError(f"lr-find: {error}") from error
+            raise ConfigError(str(error)) from error
         if as_json:
             names = ("suggested", "lowest", "rates", "losses")
             print(json.dumps({name: getattr(found, name) for name in names}))

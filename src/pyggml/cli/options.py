@@ -29,7 +29,18 @@ Overwrite = Annotated[
 
 _TYPES = {"switch": bool, "whole": int, "number": float, "texts": list[str], "table": list[str]}
 # The flags of arguments that are not options, and those of the options of all commands.
-_FLAGS = {name: f"--{name}" for name in ("config", "resume", "overwrite", "size", "image")}
+_WORDS = "config resume overwrite size image model tries start end"
+_FLAGS = {name: f"--{name}" for name in _WORDS.split()}
+# The options that arguments of the library's functions come from; "" is for messages that begin
+# with the name of a file.
+_ARGUMENTS = {
+    "find_lr": {"steps": "tries", "start": "start", "end": "end"},
+    "load": {"path": "model"},
+    "Corpus": {"": "text"},
+    "read_texts": {"": "text", "read_pairs": "prompt_field"},
+    "read_pairs": {"": "text", "prompt": "prompt_field", "completion": "completion_field"},
+}
+_FUNCTION = re.compile(rf"(^|: )({'|'.join(_ARGUMENTS)}): ")
 # The value of a flag that stands without one.
 _BARE: dict[str, str] = {}
 # A name in backticks, perhaps with a value.
@@ -55,23 +66,38 @@ def named_by_flags(message: str) -> str:
     """Return a message of the library with flags in place of the names of options.
 
     Args:
-        message: the names stand in backticks.
+        message: the names stand in backticks; or the message begins with a function and its
+            argument, which comes from an option.
 
     Example:
         >>> from pyggml.cli.app import app  # whose commands have the flags
         >>> named_by_flags("TrainerOptions: `lr` must be > 0; got `lr`=-1")
         '--lr must be > 0; got --lr -1'
+        >>> named_by_flags("find_lr: steps must be a whole number >= 5; got 1")
+        '--tries must be a whole number >= 5; got 1'
     """
+    message = _CALLER.sub(r"\1", message)
+    arguments: Mapping[str, str] = {}
+    called = _FUNCTION.search(message)
+    if called:
+        arguments = _ARGUMENTS[called[2]]
+        before, rest = message[: called.end(1)], message[called.end() :]
+        first, space, after = rest.partition(" ")
+        if first in arguments:
+            rest = f"`{first}`{space}{after}"
+        elif not before and "" in arguments:
+            rest = f"`{arguments['']}`={rest}"
+        message = before + rest
 
     def flagged(match: re.Match[str]) -> str:
-        flag = _FLAGS.get(match[1])
+        flag = _FLAGS.get(arguments.get(match[1], match[1]))
         if flag is None:
             return match[0]
         if match[2]:
             return flag if match[2] == "True" else f"--no-{flag[2:]}"
         return flag + (" " if match[3] else "")
 
-    return _NAMED.sub(flagged, _CALLER.sub(r"\1", message))
+    return _NAMED.sub(flagged, message)
 
 
 def with_options(

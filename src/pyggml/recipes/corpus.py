@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from ..data import (
     TokenStore,
     embedded_text,
 )
-from ..errors import ConfigError
+from ..errors import ConfigError, FormatError
 from ..train.memory import format_bytes
 from .llm_config import LLMConfig
 from .pairs import PairCorpus
@@ -199,8 +200,9 @@ def read_eval_texts(config: LLMConfig, tokenizer: Tokenizer, note: Note) -> dict
     """Return the tokens of the texts of `eval_text`; of pairs, the documents."""
     sets: dict[str, Any] = {}
     for text in config.data.eval_text:
-        name = text.partition("=")[0]
-        tokens = tokenize(_eval_corpus(text, config), tokenizer, config, note)
+        name, corpus = text.partition("=")[0], _eval_corpus(text, config)
+        with _naming(text):
+            tokens = tokenize(corpus, tokenizer, config, note)
         sets[name] = tokens.ids if config.data.pair_fields is None else tokens.documents
         if tokens.ids.size < 2:
             raise ConfigError(f"`eval_text`={text}: must hold at least 2 tokens: give more text")
@@ -209,9 +211,19 @@ def read_eval_texts(config: LLMConfig, tokenizer: Tokenizer, note: Note) -> dict
 
 def _eval_corpus(text: str, config: LLMConfig) -> Corpus:
     path = text.partition("=")[2]
-    if config.data.pair_fields is not None:
-        return PairCorpus([path], *config.data.pair_fields)
-    return Corpus([path], config.data.value("field"), config.data.separator)
+    with _naming(text):
+        if config.data.pair_fields is not None:
+            return PairCorpus([path], *config.data.pair_fields)
+        return Corpus([path], config.data.value("field"), config.data.separator)
+
+
+@contextmanager
+def _naming(text: str) -> Iterator[None]:
+    """Name the option in the messages about a text of `eval_text`."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"`eval_text`={text}: {error}") from error
 
 
 def split_text(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Loader, Any]:

@@ -20,7 +20,15 @@ from ..optim.schedules.adaptive import is_adaptive
 from ..options import check_needs, options_of
 from ..tensors import Tensor
 from .callbacks import Callback
-from .options import CHECKPOINTS, LOADER, NAMED_SCHEDULE, PRECISIONS, VALIDATION, TrainerOptions
+from .options import (
+    CHECKPOINTS,
+    LOADER,
+    NAMED_SCHEDULE,
+    PRECISIONS,
+    PROGRESS,
+    VALIDATION,
+    TrainerOptions,
+)
 from .scaler import GradScaler
 
 __all__ = [
@@ -147,6 +155,8 @@ def check_read(
                 f"{who}: `schedule` needs {VALIDATION}; got no `val`: give `val`, or another "
                 "schedule"
             )
+    if folder is None and not options.patience:
+        missing[PROGRESS] = "`patience`=0 and no `checkpoint_dir`", "give one of them"
     if folder is None:
         missing[CHECKPOINTS] = "no `checkpoint_dir`", "give `checkpoint_dir`"
     values = {name: getattr(options, name) for name in options_of(TrainerOptions)}

@@ -120,7 +120,7 @@ def find_lr(
     if len(losses) < _STEPS_LEAST:
         raise ValueError(
             f"find_lr: the loss diverged after {len(losses)} steps, at the rate "
-            f"{rates[min(len(losses), steps - 1)]:.3g}; got start={start}: begin lower"
+            f"{rates[min(len(losses), steps - 1)]:.3g}; got `start`={start}: begin lower"
         )
     return _choose(rates[: len(losses)], losses)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError, shown
-from ..optim import schedule_functions
+from ..optim import ReduceOnPlateau, schedule_functions
 from ..options import Options, option
 from .memory.plan import parse_bytes
 
@@ -20,6 +20,7 @@ __all__ = [
     "NAMED_SCHEDULE",
     "PLATEAU",
     "PRECISIONS",
+    "PROGRESS",
     "RISING",
     "VALIDATION",
     "TrainerOptions",
@@ -33,6 +34,7 @@ RISING = ("one_cycle",)
 # What options need to be read, besides other options.
 VALIDATION = "validation data"
 CHECKPOINTS = "checkpoints"
+PROGRESS = "`patience` or `keep_best`"
 LOADER = "a plain loader of pyggml.data"
 NAMED_SCHEDULE = "a schedule by name"
 _LOWEST_RATE = "a schedule that falls to a lowest rate"
@@ -237,7 +239,7 @@ class TrainerOptions(Options):
         0.0,
         "Decrease of the validation loss that counts as progress.",
         least=0,
-        needs=(VALIDATION,),
+        needs=(VALIDATION, PROGRESS),
     )
     metrics: tuple[str, ...] = option(
         (),
@@ -263,21 +265,35 @@ class TrainerOptions(Options):
     )
 
     def missing(self) -> Mapping[str, tuple[str, str]]:
-        """Return what the schedule does not have: a lowest rate, a warm-up."""
-        name = self.value("schedule")
-        if name == PLATEAU:
-            return {}
-        takes = inspect.signature(schedule_functions()[name]).parameters
+        """Return what the schedule lacks, and PROGRESS where no evaluation is called the best."""
+        name, takes = self.value("schedule"), self._schedule_takes
         got, found = f"`schedule`={name}", dict[str, tuple[str, str]]()
-        if "end" not in takes:
+        if not self.patience and not self.value("keep_best"):
+            found[PROGRESS] = "neither", "give `patience`"
+        if "end" not in takes and "least" not in takes:
             found[_LOWEST_RATE] = got, "choose cosine or the like"
         if name in RISING and "warmup_steps" not in takes:
             found[_WARM_UP] = got, "choose another schedule"
         return found
 
+    @property
+    def _schedule_takes(self) -> list[str]:
+        """The arguments of the schedule."""
+        name = self.value("schedule")
+        make = ReduceOnPlateau if name == PLATEAU else schedule_functions()[name]
+        return list(inspect.signature(make).parameters)
+
     def check(self) -> None:
-        """Raise `ConfigError` if the rates or lengths do not agree."""
+        """Raise `ConfigError` if the rates, the lengths or the schedule's options do not agree."""
         who = type(self).__name__
+        own = ("schedule", *_OF_SCHEDULES)
+        takes = [name for name in self._schedule_takes if name not in own]
+        for name in self.schedule_options:
+            if name not in takes:
+                raise ConfigError(
+                    f"{who}: `schedule_options` must be arguments of {self.value('schedule')}: "
+                    f"{', '.join(takes) or 'it has none'}; got {name}"
+                )
         if self.lr is not None and self.min_lr is not None and self.min_lr > self.lr:
             raise ConfigError(
                 f"{who}: `min_lr` must be at most `lr`={self.lr:g}; got `min_lr`={self.min_lr:g}: "

@@ -28,7 +28,7 @@ _LINE_MAX = 1 << 26
 # A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
 _FIELD_MAX = 1 << 28
 _PARQUET_ROWS = 1024
-_PAIRS = ", or read pairs with read_pairs"
+_PAIRS = ", or read pairs with `read_pairs`"
 
 
 class Record(dict[str, Any]):
@@ -106,7 +106,7 @@ def read_texts(source: Any, field: str = "text") -> Iterator[str]:
 def read_located_texts(source: Any, field: str) -> Iterator[tuple[str, str]]:
     """Go through the texts of a field as `read_texts`, each with the place of its row."""
     for record in read_records(source):
-        text = _text(record, field, "read_texts")
+        text = _text(record, field, "read_texts", "field")
         if text.strip():
             yield text, _where(record)
 
@@ -130,7 +130,8 @@ def read_pairs(
         [('2 + 2 =', ' 4')]
     """
     for record in read_records(source):
-        first, second = (_text(record, name, "read_pairs") for name in (prompt, completion))
+        first = _text(record, prompt, "read_pairs", "prompt")
+        second = _text(record, completion, "read_pairs", "completion")
         if not second:
             raise FormatError(f"read_pairs: {_where(record)}: {completion} must not be empty")
         yield first, second
@@ -180,13 +181,13 @@ def _where(record: Any) -> str:
     return str(getattr(record, "where", "a row"))
 
 
-def _text(record: dict[str, Any], field: str, who: str) -> str:
-    """A field that is text."""
+def _text(record: dict[str, Any], field: str, who: str, argument: str) -> str:
+    """Return a field, which must be text; `argument` is that of `who` which names the field."""
     if field not in record:
         raise FormatError(
             f"{who}: {_where(record)}: must have the field {field!r}; got"
             f" {', '.join(map(repr, record)) or 'none'}; name another"
-            + (" with field=" if who == "read_texts" else " field")
+            f" with `{argument}`"
             + (_PAIRS if who == "read_texts" and {"prompt", "completion"} <= set(record) else "")
             + ("; if ; stands between columns, write commas" if _semicolons(record) else "")
         )
