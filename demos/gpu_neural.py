@@ -89,7 +89,7 @@ if other is not None:
     try:
         here + there
     except pg.BackendError as error:
-        print(f"refused: {error}")
+        print(f"raised: {error}")
     print(f"moved: {(here + pg.tensor(there, device='cpu')).tolist()}")
 
 if options.plot:

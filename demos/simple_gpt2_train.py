@@ -32,14 +32,14 @@ STEPS, BATCH, CONTEXT = 300, 16, 64
 # 1. Text to tokens: each character is one. The last part of the text is for validation.
 texts = embedded_text()
 tokenizer = Tokenizer.chars(texts)
-train, held_back = split_tokens(tokenizer.encode_documents(texts), 0.1)
-held_back = held_back[:8000]
+train, validation = split_tokens(tokenizer.encode_documents(texts), 0.1)
+validation = validation[:8000]
 print(f"{len(train):,} characters to train on, {tokenizer.vocab_size} different ones")
 
 
 # 2. What is known without a model: how often each character occurs, and each pair of them.
 def entropies(ids: np.ndarray, test: np.ndarray, vocab: int) -> tuple[float, float]:
-    """Nats per character of held-back text by frequencies of characters, and of pairs."""
+    """Nats per character of validation text by frequencies of characters, and of pairs."""
     pairs = np.ones((vocab, vocab))  # one each, so that none is impossible
     np.add.at(pairs, (ids[:-1], ids[1:]), 1)
     alone = pairs.sum(axis=0) / pairs.sum()
@@ -47,7 +47,7 @@ def entropies(ids: np.ndarray, test: np.ndarray, vocab: int) -> tuple[float, flo
     return -np.log(alone[test[1:]]).mean(), -np.log(after[test[:-1], test[1:]]).mean()
 
 
-single, pair = entropies(train, held_back, tokenizer.vocab_size)
+single, pair = entropies(train, validation, tokenizer.vocab_size)
 print(f"by characters {single:.3f} nats, by pairs {pair:.3f}; to beat")
 
 # 3. The model: GPT-2's architecture, far smaller. The head shares its weights with the embedding.
@@ -68,7 +68,7 @@ for i in range(STEPS):
     result = step([next(loader)], lr=rate(i))
     losses.append(result.loss)
     if (i + 1) % (STEPS // 10) == 0:
-        batches = eval_batches(held_back, CONTEXT, BATCH, max_batches=4)
+        batches = eval_batches(validation, CONTEXT, BATCH, max_batches=4)
         metrics = evaluate(model, batches, step)
         measured.append((i + 1, metrics.loss))
         print(
@@ -85,7 +85,7 @@ if options.plot:
     curves = {"training": losses, "validation": tuple(map(list, zip(*measured, strict=True)))}
     title = "GPT-2 on Python's manual"
     plot_curves(options.plot, curves, title=title, y="nats per character", smoothed=True)
-final = evaluate(model, eval_batches(held_back, CONTEXT, BATCH), step).loss
+final = evaluate(model, eval_batches(validation, CONTEXT, BATCH), step).loss
 took = time.process_time()  # seconds of CPU time
 if not final < pair - 0.1:
     sys.exit(f"FAILED: validation must cost 0.1 less than {pair:.3f}, by pairs; got {final:.3f}")

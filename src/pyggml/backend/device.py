@@ -184,8 +184,8 @@ class Device:
     def has_failed(self) -> bool:
         """Return True if the device lost the results of a graph, as when the system stops it.
 
-        Metal keeps that from who waits for it, and refuses the next graph: it is given one without
-        ops. Where CUDA or Vulkan loses a graph, ggml's wait ends the process.
+        A wait on Metal does not report it, but the next graph fails; so this runs one without ops.
+        Where CUDA or Vulkan loses a graph, ggml's wait ends the process.
         """
         if self.name != "metal":
             return False

@@ -24,7 +24,7 @@ _INTEGER = ffi.typeof("uintptr_t")
 
 
 def address(ptr: Any) -> int:
-    """Return a header's address, by which it is known."""
+    """Return the address of a header."""
     return int(ffi.cast(_INTEGER, ptr))
 
 

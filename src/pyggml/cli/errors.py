@@ -77,7 +77,7 @@ def _mend_streams() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Signs for those that a stream cannot encode."""
+    """Return a replacement for the characters that a stream cannot encode, and their end."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]

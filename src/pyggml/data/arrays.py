@@ -72,8 +72,9 @@ class ArrayDataset:
             ValueError: the fraction is out of range, or there is only one row.
 
         Example:
-            >>> train, held_back = ArrayDataset(np.zeros((10, 2)), np.arange(10) % 2).split(0.2)
-            >>> len(train), len(held_back)
+            >>> rows = ArrayDataset(np.zeros((10, 2)), np.arange(10) % 2)
+            >>> train, validation = rows.split(0.2)
+            >>> len(train), len(validation)
             (8, 2)
         """
         number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)

@@ -191,5 +191,5 @@ def _read(file: GGUFFile, name: str, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _in_order(model: Model, own: str, b: np.ndarray) -> np.ndarray:
-    """B with the rows that the model's weight has."""
+    """Return B with its rows in the order of the model's weight."""
     return np.ascontiguousarray(model.gguf_layout(own, b, reading=True)).reshape(b.shape)

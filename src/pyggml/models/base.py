@@ -299,7 +299,7 @@ class Model(nn.Module, ABC):
         Args:
             path: where; written beside, then renamed.
             tokenizer: a `pyggml.data.Tokenizer`; None writes no vocabulary, and llama.cpp
-                then refuses the file.
+                then does not load the file.
             name: the model's name, for people.
             dtype: type of the matrices; those that were kept in a type of a file have it still.
 

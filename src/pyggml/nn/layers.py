@@ -266,7 +266,9 @@ def check_eps(where: str, eps: float) -> float:
 class Dropout(Module):
     """Set elements to 0 at random while training, and divide the others by 1 - p.
 
-    Compiled functions and training steps draw a new mask at each run; see `ops.dropout`.
+    Compiled functions and training steps draw a new mask at each run; see `ops.dropout`. The mode
+    is `Module.training`: that of `train` and `eval`, or the one that a computation such as
+    `evaluate` sets for its thread (`nn/mode.py`).
 
     Args:
         p: probability that an element is dropped.
@@ -292,4 +294,5 @@ class Dropout(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return x; while training, with elements dropped."""
         need_tensor("Dropout", "x", x)
+        # A property of Module, which asks nn/mode.py before the module's own flag.
         return ops.dropout(x, self.p) if self.training and self.p > 0 else x

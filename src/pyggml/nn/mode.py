@@ -15,7 +15,7 @@ _modes = Scopes()
 
 
 def in_mode(model: Any, training: bool) -> Scope:
-    """Let a model and all below it train, or not, in what this thread records inside the block.
+    """Set the mode of a model and all modules below it, inside the block and in this thread only.
 
     Their own flags, which other threads and the user read and write, stay as they are.
 

@@ -44,7 +44,7 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
 
     Args:
         table: f32, f16, bf16 or quantised.
-        ids: i32 row numbers. A stored `ids` refuses other numbers from here on.
+        ids: i32 row numbers. Writing numbers that are no rows into a stored `ids` raises from here on.
 
     Shape:
         table (V, C), ids (...) -> (..., C), ids with up to three axes; with a table for each

@@ -119,7 +119,7 @@ def _square(x: np.ndarray) -> float:
 
 
 def _several(where: str, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors, of which there must be one at least."""
+    """Return the tensors; raise if there is none."""
     if isinstance(tensors, Tensor):
         raise TypeError(f"{where}: tensors must be a list; got one tensor; put it into a list")
     items = checks.items(where, "tensors", tensors)

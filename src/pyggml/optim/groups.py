@@ -127,7 +127,7 @@ def read_groups(
 
 
 def _as_list(where: str, name: str, params: Any) -> list[Any]:
-    """Return the items of a list; raise with the cure for what only looks like one."""
+    """Return the items of a list; raise if it is a tensor or a dict."""
     if isinstance(params, Tensor):
         cure = "put the tensor into a list"
     elif isinstance(params, Mapping):

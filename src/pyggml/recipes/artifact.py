@@ -284,7 +284,7 @@ class ArtifactDir:
                 "wait for it, or give another folder"
             ) from None
         except OSError:
-            # Some network file systems refuse locks on folders; they get none.
+            # Some network file systems cannot lock folders: the run goes on without a lock.
             os.close(fd)
             return
         self._unlock = weakref.finalize(self, os.close, fd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Prompts and completions in place of a run's text."""
+"""A corpus of prompts and completions."""
 
 from __future__ import annotations
 

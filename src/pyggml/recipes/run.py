@@ -206,7 +206,7 @@ class Run:
         note: Note = silent,
         resumed: bool = False,
     ) -> _R:
-        """Return a run whose data are read; nothing is written.
+        """Read the data and return the run; write nothing.
 
         Args:
             config: the run's configuration.

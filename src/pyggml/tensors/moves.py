@@ -12,14 +12,14 @@ _count = 0
 
 
 def note_move(node: Node) -> None:
-    """Note that the tensor that had this memory lives elsewhere now."""
+    """Mark a node whose tensor has moved to other memory."""
     global _count
     _MOVED[node] = True
     _count += 1
 
 
 def has_moved(node: Node) -> bool:
-    """Return True if the tensor that had this memory lives elsewhere."""
+    """Return True if the node's tensor has moved to other memory."""
     return node in _MOVED
 
 

@@ -9,7 +9,7 @@ __all__ = ["NotCopied"]
 
 
 class NotCopied:
-    """An object that `copy` and `pickle` refuse, with what to do instead in the message."""
+    """An object on which `copy` and `pickle` raise; the message says what to do instead."""
 
     instead = "make another one"
 

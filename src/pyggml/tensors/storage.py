@@ -182,7 +182,7 @@ def store(values: np.ndarray, dtype: DType, where: Device, shape: tuple[int, ...
 
 
 def copy_to(node: Node, where: Device) -> Node:
-    """Make a stored node on a device with the bytes of another one, and all that is noted of it."""
+    """Return a copy of a stored node on a device, with its notes."""
     (copy,) = allocate([(node.shape, dtype_of_type(node.ptr.type))], where)
     write(copy, read_bytes(node))
     copy.requires_grad = node.requires_grad

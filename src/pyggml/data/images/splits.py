@@ -82,8 +82,8 @@ def split_images(
 
     Example:
         >>> source = ArrayImages(np.zeros((10, 8, 8), np.uint8), [0] * 8 + [1] * 2)
-        >>> train, held_back = split_images(source, 0.25)
-        >>> np.bincount(train.labels).tolist(), np.bincount(held_back.labels).tolist()
+        >>> train, validation = split_images(source, 0.25)
+        >>> np.bincount(train.labels).tolist(), np.bincount(validation.labels).tolist()
         ([6, 1], [2, 1])
     """
     number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)

@@ -175,7 +175,7 @@ class Tokenizer:
         if spec == "chars":
             return cls.chars(texts)
         if isinstance(spec, str) and spec.startswith("bpe:"):
-            # Python itself refuses to read numbers of thousands of digits.
+            # Python's int raises on numbers of thousands of digits.
             if not spec[4:].isascii() or not spec[4:].isdigit() or len(spec) > 24:
                 raise ValueError(
                     f"Tokenizer.from_spec: must be bpe:SIZE as in bpe:4096; got {spec!r:.40}"

@@ -226,7 +226,7 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
         if f"{arch}.{key}" in file.metadata:
             fields |= read_sizes(file, arch, {field: key})
     head_dim = fields.get("n_head_dim", fields["n_embd"] // fields["n_head"])
-    _refuse_variants(file, arch, head_dim)
+    _check_variants(file, arch, head_dim)
     return {
         **fields,
         "family": arch,
@@ -281,7 +281,7 @@ def check_gguf(file: GGUFFile, config: LlamaConfig) -> None:
         check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
 
 
-def _refuse_variants(file: GGUFFile, arch: str, head_dim: int) -> None:
+def _check_variants(file: GGUFFile, arch: str, head_dim: int) -> None:
     """Raise a FormatError for what llama.cpp's architecture also covers and this model does not."""
     plain: dict[str, Any] = {
         f"{arch}.rope.dimension_count": head_dim,

@@ -59,7 +59,7 @@ class CrossEntropyLoss(Module):
         self.label_smoothing = checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return cross_entropy(
             logits, targets, self.ignore_index, self.reduction, self.weight, self.label_smoothing
         )
@@ -93,7 +93,7 @@ class BCEWithLogitsLoss(Module):
         self.pos_weight = maybe_float(who, "pos_weight", pos_weight)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return binary_cross_entropy_with_logits(
             x, target, self.weight, self.reduction, self.pos_weight
         )
@@ -114,7 +114,7 @@ class MSELoss(Module):
         self.reduction = checks.choice("MSELoss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return mse_loss(x, target, self.reduction, weight)
 
 
@@ -133,7 +133,7 @@ class L1Loss(Module):
         self.reduction = checks.choice("L1Loss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return l1_loss(x, target, self.reduction, weight)
 
 
@@ -154,7 +154,7 @@ class SmoothL1Loss(Module):
         self.beta = checks.f32("SmoothL1Loss", "beta", beta, 0.0)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return smooth_l1_loss(x, target, self.reduction, self.beta)
 
 
@@ -175,7 +175,7 @@ class HuberLoss(Module):
         self.delta = checks.f32("HuberLoss", "delta", delta, above=0.0)
 
     def forward(self, x: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return huber_loss(x, target, self.reduction, self.delta, weight)
 
 
@@ -196,7 +196,7 @@ class KLDivLoss(Module):
         self.log_target = checks.flag("KLDivLoss", "log_target", log_target)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return kl_div(x, target, self.reduction, self.log_target)
 
 
@@ -217,7 +217,7 @@ class CosineEmbeddingLoss(Module):
         self.reduction = checks.choice("CosineEmbeddingLoss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, x1: Tensor, x2: Tensor, target: Tensor) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return cosine_embedding_loss(x1, x2, target, self.margin, self.reduction)
 
 
@@ -240,7 +240,7 @@ class InfoNCE(Module):
         self.reduction = checks.choice("InfoNCE", "reduction", reduction, REDUCTIONS)
 
     def forward(self, query: Tensor, key: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return info_nce(query, key, negatives, self.temperature, self.symmetric, self.reduction)
 
 
@@ -265,5 +265,5 @@ class ZLoss(Module):
         self.reduction = checks.choice("ZLoss", "reduction", reduction, REDUCTIONS)
 
     def forward(self, logits: Tensor, targets: Tensor | None = None) -> Tensor:
-        """The loss; see the function of the same name."""
+        """Return the loss; see the function of the same name."""
         return z_loss(logits, targets, self.coefficient, self.ignore_index, self.reduction)

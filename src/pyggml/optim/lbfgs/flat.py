@@ -78,7 +78,7 @@ class FlatVectors:
         return [float(graph.read(out).reshape(())) for out in outputs]
 
     def _parts(self, name: str) -> list[Tensor]:
-        """The piece of a vector that belongs to each parameter."""
+        """Return the part of a vector that each parameter has."""
         parts, start = [], 0
         for param in self._params:
             parts.append(self._named[name][start : start + param.size])
@@ -86,7 +86,7 @@ class FlatVectors:
         return parts
 
     def gather_grad(self) -> str:
-        """Copy the gradients into a vector that is free; returns its name."""
+        """Copy the gradients into an unused vector and return its name."""
         name = next(n for n in _GRADIENTS if n not in self._held)
         self._held.append(name)
 
