@@ -44,7 +44,8 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
 
     Args:
         table: f32, f16, bf16 or quantised.
-        ids: i32 row numbers. Writing numbers that are no rows into a stored `ids` raises from here on.
+        ids: i32 row numbers. From here on, writing numbers that are no rows into a stored `ids`
+            raises.
 
     Shape:
         table (V, C), ids (...) -> (..., C), ids with up to three axes; with a table for each
