@@ -11,7 +11,7 @@ from .curves import (
     one_cycle,
     polynomial,
 )
-from .joined import inverse_sqrt, join, warmup, warmup_cosine, warmup_stable_decay
+from .warmups import inverse_sqrt, join, warmup, warmup_cosine, warmup_stable_decay
 from .plateau import ReduceOnPlateau
 
 __all__ = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Schedules one after another: a warm-up, then what follows."""
+"""Warm-ups before a schedule, and `join`, which runs schedules one after another."""
 
 from __future__ import annotations
 
