@@ -156,13 +156,17 @@ def test_a_long_schedule_is_looked_at_in_places():
     assert all(isinstance(step, int) for step in seen)
 
 
-@pytest.mark.parametrize(
-    "options", [{"power": 0}, {"speed": 2}, {"steps": "x"}, {"power": [1]}], ids=str
-)
+@pytest.mark.parametrize("options", [{"power": 0}, {"steps": "x"}, {"power": [1]}], ids=str)
 def test_options_that_do_not_suit_the_schedule(options):
     given = TrainerOptions(schedule="polynomial", schedule_options=options)
     with pytest.raises(ConfigError, match="`schedule` polynomial: "):
         make_schedule(given, 1e-3, 10)
+
+
+@pytest.mark.parametrize("schedule", ["polynomial", "constant", "plateau"])
+def test_an_argument_that_the_schedule_does_not_take(schedule):
+    with pytest.raises(ConfigError, match="`schedule_options` .*speed"):
+        TrainerOptions(schedule=schedule, schedule_options={"speed": 2})
 
 
 @pytest.mark.parametrize(("name", "own"), [("start", "lr"), ("end", "min_lr")])
