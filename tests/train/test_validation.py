@@ -277,7 +277,9 @@ def test_options_that_need_a_validation_set(name, value):
         trainer_on(None, **{name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("save_every", 0), ("keep", 2), ("keep_best", True)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("save_every", 0), ("keep", 2), ("keep_best", True), ("min_delta", 0.1)]
+)
 def test_options_that_need_checkpoints(name, value):
     with pytest.raises(ConfigError, match=f"`{name}` .* got no `checkpoint_dir`"):
         trainer_on(tokens(60), **{name: value})

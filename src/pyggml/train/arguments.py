@@ -156,7 +156,7 @@ def check_read(
                 "schedule"
             )
     if folder is None and not options.patience:
-        missing[PROGRESS] = "`patience`=0 and no `checkpoint_dir`", "give one of them"
+        missing[PROGRESS] = "no `checkpoint_dir` and no `patience`", "give one of them"
     if folder is None:
         missing[CHECKPOINTS] = "no `checkpoint_dir`", "give `checkpoint_dir`"
     values = {name: getattr(options, name) for name in options_of(TrainerOptions)}
