@@ -165,7 +165,7 @@ def test_options_that_do_not_suit_the_schedule(options):
 
 @pytest.mark.parametrize("schedule", ["polynomial", "constant", "plateau"])
 def test_an_argument_that_the_schedule_does_not_take(schedule):
-    with pytest.raises(ConfigError, match="`schedule_options` .*speed"):
+    with pytest.raises(ConfigError, match=r"`schedule_options` .*speed"):
         TrainerOptions(schedule=schedule, schedule_options={"speed": 2})
 
 

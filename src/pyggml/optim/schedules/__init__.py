@@ -11,8 +11,8 @@ from .curves import (
     one_cycle,
     polynomial,
 )
-from .warmups import inverse_sqrt, join, warmup, warmup_cosine, warmup_stable_decay
 from .plateau import ReduceOnPlateau
+from .warmups import inverse_sqrt, join, warmup, warmup_cosine, warmup_stable_decay
 
 __all__ = [
     "Joined",
