@@ -220,6 +220,11 @@ static gguf_context * read(const uint8_t * data, size_t size, uint8_t mode, gguf
 
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
     ggml_log_set(silent, nullptr);
+    // what a caller gets wrong
+    const gguf_init_params none = { true, nullptr };
+    check(gguf_init_from_file_ptr(nullptr, none) == nullptr, "no file was read");
+    check(gguf_init_from_buffer(nullptr, 0, none) == nullptr, "no bytes were read");
+    check(gguf_init_from_callback(nullptr, nullptr, 0, 8, none) == nullptr, "no source was read");
     return 0;
 }
 

@@ -303,7 +303,10 @@ static void fill(const graph & g) {
         }
     }
     if (!g.params.empty()) {
-        *(float *) ggml_graph_get_grad_acc(g.gf, g.loss)->data = 1.0f;
+        ggml_tensor * start = ggml_graph_get_grad_acc(g.gf, g.loss);
+        if (start->data) { // else everything is piecewise constant, and nothing reads it
+            *(float *) start->data = 1.0f;
+        }
     }
 }
 

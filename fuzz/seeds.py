@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import struct
 import sys
 import zlib
 from pathlib import Path
@@ -56,6 +57,40 @@ def gguf_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.gguf"))
 
 
+def odd_ggufs() -> dict[str, bytes]:
+    """Return headers that a reader must refuse, and that no change of a few bytes gives."""
+
+    def text(value: bytes) -> bytes:
+        return struct.pack("<Q", len(value)) + value
+
+    def file(values: list[bytes], tensors: list[bytes]) -> bytes:
+        head = b"GGUF" + struct.pack("<Iqq", 3, len(tensors), len(values))
+        body = head + b"".join(values) + b"".join(tensors)
+        return body + bytes(-len(body) % 32)
+
+    def tensor(name: bytes, extents: tuple[int, ...], kind: int, offset: int) -> bytes:
+        sizes = struct.pack(f"<I{len(extents)}q", len(extents), *extents)
+        return text(name) + sizes + struct.pack("<iQ", kind, offset)
+
+    alignment = text(b"general.alignment")
+    half = 2**63 - 64  # of I8
+    return {
+        "alignment-of-text": file([alignment + struct.pack("<i", 8) + text(b"x")], []),
+        "alignment-3": file([alignment + struct.pack("<iI", 4, 3)], []),
+        "alignment-64": file([alignment + struct.pack("<iI", 4, 64)], []),
+        "one-too-large": file([], [tensor(b"a", (2**62,), 28, 0)]),
+        "many-elements": file([], [tensor(b"a", (2**40, 2**40), 24, 0)]),
+        "sum-too-large": file(
+            [], [tensor(b"a", (half,), 24, 0), tensor(b"b", (half,), 24, half),
+                 tensor(b"c", (half,), 24, 2 * half)],
+        ),
+        "context-too-large": file(
+            [], [tensor(b"a", (half,), 24, 0), tensor(b"b", (half,), 24, half)]
+        ),
+        "past-the-padding": file([], [tensor(b"a", (1,), 24, 0)])[:-31],
+    }  # fmt: skip
+
+
 def png() -> bytes:
     """Return a picture of 3 x 2 pixels."""
 
@@ -96,6 +131,9 @@ def main(target: Path) -> None:
             for m in range(0, 256, 29)
             if p.stat().st_size < 6000
         },
+        "gguf-odd": {
+            f"{n}-{m}": d + bytes([m]) for n, d in odd_ggufs().items() for m in (2, 6, 14)
+        },
         "product": {str(i): np.random.default_rng(i).bytes(64) for i in range(20)},
         "graph": {str(i): np.random.default_rng(i).bytes(128) for i in range(20)},
         "python-gguf": {p.stem: p.read_bytes() for p in ggufs},
@@ -108,7 +146,7 @@ def main(target: Path) -> None:
         "python-chats": {"c": lines.encode(), "d": more.encode()},
     }
     for name, files in groups.items():
-        folder = target / name
+        folder = target / name.removesuffix("-odd")
         folder.mkdir(exist_ok=True)
         for seed, data in files.items():
             (folder / f"seed-{seed}").write_bytes(data)

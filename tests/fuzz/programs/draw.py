@@ -170,8 +170,8 @@ class Maker:
         return self.emit("scale", (i,), (factor, 0.0), limit)
 
     def made(self) -> int | None:
-        """Return the number of a value that a step of its own made."""
-        found = [s.at for s in self.steps if s.name != "keep"]
+        """Return the number of a value that a step made; some hand on the stored tensor itself."""
+        found = [s.at for s in self.steps if s.name != "keep" and not self.values[s.at].is_stored]
         return int(self.pick(*found)) if found else None
 
     def sources_of(self, i: int) -> tuple[int, ...]:
