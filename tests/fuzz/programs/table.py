@@ -450,8 +450,8 @@ def _torch_rows(torch: Any) -> dict[str, Fn]:
     f = torch.nn.functional
 
     def group_norm(x: Any, groups: int, eps: float) -> Any:
-        whole = x.reshape(-1, *x.shape[-3:])
-        return f.group_norm(whole, groups, eps=eps).reshape(x.shape)
+        whole = x.reshape(*x.shape[:-3], groups, -1)  # group_norm refuses a group of one
+        return f.layer_norm(whole, whole.shape[-1:], eps=eps).reshape(x.shape)
 
     def rms(x: Any, eps: float) -> Any:
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps)
