@@ -265,22 +265,6 @@ def test_eval_options(cli, trained, text_file, tmp_path):
     check(cli(*base, foreign), 1, "日")
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--tries", "1"], ["--tries", "got 1"]),
-        (["--start", "3", "--end", "1"], ["--end", "got 1"]),
-        (["--start", "0"], ["--start", "got 0"]),
-    ],
-    ids=str,
-)
-def test_lr_find_options(cli, text_file, args, words):
-    small = ["--tokenizer", "chars", "--preset", "tiny", "--seq-len", "16"]
-    result = cli("lr-find", "--text", text_file, *small, *args)
-    check(result, 2, *words)
-    assert "find_lr" not in result[2]
-
-
 def test_arguments_of_the_library_are_those_of_flags():
     from pyggml import data, models, train
     from pyggml.cli.options import named_by_flags

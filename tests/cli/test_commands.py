@@ -262,8 +262,8 @@ def test_lr_find(tmp_path, text_file, cli):
     assert found["suggested"] in found["rates"]
     assert not (tmp_path / "run").exists()
     for more, words in (
-        (["--tries", 2], "steps must be a whole number >= 5"),
-        (["--start", 2], "end must be a finite number > 2"),
+        (["--tries", 2], "--tries must be a whole number >= 5"),
+        (["--start", 2], "--end must be a finite number > 2"),
         (["--optimizer", "best"], "--optimizer must be one of"),
     ):
         code, _, err = cli(*base, *more)

@@ -20,12 +20,12 @@ def test_batches_are_rows_that_belong_together() -> None:
 
 def test_the_parts_of_a_split_are_all_rows_once_and_the_same_for_a_seed() -> None:
     table = ArrayDataset(np.arange(10), np.arange(10))
-    train, held_back = table.split(0.3, seed=4)
-    assert (len(train), len(held_back)) == (7, 3)
-    assert sorted([*train.y, *held_back.y]) == list(range(10))
+    train, validation = table.split(0.3, seed=4)
+    assert (len(train), len(validation)) == (7, 3)
+    assert sorted([*train.y, *validation.y]) == list(range(10))
     assert train.split(1e-9)[1].y.size == 1
-    np.testing.assert_array_equal(table.split(0.3, seed=4)[1].y, held_back.y)
-    assert not np.array_equal(table.split(0.3, seed=5)[1].y, held_back.y)
+    np.testing.assert_array_equal(table.split(0.3, seed=4)[1].y, validation.y)
+    assert not np.array_equal(table.split(0.3, seed=5)[1].y, validation.y)
 
 
 def test_a_memory_map_is_not_read() -> None:

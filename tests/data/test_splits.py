@@ -26,12 +26,12 @@ def source(labels: list[int]) -> ArrayImages:
 
 def test_the_same_share_of_each_class_is_held_back() -> None:
     labels = [0] * 20 + [1] * 5 + [2] * 2 + [3]
-    train, held_back = split_images(source(labels), 0.2, seed=3)
-    assert np.bincount(held_back.labels, minlength=4).tolist() == [4, 1, 1, 0]
+    train, validation = split_images(source(labels), 0.2, seed=3)
+    assert np.bincount(validation.labels, minlength=4).tolist() == [4, 1, 1, 0]
     assert np.bincount(train.labels).tolist() == [16, 4, 1, 1]
-    assert sorted([*train.items, *held_back.items]) == list(range(28))
-    assert split_images(source(labels), 0.2, seed=3)[1].items.tolist() == held_back.items.tolist()
-    assert split_images(source(labels), 0.2, seed=4)[1].items.tolist() != held_back.items.tolist()
+    assert sorted([*train.items, *validation.items]) == list(range(28))
+    assert split_images(source(labels), 0.2, seed=3)[1].items.tolist() == validation.items.tolist()
+    assert split_images(source(labels), 0.2, seed=4)[1].items.tolist() != validation.items.tolist()
 
 
 def test_a_subset_has_its_own_images() -> None:
