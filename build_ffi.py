@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write the C source of the module pyggml._ggml; CMake compiles it."""
+"""Write the C++ source of the module pyggml._ggml; CMake compiles it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,35 @@ INCLUDES = """
 #include "ggml-cpu.h"
 #include "ggml-opt.h"
 #include "gguf.h"
+
+#include <exception>
+#include <new>
+"""
+
+# cffi puts these two around each call of a function. Ours raise MemoryError where ggml has no
+# memory and cannot return a failure: it throws std::bad_alloc, which must not reach Python's C.
+# To throw, a thread needs storage of libstdc++'s, whose allocation ends the process where it fails:
+# uncaught_exceptions has it allocated by the thread's first call.
+CALLS = """
+static PyObject * no_memory(void) {
+    PyErr_SetString(PyExc_MemoryError,
+        "ggml: the system must grant memory; got none; use a smaller model or batch");
+    return NULL;
+}
+#undef Py_BEGIN_ALLOW_THREADS
+#undef Py_END_ALLOW_THREADS
+#define Py_BEGIN_ALLOW_THREADS                         \\
+    {                                                  \\
+        (void) std::uncaught_exceptions();             \\
+        PyThreadState * _save = PyEval_SaveThread();   \\
+        try {
+#define Py_END_ALLOW_THREADS                           \\
+        } catch (const std::bad_alloc &) {             \\
+            PyEval_RestoreThread(_save);               \\
+            return no_memory();                        \\
+        }                                              \\
+        PyEval_RestoreThread(_save);                   \\
+    }
 """
 
 # What is ours and not ggml's; CMake defines the constants from the stamp of vendor/ggml.
@@ -30,7 +59,7 @@ def main(cdef: Path, target: Path) -> None:
     """Emit `target` from the declarations in `cdef`."""
     ffi = cffi.FFI()
     ffi.cdef(cdef.read_text(encoding="utf-8") + OURS)
-    ffi.set_source("pyggml._ggml", INCLUDES)
+    ffi.set_source("pyggml._ggml", INCLUDES + CALLS, source_extension=".cpp")
     ffi.emit_c_code(str(target))
 
 

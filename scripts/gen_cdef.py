@@ -21,9 +21,7 @@ HEADERS = ("ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h", "ggml-opt.h
 # cffi knows the types of these; their text would only be in the way.
 SYSTEM = ("stdbool.h", "stddef.h", "stdint.h", "stdio.h")
 # Declared in a header, defined nowhere: name -> reason.
-UNDEFINED = {
-    "ggml_threadpool_get_n_threads": "ggml 0.26 removed the definition and left the declaration",
-}
+UNDEFINED: dict[str, str] = {}
 
 STRUCT = re.compile(r"((?:typedef )?(?:struct|union) ?\w* ?)\{(.*)\}( \w+)?")
 

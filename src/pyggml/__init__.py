@@ -28,6 +28,7 @@ from .errors import (
     DTypeError,
     FormatError,
     GradientError,
+    OutOfMemoryError,
     RecordingError,
     ShapeError,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "DropoutStream",
     "FormatError",
     "GradientError",
+    "OutOfMemoryError",
     "RecordingError",
     "Graph",
     "ShapeError",

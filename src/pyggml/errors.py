@@ -13,6 +13,7 @@ __all__ = [
     "DTypeError",
     "FormatError",
     "GradientError",
+    "OutOfMemoryError",
     "RecordingError",
     "ShapeError",
     "printable",
@@ -90,6 +91,15 @@ class BackendError(RuntimeError):
 
     Example:
         >>> issubclass(BackendError, RuntimeError)
+        True
+    """
+
+
+class OutOfMemoryError(BackendError, MemoryError):
+    """A device, or the system, has not the memory that a tensor, a graph or a run needs.
+
+    Example:
+        >>> issubclass(OutOfMemoryError, MemoryError)
         True
     """
 

@@ -50,11 +50,11 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**29,) * 2)
 try:
     y.sum().backward()
-except pg.BackendError as error:
-    print(error)
+except pg.OutOfMemoryError:
+    print("refused")
 assert pg.tensor([2.0]).sum().item() == 2.0
 """
-    assert "compute in parts, with .detach() between them" in script(text)
+    assert script(text) == "refused\n"
 
 
 LIMIT = """
@@ -79,7 +79,7 @@ try:
         y.requires_grad = True
         kept.append((y, pg.ops.tanh(y @ y)))
         kept[-1][1].sum().backward()
-except (MemoryError, pg.BackendError):
+except MemoryError:
     kept.clear()
     print("refused")
 """
@@ -105,7 +105,7 @@ for call in (
 ):
     try:
         call()
-    except (MemoryError, pg.BackendError):
+    except MemoryError:
         refused += 1
 kept.clear()
 print(refused > 0, (x @ x).numpy().sum())
@@ -121,7 +121,7 @@ graph = pg.Graph([pg.ops.mul_mat(a, b)])
 limit(3 * 2**20)
 try:
     graph.run()
-except pg.BackendError as error:
-    print(error)
+except pg.OutOfMemoryError:
+    print("refused")
 """
-    assert "bytes to work in are more than is free" in script(LIMIT + text)
+    assert script(LIMIT + text) == "refused\n"

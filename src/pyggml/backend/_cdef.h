@@ -1047,6 +1047,7 @@ float ggml_get_f32_nd(const struct ggml_tensor * tensor, int i0, int i1, int i2,
 void ggml_set_f32_nd(const struct ggml_tensor * tensor, int i0, int i1, int i2, int i3, float value);
 struct ggml_threadpool * ggml_threadpool_new (struct ggml_threadpool_params * params);
 void ggml_threadpool_free (struct ggml_threadpool * threadpool);
+int ggml_threadpool_get_n_threads (struct ggml_threadpool * threadpool);
 void ggml_threadpool_pause (struct ggml_threadpool * threadpool);
 void ggml_threadpool_resume (struct ggml_threadpool * threadpool);
 struct ggml_cplan ggml_graph_plan(const struct ggml_cgraph * cgraph, int n_threads, struct ggml_threadpool * threadpool );

@@ -6,7 +6,7 @@ from __future__ import annotations
 import mmap
 from typing import Any
 
-from ..errors import BackendError
+from ..errors import OutOfMemoryError
 from .device import COMPUTE_LOCK, Device
 from .library import ffi, keep_interrupt, lib
 from .memory import UNTOUCHED
@@ -54,7 +54,7 @@ class Buffer:
         version: how often tensors in it were written to.
 
     Raises:
-        BackendError: the device has not that much memory.
+        OutOfMemoryError: the device has not that much memory.
     """
 
     __slots__ = ("__weakref__", "device", "is_zero", "memory", "size_bytes", "version")
@@ -70,7 +70,7 @@ class Buffer:
         self.is_zero = mapped is not None
         self.version = 0
         if ptr == ffi.NULL:
-            raise BackendError(
+            raise OutOfMemoryError(
                 f"buffer: {where.name} cannot allocate {size_bytes:,} bytes"
                 f" ({where.memory_free:,} free); use a smaller model or batch"
             )

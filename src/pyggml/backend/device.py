@@ -205,7 +205,10 @@ def _empty_graph() -> tuple[Any, Any]:
 
 
 def _scan() -> dict[str, Device]:
-    lib.ggml_backend_load_all()
+    # Not ggml_backend_load_all, which also runs libggml-*.so of the current directory.
+    library = os.environ.get("GGML_BACKEND_PATH")
+    if library:
+        lib.ggml_backend_load(os.fsencode(library))
     found: dict[str, Device] = {}
     for i in range(lib.ggml_backend_dev_count()):
         handle = lib.ggml_backend_dev_get(i)
@@ -309,8 +312,11 @@ def get_threads() -> int:
 def set_threads(n: int) -> None:
     """Set the number of CPU threads.
 
-    A forked process computes on one thread: those of the parent's OpenMP do not survive a fork,
-    and waiting for them would never end. Use the spawn start method where that is too slow.
+    Where the system refuses a thread, a graph computes on fewer, and the logger "pyggml.ggml" gets
+    a warning; call this function again to start them all.
+
+    A forked process computes on one thread, so that many of them do not compete for the cores. Use
+    the spawn start method where that is too slow.
 
     Args:
         n: from 1 to 512 (ggml's GGML_MAX_N_THREADS).

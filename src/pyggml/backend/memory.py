@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from .weak_set import WeakGroup
 
-__all__ = ["LARGE_BYTES", "UNTOUCHED", "available_bytes", "has_room", "promised_bytes"]
+__all__ = ["LARGE_BYTES", "UNTOUCHED", "available_bytes", "promised_bytes"]
 
 
 class Sized(Protocol):
@@ -25,7 +22,6 @@ UNTOUCHED: WeakGroup[Sized] = WeakGroup()
 
 # From here on Linux grants more than there is.
 LARGE_BYTES = 2**28
-_SMALL_BYTES = 2**24
 
 _CGROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
@@ -77,15 +73,3 @@ def available_bytes() -> int | None:
 def promised_bytes() -> int:
     """Return the bytes of zeros that nothing has written yet."""
     return sum(block.size_bytes for block in UNTOUCHED.members())
-
-
-def has_room(size_bytes: int) -> bool:
-    """Return True if this process may have that much more memory; ggml aborts where not."""
-    try:
-        if size_bytes < _SMALL_BYTES:  # the heap may have it, and is faster
-            np.empty(size_bytes, np.uint8)
-        else:
-            mmap.mmap(-1, size_bytes).close()
-    except (MemoryError, OSError, OverflowError, ValueError):
-        return False
-    return True

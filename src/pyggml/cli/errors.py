@@ -112,13 +112,15 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 def _message(error: BaseException) -> str:
     """Return the text of an exception, with the cure where it has none itself."""
+    from ..errors import OutOfMemoryError
+
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         return f'{error.name} is not installed: pip install "pyggml[cli]"'
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         cure = "; make room on the disk and try again" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}{cure}"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         return "out of memory: use a smaller --batch-size, a shorter --seq-len or a smaller model"
     if isinstance(error, KeyError):
         return str(error.args[0]) if error.args else "unknown key"

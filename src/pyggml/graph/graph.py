@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.device import COMPUTE_LOCK, Device, get_threads
+from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.headers import address
 from ..backend.library import ffi, lib, pass_interrupt
-from ..backend.memory import has_room
 from ..checks import flag, instance, mapping
-from ..errors import BackendError, DTypeError
+from ..errors import BackendError, DTypeError, OutOfMemoryError
 from ..tensors.create import tensor, zeros_group
 from ..tensors.moves import has_moved, move_count
 from ..tensors.not_copied import NotCopied
@@ -152,11 +151,6 @@ class Graph(NotCopied):
         needed = 0 if own else self._activations.measure(self._computation)
         self._activations.take(self._computation)
         self.memory_bytes = self._activations.memory_bytes if own else needed
-        # ggml's CPU backend takes this when it first computes, and aborts where it cannot.
-        self._work_bytes = 0
-        if self.device.kind == "cpu":
-            work = lib.ggml_graph_plan(plan.cgraph, get_threads(), ffi.NULL)
-            self._work_bytes = int(work.work_size)
 
     @property
     def kept_bytes(self) -> int:
@@ -197,11 +191,6 @@ class Graph(NotCopied):
                 "graph: its tensors live on another device since it was made; move a model before"
                 " anything is made for it: a graph, an optimizer or a trainer"
             )
-        if self._work_bytes and not has_room(self._work_bytes):
-            raise BackendError(
-                f"graph: {self._work_bytes:,} bytes to work in are more than is free;"
-                " use a smaller batch or sequence, or free memory"
-            )
         status, callback = self._compute()
         pass_interrupt()
         error = None if callback is None else callback.error
@@ -209,12 +198,13 @@ class Graph(NotCopied):
             raise error
         if status != lib.GGML_STATUS_SUCCESS:
             reason = ffi.string(lib.ggml_status_to_string(status)).decode()
-            advice = ""
+            kind, advice = BackendError, ""
             if status == lib.GGML_STATUS_ALLOC_FAILED:
+                kind = OutOfMemoryError
                 advice = "; use a smaller batch or sequence, or checkpointing, or free memory"
             elif status == lib.GGML_STATUS_FAILED and self.device.kind == "gpu":
                 advice = "; start a new process and resume from the last checkpoint"
-            raise BackendError(f"graph: {self.device.name} failed to compute: {reason}{advice}")
+            raise kind(f"graph: {self.device.name} failed to compute: {reason}{advice}")
         for buffer in self._untouched:
             buffer.touch()
         self._untouched.clear()

@@ -10,15 +10,11 @@ from ..backend.buffers import freer
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.library import ffi, lib
-from ..backend.memory import LARGE_BYTES, has_room
+from ..backend.memory import LARGE_BYTES
 from ..backend.untracked import untracked
-from ..errors import BackendError
+from ..errors import OutOfMemoryError
 
 __all__ = ["Activations", "Computation"]
-
-# ggml_backend_sched_new: 2 · GGML_SCHED_MAX_SPLIT_INPUTS headers for each tensor of the graph.
-_SCHED_HEADERS = 60
-_SCHED_SPARE_BYTES = 2**20
 
 
 @dataclass(eq=False)
@@ -117,7 +113,7 @@ class Activations:
             The scheduler that computes it.
 
         Raises:
-            BackendError: the device has not that much memory.
+            OutOfMemoryError: the device has not that much memory.
         """
         if self._holder is graph:
             return self._sched.item()
@@ -136,7 +132,7 @@ class Activations:
             self._sched = None  # its memory is wanted for measuring
             graph.unplan(self._several)
             self.measure(graph)
-            raise BackendError(f"graph: {self.device.name} could not allocate the activations")
+            raise OutOfMemoryError(f"graph: {self.device.name} could not allocate the activations")
         self._holder = graph
         return self._sched.item()
 
@@ -144,7 +140,7 @@ class Activations:
         """Return the bytes that a graph needs.
 
         Raises:
-            BackendError: they are more than the device has free.
+            OutOfMemoryError: they are more than the device has free.
         """
         places = self._devices()
         sizes = ffi.new("size_t[]", len(places))
@@ -157,7 +153,7 @@ class Activations:
             if size <= own:
                 continue
             if not place.has_memory(size - own) or size - own > place.memory_free:
-                raise BackendError(
+                raise OutOfMemoryError(
                     f"graph: {place.name} cannot allocate {size:,} bytes for activations"
                     f" ({place.memory_free + own:,} free); use a smaller batch or sequence"
                 )
@@ -167,14 +163,12 @@ class Activations:
         """Make a scheduler in a box that keeps it allocated."""
         backends = [where.backend for where in self._devices()]
         size = graph.n_tensors
-        bookkeeping = size * _SCHED_HEADERS * ffi.sizeof("struct ggml_tensor")
-        # ggml looks at none of these allocations; its tables take less than a quarter more.
-        if not has_room(bookkeeping + bookkeeping // 4 + _SCHED_SPARE_BYTES):
-            raise BackendError(
-                f"graph: {graph.n_nodes:,} ops are too many to plan at once: {bookkeeping:,} bytes"
-                " of bookkeeping are more than is free; compute in parts, with .detach() between"
-                " them, or free memory"
-            )
         handles = ffi.new("ggml_backend_t[]", backends)
-        sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
+        try:
+            sched = lib.ggml_backend_sched_new(handles, ffi.NULL, len(handles), size, False, True)
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"graph: the bookkeeping of {graph.n_nodes:,} ops takes more memory than is free;"
+                " compute in parts, with .detach() between them, or free memory"
+            ) from None
         return untracked(ffi.gc(sched, freer(self.device, lib.ggml_backend_sched_free)))

@@ -12,7 +12,7 @@ from .. import checks
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
 from ..backend.scopes import Scope, Scopes
-from ..errors import BackendError, DTypeError, ShapeError
+from ..errors import DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.random import random_generator
 from ..tensors.storage import check_shape
 
@@ -200,7 +200,7 @@ def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     size_bytes = math.prod(extents)
     size_bytes = 4 * size_bytes if kept is None else kept.row_bytes(size_bytes)
     if not find_device("cpu").has_memory(size_bytes):
-        raise BackendError(
+        raise OutOfMemoryError(
             f"init: weights of shape {shape} take {size_bytes:,} bytes, more than is free; use a"
             " smaller layer"
         )

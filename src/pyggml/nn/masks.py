@@ -11,7 +11,7 @@ import numpy as np
 from .. import ops
 from ..backend.device import Device
 from ..backend.device import device as find_device
-from ..errors import BackendError, ShapeError
+from ..errors import OutOfMemoryError, ShapeError
 from ..ops.operands import need_dtype, need_tensor
 from ..tensors import Tensor, tensor
 from ..tensors.storage import check_shape
@@ -28,7 +28,7 @@ def _check_room(who: str, *shape: int) -> None:
     """Raise for a constant larger than a tensor can be, or than free memory, before it is made."""
     size = 8 * math.prod(check_shape(who, shape))  # and a copy
     if not find_device("cpu").has_memory(size):
-        raise BackendError(f"{who}: {size:,} bytes are more than is free; use a smaller length")
+        raise OutOfMemoryError(f"{who}: {size:,} bytes are more than is free; use a smaller length")
 
 
 @lru_cache(maxsize=32)
@@ -49,7 +49,7 @@ def causal_mask(
     Raises:
         ShapeError: length is no whole number of at least one.
         ValueError: the window is no whole number of at least one.
-        BackendError: more than the memory that is free.
+        OutOfMemoryError: more than the memory that is free.
 
     Source: the window: Child et al. 2019, arXiv:1904.10509; Jiang et al. 2023, arXiv:2310.06825.
 

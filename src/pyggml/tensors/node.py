@@ -12,10 +12,9 @@ from typing import Any, Generic, TypeVar
 from ..backend.buffers import Buffer
 from ..backend.device import Device
 from ..backend.library import ffi, lib
-from ..backend.memory import has_room
 from ..backend.scopes import Scope, Scopes
 from ..backend.untracked import untracked
-from ..errors import BackendError
+from ..errors import OutOfMemoryError
 
 __all__ = ["Arena", "Node", "NodeTable", "caller", "listen", "listeners", "recorder"]
 
@@ -49,16 +48,15 @@ class Arena:
 
     def __init__(self, n_tensors: int, extra_bytes: int = 0):
         size = n_tensors * lib.ggml_tensor_overhead() + extra_bytes
-        if not has_room(size):
-            raise BackendError(
-                f"arena: cannot allocate {size:,} bytes for {n_tensors:,} tensor headers;"
-                " compute in parts, with .detach() between them"
-            )
         params = ffi.new("struct ggml_init_params *")
         params.mem_size, params.mem_buffer, params.no_alloc = size, ffi.NULL, True
-        ctx = lib.ggml_init(params[0])
-        if ctx == ffi.NULL:
-            raise BackendError(f"arena: ggml has no context for {size:,} bytes of tensor headers")
+        try:
+            ctx = lib.ggml_init(params[0])
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"arena: cannot allocate {size:,} bytes for {n_tensors:,} tensor headers;"
+                " compute in parts, with .detach() between them"
+            ) from None
         self.ctx = ctx
         self.left = n_tensors
         self.memory = untracked(ffi.gc(ctx, lib.ggml_free, size))

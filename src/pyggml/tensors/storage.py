@@ -17,7 +17,7 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, dtype_of_type
 from ..backend.library import ffi, lib
-from ..errors import BackendError, DTypeError, ShapeError, shown
+from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError, shown
 from .node import Arena, Node
 
 __all__ = [
@@ -152,7 +152,7 @@ def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
     ptr = node.ptr if ptr is None else ptr
     size = int(lib.ggml_nbytes(ptr))
     if not find_device("cpu").has_memory(size):
-        raise BackendError(f"numpy: {size:,} bytes are more than is free; read a part, t[a:b]")
+        raise OutOfMemoryError(f"numpy: {size:,} bytes are more than is free; read a part, t[a:b]")
     raw = np.empty(size, np.uint8)
     with COMPUTE_LOCK:
         lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(raw), 0, raw.nbytes)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from ...checks import number
-from ...errors import BackendError
+from ...errors import OutOfMemoryError
 
 __all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes", "parse_bytes"]
 
@@ -18,10 +18,6 @@ _FACTORS = {"": 1, "b": 1} | {
     for mark, base in (("b", 1000), ("ib", 1024))
 }
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]{0,3})")
-
-
-class OutOfMemoryError(BackendError):
-    """A training would not fit into the device's memory."""
 
 
 def format_bytes(size_bytes: int) -> str:
