@@ -55,7 +55,7 @@ def _run(case: Case, arrays: list[Array], where: Device) -> tuple[Array, list[Ar
 
 
 def _spread(got: Array, before: Array, depends: Array) -> str:
-    """What is wrong with a result of which the elements `depends` must be NaN."""
+    """Return the fault of a result whose elements `depends` must be NaN, or ""."""
     nan = np.isnan(got)
     if (depends & ~nan).any():
         return f"{(depends & ~nan).sum()} of {depends.sum()} dependent elements are not NaN"
