@@ -50,7 +50,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: ops.acc(t(4, 5), t(2, 3), (3, 0)), ShapeError, "within x"),
     (lambda: ops.set(t(4, 5), t(2, 3), (0, -1)), ShapeError, "within x"),
     (lambda: ops.set(t(4, 5), t(3), (0, 0)), ShapeError, "within x"),
-    (lambda: ops.acc(t(4), t(2), (0.5,)), ShapeError, "whole numbers"),  # type: ignore[arg-type]
+    (lambda: ops.acc(t(4), t(2), (0.5,)), TypeError, "whole numbers"),  # type: ignore[arg-type]
     (lambda: ops.add1(t(4), t(2)), ShapeError, "one element"),
     (lambda: ops.diag_mask_inf(t(4, 4), -1), ValueError, "n_past must be"),
     (lambda: ops.diag_mask_zero(t(4)), ShapeError, "x must have"),

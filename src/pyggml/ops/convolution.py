@@ -43,7 +43,8 @@ def each_axis(who: str, name: str, value: Any, least: int, count: int) -> list[i
     numbers = [int(value)] * count if one else whole_numbers(value)
     if numbers is None or len(numbers) != count or not all(least <= n <= LARGEST for n in numbers):
         words = {2: "two", 3: "three"}
-        raise ValueError(
+        kind = TypeError if numbers is None else ValueError
+        raise kind(
             f"{who}: {name} must be one or {words[count]} integers >= {least}, at most {LARGEST};"
             f" got {shown(value)}"
         )

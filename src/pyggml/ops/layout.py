@@ -82,7 +82,8 @@ def _pairs(widths: Any) -> list[tuple[int, int]]:
     for pair in widths if known else [None]:
         numbers = whole_numbers(pair)
         if numbers is None or len(numbers) != 2:
-            raise ShapeError(
+            kind = TypeError if numbers is None else ShapeError
+            raise kind(
                 "pad: widths must be a list of pairs of whole numbers, (before, after) for each of"
                 f" the last axes; got {shown(widths)}"
             )

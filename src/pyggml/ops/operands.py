@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backend.headers import memory_of
 from ..backend.library import ffi, lib
-from ..checks import instance, is_real
+from ..checks import instance, is_real, whole
 from ..errors import DTypeError, ShapeError, shown
 from ..tensors.create import tensor
 from ..tensors.record import record
@@ -41,7 +41,7 @@ def need_wholes(who: str, name: str, x: Any) -> list[int]:
     """Return a sequence of whole numbers as a list; raise for anything else."""
     numbers = whole_numbers(x)
     if numbers is None:
-        raise ShapeError(f"{who}: {name} must be a list of whole numbers; got {shown(x)}")
+        raise TypeError(f"{who}: {name} must be a list of whole numbers; got {shown(x)}")
     return numbers
 
 
@@ -94,16 +94,15 @@ def need_ndim(who: str, name: str, x: Tensor, *allowed: int) -> None:
 
 def axis_of(who: str, axis: Any, ndim: int, name: str = "axis", of: str = "x") -> int:
     """Return an axis counted from the front."""
-    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
-        raise ShapeError(f"{who}: {name} must be an integer; got {shown(axis)}")
+    number: int = whole(who, name, axis)
     if ndim == 0:
-        raise ShapeError(f"{who}: {of} must have an axis; got a scalar and {name}={shown(axis)}")
-    if not -ndim <= axis < ndim:
+        raise ShapeError(f"{who}: {of} must have an axis; got a scalar and {name}={number}")
+    if not -ndim <= number < ndim:
         raise ShapeError(
             f"{who}: {name} must be from {-ndim} to {ndim - 1} for {ndim} axes of {of};"
-            f" got {shown(axis)}"
+            f" got {number}"
         )
-    return int(axis) % ndim
+    return number % ndim
 
 
 def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:

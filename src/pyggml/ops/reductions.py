@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..backend.library import lib
-from ..checks import flag
+from ..checks import flag, whole
 from ..errors import ShapeError, shown
 from ..tensors.record import record
 from ..tensors.row_limits import limit_rows
@@ -130,6 +128,7 @@ def top_k(x: Tensor, k: int) -> Tensor:
         x (..., C) -> (..., k) i32
 
     Raises:
+        TypeError: k is no whole number.
         ShapeError: k is not from 1 to C.
 
     Source: ggml_argsort.
@@ -140,8 +139,8 @@ def top_k(x: Tensor, k: int) -> Tensor:
     """
     need_float("top_k", "x", x)
     need_ndim("top_k", "x", x, 1, 2, 3, 4)
-    whole = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
-    if not whole or not 1 <= k <= x.shape[-1]:
+    k = whole("top_k", "k", k)
+    if not 1 <= k <= x.shape[-1]:
         raise ShapeError(
             f"top_k: k must be from 1 to {x.shape[-1]}, the last extent; got {shown(k)}"
         )

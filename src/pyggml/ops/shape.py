@@ -15,7 +15,7 @@ from ..errors import DTypeError, ShapeError, shown
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
-from .operands import axis_of, broadcast, contiguous, need_tensor
+from .operands import axis_of, broadcast, contiguous, need_tensor, need_wholes
 
 __all__ = [
     "broadcast_to",
@@ -43,6 +43,7 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
         shape: new extents; one of them may be -1.
 
     Raises:
+        TypeError: shape is no whole number and no list of them.
         ShapeError: the number of elements would change.
 
     Source: ggml_reshape_4d.
@@ -76,6 +77,7 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Reorder the axes without a copy: axis i of the result is axis axes[i] of x.
 
     Raises:
+        TypeError: `axes` is no list of whole numbers.
         ShapeError: `axes` is not a permutation of x's axes.
         DTypeError: the last axis of a quantised tensor would move.
 
@@ -87,9 +89,8 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """
     need_tensor("permute", "x", x)
     n = x.ndim
-    numbers = whole_numbers(axes)
-    order = [a % n if -n <= a < n else n for a in numbers or []]
-    if numbers is None or sorted(order) != list(range(n)):
+    order = [a % n if -n <= a < n else n for a in need_wholes("permute", "axes", axes)]
+    if sorted(order) != list(range(n)):
         raise ShapeError(f"permute: axes must name each of x's {n} axes once; got {shown(axes)}")
     if order == list(range(n)):
         return x

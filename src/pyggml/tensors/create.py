@@ -93,21 +93,31 @@ def zeros_group(
     return [Tensor(node) for node in nodes]
 
 
-def _extents(who: str, shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """Take (2, 3) and 2, 3 for one shape."""
-    return check_shape(who, shape[0] if len(shape) == 1 else shape)
+def _spec(
+    who: str, shape: tuple[Any, ...], dtype: DType | str
+) -> tuple[tuple[int, ...], DType | str]:
+    """Take (2, 3) and 2, 3 for one shape, and (2, 3), "f16" for a shape and a dtype."""
+    if len(shape) == 2 and isinstance(shape[0], (tuple, list)):
+        extents, dtype = shape
+        shape = (extents,)
+    if any(isinstance(n, (str, DType)) for n in shape):
+        raise TypeError(
+            f"{who}: shape must be whole numbers; got {shown(shape)}; give the dtype as dtype="
+        )
+    return check_shape(who, shape[0] if len(shape) == 1 else shape), dtype
 
 
 def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
     """Make a stored tensor of zeros.
 
     Args:
-        shape: extents, one by one or as one tuple; none for a scalar.
+        shape: extents, one by one or as one tuple; none for a scalar. A dtype may follow the tuple.
         dtype: element type.
         device: None takes the default device.
 
     Raises:
-        ShapeError: the extents are not whole numbers from 1, or more than four.
+        TypeError: an extent is no whole number.
+        ShapeError: an extent is below 1, or there are more than four.
         BackendError: the device lacks the memory.
 
     Source: torch.zeros.
@@ -116,11 +126,11 @@ def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None =
         >>> pg.zeros(2, 3).shape == pg.zeros((2, 3)).shape
         True
     """
-    return zeros_group([(_extents("zeros", shape), dtype)], device)[0]
+    return zeros_group([_spec("zeros", shape, dtype)], device)[0]
 
 
 def full(
-    shape: Any, value: float, *, dtype: DType | str = "f32", device: Device | str | None = None
+    shape: Any, value: float, dtype: DType | str = "f32", *, device: Device | str | None = None
 ) -> Tensor:
     """Make a stored tensor with one value everywhere; see `zeros`.
 
@@ -149,9 +159,10 @@ def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = 
         >>> pg.ones(2, 2).tolist()
         [[1.0, 1.0], [1.0, 1.0]]
     """
-    return _full("ones", _extents("ones", shape), 1, dtype, device)
+    extents, dtype = _spec("ones", shape, dtype)
+    return _full("ones", extents, 1, dtype, device)
 
 
 def empty(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
     """Make a stored tensor whose numbers are to be written; they start at zero. See `zeros`."""
-    return zeros_group([(_extents("empty", shape), dtype)], device)[0]
+    return zeros_group([_spec("empty", shape, dtype)], device)[0]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..backend.dtypes import DType
+from ..errors import shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,10 +24,15 @@ def register(name: str, fn: Callable[..., Any]) -> None:
 
 
 def _no_comparison(sign: str, other: object) -> NoReturn:
-    cure = "`x is y` for the object" if sign in ("==", "!=") else "take ops.step(x - y) in a graph"
+    value = "y.numpy()" if hasattr(other, "numpy") else "y"
+    cure = (
+        "compare the objects with `x is y`"
+        if sign in ("==", "!=")
+        else "use ops.step(x - y) in a graph, which is 1 where x > y"
+    )
     raise TypeError(
-        f"tensor: {sign} must have numbers on both sides; got a Tensor and {type(other).__name__};"
-        f" compare x.numpy() {sign} y, or {cure}"
+        f"tensor: tensors have no {sign}; got a Tensor and {shown(other)}; read the values, "
+        f"x.numpy() {sign} {value}, or {cure}"
     )
 
 

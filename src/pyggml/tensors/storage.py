@@ -67,13 +67,14 @@ def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
     """Return a shape as a tuple that ggml can hold.
 
     Raises:
+        TypeError: it is no whole number and no list of them.
         ShapeError: more than four axes, an extent below one, or too many elements.
     """
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     extents = whole_numbers(shape)
     if extents is None:
-        raise ShapeError(f"{who}: {name} must be integers; got {shown(shape)}")
+        raise TypeError(f"{who}: {name} must be whole numbers; got {shown(shape)}")
     result = tuple(extents)
     if len(result) > MAX_DIMS:
         raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got {name} {shown(result)}")
