@@ -8,14 +8,14 @@ import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..backend.dtypes import DType, as_dtype, decode, dtype_of_type
 from ..backend.library import capture_log, ffi, lib, pass_interrupt
-from ..errors import DTypeError, FormatError
+from ..errors import DTypeError, FormatError, shown
 from .gguf_write import write_gguf
 from .regular import open_regular
 
@@ -77,8 +77,14 @@ class GGUFFile:
 
     def __init__(self, data: Any, path: str | os.PathLike[str] = "<memory>") -> None:
         """Parse bytes that are a whole GGUF file; `path` names them in errors."""
-        self.path = Path(path)
-        self._data: np.ndarray | None = np.frombuffer(data, np.uint8)
+        self.path = checks.path("GGUFFile", "path", path)
+        try:
+            self._data: np.ndarray | None = np.frombuffer(data, np.uint8)
+        except TypeError:
+            raise TypeError(
+                f"GGUFFile: data must be the bytes of a file; got {shown(data)}; open a file with "
+                "GGUFFile.open(path)"
+            ) from None
         self._types: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
@@ -101,7 +107,7 @@ class GGUFFile:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> GGUFFile:
         """Open a file; see `read_gguf`."""
-        file = Path(path)
+        file = checks.path("read_gguf", "path", path)
         try:
             with open_regular(file) as handle:
                 if os.fstat(handle.fileno()).st_size == 0:

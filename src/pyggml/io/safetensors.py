@@ -127,9 +127,9 @@ def _load_sharded(index: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _resolve(path: str | os.PathLike[str]) -> Path:
+def _resolve(who: str, path: str | os.PathLike[str]) -> Path:
     """The file to read: the path itself, or the model in a folder."""
-    path = Path(path)
+    path = checks.path(who, "path", path)
     if not path.is_dir():
         return path
     for name in (INDEX_NAME, SINGLE_NAME):
@@ -149,6 +149,7 @@ def load_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         Arrays by name; bf16 comes as float32.
 
     Raises:
+        TypeError: path is not a path.
         FormatError: a file is missing, truncated, foreign, inconsistent, or holds a dtype that
             NumPy has not; the message names file, field and cause.
 
@@ -159,7 +160,7 @@ def load_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         >>> load_safetensors("w.safetensors")["w"].shape
         (2, 3)
     """
-    file = _resolve(path)
+    file = _resolve("load_safetensors", path)
     return _load_sharded(file) if file.suffix == ".json" else _load_file(file)
 
 
@@ -170,9 +171,10 @@ def safetensors_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
         path: a file, or a folder holding `model.safetensors`.
 
     Raises:
+        TypeError: path is not a path.
         FormatError: the file is missing, truncated or foreign.
     """
-    with _open(_resolve(path)) as file:
+    with _open(_resolve("safetensors_metadata", path)) as file:
         return dict(file.metadata() or {})
 
 
