@@ -88,9 +88,10 @@ def check_request(
     stop = stopped_by(loss.node)
     if stop is not None:
         raise GradientError(
-            f"backward: no gradient comes back through what {stop} returned, and"
-            " parameters lead to it; call the function itself, .detach() what it returned, or put"
-            " all of the loss into the function"
+            f"backward: the loss must have its gradient path in one graph; got a loss computed"
+            f" from the result of {stop}, which keeps numbers and no path to the parameters. Call"
+            " the function without compile, compute the whole loss and its gradients inside the"
+            " compiled function, or .detach() the result to train only what follows"
         )
     if loss.is_stored:
         raise GradientError(
