@@ -55,6 +55,7 @@ REFUSED = [
     (checks.instance, ("a", int, "cure"), TypeError, "f: x must be a int; got str; cure"),
     (checks.mapping, ([],), TypeError, "f: x must be a dict; got []"),
     (checks.items, ("ab",), TypeError, "f: x must be a list; got 'ab'"),
+    (checks.items, (0.9, 2), TypeError, "f: x must be a list or tuple of 2 items; got 0.9"),
     (checks.items, ([1], 2), ValueError, "f: x must have 2 items; got [1]"),
     (checks.array, (["a"],), TypeError, "f: x must hold integers or floats; got <U1 (['a'])"),
     (checks.array, ([[1], [1, 2]],), ShapeError, "f: x must be an array; got ragged lists"),

@@ -348,7 +348,8 @@ def items(who: str, name: str, value: Any, count: int | None = None) -> tuple[An
     """
     single = isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable)
     if single or getattr(value, "ndim", 1) == 0:
-        raise TypeError(f"{who}: {name} must be a list; got {shown(value)}")
+        rule = "a list" if count is None else f"a list or tuple of {count} items"
+        raise TypeError(f"{who}: {name} must be {rule}; got {shown(value)}")
     found = tuple(value)
     if count is not None and len(found) != count:
         raise ValueError(f"{who}: {name} must have {count} items; got {shown(value)}")

@@ -43,7 +43,8 @@ def test_widths_of_numpy_are_widths():
 @pytest.mark.parametrize("labels", [(1, 2), "ab", 5, ("a",), ("a", "b", "c"), ["a", None]])
 @pytest.mark.parametrize("config", [BERTConfig, MLPConfig, CNNConfig])
 def test_labels_are_names_as_many_as_classes(config, labels):
-    with pytest.raises(ValueError, match="labels must be 2 names, as many as classes; got"):
+    names = isinstance(labels, str) or labels in (("a",), ("a", "b", "c"))
+    with pytest.raises(ValueError if names else TypeError, match=r"labels must be .*; got"):
         config(classes=2, labels=labels)
 
 
@@ -54,16 +55,26 @@ def test_names_of_classes_survive_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mean", "std"])
-@pytest.mark.parametrize("value", [0.5, "a", (0.5, 0.5), (None,), ("x",), (float("inf"),)])
-def test_means_are_numbers(name, value):
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (0.5, TypeError),
+        ("a", TypeError),
+        ((None,), TypeError),
+        (("x",), TypeError),
+        ((0.5, 0.5), ValueError),
+        ((float("inf"),), ValueError),
+    ],
+)
+def test_means_are_numbers(name, value, error):
     fields = {"mean": (0.0,), "std": (1.0,), name: value}
-    with pytest.raises(ValueError, match=rf"CNNConfig: {name} must be 1 finite numbers"):
+    with pytest.raises(error, match=rf"CNNConfig: {name}(\[0\])? must"):
         CNNConfig(channels=1, **fields)
 
 
 def test_presets_are_named():
-    for name in (None, [], "no"):
-        with pytest.raises(ValueError, match=r"BERTConfig: preset must be one of tiny, .*; got"):
+    for name, error in ((None, TypeError), ([], TypeError), ("no", ValueError)):
+        with pytest.raises(error, match=r"BERTConfig: preset must be one of tiny, .*; got"):
             BERTConfig.preset(name)
 
 

@@ -189,10 +189,14 @@ X = pg.tensor(np.ones((2, 5), np.int32))
         (lambda: BERTConfig(pooling="last"), ValueError, "pooling must be one of mean, cls"),
         (lambda: BERTConfig(n_head=7), ValueError, "n_head must divide n_embd"),
         (lambda: BERTConfig(labels=("a",)), ValueError, "must be 2 names, as many as classes"),
-        (lambda: BERTConfig(types=0), ValueError, "types must be an integer >= 1"),
-        (lambda: T5Config(start_id=32128), ValueError, "start_id must be a token from 0 to 32127"),
+        (lambda: BERTConfig(types=0), ValueError, "types must be a whole number >= 1"),
+        (
+            lambda: T5Config(start_id=32128),
+            ValueError,
+            "start_id must be a whole number >= 0 and <= 32127",
+        ),
         (lambda: T5Config(buckets=5), ValueError, "buckets must be even"),
-        (lambda: T5Config(n_head_dim=0), ValueError, "n_head_dim must be an integer >= 1"),
+        (lambda: T5Config(n_head_dim=0), ValueError, "n_head_dim must be a whole number >= 1"),
         (
             lambda: t5()(X, decoder_ids=pg.zeros((1, 3), dtype="i32")),
             pg.ShapeError,

@@ -176,7 +176,7 @@ def test_a_copied_head_is_a_tied_head(arch, tmp_path):
         ),
         ("llama", {"pyggml.rope_scaling": "{nonsense"}, {}, "llama.rope.scaling: "),
         ("llama", {"pyggml.rope_scaling": '{"kind": "yarn"}'}, {}, "must have kind and factor"),
-        ("llama", {"pyggml.router_aux": f32(-1)}, {}, "pyggml.router_aux: .* must be finite and"),
+        ("llama", {"pyggml.router_aux": f32(-1)}, {}, "pyggml.router_aux: .* must be a finite"),
         ("llama", {"llama.expert_count": u32(8)}, {}, "llama.expert_used_count must be an integer"),
         ("llama", {"llama.expert_gating_func": u32(2)}, {}, "llama.expert_gating_func must be 1"),
         ("llama", {"llama.attention.sliding_window": u32(0)}, {}, "sliding_window must be an int"),
@@ -187,7 +187,7 @@ def test_a_copied_head_is_a_tied_head(arch, tmp_path):
             "llama",
             {},
             {"rope_freqs.weight": np.zeros(4, np.float32)},
-            "table.0. must be finite and",
+            "table.0. must be a finite",
         ),
     ],
 )
@@ -220,7 +220,7 @@ def test_an_empty_path_is_not_this_folder(tmp_path, monkeypatch):
     make("llama").save_gguf(tmp_path / "model.gguf")
     monkeypatch.chdir(tmp_path)
     load(".")
-    with pytest.raises(FileNotFoundError, match="got an empty path"):
+    with pytest.raises(ValueError, match="path must name"):
         load("")
 
 

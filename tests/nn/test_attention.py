@@ -97,8 +97,8 @@ def test_the_mask_is_made_once_per_length():
         ({"dim": 10, "n_head": 3}, "n_head must divide n_embd; got n_embd=10, n_head=3"),
         ({"dim": 12, "n_head": 6, "n_kv_head": 4}, "n_kv_head must divide n_head"),
         ({"dim": 12, "n_head": 4, "rope": nn.Rope()}, "even head size"),
-        ({"dim": 12, "n_head": 0}, "n_head must be an integer >= 1"),
-        ({"dim": -4, "n_head": 2}, "n_embd must be an integer >= 1"),
+        ({"dim": 12, "n_head": 0}, "n_head must be a whole number >= 1"),
+        ({"dim": -4, "n_head": 2}, "n_embd must be a whole number >= 1"),
     ],
 )
 def test_bad_heads_are_named(arguments, message):
@@ -116,7 +116,7 @@ def test_bad_calls_are_named():
         layer(pg.ones((1, 3, 8)), mask=pg.zeros((2, 2)))
     with pytest.raises(ValueError, match="mode must be"):
         nn.Rope(mode="interleaved")
-    with pytest.raises(ValueError, match="base and scale must be > 0"):
+    with pytest.raises(ValueError, match="base must be a finite number > 0"):
         nn.Rope(base=0.0)
     attention = nn.functional.attention
     with pytest.raises(pg.ShapeError, match="one shape"):

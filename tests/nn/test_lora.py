@@ -302,7 +302,7 @@ def test_targets_are_ends_of_paths_or_globs():
         ({"targets": ()}, TypeError, "targets must be names"),
         ({"targets": [1]}, TypeError, "targets must be names"),
         ({"targets": None}, TypeError, "targets must be names of layers; got None"),
-        ({"targets": "one", "rank": 0}, ValueError, "rank must be an integer >= 1"),
+        ({"targets": "one", "rank": 0}, ValueError, "rank must be a whole number >= 1"),
         ({"targets": "one", "rank": 5}, ValueError, "at most the larger width of named.one, 4"),
         ({"targets": "one", "alpha": 0}, ValueError, "alpha must be"),
         ({"targets": "one", "alpha": float("nan")}, ValueError, "alpha must be"),
@@ -311,7 +311,7 @@ def test_targets_are_ends_of_paths_or_globs():
         ({"targets": "one", "alpha": 10**400}, ValueError, "alpha must be"),
         ({"targets": "one", "alpha": "16"}, TypeError, "alpha must be a number; got '16'"),
         ({"targets": "one", "rslora": "no"}, TypeError, "rslora must be True or False; got 'no'"),
-        ({"targets": "one", "dropout": 1.0}, ValueError, "p must be from 0 to below 1"),
+        ({"targets": "one", "dropout": 1.0}, ValueError, "p must be a finite number >= 0 and < 1"),
     ],
 )
 def test_mistakes_change_nothing(options, error, said):

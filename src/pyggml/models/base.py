@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .. import nn
+from .. import checks, nn
 from ..backend.device import Device
 from ..backend.dtypes import as_dtype
 from ..errors import FormatError
@@ -106,11 +106,8 @@ class Model(nn.Module, ABC):
 
     @checkpointing.setter
     def checkpointing(self, every: bool | int) -> None:
-        if not isinstance(every, int) or every < 0:
-            raise ValueError(
-                f"{type(self).__name__}: checkpointing must be True, False or n for every n-th "
-                f"block; got {every!r}"
-            )
+        if not isinstance(every, bool):
+            every = checks.whole(type(self).__name__, "checkpointing", every, 0)
         self._checkpointing = every
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
@@ -132,8 +129,8 @@ class Model(nn.Module, ABC):
         Raises:
             ValueError: the names of a shared tensor hold different numbers.
         """
-        named = self._own_names(state)
         who = f"{type(self).__name__}.load_state_dict"
+        named = self._own_names(checks.mapping(who, "state", state))
         clean = drop_copies(who, named, self._copies())
         missing, unexpected = super().load_state_dict(clean, strict)
         renamed = [name for name in clean if name not in named]
@@ -233,10 +230,7 @@ class Model(nn.Module, ABC):
         Raises:
             ValueError: llama.cpp has no file type for dtype, or the model has LoRA adapters.
         """
-        if dtype not in _FILE_TYPES:
-            raise ValueError(
-                f"to_gguf_metadata: dtype must be one of {', '.join(_FILE_TYPES)}; got {dtype!r}"
-            )
+        checks.choice("to_gguf_metadata", "dtype", dtype, _FILE_TYPES)
         nn.lora.need_no_adapters("to_gguf_metadata", self)
         general: dict[str, Any] = {
             "general.architecture": self.gguf_arch,
@@ -360,7 +354,7 @@ class Model(nn.Module, ABC):
             shapes = [(info.dtype, info.shape) for info in file.tensors.values()]
             with nn.init.empty_weights(matrix_type(shapes) if keep_types else None):
                 model = cls(config)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{file.path}: {error}") from error

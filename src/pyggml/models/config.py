@@ -3,15 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from .. import checks
+
 __all__ = ["ModelConfig", "check_labels"]
 
 C = TypeVar("C", bound="ModelConfig")
+
+_CHECKS: dict[str, Callable[[str, str, Any], Any]] = {
+    "bool": checks.flag,
+    "float": checks.number,
+    "int": checks.whole,
+    "str": checks.text,
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,8 @@ class ModelConfig:
         """Convert NumPy's numbers to Python's; raise on other kinds of values.
 
         Raises:
-            ValueError: a field has a value of another kind.
+            TypeError: a field has a value of another kind.
+            ValueError: a number is not finite.
         """
         who = type(self).__name__
         for field in fields(self):
@@ -37,13 +47,9 @@ class ModelConfig:
                 value = value.item()
                 object.__setattr__(self, field.name, value)
             # Annotations are texts here, as in every module that has them postponed.
-            if field.type == "bool" and not isinstance(value, bool):
-                raise ValueError(f"{who}: {field.name} must be True or False; got {value!r}")
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if field.type == "float" and not number:
-                raise ValueError(f"{who}: {field.name} must be a number; got {value!r}")
-            if field.type == "str" and not isinstance(value, str):
-                raise ValueError(f"{who}: {field.name} must be a text; got {value!r}")
+            kind, _, other = str(field.type).partition(" | ")
+            if kind in _CHECKS and (not other or (other == "None" and value is not None)):
+                object.__setattr__(self, field.name, _CHECKS[kind](who, field.name, value))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict that JSON can hold."""
@@ -56,6 +62,7 @@ class ModelConfig:
         Raises:
             ValueError: a key is unknown, or a value is out of range.
         """
+        checks.mapping(cls.__name__, "values", values)
         known = [field.name for field in fields(cls)]
         unknown = [key for key in values if key not in known]
         if unknown:
@@ -75,10 +82,7 @@ class ModelConfig:
             >>> GPT2Config.preset("gpt2-124m").n_layer
             12
         """
-        if not isinstance(name, str) or name not in cls.PRESETS:
-            raise ValueError(
-                f"{cls.__name__}: preset must be one of {', '.join(cls.PRESETS)}; got {name!r}"
-            )
+        checks.choice(cls.__name__, "preset", name, cls.PRESETS)
         given = {key: value for key, value in overrides.items() if value is not None}
         return cls.from_dict({**cls.PRESETS[name], **given})
 
@@ -87,13 +91,13 @@ def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
     """Return the names of classes as a tuple; None has none.
 
     Raises:
-        ValueError: they are not as many as classes, not texts in a list or tuple, or not all
-            different.
+        TypeError: they are no list of str.
+        ValueError: they are not as many as classes, or not all different.
     """
     if labels is None:
         return None
-    names = tuple(labels) if isinstance(labels, (list, tuple)) else ()
-    if len(names) != classes or not all(isinstance(name, str) for name in names):
+    names = checks.names(who, "labels", labels)
+    if len(names) != classes:
         raise ValueError(
             f"{who}: labels must be {classes} names, as many as classes; got {labels!r}"
         )

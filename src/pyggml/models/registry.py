@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import checks
 from ..errors import FormatError
 from ..io import read_gguf
 from .base import Model
@@ -67,8 +67,7 @@ def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides:
         >>> build("llama", "tiny", vocab_size=65).config.n_layer
         4
     """
-    if arch not in MODELS:
-        raise ValueError(f"build: arch must be one of {', '.join(MODELS)}; got {arch!r}")
+    checks.choice("build", "arch", arch, MODELS)
     model = MODELS[arch]
     given = {key: value for key, value in overrides.items() if value is not None}
     if isinstance(config, str):
@@ -93,17 +92,15 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
             they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
 
     Raises:
+        TypeError: path is not a path.
+        ValueError: path is empty or no path of this system.
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
         FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
 
     Returns:
         A model of `MODELS`, in training mode, and the tokenizer or None.
     """
-    if not os.fspath(path):
-        raise FileNotFoundError(
-            "load: path must be a GGUF file or a folder with model.gguf; got an empty path"
-        )
-    path = Path(path)
+    path = checks.path("load", "path", path)
     file_path = path / "model.gguf" if path.is_dir() else path
     if not file_path.exists():
         where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .. import checks
 from ..errors import ShapeError
 from ..ops.attention import computes_flash_attn
 from ..ops.operands import need_tensor
@@ -73,13 +74,16 @@ class CausalSelfAttention(Module):
         check_heads("CausalSelfAttention", dim, n_head, n_kv_head, rope is not None, head_dim)
         if window is not None:
             check_sizes("CausalSelfAttention", window=window)
-        if bias not in (True, False, "qkv"):
+        if not isinstance(bias, str):
+            bias = checks.flag("CausalSelfAttention", "bias", bias)
+        elif bias != "qkv":
             raise ValueError(
                 f'CausalSelfAttention: bias must be True, False or "qkv"; got {bias!r}'
             )
+        fused = checks.flag("CausalSelfAttention", "fused", fused)
         check_attention("CausalSelfAttention", attention)
-        if not isinstance(rope, (Rope, type(None))):
-            raise TypeError(f"CausalSelfAttention: rope must be a Rope; got {type(rope).__name__}")
+        if rope is not None:
+            checks.instance("CausalSelfAttention", "rope", rope, Rope, "give None for no positions")
         self.n_head = n_head
         self.n_kv_head = n_kv_head
         self.head_dim = dim // n_head if head_dim is None else head_dim
@@ -183,17 +187,14 @@ class CausalSelfAttention(Module):
 
 
 def check_attention(where: str, attention: str) -> None:
-    """Raise a ValueError unless `attention` is a known kind."""
-    if attention not in ATTENTIONS:
-        raise ValueError(
-            f"{where}: attention must be one of {', '.join(ATTENTIONS)}; got {attention!r}"
-        )
+    """Raise unless `attention` is a known kind."""
+    checks.choice(where, "attention", attention, ATTENTIONS)
 
 
 def check_heads(
     where: str, dim: int, n_head: int, n_kv_head: int, rope: bool, head_dim: int | None = None
 ) -> None:
-    """Raise a ValueError unless the heads divide the width and each other."""
+    """Raise unless the heads divide the width and each other."""
     check_sizes(where, n_embd=dim, n_head=n_head, n_kv_head=n_kv_head)
     if head_dim is not None:
         check_sizes(where, head_dim=head_dim)

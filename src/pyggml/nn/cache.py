@@ -91,7 +91,7 @@ class KVCache:
         device: Device | str | None = None,
         rope: Rope | None = None,
     ) -> None:
-        check_sizes(
+        n_layer, capacity, n_kv_head, head_dim = check_sizes(
             "KVCache", n_layer=n_layer, capacity=capacity, n_kv_head=n_kv_head, head_dim=head_dim
         )
         self.capacity = capacity

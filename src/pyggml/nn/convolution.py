@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import ops
+from .. import checks, ops
 from ..errors import ShapeError
 from ..ops.convolution import check_pair
 from ..ops.operands import need_tensor
@@ -37,6 +37,7 @@ class Conv2d(Module):
         x (B, C, H, W) -> (B, O, OH, OW), OH = (H + 2 padding - dilation (KH - 1) - 1) / stride + 1
 
     Raises:
+        TypeError: an argument is of a wrong kind.
         ValueError: a size is out of range, or groups is neither 1 nor C = O.
 
     Source: ggml_im2col, ggml_mul_mat; depthwise ggml_conv_2d_dw_direct.
@@ -58,7 +59,10 @@ class Conv2d(Module):
         bias: bool = True,
         init_weight: init.Initializer | None = None,
     ) -> None:
-        check_sizes("Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups)
+        in_channels, out_channels, groups = check_sizes(
+            "Conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups
+        )
+        learns_bias = checks.flag("Conv2d", "bias", bias)
         if groups != 1 and not groups == in_channels == out_channels:
             raise ValueError(
                 "Conv2d: groups must be 1, or in_channels = out_channels for a depthwise "
@@ -74,7 +78,7 @@ class Conv2d(Module):
         drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
         first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
         self.weight = Parameter(drawn.reshape(out_channels, -1, *size))
-        self.bias = Parameter(first((out_channels,))) if bias else None
+        self.bias = Parameter(first((out_channels,))) if learns_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved images."""

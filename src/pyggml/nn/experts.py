@@ -89,7 +89,11 @@ class MixtureOfExperts(Module):
         init_out: init.Initializer | None = None,
     ) -> None:
         who = "MixtureOfExperts"
-        check_sizes(who, dim=dim, hidden=hidden, experts=experts, used=used)
+        dim, hidden, experts, used = check_sizes(
+            who, dim=dim, hidden=hidden, experts=experts, used=used
+        )
+        normalize = checks.flag(who, "normalize", normalize)
+        shared = checks.whole(who, "shared", shared, 0)
         if used > experts:
             raise ValueError(f"{who}: used must be at most experts, {experts}; got {used}")
         drawn = init_weight or init.uniform(-(dim**-0.5), dim**-0.5)

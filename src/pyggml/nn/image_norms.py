@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from .. import ops
+from .. import checks, ops
 from ..errors import ShapeError
 from ..graph import attach_update
 from ..ops.operands import need_tensor
@@ -37,6 +37,7 @@ class BatchNorm2d(Module):
         x (B, C, H, W) -> as x
 
     Raises:
+        TypeError: an argument is of a wrong kind.
         ValueError: a number is out of range.
         ShapeError: x is of another shape; or, training, a channel has a single element.
 
@@ -58,13 +59,14 @@ class BatchNorm2d(Module):
         affine: bool = True,
     ) -> None:
         who = type(self).__name__
-        check_sizes(who, channels=channels)
-        if momentum is not None and not (isinstance(momentum, (int, float)) and 0 <= momentum <= 1):
-            raise ValueError(f"{who}: momentum must be from 0 to 1, or None; got {momentum!r}")
+        (channels,) = check_sizes(who, channels=channels)
+        learns = checks.flag(who, "affine", affine)
         self.eps = check_eps(who, eps)
-        self.momentum = momentum
-        self.weight = Parameter(init.constant(1.0)((channels,))) if affine else None
-        self.bias = Parameter(init.constant(0.0)((channels,))) if affine else None
+        self.momentum = (
+            None if momentum is None else checks.number(who, "momentum", momentum, 0.0, 1.0)
+        )
+        self.weight = Parameter(init.constant(1.0)((channels,))) if learns else None
+        self.bias = Parameter(init.constant(0.0)((channels,))) if learns else None
         self.running_mean = zeros((channels,))
         self.running_var = zeros((channels,))
         self.running_var.copy_(init.constant(1.0)((channels,)))
@@ -111,7 +113,7 @@ class BatchNorm2d(Module):
         mean = ops.mean_rows(seen)
         var = ops.scale(ops.mean_rows(ops.sqr(seen - mean)), count / (count - 1))
         batches = self.num_batches_tracked + 1.0
-        rate = 1.0 / batches if self.momentum is None else float(self.momentum)
+        rate = 1.0 / batches if self.momentum is None else self.momentum
         for running, now in ((self.running_mean, mean), (self.running_var, var)):
             moved = running + (now.reshape(running.shape) - running) * rate
             attach_update(y, ops.cpy(moved, running))
@@ -131,6 +133,7 @@ class BatchNorm1d(BatchNorm2d):
         x (B, C) -> (B, C)
 
     Raises:
+        TypeError: an argument is of a wrong kind.
         ValueError: a number is out of range.
         ShapeError: x is of another shape; or, training, the batch has a single row.
 
@@ -157,7 +160,8 @@ class GroupNorm(Module):
         x (B, C, H, W) -> as x
 
     Raises:
-        ValueError: a size is not a positive integer, or groups do not divide the channels.
+        TypeError: an argument is of a wrong kind.
+        ValueError: a size is below 1, or groups do not divide the channels.
         ShapeError: x is of another shape.
 
     Source: ggml_group_norm; Wu and He 2018, arXiv:1803.08494.
@@ -168,7 +172,8 @@ class GroupNorm(Module):
     """
 
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True) -> None:
-        check_sizes("GroupNorm", groups=groups, channels=channels)
+        groups, channels = check_sizes("GroupNorm", groups=groups, channels=channels)
+        learns = checks.flag("GroupNorm", "affine", affine)
         if channels % groups:
             raise ValueError(
                 "GroupNorm: groups must divide channels; "
@@ -177,8 +182,8 @@ class GroupNorm(Module):
         self.groups = groups
         self.channels = channels
         self.eps = check_eps("GroupNorm", eps)
-        self.weight = Parameter(init.constant(1.0)((channels,))) if affine else None
-        self.bias = Parameter(init.constant(0.0)((channels,))) if affine else None
+        self.weight = Parameter(init.constant(1.0)((channels,))) if learns else None
+        self.bias = Parameter(init.constant(0.0)((channels,))) if learns else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .. import ops
+from .. import checks, ops
 from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from . import functional, init
@@ -42,7 +42,8 @@ class Linear(Module):
         x (..., in_features) -> (..., out_features)
 
     Raises:
-        ValueError: a width is not a positive integer.
+        TypeError: a width is not a whole number, or bias not True or False.
+        ValueError: a width is below 1.
 
     Example:
         >>> Linear(4, 3)(ones((2, 4))).shape
@@ -56,12 +57,15 @@ class Linear(Module):
         bias: bool = True,
         init_weight: init.Initializer | None = None,
     ) -> None:
-        check_sizes("Linear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes(
+            "Linear", in_features=in_features, out_features=out_features
+        )
+        learns_bias = checks.flag("Linear", "bias", bias)
         bound = 1.0 / math.sqrt(in_features)
         drawn = init_weight or init.uniform(-bound, bound)
         first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
         self.weight = Parameter(drawn((out_features, in_features)))
-        self.bias = Parameter(first((out_features,))) if bias else None
+        self.bias = Parameter(first((out_features,))) if learns_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `x @ weight.T + bias`."""
@@ -80,7 +84,8 @@ class Embedding(Module):
         ids (...) i32, at most 3-d -> (..., dim)
 
     Raises:
-        ValueError: a size is not a positive integer.
+        TypeError: a size is not a whole number.
+        ValueError: a size is below 1.
 
     Source: ggml_get_rows.
 
@@ -93,7 +98,7 @@ class Embedding(Module):
     is_embedding: ClassVar[bool] = True
 
     def __init__(self, num: int, dim: int, init_weight: init.Initializer | None = None) -> None:
-        check_sizes("Embedding", num=num, dim=dim)
+        num, dim = check_sizes("Embedding", num=num, dim=dim)
         self.weight = Parameter((init_weight or init.normal(1.0))((num, dim)))
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -113,7 +118,8 @@ class LayerNorm(Module):
         x (..., dim) -> (..., dim)
 
     Raises:
-        ValueError: dim is not a positive integer, or eps is not positive.
+        TypeError: an argument is of a wrong kind.
+        ValueError: dim is below 1, or eps is not positive.
 
     Example:
         >>> LayerNorm(4)(ones((2, 4))).shape
@@ -121,10 +127,11 @@ class LayerNorm(Module):
     """
 
     def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
-        check_sizes("LayerNorm", dim=dim)
+        (dim,) = check_sizes("LayerNorm", dim=dim)
+        learns_bias = checks.flag("LayerNorm", "bias", bias)
         self.eps = check_eps("LayerNorm", eps)
         self.weight = Parameter(init.constant(1.0)((dim,)))
-        self.bias = Parameter(init.constant(0.0)((dim,))) if bias else None
+        self.bias = Parameter(init.constant(0.0)((dim,))) if learns_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
@@ -143,7 +150,8 @@ class RMSNorm(Module):
         x (..., dim) -> (..., dim)
 
     Raises:
-        ValueError: dim is not a positive integer, or eps is not positive.
+        TypeError: an argument is of a wrong kind.
+        ValueError: dim is below 1, or eps is not positive.
 
     Example:
         >>> RMSNorm(4)(ones((2, 4))).shape
@@ -151,10 +159,10 @@ class RMSNorm(Module):
     """
 
     def __init__(self, dim: int, eps: float = 1e-5, offset: bool = False) -> None:
-        check_sizes("RMSNorm", dim=dim)
+        (dim,) = check_sizes("RMSNorm", dim=dim)
         self.eps = check_eps("RMSNorm", eps)
-        self.offset = bool(offset)
-        self.weight = Parameter(init.constant(0.0 if offset else 1.0)((dim,)))
+        self.offset = checks.flag("RMSNorm", "offset", offset)
+        self.weight = Parameter(init.constant(0.0 if self.offset else 1.0)((dim,)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised and scaled `x`."""
@@ -169,15 +177,14 @@ class GELU(Module):
         approximate: "tanh" as GPT-2 and T5 have it, or "none" as BERT.
 
     Raises:
+        TypeError: approximate is not a str.
         ValueError: approximate is neither.
 
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
 
     def __init__(self, approximate: str = "tanh") -> None:
-        if approximate not in ("tanh", "none"):
-            raise ValueError(f'GELU: approximate must be "tanh" or "none"; got {approximate!r}')
-        self.approximate = approximate
+        self.approximate = checks.choice("GELU", "approximate", approximate, ("tanh", "none"))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return gelu(x)."""
@@ -249,18 +256,14 @@ class Sequential(Module):
         return self._layers[index]
 
 
-def check_sizes(where: str, **sizes: int) -> None:
-    """Raise a ValueError unless every size is an integer of at least one."""
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{where}: {name} must be an integer >= 1; got {value!r}")
+def check_sizes(where: str, **sizes: int) -> tuple[int, ...]:
+    """Return the sizes, which must be whole numbers of at least one, as Python's."""
+    return tuple(checks.whole(where, name, value, 1) for name, value in sizes.items())
 
 
 def check_eps(where: str, eps: float) -> float:
-    """Return `eps`, which must be positive and finite."""
-    if not (isinstance(eps, (int, float)) and math.isfinite(eps) and eps > 0):
-        raise ValueError(f"{where}: eps must be finite and > 0; got {eps!r}")
-    return float(eps)
+    """Return `eps`, which must be positive and finite in f32."""
+    return checks.f32(where, "eps", eps, above=0.0)
 
 
 class Dropout(Module):
@@ -277,6 +280,7 @@ class Dropout(Module):
         x any -> as x
 
     Raises:
+        TypeError: p is not a number.
         ValueError: p is not from 0 to below 1.
 
     Source: ggml_dropout; Srivastava et al. 2014.
@@ -287,9 +291,8 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.1) -> None:
-        if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p < 1 - 2**-24:
-            raise ValueError(f"Dropout: p must be from 0 to below 1; got {p!r}")
-        self.p = float(p)
+        # Above, p is 1 in f32, and 1 / (1 - p) infinite.
+        self.p = checks.number("Dropout", "p", p, 0.0, below=1 - 2**-24)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x; while training, with elements dropped."""

@@ -47,8 +47,9 @@ def causal_mask(
         -> (T, T)
 
     Raises:
-        ShapeError: length is no whole number of at least one.
-        ValueError: the window is no whole number of at least one.
+        TypeError: length or window is no whole number.
+        ShapeError: length is below 1.
+        ValueError: window is below 1.
         OutOfMemoryError: more than the memory that is free.
 
     Source: the window: Child et al. 2019, arXiv:1904.10509; Jiang et al. 2023, arXiv:2310.06825.
@@ -62,7 +63,7 @@ def causal_mask(
     _check_room("causal_mask", length, length)
     hidden = np.triu(np.full((length, length), -np.inf, np.float32), k=1)
     if window is not None:
-        check_sizes("causal_mask", window=window)
+        (window,) = check_sizes("causal_mask", window=window)
         hidden += np.tril(np.full((length, length), -np.inf, np.float32), k=-window)
     return tensor(hidden, dtype, device)
 
@@ -133,7 +134,7 @@ def padding_mask(attention_mask: Tensor, length: int, dtype: str = "f32") -> Ten
     need_dtype(who, "attention_mask", need_tensor(who, "attention_mask", attention_mask), "i32")
     if attention_mask.ndim != 2:
         raise ShapeError(f"{who}: attention_mask must be (B, S); got {attention_mask.shape}")
-    check_sizes(who, length=length)
+    (length,) = check_sizes(who, length=length)
     batch, keys = attention_mask.shape
     far = _HIDDEN.get(dtype, _HIDDEN["f32"])
     row = ops.scale(ops.step(ops.cast(attention_mask, "f32")), far, -far)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import checks
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import encode
@@ -173,6 +174,7 @@ class Module:
             The missing and the unexpected names.
 
         Raises:
+            TypeError: state is no mapping, or strict not True or False.
             KeyError: names are missing or unexpected.
             ShapeError: an array has another shape than its tensor.
             DTypeError: an array does not hold numbers that its tensor takes.
@@ -182,14 +184,15 @@ class Module:
             >>> b.load_state_dict({"weight": a.weight.numpy()}, strict=False)
             IncompatibleKeys(missing_keys=['bias'], unexpected_keys=[])
         """
-        own = dict(self._named_state())
+        own, who = dict(self._named_state()), f"{type(self).__name__}.load_state_dict"
+        checks.mapping(who, "state", state)
         keys = compare_names(own, state)
-        if strict:
-            check_names(f"{type(self).__name__}.load_state_dict", own, state)
+        if checks.flag(who, "strict", strict):
+            check_names(who, own, state)
         arrays = {name: np.asarray(state[name]) for name in own if name in state}
         encoded: dict[str, np.ndarray] = {}
         for name, array in arrays.items():
-            what, value = f"{type(self).__name__}.load_state_dict: {name}", own[name]
+            what, value = f"{who}: {name}", own[name]
             if value.dtype.quantized and array.dtype == np.uint8:
                 if array.shape != blocks_shape(value):
                     raise ShapeError(
@@ -333,7 +336,8 @@ def _some(names: list[str]) -> str:
     """Show a list of names, shortened."""
     if not names:
         return "none"
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    listed = ", ".join(map(str, names[:8]))
+    return listed + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _is_weight(value: Tensor) -> bool:

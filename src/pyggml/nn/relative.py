@@ -52,7 +52,9 @@ def relative_buckets(
         >>> relative_buckets([0, 3], [0, 1, 2, 3], 8, 16).tolist()
         [[0, 5, 6, 6], [2, 2, 1, 0]]
     """
-    check_sizes("relative_buckets", buckets=buckets, max_distance=max_distance)
+    buckets, max_distance = check_sizes(
+        "relative_buckets", buckets=buckets, max_distance=max_distance
+    )
     each = buckets // 2 if bidirectional else buckets
     exact = each // 2
     if (bidirectional and buckets % 2) or exact < 1 or max_distance <= exact:
@@ -132,7 +134,7 @@ class RelativePositionBias(Embedding):
         if isinstance(positions, Tensor):
             found = need_tensor("RelativePositionBias", "positions", positions)
         else:
-            check_sizes("RelativePositionBias", length=positions)
+            (positions,) = check_sizes("RelativePositionBias", length=positions)
             found = _between(
                 positions,
                 self.buckets,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
+from .. import checks, ops
 from ..backend.device import Device
 from ..errors import ShapeError
 from ..ops.operands import need_tensor
@@ -46,6 +46,7 @@ class RopeScaling:
         table: the divisors, one for each pair.
 
     Raises:
+        TypeError: a field is of a wrong kind.
         ValueError: an unknown kind, or a number out of range.
 
     Source: linear: Chen et al. 2023, arXiv:2306.15595; yarn and dynamic: Peng et al. 2023,
@@ -67,25 +68,28 @@ class RopeScaling:
     table: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(
-                f"RopeScaling: kind must be one of {', '.join(KINDS)}; got {self.kind!r}"
-            )
+        who = "RopeScaling"
+        checks.choice(who, "kind", self.kind, KINDS)
         rest = [f.name for f in fields(self) if f.name not in ("kind", "table")]
-        numbers = {name: getattr(self, name) for name in rest}
         if (self.kind == "table") != (self.table is not None):
             raise ValueError('RopeScaling: a table is for kind "table", which needs one')
         if self.table is not None:
-            object.__setattr__(self, "table", tuple(self.table))
-            numbers |= {f"table[{i}]": value for i, value in enumerate(self.table)}
-        for name, value in numbers.items():
+            table = checks.items(who, "table", self.table)
+            numbers = tuple(
+                checks.number(who, f"table[{i}]", n, above=0.0) for i, n in enumerate(table)
+            )
+            object.__setattr__(self, "table", numbers)
+        for name in rest:
+            value = getattr(self, name)
             if value is None and name in ("original", "attention"):
                 continue
-            good = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not good or not math.isfinite(value) or value <= 0:
-                raise ValueError(f"RopeScaling: {name} must be finite and > 0; got {value!r}")
-        if self.factor < 1:
-            raise ValueError(f"RopeScaling: factor must be at least 1; got {self.factor}")
+            if name == "original":
+                checked: float = checks.whole(who, name, value, 1)
+            elif name == "factor":
+                checked = checks.number(who, name, value, 1.0)
+            else:
+                checked = checks.number(who, name, value, above=0.0)
+            object.__setattr__(self, name, checked)
         if self.original is None and self.kind not in ("linear", "table"):
             raise ValueError(
                 f'RopeScaling: "{self.kind}" needs original, the context of the training; got None'
@@ -101,17 +105,19 @@ class RopeScaling:
         """Return a `RopeScaling` made from one, from a dict of its fields, or None.
 
         Raises:
+            TypeError: it is none of them, or a value is of a wrong kind.
             ValueError: a key is unknown, or a value out of range.
         """
         if given is None or isinstance(given, cls):
             return given
         known = [field.name for field in fields(cls)]
-        if not isinstance(given, Mapping) or not {"kind", "factor"} <= set(given) <= set(known):
+        values = checks.mapping("RopeScaling", "given", given)
+        if not {"kind", "factor"} <= set(values) <= set(known):
             raise ValueError(
                 f"RopeScaling: a dict must have kind and factor, and keys among "
                 f"{', '.join(known)}; got {given!r}"
             )
-        return cls(**given)
+        return cls(**values)
 
     @property
     def score_factor(self) -> float:
@@ -178,6 +184,7 @@ class Rope:
         scaling: how they are stretched over a longer context; None does not.
 
     Raises:
+        TypeError: a field is of a wrong kind.
         ValueError: base or scale is not positive, or the mode is unknown.
 
     Source: ggml_rope_ext; Su et al. 2021, arXiv:2104.09864.
@@ -189,15 +196,13 @@ class Rope:
     scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
-        if not (self.base > 0 and self.scale > 0):
-            raise ValueError(
-                f"Rope: base and scale must be > 0; got base={self.base}, scale={self.scale}"
-            )
-        if self.mode not in ("neox", "normal"):
-            raise ValueError(f'Rope: mode must be "neox" or "normal"; got {self.mode!r}')
-        if not isinstance(self.scaling, (RopeScaling, type(None))):
-            raise TypeError(
-                f"Rope: scaling must be a RopeScaling or None; got {type(self.scaling).__name__}"
+        for name in ("base", "scale"):
+            value = checks.number("Rope", name, getattr(self, name), above=0.0)
+            object.__setattr__(self, name, value)
+        checks.choice("Rope", "mode", self.mode, ("neox", "normal"))
+        if self.scaling is not None:
+            checks.instance(
+                "Rope", "scaling", self.scaling, RopeScaling, "give None for no scaling"
             )
 
     @property

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ... import nn
+from ... import checks, nn
 from ...nn.attention import check_attention, check_heads
 from ...nn.layers import check_eps, check_sizes
 from ..config import ModelConfig, check_labels
@@ -94,10 +94,7 @@ class BERTConfig(ModelConfig):
         check_eps(who, self.eps)
         check_attention(who, self.attention)
         nn.Dropout(self.dropout)
-        if self.pooling not in POOLINGS:
-            raise ValueError(
-                f"{who}: pooling must be one of {', '.join(POOLINGS)}; got {self.pooling!r}"
-            )
+        checks.choice(who, "pooling", self.pooling, POOLINGS)
         object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
 
     def count_parameters(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ... import nn
+from ... import checks, nn
 from ...nn.attention import check_attention, check_heads
 from ...nn.layers import check_eps, check_sizes
 from ..config import ModelConfig
@@ -144,19 +144,14 @@ class LlamaConfig(ModelConfig):
             self.rope.scaling.divisors(self.head_dim, self.rope_theta, self.context)
         if self.window is not None:
             check_sizes(who, window=self.window)
-        if self.family not in FAMILIES:
-            raise ValueError(
-                f"{who}: family must be one of {', '.join(FAMILIES)}; got {self.family!r}"
-            )
+        checks.choice(who, "family", self.family, FAMILIES)
         if self.family == "gemma" and not self.tie:
             raise ValueError(f"{who}: a gemma's head is its embedding table; tie must be True")
         self._check_experts(who)
 
     def _check_experts(self, who: str) -> None:
         """Raise for a mixture that the family lacks, and for none where it has one."""
-        whole = isinstance(self.n_expert, int) and not isinstance(self.n_expert, bool)
-        if not whole or self.n_expert < 0:
-            raise ValueError(f"{who}: n_expert must be an integer >= 0; got {self.n_expert!r}")
+        checks.whole(who, "n_expert", self.n_expert, 0)
         wanted = self.traits.experts
         if (wanted == "must" and not self.n_expert) or (wanted == "none" and self.n_expert):
             what = "at least 1" if wanted == "must" else "0"
@@ -176,8 +171,7 @@ class LlamaConfig(ModelConfig):
                 f"{who}: experts of the family llama are as wide as n_ffn, {self.ffn}, as in "
                 f"llama.cpp's files; got n_expert_ffn={self.n_expert_ffn}"
             )
-        if not 0 <= self.router_aux < float("inf"):
-            raise ValueError(f"{who}: router_aux must be finite and >= 0; got {self.router_aux!r}")
+        checks.number(who, "router_aux", self.router_aux, 0.0)
 
     @property
     def traits(self) -> Family:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ... import nn
+from ... import checks, nn
 from ...nn.layers import check_eps, check_sizes
 from ..config import ModelConfig
 
@@ -111,12 +111,7 @@ class T5Config(ModelConfig):
         for both in (True, False):
             nn.relative_buckets([0], [0], self.buckets, self.max_distance, both)
         for name in ("start_id", "eos_id"):
-            token = getattr(self, name)
-            whole = isinstance(token, int) and not isinstance(token, bool)
-            if not whole or not 0 <= token < self.vocab_size:
-                raise ValueError(
-                    f"{who}: {name} must be a token from 0 to {self.vocab_size - 1}; got {token!r}"
-                )
+            checks.whole(who, name, getattr(self, name), 0, self.vocab_size - 1)
 
     @property
     def decoder_layers(self) -> int:

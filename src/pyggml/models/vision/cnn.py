@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from ... import nn
+from ... import checks, nn
 from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import init
@@ -78,10 +78,8 @@ class CNNConfig(ClassifierConfig):
         check_sizes(who, channels=self.channels, kernel=self.kernel)
         if self.kernel % 2 == 0:
             raise ValueError(f"{who}: kernel must be odd, to have a middle; got {self.kernel}")
-        if isinstance(self.hidden, bool) or not isinstance(self.hidden, int) or self.hidden < 0:
-            raise ValueError(f"{who}: hidden must be an integer >= 0; got {self.hidden!r}")
-        if self.norm not in ("batch", "group", "none"):
-            raise ValueError(f'{who}: norm must be "batch", "group" or "none"; got {self.norm!r}')
+        checks.whole(who, "hidden", self.hidden, 0)
+        checks.choice(who, "norm", self.norm, ("batch", "group", "none"))
         make_activation(who, self.activation)
         nn.Dropout(self.dropout)
         self.check(self.channels)

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ... import nn, ops
+from ... import checks, nn, ops
 from ...errors import ShapeError
 from ...nn.layers import check_sizes
 from ...nn.mode import in_mode
@@ -60,20 +57,12 @@ class ClassifierConfig(ModelConfig):
             given = getattr(self, name)
             if given is None:
                 continue
-            low = 0.0 if name == "std" else -math.inf
-            try:
-                values = tuple(float(x) for x in given)
-            except (TypeError, ValueError):
-                values = ()
-            if len(values) != channels or not all(math.isfinite(x) and x > low for x in values):
-                above = ", all above 0" if name == "std" else ""
-                got = f"{min(values)}" if len(values) == channels else f"{len(values)}"
-                got = got if values else f"{given!r:.60}"
-                raise ValueError(
-                    f"{who}: {name} must be {channels} finite numbers, one per channel{above}; "
-                    f"got {got}"
-                )
-            object.__setattr__(self, name, values)
+            above = 0.0 if name == "std" else None
+            values = [
+                checks.number(who, f"{name}[{i}]", x, above=above)
+                for i, x in enumerate(checks.items(who, name, given, channels))
+            ]
+            object.__setattr__(self, name, tuple(values))
 
 
 class ImageModel(Model):
@@ -128,17 +117,12 @@ class ImageModel(Model):
 
 def make_activation(who: str, name: str) -> nn.Module:
     """Make an activation by its name."""
-    if name not in ACTIVATIONS:
-        raise ValueError(f"{who}: activation must be one of {', '.join(ACTIVATIONS)}; got {name!r}")
-    return ACTIVATIONS[name]()
+    return ACTIVATIONS[checks.choice(who, "activation", name, ACTIVATIONS)]()
 
 
 def check_widths(who: str, name: str, widths: Sequence[int], least: int = 1) -> tuple[int, ...]:
     """Return a sequence of widths as a tuple; each must be an integer of at least one."""
-    values = None
-    if isinstance(widths, (list, tuple)):
-        values = tuple(w.item() if isinstance(w, np.generic) else w for w in widths)
-    if values is None or len(values) < least:
-        raise ValueError(f"{who}: {name} must be a tuple of {least} or more widths; got {widths!r}")
-    check_sizes(who, **{f"{name}[{i}]": width for i, width in enumerate(values)})
-    return values
+    values = checks.items(who, name, widths)
+    if len(values) < least:
+        raise ValueError(f"{who}: {name} must have {least} or more widths; got {widths!r}")
+    return check_sizes(who, **{f"{name}[{i}]": width for i, width in enumerate(values)})

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import nn
+from ... import checks, nn
 from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import init
@@ -70,8 +70,7 @@ class MLPConfig(ClassifierConfig):
                 object.__setattr__(self, name, tuple(given) * self.inputs)
         self.check(self.inputs)
         make_activation("MLPConfig", self.activation)
-        if self.norm not in ("batch", "none"):
-            raise ValueError(f'MLPConfig: norm must be "batch" or "none"; got {self.norm!r}')
+        checks.choice("MLPConfig", "norm", self.norm, ("batch", "none"))
         nn.Dropout(self.dropout)
 
 

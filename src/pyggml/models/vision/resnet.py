@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ... import nn, ops
+from ... import checks, nn, ops
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.layers import check_sizes
@@ -73,8 +73,7 @@ class ResNetConfig(ClassifierConfig):
                 f"{who}: widths and blocks must be as many, one each per stage; "
                 f"got {self.widths} and {self.blocks}"
             )
-        if self.stem not in ("small", "large"):
-            raise ValueError(f'{who}: stem must be "small" or "large"; got {self.stem!r}')
+        checks.choice(who, "stem", self.stem, ("small", "large"))
         self.check(self.channels)
 
 

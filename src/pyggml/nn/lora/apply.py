@@ -71,7 +71,7 @@ def apply_lora(
     who = "apply_lora"
     if not isinstance(model, Module):
         raise TypeError(f"{who}: model must be a Module; got {type(model).__name__}")
-    check_numbers(who, rank, alpha)
+    rank, alpha = check_numbers(who, rank, alpha)
     checks.flag(who, "rslora", rslora)
     Dropout(dropout)  # raises for what is no probability, before anything changes
     need_no_adapters(who, model)

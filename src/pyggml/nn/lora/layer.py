@@ -13,7 +13,7 @@ from ...errors import DTypeError
 from ...ops.operands import need_tensor
 from ...tensors import Tensor, tensor
 from .. import functional, init
-from ..layers import Dropout, Linear, check_sizes
+from ..layers import Dropout, Linear
 from ..module import Module, Parameter
 
 __all__ = ["LoRALinear", "check_numbers", "check_rank"]
@@ -49,7 +49,8 @@ class LoRALinear(Linear):
         x (..., in_features) -> (..., out_features); A (rank, in_features), B (out_features, rank)
 
     Raises:
-        TypeError: linear is no Linear, or a subclass, whose forward would be lost.
+        TypeError: linear is no Linear, or a subclass, whose forward would be lost; or
+            a number is of a wrong kind.
         ValueError: it is adapted already, or a number is out of range: a rank beyond both widths
             says no more than one of that width.
 
@@ -70,8 +71,7 @@ class LoRALinear(Linear):
         dropout: float = 0.0,
         rslora: bool = False,
     ) -> None:
-        if not isinstance(linear, Linear):
-            raise TypeError(f"LoRALinear: linear must be a Linear; got {type(linear).__name__}")
+        checks.instance("LoRALinear", "linear", linear, Linear)
         if isinstance(linear, LoRALinear):
             raise ValueError("LoRALinear: linear must not be adapted already; merge_lora first")
         if type(linear) is not Linear:
@@ -79,7 +79,7 @@ class LoRALinear(Linear):
                 f"LoRALinear: linear must be a Linear itself; got {type(linear).__name__}, a "
                 "subclass, whose own forward would be lost"
             )
-        alpha = check_numbers("LoRALinear", rank, alpha)
+        rank, alpha = check_numbers("LoRALinear", rank, alpha)
         check_rank("LoRALinear", rank, linear.weight.shape)
         _share(self, linear.weight, linear.bias, linear.training)
         self.rank = rank
@@ -136,11 +136,11 @@ def _share(layer: Linear, weight: Tensor, bias: Tensor | None, training: bool) -
     return layer
 
 
-def check_numbers(who: str, rank: int, alpha: float) -> float:
-    """Return alpha, which must be positive in f32; rank must be a positive integer."""
-    check_sizes(who, rank=rank)
+def check_numbers(who: str, rank: int, alpha: float) -> tuple[int, float]:
+    """Return rank, at least 1, and alpha, positive in f32."""
     # f32's smallest normal number: the adapter's scale is computed and stored as f32.
-    return checks.f32(who, "alpha", alpha, float(np.finfo(np.float32).tiny))
+    least = float(np.finfo(np.float32).tiny)
+    return checks.whole(who, "rank", rank, 1), checks.f32(who, "alpha", alpha, least)
 
 
 def check_rank(who: str, rank: int, shape: tuple[int, ...], path: str = "the layer") -> None:

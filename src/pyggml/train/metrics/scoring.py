@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...checks import whole
+from ...checks import choice, number, whole
 from ...data import IGNORE_INDEX
 from ...errors import ShapeError
 
@@ -83,14 +83,14 @@ def top_k_accuracy(logits: ArrayLike, targets: ArrayLike, k: int = 5) -> float:
 
     Raises:
         ShapeError: the shapes do not fit.
+        TypeError: k is not a whole number.
         ValueError: no target counts, one is no class, or k is below 1.
 
     Example:
         >>> top_k_accuracy([[0.1, 0.9, 0.3], [0.8, 0.2, 0.1]], [2, 2], k=2)
         0.5
     """
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(f"top_k_accuracy: k must be an integer >= 1; got {k!r}")
+    k = whole("top_k_accuracy", "k", k, 1)
     values = np.asarray(logits)
     if values.ndim != np.ndim(targets) + 1:
         raise ShapeError(
@@ -174,6 +174,7 @@ def f1_score(
 
     Raises:
         ShapeError: the shapes differ.
+        TypeError: an argument is of a wrong kind.
         ValueError: an unknown average, or as `confusion_matrix`.
 
     Source: van Rijsbergen 1979, "Information Retrieval"; the averages are scikit-learn's.
@@ -182,9 +183,7 @@ def f1_score(
         >>> round(f1_score([0, 1, 1], [0, 0, 1]), 4)
         0.6667
     """
-    averages = ("macro", "weighted", "micro", "binary")
-    if average not in averages:
-        raise ValueError(f"f1_score: average must be one of {', '.join(averages)}; got {average!r}")
+    choice("f1_score", "average", average, ("macro", "weighted", "micro", "binary"))
     if average == "binary":
         classes = max(2, classes or 2)
     table = confusion_matrix(predicted, targets, classes)
@@ -215,9 +214,7 @@ def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
         2.0
     """
     whole("bits_per_byte", "size_bytes", size_bytes, 1)
-    if not isinstance(loss_sum, (int, float, np.number)):
-        raise TypeError(f"bits_per_byte: loss_sum must be a number; got {loss_sum!r:.60}")
-    return loss_sum / math.log(2) / size_bytes
+    return number("bits_per_byte", "loss_sum", loss_sum, finite=False) / math.log(2) / size_bytes
 
 
 def token_bytes(tokenizer: Any) -> np.ndarray | None:

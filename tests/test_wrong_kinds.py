@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""A wrong kind of argument raises TypeError, which names it; NumPy's numbers are numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn
+from pyggml.models import CNNConfig, GPT2Config, LlamaConfig, MLPConfig
+from pyggml.train.metrics import top_k_accuracy
+
+# A call with an argument of a wrong kind, and the argument's name.
+WRONG = [
+    (lambda: nn.Linear("a", 3), "in_features"),
+    (lambda: nn.Linear(2.0, 3), "in_features"),
+    (lambda: nn.Linear(3, 3, bias="no"), "bias"),
+    (lambda: nn.Embedding(3, True), "dim"),
+    (lambda: nn.LayerNorm(3, bias="no"), "bias"),
+    (lambda: nn.RMSNorm(3, eps=True), "eps"),
+    (lambda: nn.RMSNorm(3, offset=1), "offset"),
+    (lambda: nn.Dropout("a"), "p"),
+    (lambda: nn.GELU(1), "approximate"),
+    (lambda: nn.Conv2d("a", 3, 3), "in_channels"),
+    (lambda: nn.Conv2d(3, 3, "a"), "kernel"),
+    (lambda: nn.Conv2d(3, 3, 3, bias="no"), "bias"),
+    (lambda: nn.MaxPool2d(2.0), "kernel"),
+    (lambda: nn.BatchNorm2d(3, momentum="a"), "momentum"),
+    (lambda: nn.BatchNorm2d(3, affine="no"), "affine"),
+    (lambda: nn.GroupNorm(1.0, 3), "groups"),
+    (lambda: nn.CausalSelfAttention(8, 2, bias=None), "bias"),
+    (lambda: nn.CausalSelfAttention(8, 2, window="a"), "window"),
+    (lambda: nn.MixtureOfExperts(4, 4, 2, 1, normalize="no"), "normalize"),
+    (lambda: nn.Rope(base="a"), "base"),
+    (lambda: nn.RopeScaling("linear", "a"), "factor"),
+    (lambda: nn.RopeScaling.of(3), "given"),
+    (lambda: nn.LoRALinear(nn.Linear(4, 4), rank="a"), "rank"),
+    (lambda: nn.LoRALinear(nn.Linear(4, 4), alpha="a"), "alpha"),
+    (lambda: nn.Linear(2, 2).load_state_dict(None), "state"),
+    (lambda: nn.Linear(2, 2).load_state_dict([1]), "state"),
+    (lambda: nn.Linear(2, 2).load_state_dict({}, strict="no"), "strict"),
+    (lambda: LlamaConfig(vocab_size="a"), "vocab_size"),
+    (lambda: LlamaConfig(tie="no"), "tie"),
+    (lambda: LlamaConfig(window="a"), "window"),
+    (lambda: GPT2Config(eps="a"), "eps"),
+    (lambda: GPT2Config.from_dict(3), "values"),
+    (lambda: GPT2Config.preset(3), "preset"),
+    (lambda: CNNConfig(hidden=1.0), "hidden"),
+    (lambda: CNNConfig(widths="a"), "widths"),
+    (lambda: CNNConfig(labels=3), "labels"),
+    (lambda: MLPConfig(inputs=2, mean="a", std=1.0), "mean"),
+    (lambda: pg.models.load(3), "path"),
+    (lambda: pg.io.load_safetensors(3), "path"),
+    (lambda: pg.io.read_gguf(3), "path"),
+    (lambda: pg.io.GGUFFile("x"), "data"),
+    (lambda: top_k_accuracy([[1.0, 2.0]], [0], "a"), "k"),
+    (lambda: pg.zeros(2.5), "shape"),
+    (lambda: pg.zeros(2, 3, "f32"), "dtype="),
+    (lambda: pg.full("a", 1.0), "shape"),
+    (lambda: pg.ones(2, 3).sum("a"), "axis"),
+    (lambda: pg.ones(2, 3).permute("a"), "axes"),
+    (lambda: pg.ones(2, 3).reshape(2.0, 3), "shape"),
+    (lambda: pg.ops.top_k(pg.ones(2, 3), 1.0), "k"),
+    (lambda: pg.ops.pad(pg.ones(2, 3), "a"), "widths"),
+    (
+        lambda: pg.optim.AdamW(nn.Linear(2, 2).parameters(), betas=0.9),
+        "betas must be a list or tuple",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "name"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_a_wrong_kind_raises_type_error_with_the_name(call, name):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert f" {name}" in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers():
+    two, third = np.int64(2), np.float32(0.25)
+    linear = nn.Linear(two, np.int8(3), bias=np.True_)
+    assert linear(pg.ones(1, 2)).shape == (1, 3)
+    assert nn.Dropout(third).p == 0.25
+    assert nn.LayerNorm(3, eps=third).eps == nn.RMSNorm(3, eps=third).eps == 0.25
+    assert nn.BatchNorm2d(two, momentum=third).momentum == 0.25
+    assert nn.Conv2d(two, two, two, groups=two)(pg.ones(1, 2, 2, 2)).shape == (1, 2, 1, 1)
+    assert nn.LoRALinear(linear, rank=two, alpha=third).scale == 0.125
+    assert nn.Rope(base=np.float32(100)).base == 100.0
+    assert nn.RopeScaling("linear", two, table=None).factor == 2.0
+    attention = nn.CausalSelfAttention(np.int64(8), two, two)
+    assert attention(pg.ones(1, 3, 8)).shape == (1, 3, 8)
+    assert top_k_accuracy([[1.0, 2.0]], [0], two) == 1.0
+    config = GPT2Config(n_layer=two, dropout=third, eps=third)
+    assert type(config.n_layer) is int
+    assert type(config.dropout) is float
+
+
+def test_a_wrong_value_stays_a_value_error():
+    for call in (
+        lambda: nn.Linear(0, 3),
+        lambda: nn.Dropout(1.0),
+        lambda: nn.LayerNorm(3, eps=0.0),
+        lambda: nn.BatchNorm2d(3, momentum=2.0),
+        lambda: nn.Rope(base=-1.0),
+        lambda: LlamaConfig(vocab_size=0),
+        lambda: LlamaConfig(rope_theta=float("nan")),
+        lambda: pg.models.load(""),
+        lambda: pg.zeros(0),
+        lambda: pg.ones(2).sum(4),
+    ):
+        with pytest.raises(ValueError, match=r"must|at least"):
+            call()
+
+
+def test_a_dtype_may_follow_a_shape_that_is_a_tuple():
+    for made in (pg.zeros((2, 3), "f16"), pg.ones([2, 3], "f16"), pg.full((2, 3), 1.0, "f16")):
+        assert (made.shape, made.dtype.name) == ((2, 3), "f16")
+
+
+def test_a_comparison_says_how_to_read_the_values():
+    x = pg.ones(2)
+    with pytest.raises(TypeError, match=r"x\.numpy\(\) == y\.numpy\(\)"):
+        _ = x == x
+    with pytest.raises(TypeError, match=r"ops\.step"):
+        _ = x > 3
