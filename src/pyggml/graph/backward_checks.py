@@ -88,10 +88,10 @@ def check_request(
     stop = stopped_by(loss.node)
     if stop is not None:
         raise GradientError(
-            f"backward: the loss must have its gradient path in one graph; got a loss computed"
-            f" from the result of {stop}, which keeps numbers and no path to the parameters. Call"
-            " the function without compile, compute the whole loss and its gradients inside the"
-            " compiled function, or .detach() the result to train only what follows"
+            f"backward: the loss must lead to its parameters through ops; got a loss made from what"
+            f" {stop} returned, which is numbers alone; call the plain function, take"
+            " pg.value_and_grad of a function that computes the whole loss, or .detach() the"
+            " numbers to train only what follows them"
         )
     if loss.is_stored:
         raise GradientError(
