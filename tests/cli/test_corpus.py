@@ -244,19 +244,19 @@ def test_the_page_tells_of_the_wait(trained):
 
 BAD_TEXT = [
     ("a.jsonl", b"", [], 1, ["empty"]),
-    ("a.jsonl", b'{"body": "x"}\n', [], 1, ["a.jsonl:1", "'text'", "'body'", "field="]),
+    ("a.jsonl", b'{"body": "x"}\n', [], 1, ["a.jsonl:1", "'text'", "'body'", "--field"]),
     ("a.jsonl", b'{"text": "x"}\n{"no": 1}\n', [], 1, ["a.jsonl:2", "'no'"]),
     ("a.jsonl", b'{"text": 5}\n', [], 1, ["a.jsonl:1", "must be text", "int"]),
     ("a.jsonl", b'{"text": "x"\n', [], 1, ["a.jsonl:1", "not JSON"]),
     ("a.jsonl", b'{"text": "\xff"}\n', [], 1, ["a.jsonl:1", "UTF-8"]),
     ("a.jsonl", b"\0\1\2", [], 1, ["a.jsonl:1", "binary"]),
     ("a.jsonl", b'{"text": " "}\n', [], 1, ["a.jsonl"]),
-    ("a.csv", b"id,body\n1,x\n", [], 1, ["a.csv:2", "'text'", "'body'", "field="]),
+    ("a.csv", b"id,body\n1,x\n", [], 1, ["a.csv:2", "'text'", "'body'", "--field"]),
     ("a.jsonl", b'[{"text": "x"}]', [], 1, ["a.jsonl:1", "one object on each line"]),
     ("a.csv", b"id;text\n1;x\n", [], 1, ["a.csv:2", "'id;text'", "write commas"]),
     ("a.csv", b"id,text\n1\n", [], 1, ["a.csv:2", "2 fields"]),
     ("a.csv", b"text\n", [], 1, ["a.csv"]),
-    ("a.jsonl.gz", b"no gzip", [], 1, ["a.jsonl.gz", "gzip"]),
+    ("a.jsonl.gz", b"no gzip", [], 1, ["a.jsonl.gz", "not JSON"]),
     ("a.txt", gzip.compress(b"text", mtime=0), [], 1, ["a.txt", "gzip", "unpack"]),
     ("a.txt", b"PK\3\4", [], 1, ["a.txt", "zip"]),
     ("a.txt", b"text", ["--field", "body"], 2, ["--field body", "leave --field out"]),
@@ -284,7 +284,7 @@ def test_bad_text_and_options(tmp_path, cli, name, content, more, code, words):
 
 def test_a_parquet_file_without_the_column(tmp_path, cli):
     path = parquet(tmp_path / "a.parquet", "body")
-    check(train(cli, tmp_path, "--text", path), 1, "a.parquet: row 0", "'text'", "field=")
+    check(train(cli, tmp_path, "--text", path), 1, "a.parquet: row 0", "'text'", "--field")
     path.write_bytes(b"PAR1")
     check(train(cli, tmp_path, "--text", path), 1, "a.parquet", "damaged")
 
