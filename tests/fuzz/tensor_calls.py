@@ -270,9 +270,16 @@ TOP = {
 }
 NOT_CALLED = {
     *("AnomalyError", "BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"),
-    "RecordingError",
+    *("OutOfMemoryError", "RecordingError"),
     *("Compiled", "DType", "Device", "DropoutStream", "Tensor"),  # made by what is called
-    *("alone", "default_device", "devices", "get_threads", "ggml_version", "patch_count"),  # take nothing
+    *(
+        "alone",
+        "default_device",
+        "devices",
+        "get_threads",
+        "ggml_version",
+        "patch_count",
+    ),  # take nothing
     *("random_generator", "bf16_products"),
     *("ffi", "lib"),  # C, unchecked by design
     "measure_peaks",  # seconds of measuring, of a device
