@@ -24,6 +24,7 @@ DEMOS = {path.stem: path for path in sorted((ROOT / "demos").glob("*.py"))}
 CPU_S = 60
 # More than five seconds; the others run each time.
 LONG = {
+    "baby_llama",
     "finetune_bert",
     "gpt2_train",
     "simple_gpt2_train",

@@ -81,6 +81,67 @@ KERNELS = (
     "upscale-back",
 )
 
+# What compiles in a second or two each; their ops run each time, the others with the slow tests.
+FAST = (
+    "ggml-cuda",
+    "acc",
+    "conv2d-dw-back",
+    "cross-entropy-loss",
+    "cross-entropy-rows",
+    "cumsum-back",
+    "dropout",
+    "gelu-back",
+    "get-rows-back",
+    "glu-back",
+    "im2col-back",
+    "l2-norm-back",
+    "mean",
+    "norm",
+    "norm-back",
+    "opt-step-sgd",
+    "pool-back",
+    "radix-sort",
+    "repeat-back",
+    "softmax",
+    "sum",
+    "sum-sqr",
+    "sumrows",
+    "unary-back",
+    "upscale-back",
+)
+FAST_OPS = (
+    "ACC",
+    "CONV_2D_DW_BACK",
+    "CROSS_ENTROPY_LOSS_BACK",
+    "CROSS_ENTROPY_ROWS",
+    "CROSS_ENTROPY_ROWS_BACK",
+    "CUMSUM_BACK",
+    "DROPOUT",
+    "GELU_BACK",
+    "GET_ROWS_BACK",
+    "GLU_BACK",
+    "GROUP_NORM",
+    "IM2COL_3D_BACK",
+    "IM2COL_BACK",
+    "L2_NORM_BACK",
+    "MEAN",
+    "NORM",
+    "NORM_BACK",
+    "OPT_STEP_SGD",
+    "POOL_1D_BACK",
+    "POOL_2D_BACK",
+    "REPEAT_BACK",
+    "RMS_NORM",
+    "RMS_NORM_BACK",
+    "SOFT_MAX",
+    "SOFT_MAX_BACK",
+    "SUM",
+    "SUM_ROWS",
+    "SUM_SQR",
+    "UNARY_BACK",
+    "UPSCALE_BACK",
+)
+
 # With these, whole training steps run on the emulated device; what else a graph asks for fails.
 TRAINING = (
     *KERNELS,
@@ -287,11 +348,11 @@ class Builder:
         part.replace(out)
         return out
 
-    def harness(self, kernels: Iterable[str] = KERNELS) -> Path:
+    def harness(self, kernels: Iterable[str] = KERNELS, name: str = "harness") -> Path:
         """The program that runs the case table; a kernel that it lacks fails its cases only."""
         with self.lock():
-            objects = self._harness() + [self._kernel(name) for name in kernels]
-            return self._link(self.cache / "harness", objects)
+            objects = self._harness() + [self._kernel(kernel) for kernel in kernels]
+            return self._link(self.cache / name, objects)
 
     def changed(self, name: str, text: str, what: str, folder: Path) -> Path:
         """A harness with another text of one kernel file, and with no other kernel.

@@ -16,7 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .build import KERNELS, REPOSITORY, Builder, compiler, default_tree, ops_of_table
+from .build import (
+    FAST,
+    FAST_OPS,
+    KERNELS,
+    REPOSITORY,
+    Builder,
+    compiler,
+    default_tree,
+    ops_of_table,
+)
 from .cuda.mistakes import MISTAKES
 from .cuda.translate import translate
 
@@ -45,6 +54,11 @@ def harness(builder: Builder) -> Path:
     return builder.harness()
 
 
+@pytest.fixture(scope="module")
+def fast_harness(builder: Builder) -> Path:
+    return builder.harness(FAST, "fast-harness")
+
+
 def told(program: Path, *names: str, **env: str) -> list[str]:
     """The lines that the program prints; env: of the emulated device."""
     done = subprocess.run(
@@ -63,8 +77,16 @@ def run(program: Path, *names: str, **env: str) -> list[str]:
     return [line for line in told(program, *names, **env) if line.startswith(("ok ", "FAIL "))]
 
 
-@pytest.mark.parametrize("op", ops_of_table())
-def test_kernel_agrees_with_the_cpu(harness: Path, op: str) -> None:
+@pytest.mark.parametrize("op", FAST_OPS)
+def test_kernel_agrees_with_the_cpu(fast_harness: Path, op: str) -> None:
+    lines = run(fast_harness, op)
+    assert lines, f"{op}: no case ran"
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", [op for op in ops_of_table() if op not in FAST_OPS])
+def test_kernel_agrees_with_the_cpu_too(harness: Path, op: str) -> None:
     lines = run(harness, op)
     assert lines, f"{op}: no case ran"
     assert not [line for line in lines if line.startswith("FAIL")]
@@ -87,6 +109,7 @@ def test_harness_sees_mistakes(builder: Builder, tmp_path: Path, mistake: str) -
     assert any(re.search(m.said, line) for line in failed), failed or "all cases passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["rdna3", "cdna"])
 def test_products_that_may_round_are_f32_on_amd(harness: Path, gpu: str) -> None:
     """Whole numbers that bf16 has, and sums that it has not."""
@@ -123,6 +146,7 @@ def larger_than_used(lines: list[str]) -> list[str]:
     return [kernel for kernel, written, asked in shared_of(lines) if asked - written > 1024 + 16]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kib", "asked"), [(99, 46080), (163, 56320)])
 def test_shared_memory_of_attention(harness: Path, kib: int, asked: int) -> None:
     """Two blocks fit with heads of up to 64: on 8.6, 8.9 and 12.0, and on 8.0 with longer tiles."""

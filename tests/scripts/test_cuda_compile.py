@@ -38,13 +38,20 @@ def nvcc() -> str:
     return NVCC
 
 
+# A few seconds each; the others with the slow tests.
+QUICK = ("cross-entropy-rows", "dropout", "get-rows-back", "norm-back", "out-prod")
+
+
 def quick(nvcc: str, source: Path, gpu: int = compiling.QUICK[0]) -> Any:
     return compiling.compile_one(nvcc, source, compiling.folders(TREE, None), [gpu], quick=True)
 
 
-@pytest.mark.parametrize("name", PATCHED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PATCHED],
+)
 def test_compiles_for_one_gpu(nvcc: str, name: str) -> None:
-    """The device's machine code for sm_90; about a minute of one core for all."""
+    """The device's machine code for sm_90; about two minutes of one core for all."""
     done = quick(nvcc, CUDA / f"{name}.cu")
     assert done.ok, done.said
     spilled = {use.kernel: use.spilled for use in done.usage if use.spilled > SPILLED_MAX}
@@ -54,6 +61,7 @@ def test_compiles_for_one_gpu(nvcc: str, name: str) -> None:
         assert [use.kernel for use in done.usage if not use.threads] == []
 
 
+@pytest.mark.slow
 def test_registers_without_launch_bounds_are_seen(nvcc: str, tmp_path: Path) -> None:
     """1,024 threads of NORM_BACK with 67 registers, more than a GPU of 7.5 has."""
     text = (CUDA / "norm-back.cu").read_text()
@@ -86,7 +94,10 @@ def ptx(nvcc: str, source: Path, folder: Path) -> str:
     return out.read_text()
 
 
-@pytest.mark.parametrize("name", ["unary", "softcap", "fattn-back-mma"])
+@pytest.mark.parametrize(
+    "name",
+    ["softcap", *(pytest.param(n, marks=pytest.mark.slow) for n in ("unary", "fattn-back-mma"))],
+)
 def test_tanh_keeps_its_digits(nvcc: str, tmp_path: Path, name: str) -> None:
     """-use_fast_math would make it an instruction that has 11 bits."""
     assert "tanh.approx" not in ptx(nvcc, CUDA / f"{name}.cu", tmp_path)

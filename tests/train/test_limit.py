@@ -56,9 +56,12 @@ def test_more_computed_twice_takes_less_memory(arch):
     assert all(size < sizes[0] for size in sizes[1:])
 
 
-@pytest.mark.parametrize("bad", [-1, "all", 1.5, None])
-def test_a_model_refuses_what_it_cannot_do(bad):
-    with pytest.raises(ValueError, match="checkpointing must be True, False or n"):
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [(-1, ValueError), ("all", TypeError), (1.5, TypeError), (None, TypeError)],
+)
+def test_a_model_raises_on_what_it_cannot_do(bad, kind):
+    with pytest.raises(kind, match="checkpointing must be"):
         step_of("gpt2", bad)
 
 

@@ -58,6 +58,8 @@ UPSTREAM = (
 # Upstream's attention has a kernel for each size of a head and kind of weights: these are used.
 ATTENTION = re.compile(r"kernel_flash_attn_ext_(vec_)?f32_dk32_dv32")
 KERNEL_FILES = OURS + UPSTREAM
+# These run each time, the others with the slow tests: matmuls and attention take long to compile.
+FAST = ("act_back", "norm_back", "rows_back", "sum", "dropout", "loss", "image_back")
 
 HOST_FILES = (
     "ggml-metal.cpp",

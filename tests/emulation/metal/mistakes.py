@@ -39,7 +39,6 @@ MISTAKES = {
         case="OUT_PROD/long-added",
         said="supports_op says yes|no tensor of the op",
         kernels=("out_prod",),
-        fast=True,
     ),
     "moments that nobody waits for": Mistake(
         source="ggml-metal-common.cpp",

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ..build import ops_of_table
-from .build import HOST_FILES, OURS, Builder, build, build_harness, ggml_tree, kernels_of
+from .build import FAST, HOST_FILES, OURS, Builder, build, build_harness, ggml_tree, kernels_of
 from .mistakes import MISTAKES
 
 HERE = Path(__file__).resolve().parent
@@ -127,6 +127,12 @@ def harness(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def fast_table(folder: Path, harness: Path) -> list[str]:
+    """What the cases of FAST_OPS say."""
+    return run_table(harness, build(folder, FAST), *FAST_OPS)
+
+
+@pytest.fixture(scope="session")
 def table(harness: Path, library: Path) -> list[str]:
     """What the table's cases say."""
     return run_table(harness, library)
@@ -203,6 +209,7 @@ def test_every_kernel_has_a_case() -> None:
     assert missing == ["kernel_out_prod_sum_f32"]
 
 
+@pytest.mark.slow
 def test_gradients(library: Path, tmp_path: Path) -> None:
     """Each op × our kernel source, on the device that runs them, against NumPy in float64."""
     rows = run(library, tmp_path / "log", "cases", *OPS)
@@ -217,14 +224,48 @@ def test_gradients(library: Path, tmp_path: Path) -> None:
 ON_CUDA = {"FLASH_ATTN_EXT"}
 
 
-@pytest.mark.parametrize("op", [op for op in ops_of_table() if op not in ON_CUDA])
-def test_kernel_agrees_with_the_cpu(table: list[str], op: str) -> None:
+# Of the kernels in build.py's FAST.
+FAST_OPS = (
+    "CONV_2D_DW_BACK",
+    "CROSS_ENTROPY_LOSS_BACK",
+    "CROSS_ENTROPY_ROWS",
+    "CROSS_ENTROPY_ROWS_BACK",
+    "CUMSUM_BACK",
+    "DROPOUT",
+    "GELU_BACK",
+    "GET_ROWS_BACK",
+    "GLU_BACK",
+    "IM2COL_3D_BACK",
+    "IM2COL_BACK",
+    "L2_NORM_BACK",
+    "NORM_BACK",
+    "POOL_1D_BACK",
+    "POOL_2D_BACK",
+    "REPEAT_BACK",
+    "SOFT_MAX_BACK",
+    "SUM_SQR",
+    "UNARY_BACK",
+    "UPSCALE_BACK",
+)
+
+
+@pytest.mark.parametrize("op", FAST_OPS)
+def test_kernel_agrees_with_the_cpu(fast_table: list[str], op: str) -> None:
     """The cases that the CUDA kernels run, too: odd sizes, views, sources that are written over."""
+    lines = [line for line in fast_table if line.split()[1].startswith(f"{op}/")]
+    assert lines, f"{op}: no case ran"
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", [op for op in ops_of_table() if op not in {*ON_CUDA, *FAST_OPS}])
+def test_kernel_agrees_with_the_cpu_too(table: list[str], op: str) -> None:
     lines = [line for line in table if line.split()[1].startswith(f"{op}/")]
     assert lines, f"{op}: no case ran"
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
+@pytest.mark.slow
 def test_gpus_of_other_lanes_train_nothing(
     harness: Path, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,10 +323,8 @@ def test_command_buffers_are_short(
     assert len(nodes[1]) > 2 * len(nodes[0])
 
 
-@pytest.mark.parametrize(
-    "graph",
-    ["2 fused", *(pytest.param(each, marks=pytest.mark.slow) for each in ("2 apart", "3 apart"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", ["2 fused", "2 apart", "3 apart"])
 def test_a_killed_step_ends_the_run(library: Path, tmp_path: Path, graph: str) -> None:
     """Neither its loss nor its half-written weights are used; the checkpoint before stands."""
     folder = tmp_path / "run"
@@ -297,6 +336,7 @@ def test_a_killed_step_ends_the_run(library: Path, tmp_path: Path, graph: str) -
     assert sorted(path.name for path in folder.glob("step-*")) == ["step-000001", "step-000002"]
 
 
+@pytest.mark.slow
 def test_gradients_of_long_sums_are_added(library: Path, tmp_path: Path) -> None:
     """A stored gradient has no memory behind it for the parts of a sum that is split."""
     wanted, got = (row["grad"] for row in run(library, tmp_path / "log", "add"))
@@ -305,6 +345,7 @@ def test_gradients_of_long_sums_are_added(library: Path, tmp_path: Path) -> None
     assert "kernel_out_prod_sum_f32" in ran
 
 
+@pytest.mark.slow
 def test_steps_stay_on_the_device(library: Path, tmp_path: Path) -> None:
     """`pyggml devices --ops` has nothing to tell of Metal, nor have other optimizers and types."""
     rows = run(library, tmp_path / "log", "steps")
@@ -316,6 +357,7 @@ def test_steps_stay_on_the_device(library: Path, tmp_path: Path) -> None:
     assert flash == {16: False, 32: True, 64: True}
 
 
+@pytest.mark.slow
 def test_training_stays_on_the_device(library: Path, tmp_path: Path) -> None:
     """The models' steps have no op that Metal lacks, and lose what they lose on the CPU."""
     for row in run(library, tmp_path / "log", "train", *MODELS):
