@@ -23,8 +23,17 @@ def loader(random: bool = True) -> Loader:
     return Loader(RandomWindows(ids, 4) if random else TokenDataset(ids, 4), 3, seed=5)
 
 
+OTHERS: set[threading.Thread] = set()  # of tests before, whose tracebacks keep them
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    OTHERS.clear()
+    OTHERS.update(threading.enumerate())
+
+
 def threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "pyggml-prefetch"]
+    return [t for t in set(threading.enumerate()) - OTHERS if t.name == "pyggml-prefetch"]
 
 
 def same(a: Any, b: Any) -> None:
