@@ -200,7 +200,7 @@ _CASES = tuple(
         "nonfinite",
     )
 )
-_TABLE = (*_CASES, "common/run")
+TABLE = (*_CASES, "common/run")
 
 # what a kernel file needs of others to be run
 _WITH = {
@@ -385,7 +385,7 @@ class Builder:
             return self._link(out, [*objects, self._object(source, _flags("ggml-cuda"))])
 
     def _harness(self) -> list[Path]:
-        return self._own(*_RUNTIME, *_TABLE, "cuda/harness")
+        return self._own(*_RUNTIME, *TABLE, "cuda/harness")
 
     def all_kernels(self) -> list[str]:
         """Every kernel file that can be built here."""

@@ -23,12 +23,10 @@ ODD = (
 Pair = tuple[pg.Tensor, np.ndarray]
 
 
-class Draw:
-    """Draws of one call."""
+class Choices:
+    """Draws from a source of random numbers."""
 
-    def __init__(self, source: random.Random) -> None:
-        self.random = source
-        self.rng = np.random.default_rng(source.getrandbits(64))
+    random: random.Random
 
     def chance(self, p: float) -> bool:
         return self.random.random() < p
@@ -38,6 +36,14 @@ class Draw:
 
     def int(self, low: int, high: int) -> int:
         return self.random.randint(low, high)
+
+
+class Draw(Choices):
+    """Draws of one call."""
+
+    def __init__(self, source: random.Random) -> None:
+        self.random = source
+        self.rng = np.random.default_rng(source.getrandbits(64))
 
     def odd(self) -> Any:
         if self.chance(0.1):

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from pyggml import _ggml
 
+from ..build import TABLE
+
 __all__ = ["KERNEL_FILES", "build", "build_harness", "ggml_tree"]
 
 HERE = Path(__file__).resolve().parent
@@ -439,19 +441,8 @@ def build(
 def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
     """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
-    common = HERE.parent / "common"
-    cases = (
-        "cases",
-        "activations",
-        "products",
-        "pictures",
-        "attention",
-        "steps",
-        "scratch",
-        "nonfinite",
-    )
-    names = (*cases, "run", "fibers", "guard")
-    sources = [common / f"{name}.cpp" for name in names]
+    names = (*TABLE, "common/fibers", "common/guard")
+    sources = [HERE.parent / f"{name}.cpp" for name in names]
     objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]
     flags = ("-lpyggml-cpu", "-lpyggml", "-ldl")
     return b.link("harness", "", objects, *flags, libraries=library_dir)

@@ -18,6 +18,7 @@ import numpy as np
 
 import pyggml as pg
 
+from ..draw import Choices
 from .table import KINKS, PG, PRODUCTS, RULES
 
 __all__ = ["Leaf", "Maker", "Program", "Step", "draw", "leaves_of", "shapes_of", "shrunk"]
@@ -79,7 +80,7 @@ class Program:
 
 
 @dataclass
-class Maker:
+class Maker(Choices):
     """The program while it is drawn."""
 
     random: random.Random
@@ -95,15 +96,6 @@ class Maker:
     @property
     def shapes(self) -> list[Shape]:
         return [v.shape for v in self.values]
-
-    def chance(self, p: float) -> bool:
-        return self.random.random() < p
-
-    def pick(self, *options: Any) -> Any:
-        return self.random.choice(options)
-
-    def int(self, low: int, high: int) -> int:
-        return self.random.randint(low, high)
 
     def number(self) -> float:
         return round(self.random.uniform(-1.5, 1.5), 2) or 0.5
