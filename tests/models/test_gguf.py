@@ -179,7 +179,7 @@ def test_a_copied_head_is_a_tied_head(arch, tmp_path):
         ("llama", {"pyggml.router_aux": f32(-1)}, {}, "pyggml.router_aux: .* must be a finite"),
         ("llama", {"llama.expert_count": u32(8)}, {}, "llama.expert_used_count must be an integer"),
         ("llama", {"llama.expert_gating_func": u32(2)}, {}, "llama.expert_gating_func must be 1"),
-        ("llama", {"llama.attention.sliding_window": u32(0)}, {}, "sliding_window must be an int"),
+        ("llama", {"llama.rope.scale_linear": f32(-2)}, {}, "scale_linear must be finite and > 0"),
         ("llama", {"llama.attention.key_length": u32(16)}, {}, "rope.dimension_count must be 16"),
         ("llama", {"llama.attention.head_count_kv": u32(3)}, {}, "n_kv_head must divide n_head"),
         ("llama", {}, {"rope_freqs.weight": np.ones(5, np.float32)}, "rope_freqs.weight must have"),

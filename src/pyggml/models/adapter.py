@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import nn
-from ..errors import FormatError
+from ..errors import FormatError, shown
 from ..io import GGUFFile, f32, read_gguf, write_gguf
 from ..nn.lora import adapt, check_rank, need_adapters, need_no_adapters
 from .base import Model
 from .files import check_tensor
+from .metadata import base_model
 
 __all__ = ["load_lora", "save_lora"]
 
@@ -53,6 +54,7 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
         "general.architecture": model.gguf_arch,
         **_KINDS,
         "general.name": name or f"pyggml LoRA for {model.arch}",
+        **base_model(model.metadata),
         _ALPHA: f32(alpha),
     }
     tensors: dict[str, np.ndarray] = {}
@@ -105,6 +107,7 @@ def load_lora(model: Model, path: str | os.PathLike[str], dropout: float = 0.0) 
     }
     model.freeze()
     adapt(model, adapters, dropout)
+    model.trained = True
     made = need_adapters("load_lora", model)
     for layer, (a, b) in pairs.items():
         adapted = made[layer]
@@ -123,8 +126,8 @@ def _check_metadata(file: GGUFFile, model: Model) -> float | None:
     wanted = {**_KINDS, "general.architecture": model.gguf_arch}
     for key, value in wanted.items():
         got = file.metadata.get(key)
-        if got != value:
-            raise FormatError(f"load_lora: {file.path}: {key} must be {value!r}; got {got!r}")
+        if not isinstance(got, str) or got != value:
+            raise FormatError(f"load_lora: {file.path}: {key} must be {value!r}; got {shown(got)}")
     if _INVOCATION in file.metadata:
         raise FormatError(
             f"load_lora: {file.path}: {_INVOCATION} is there: an adapter that works only after "

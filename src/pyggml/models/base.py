@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike
 from .. import checks, nn
 from ..backend.device import Device
 from ..backend.dtypes import as_dtype
-from ..errors import FormatError
+from ..errors import FormatError, shown
 from ..graph import checkpoint
 from ..io import Encoded, GGUFFile, u32, write_gguf
 from ..nn.raw_bytes import blocks_of, from_blocks
@@ -32,16 +31,11 @@ from .files import (
     read_config,
     read_own,
 )
+from .metadata import FILE_TYPES, common_type, file_type, kept_metadata, kept_vocabulary
 
 __all__ = ["Model"]
 
 M = TypeVar("M", bound="Model")
-
-# llama.cpp's enum llama_ftype (include/llama.h), by the type of the matrices.
-_FILE_TYPES = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "bf16": 32,
-    "q2_K": 10, "q3_K": 12, "q4_K": 15, "q5_K": 17, "q6_K": 18,
-}  # fmt: skip
 
 
 class Model(nn.Module, ABC):
@@ -57,6 +51,11 @@ class Model(nn.Module, ABC):
         config: sizes.
         checkpointing: training keeps only the inputs of blocks and computes the rest again: True
             for every block, n for every n-th, beginning with the first; False or 0 for none.
+        metadata: of the file that the model was read from: it is written again, under what the
+            configuration says. Change it to name an author, a licence or a chat template.
+        trained: whether the weights are others than the file's: a `TrainStep` and `load_lora` set
+            it; set it in a loop of your own. The next file then has a name with a suffix, and
+            `general.base_model` names the model that was trained.
         arch: name of the architecture, the key in `pyggml.models.MODELS`.
         gguf_archs: what files that this class reads call it; None is `arch` alone.
         config_class: type of `config`.
@@ -83,6 +82,9 @@ class Model(nn.Module, ABC):
         # The fields are those of the subclass's configuration.
         self.config: Any = config
         self.checkpointing = False
+        self.metadata: dict[str, Any] = {}
+        self.trained = False
+        self._read_type: str | None = None
         self._block_numbers: dict[int, int] = {}
 
     @abstractmethod
@@ -207,6 +209,10 @@ class Model(nn.Module, ABC):
         """Return the tensors of a file that are computed from the configuration."""
         return {}
 
+    def gguf_copies(self) -> dict[str, str]:
+        """Return the names that a file has for a second copy of a parameter, with its own name."""
+        return {}
+
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
         """Return names and shapes of the tensors that llama.cpp needs and this model lacks.
 
@@ -223,31 +229,34 @@ class Model(nn.Module, ABC):
         """Return a GGUF file's metadata: architecture, hyper-parameters, tokenizer.
 
         Args:
-            tokenizer_metadata: what `Tokenizer.to_gguf_metadata` gives.
-            name: the model's name, for people.
+            tokenizer_metadata: what `Tokenizer.to_gguf_metadata` gives; None has the vocabulary
+                of the file that the model was read from.
+            name: the model's name, for people; None keeps that of the file.
             dtype: type of the matrices.
 
         Raises:
             ValueError: llama.cpp has no file type for dtype, or the model has LoRA adapters.
         """
-        checks.choice("to_gguf_metadata", "dtype", dtype, _FILE_TYPES)
+        checks.choice("to_gguf_metadata", "dtype", dtype, FILE_TYPES)
         nn.lora.need_no_adapters("to_gguf_metadata", self)
-        general: dict[str, Any] = {
-            "general.architecture": self.gguf_arch,
-            "general.name": name or f"pyggml {self.arch}",
-        }
-        sizes: Counter[str] = Counter()
-        for own, value in self._named_state():
-            kind = self._file_dtype(own, value, value.ndim, dtype)
-            if kind is not None:
-                sizes[kind] += value.size
-        most = sizes.most_common(1)[0][0] if sizes else dtype
-        if most in _FILE_TYPES:
-            general["general.file_type"] = u32(_FILE_TYPES[most])
-        if any(as_dtype(kind).quantized for kind in sizes):
+        read = checks.mapping(type(self).__name__, "metadata", self.metadata)
+        kept = kept_metadata(read, self.trained, name)
+        general: dict[str, Any] = {"general.architecture": self.gguf_arch}
+        general |= {"general.name": kept.get("general.name", f"pyggml {self.arch}")}
+        state = [(own, value) for own, value in self._named_state()]
+        kinds = [(self._file_dtype(own, v, v.ndim, dtype) or "f32", v.shape) for own, v in state]
+        number = file_type(
+            common_type(kinds) or dtype, self._read_type, read.get("general.file_type")
+        )
+        if number is not None:
+            general["general.file_type"] = number
+        if any(as_dtype(kind).quantized for kind, _ in kinds):
             general["general.quantization_version"] = u32(2)
-        fields = own_metadata(self.config, self.OWN_FIELDS)
-        return {**general, **self.gguf_config(), **fields, **(tokenizer_metadata or {})}
+        else:
+            kept.pop("general.quantization_version", None)
+        own = {**self.gguf_config(), **own_metadata(self.config, self.OWN_FIELDS)}
+        size = getattr(self.config, "vocab_size", None)
+        return {**kept, **general, **own, **kept_vocabulary(read, tokenizer_metadata, size)}
 
     def _file_dtype(self, own: str, value: Tensor, ndim: int, dtype: str) -> str | None:
         """Return the type in a file whose matrices are `dtype`; None for what is always f32."""
@@ -278,8 +287,9 @@ class Model(nn.Module, ABC):
             array = self.gguf_layout(own, value.numpy(), reading=False)
             kind = self._file_dtype(own, value, array.ndim, dtype)
             tensors[name] = array if kind in (None, "f32") else (kind, array)
+        copies = {name: tensors[self.gguf_name(own)] for name, own in self.gguf_copies().items()}
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self.gguf_zeros().items()}
-        return {**tensors, **self.gguf_extra(), **zeros}
+        return {**tensors, **copies, **self.gguf_extra(), **zeros}
 
     def save_gguf(
         self,
@@ -292,9 +302,9 @@ class Model(nn.Module, ABC):
 
         Args:
             path: where; written beside, then renamed.
-            tokenizer: a `pyggml.data.Tokenizer`; None writes no vocabulary, and llama.cpp
-                then does not load the file.
-            name: the model's name, for people.
+            tokenizer: a `pyggml.data.Tokenizer`; None writes the vocabulary of the file that the
+                model was read from, if it has one; llama.cpp does not load a file without.
+            name: the model's name, for people; None keeps that of the file.
             dtype: type of the matrices; those that were kept in a type of a file have it still.
 
         Raises:
@@ -345,9 +355,11 @@ class Model(nn.Module, ABC):
         """
         archs = cls.gguf_archs or (cls.arch,)
         arch = file.metadata.get("general.architecture")
-        if arch not in archs:
+        if not isinstance(arch, str) or arch not in archs:
             wanted = " or ".join(map(repr, archs))
-            raise FormatError(f"{file.path}: general.architecture must be {wanted}; got {arch!r}")
+            raise FormatError(
+                f"{file.path}: general.architecture must be {wanted}; got {shown(arch)}"
+            )
         try:
             config = read_own(file, cls.config_from_gguf(file), cls.OWN_FIELDS)
             cls.check_gguf(file, config)
@@ -359,6 +371,8 @@ class Model(nn.Module, ABC):
                 raise
             raise FormatError(f"{file.path}: {error}") from error
         model._read_tensors(file, keep_types)
+        model.metadata = file.typed_metadata
+        model._read_type = common_type((t.dtype, t.shape) for t in file.tensors.values())
         return model
 
     def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:

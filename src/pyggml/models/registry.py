@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import checks
-from ..errors import FormatError
+from ..errors import FormatError, shown
 from ..io import read_gguf
 from .base import Model
 from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
@@ -112,12 +112,15 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
     with read_gguf(file_path) as file:
         arch = file.metadata.get("general.architecture")
         readers = _readers()
-        if arch not in readers:
+        if not isinstance(arch, str) or arch not in readers:
             raise FormatError(
                 f"{file_path}: general.architecture must be one of {', '.join(readers)}; "
-                f"got {arch!r}"
+                f"got {shown(arch)}"
             )
-        if file.metadata.get("general.type") == "adapter":
+        kind = file.metadata.get("general.type", "model")
+        if not isinstance(kind, str):
+            raise FormatError(f"{file_path}: general.type must be text; got {shown(kind)}")
+        if kind == "adapter":
             raise FormatError(
                 f"{file_path}: general.type must not be 'adapter': load its base model, then "
                 "load_lora(model, path)"

@@ -15,6 +15,7 @@ from ..backend.device import alone
 from ..checks import number
 from ..data import IGNORE_INDEX
 from ..graph import Graph, LossError
+from ..models import Model
 from ..optim import ClipValue
 from ..optim.clip import NORM_MAX
 from ..tensors import Tensor
@@ -206,6 +207,8 @@ class TrainStep(NotCopied):
             self.optimizer.zero_grad()
         elif not self._fused:
             self.optimizer.take_grads()
+        if isinstance(self.model, Model):
+            self.model.trained = True
         loss, total = 0.0, _total(weights)
         scale = 1.0 if self.scaler is None else self.scaler.scale
         for batch, (weight, is_mean) in zip(batches, weights, strict=True):

@@ -33,6 +33,7 @@ class Family:
         shared: one expert sees all tokens.
         normalize: the probabilities of the chosen experts are made to sum to one.
         neighbours: llama.cpp rotates pairs of neighbours: the file's rows are in another order.
+        copied_head: llama.cpp asks for a head in the file, of tied models too.
     """
 
     qkv_bias: bool = False
@@ -44,6 +45,7 @@ class Family:
     shared: bool = False
     normalize: bool = True
     neighbours: bool = False
+    copied_head: bool = False
 
 
 # By llama.cpp's name of the architecture.
@@ -52,7 +54,9 @@ FAMILIES: dict[str, Family] = {
     "qwen2": Family(qkv_bias=True),
     "qwen3": Family(qk_norm=True),
     "gemma": Family(gelu=True, offset=True, scaled=True),
-    "qwen2moe": Family(qkv_bias=True, experts="must", shared=True, normalize=False),
+    "qwen2moe": Family(
+        qkv_bias=True, experts="must", shared=True, normalize=False, copied_head=True
+    ),
     "qwen3moe": Family(qk_norm=True, experts="must"),
 }
 
@@ -137,6 +141,9 @@ class LlamaConfig(ModelConfig):
         )
         if self.n_head_dim == self.n_embd // self.n_head:
             object.__setattr__(self, "n_head_dim", None)  # one way to say it
+        for name in ("n_expert_ffn", "n_shared_ffn"):
+            if getattr(self, name) == self.ffn:
+                object.__setattr__(self, name, None)
         check_eps(who, self.eps)
         check_attention(who, self.attention)
         object.__setattr__(self, "rope_scaling", nn.RopeScaling.of(self.rope_scaling))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -73,6 +74,9 @@ _SINGLE = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weig
 # A scaling that llama.cpp has no key for, or not all of it, as JSON.
 _SCALING_KEY = "pyggml.rope_scaling"
 _DIVISORS = "rope_freqs.weight"
+# The window of our own files; see `Model.OWN_FIELDS`.
+_WINDOW_KEY = "pyggml.window"
+_log = logging.getLogger("pyggml.models")
 
 
 def split_experts(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -163,7 +167,7 @@ def gguf_config(config: LlamaConfig) -> dict[str, Any]:
     if config.n_expert:
         keys["expert_count"] = u32(config.n_expert)
         keys["expert_used_count"] = u32(config.n_expert_used)
-        if config.n_expert_ffn is not None:
+        if config.family != "llama":  # whose experts are as wide as n_ffn
             keys["expert_feed_forward_length"] = u32(config.expert_ffn)
         if config.shared_ffn:
             keys["expert_shared_feed_forward_length"] = u32(config.shared_ffn)
@@ -215,31 +219,43 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
     optional = {
         "n_kv_head": "attention.head_count_kv",
         "n_head_dim": "attention.key_length",
-        "window": "attention.sliding_window",
         "n_expert_ffn": "expert_feed_forward_length",
         "n_shared_ffn": "expert_shared_feed_forward_length",
     }
     if file.metadata.get(f"{arch}.expert_count"):
         needed = {"n_expert": "expert_count", "n_expert_used": "expert_used_count"}
         fields |= read_sizes(file, arch, needed)
+        if arch != "llama":  # what llama.cpp takes where the key is absent
+            fields["n_expert_ffn"] = max(1, fields["n_ffn"] // fields["n_expert_used"])
     for field, key in optional.items():
         if f"{arch}.{key}" in file.metadata:
             fields |= read_sizes(file, arch, {field: key})
     head_dim = fields.get("n_head_dim", fields["n_embd"] // fields["n_head"])
     _check_variants(file, arch, head_dim)
+    _tell_window(file, arch, fields["context"])
     return {
         **fields,
         "family": arch,
         "vocab_size": read_vocab_size(file),
         "eps": read_number(file, f"{arch}.attention.layer_norm_rms_epsilon"),
         "rope_theta": read_number(file, f"{arch}.rope.freq_base", default=10000.0),
-        "rope_scaling": _read_scaling(file, arch, head_dim),
+        "rope_scaling": _read_scaling(file, arch, head_dim, fields["context"]),
         "tie": read_tie(file),
     }
 
 
-def _read_scaling(file: GGUFFile, arch: str, head_dim: int) -> RopeScaling | None:
-    """Read how positions are stretched."""
+def _tell_window(file: GGUFFile, arch: str, context: int) -> None:
+    """Log that a window of the file is left out, as in llama.cpp, unless it is of our own file."""
+    key = f"{arch}.attention.sliding_window"
+    window = file.metadata.get(key)
+    if isinstance(window, int) and 0 < window < context and _WINDOW_KEY not in file.metadata:
+        _log.warning(
+            "%s: %s = %d: left out, as llama.cpp leaves it out for %s", file.path, key, window, arch
+        )
+
+
+def _read_scaling(file: GGUFFile, arch: str, head_dim: int, context: int) -> RopeScaling | None:
+    """Read how positions are stretched; a file that does not name the kind has llama.cpp's."""
     text = file.metadata.get(_SCALING_KEY)
     try:
         if text is not None:
@@ -248,20 +264,23 @@ def _read_scaling(file: GGUFFile, arch: str, head_dim: int) -> RopeScaling | Non
             check_tensor(file, _DIVISORS, (head_dim // 2,))
             table = np.asarray(file.array(_DIVISORS, dequantise=True), np.float32)
             return RopeScaling("table", 1.0, table=tuple(map(float, table)))
-        kind = file.metadata.get(f"{arch}.rope.scaling.type", "none")
-        if kind == "none":
-            return None
         prefix = f"{arch}.rope.scaling"
-        original = file.metadata.get(f"{prefix}.original_context_length")
-        given: dict[str, Any] = {"original": original}
-        if kind == "yarn":
-            usual = (
-                RopeScaling("yarn", read_number(file, f"{prefix}.factor"), 1).score_factor ** 0.5
+        kind = file.metadata.get(f"{prefix}.type", "linear")
+        keys = (f"{prefix}.factor", f"{arch}.rope.scale_linear")  # the older name
+        key = next((name for name in keys if file.metadata.get(name)), None)
+        if kind == "none" or (kind == "linear" and key is None):
+            return None
+        factor = read_number(file, key or keys[0])
+        if kind != "yarn":
+            original = file.metadata.get(f"{prefix}.original_context_length")
+            return (
+                None if factor == 1.0 and kind == "linear" else RopeScaling(kind, factor, original)
             )
-            given["attention"] = usual * read_number(file, f"{prefix}.attn_factor", 1.0)
-            given["beta_fast"] = read_number(file, f"{prefix}.yarn_beta_fast", 32.0)
-            given["beta_slow"] = read_number(file, f"{prefix}.yarn_beta_slow", 1.0)
-        return RopeScaling(kind, read_number(file, f"{prefix}.factor"), **given)
+        # llama.cpp leaves out yarn_beta_fast and yarn_beta_slow for these families.
+        usual = RopeScaling("yarn", factor, 1).score_factor ** 0.5
+        attention = usual * read_number(file, f"{prefix}.attn_factor", 1.0)
+        original = file.metadata.get(f"{prefix}.original_context_length", context)
+        return RopeScaling("yarn", factor, original, attention=attention)
     except (TypeError, ValueError) as error:
         if isinstance(error, FormatError):
             raise

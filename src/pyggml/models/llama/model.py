@@ -113,7 +113,7 @@ class Llama(LanguageModel):
     arch = "llama"
     gguf_archs = tuple(FAMILIES)
     config_class: ClassVar[type[LlamaConfig]] = LlamaConfig
-    OWN_FIELDS = ("router_aux",)
+    OWN_FIELDS = ("router_aux", "window")
     EMBEDDING = "model.embed_tokens"
     GGUF_NAMES = llama_files.GGUF_NAMES
 
@@ -176,6 +176,11 @@ class Llama(LanguageModel):
     def gguf_extra(self) -> dict[str, np.ndarray]:
         """Return the divisors of the angles where llama.cpp reads them from a tensor."""
         return llama_files.gguf_extra(self.config)
+
+    def gguf_copies(self) -> dict[str, str]:
+        """Return a tied head that llama.cpp wants in the file as well."""
+        copied = self.config.tie and self.config.traits.copied_head
+        return {"output.weight": f"{self.EMBEDDING}.weight"} if copied else {}
 
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""
