@@ -59,8 +59,8 @@ class Model(nn.Module, ABC):
         arch: name of the architecture, the key in `pyggml.models.MODELS`.
         gguf_archs: what files that this class reads call it; None is `arch` alone.
         config_class: type of `config`.
-        GGUF_NAMES: own module path, {i} for the block's number, to that in the file; empty where
-            the file has the own names.
+        GGUF_NAMES: own path of a module, or of a parameter that has none of its own, {i} for the
+            block's number, to that in the file; empty where the file has the own names.
         OWN_FIELDS: fields of the configuration that no key of llama.cpp holds; the file has those
             that are not at their default as `pyggml.field`.
 
@@ -188,15 +188,23 @@ class Model(nn.Module, ABC):
             FormatError: they do not agree.
         """
 
+    @property
+    def gguf_names(self) -> Mapping[str, str]:
+        """The names in the model's own file; see `GGUF_NAMES`."""
+        return self.GGUF_NAMES
+
     def gguf_name(self, name: str) -> str:
         """Return the name in the file of an own parameter or buffer."""
-        if not self.GGUF_NAMES:
+        names = self.gguf_names
+        if not names:
             return name
-        path, _, suffix = name.rpartition(".")
-        found = re.search(r"\.(\d+)\.", path)
+        found = re.search(r"\.(\d+)\.", name)
         number = found.group(1) if found else ""
-        template = path.replace(f".{number}.", ".{i}.", 1) if found else path
-        return f"{self.GGUF_NAMES[template].format(i=number)}.{suffix}"
+        template = name.replace(f".{number}.", ".{i}.", 1) if found else name
+        if template in names:  # a parameter that is no module's weight
+            return names[template].format(i=number)
+        path, _, suffix = template.rpartition(".")
+        return f"{names[path].format(i=number)}.{suffix}"
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
         """Turn a parameter's layout into the file's, or back when `reading`.
@@ -420,5 +428,10 @@ class Model(nn.Module, ABC):
 
 
 # What llama.cpp reads as f32, or its quantizer leaves alone (src/llama-quant.cpp): tables of
-# positions and of their distances, and what sends tokens to experts.
-_KEPT_F32 = frozenset(("position_embd", "token_types", "rope_freqs", "attn_rel_b", "ffn_gate_inp"))
+# positions and of their distances, what sends tokens to experts, biases and norms of many.
+_KEPT_F32 = frozenset(
+    (
+        *("position_embd", "token_types", "rope_freqs", "attn_rel_b", "ffn_gate_inp"),
+        *("bias", "attn_q_norm", "attn_k_norm"),
+    )
+)

@@ -33,7 +33,7 @@ class _Plan:
     graph: Graph
     ids: Tensor
     positions: Tensor
-    mask: Tensor
+    masks: dict[int | None, Tensor]
     row: Tensor
     logits: Tensor
 
@@ -67,7 +67,6 @@ class Generator:
         self.model = model
         self.length = 0
         self._tokens = np.zeros(self.capacity, np.int32)
-        self._window: int | None = getattr(model.config, "window", None)
         self._cache = model.new_cache(self.capacity)
         self._weights = WeightCheck("Generator.feed", model)
         self._plans: dict[tuple[int, int], _Plan] = {}
@@ -108,10 +107,11 @@ class Generator:
         plan.ids.copy_(np.pad(tokens, (0, width - count))[None])
         plan.positions.copy_(at.astype(np.int32))
         rows = np.arange(seen)
-        visible = rows <= at[:, None]
-        if self._window is not None:
-            visible &= rows > at[:, None] - self._window
-        plan.mask.copy_(np.where(visible, 0.0, -np.inf).astype(np.float32))
+        for window, mask in plan.masks.items():
+            visible = rows <= at[:, None]
+            if window is not None:
+                visible &= rows > at[:, None] - window
+            mask.copy_(np.where(visible, 0.0, -np.inf).astype(np.float32))
         plan.row.copy_(np.asarray([count - 1], np.int32))
         with alone():
             if self.length:
@@ -128,11 +128,14 @@ class Generator:
             device = self.model.device
             ids = zeros((1, width), dtype="i32", device=device)
             positions = zeros((width,), dtype="i32", device=device)
-            mask = zeros((width, seen), dtype="f32", device=device)
+            masks = {
+                window: zeros((width, seen), dtype="f32", device=device)
+                for window in self.model.windows
+            }
             row = zeros((1,), dtype="i32", device=device)
-            logits = self._record(ids, positions=positions, mask=mask, cache=self._cache, rows=row)
+            logits = self._record(ids, positions=positions, mask=masks, cache=self._cache, rows=row)
             graph = Graph([logits], device=device)
-            self._plans[width, seen] = _Plan(graph, ids, positions, mask, row, logits)
+            self._plans[width, seen] = _Plan(graph, ids, positions, masks, row, logits)
         return self._plans[width, seen]
 
     def _record(self, ids: Tensor, **inputs: Any) -> Tensor:

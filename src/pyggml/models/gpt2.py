@@ -20,7 +20,7 @@ from ..nn.masks import position_ids
 from ..tensors import Tensor
 from .config import ModelConfig
 from .files import read_number, read_sizes, read_tie, read_vocab_size
-from .language import LanguageModel
+from .language import LanguageModel, Mask, mask_of
 
 __all__ = ["GPT2", "GPT2Config"]
 
@@ -198,7 +198,7 @@ class GPT2(LanguageModel):
         self,
         ids: Tensor,
         positions: Tensor | None,
-        mask: Tensor | None,
+        mask: Mask,
         cache: nn.KVCache | None,
     ) -> Tensor:
         """Return the stream after the last norm, (B, T, C)."""
@@ -206,7 +206,8 @@ class GPT2(LanguageModel):
         positions = position_ids(ids.shape[1], ids.device) if positions is None else positions
         x = body.drop(body.wte(ids) + body.wpe(positions))
         for i, block in enumerate(body.h):
-            x = self._run_block(block, x, positions, mask, cache.layers[i] if cache else None)
+            own = cache.layers[i] if cache else None
+            x = self._run_block(block, x, positions, mask_of(mask, None), own)
         return body.ln_f(x)  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, ShapeError
 from ..io import GGUFFile
+from ..nn.losses.linear import soft_capped
 from ..ops.attention import computes_flash_attn
 from ..ops.operands import need_tensor
 from ..tensors import Tensor
@@ -19,7 +21,10 @@ from .base import Model
 from .files import UNTIED, check_block_count, check_tensor
 from .targets import check_targets
 
-__all__ = ["LanguageModel", "check_ids", "check_room"]
+__all__ = ["LanguageModel", "Mask", "check_ids", "check_room", "mask_of"]
+
+# What is added to the attention scores: one for all layers, or one for each window of theirs.
+Mask = Tensor | Mapping[int | None, Tensor] | None
 
 
 class LanguageModel(Model):
@@ -50,17 +55,17 @@ class LanguageModel(Model):
         self,
         ids: Tensor,
         positions: Tensor | None,
-        mask: Tensor | None,
+        mask: Mask,
         cache: nn.KVCache | None,
     ) -> Tensor:
-        """Return the stream after the last norm, (B, T, C)."""
+        """Return what the head reads: the stream after the last norm, (B, T, C)."""
 
     def hidden(
         self,
         ids: Tensor,
         *,
         positions: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
@@ -104,7 +109,7 @@ class LanguageModel(Model):
         ids: Tensor,
         *,
         positions: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask = None,
         segments: Tensor | None = None,
         cache: nn.KVCache | None = None,
         rows: Tensor | None = None,
@@ -114,7 +119,8 @@ class LanguageModel(Model):
         Args:
             ids: tokens.
             positions: of the tokens; None is 0 to T - 1.
-            mask: added to the attention scores; None is causal.
+            mask: added to the attention scores; None is causal. A mapping has one for each of
+                `windows`.
             segments: the number of each token's document: attention stays inside of it, and is
                 causal. Positions that start anew with each document make a packed row the same as
                 its documents apart; see `nn.segment_mask`.
@@ -133,7 +139,8 @@ class LanguageModel(Model):
         x = self.hidden(
             ids, positions=positions, mask=mask, segments=segments, cache=cache, rows=rows
         )
-        return nn.functional.linear(x, self.head_weight)
+        logits = nn.functional.linear(x, self.head_weight)
+        return soft_capped(logits, self.logit_softcap)
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
@@ -154,8 +161,25 @@ class LanguageModel(Model):
         """Width of an attention head."""
         return int(self.config.head_dim)
 
-    def _mask(self, ids: Tensor, mask: Tensor | None, segments: Tensor | None) -> Tensor | None:
-        """Return the mask of segments, recorded once for all blocks, or the given one."""
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """How many tokens a token sees, itself among them, in one layer or another; None is all."""
+        return (getattr(self.config, "window", None),)
+
+    @property
+    def logit_softcap(self) -> float:
+        """What the size of logits stays below; 0 where nothing caps them."""
+        return float(getattr(self.config, "logit_softcap", 0.0))
+
+    def _takes_flash(self, ids: Tensor) -> bool:
+        """Return True if the fused attention op computes this model."""
+        attention = getattr(self.config, "attention", "plain")
+        if attention != "auto":
+            return bool(attention == "flash")
+        return computes_flash_attn(ids.device, self.head_dim)
+
+    def _mask(self, ids: Tensor, mask: Mask, segments: Tensor | None) -> Mask:
+        """Return the masks of segments, recorded once for all blocks, or the given ones."""
         if segments is None:
             return mask
         who = type(self).__name__
@@ -163,12 +187,8 @@ class LanguageModel(Model):
             raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
         if need_tensor(who, "segments", segments).shape != ids.shape:
             raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
-        attention = getattr(self.config, "attention", "plain")
-        flash = attention == "flash" or (
-            attention == "auto" and computes_flash_attn(ids.device, self.head_dim)
-        )
-        window = getattr(self.config, "window", None)
-        return nn.segment_mask(segments, "f16" if flash else "f32", window)
+        dtype = "f16" if self._takes_flash(ids) else "f32"
+        return {window: nn.segment_mask(segments, dtype, window) for window in self.windows}
 
     def loss(
         self,
@@ -202,7 +222,9 @@ class LanguageModel(Model):
                 f"{who}: ids and targets must have one shape; got {ids.shape} and {targets.shape}"
             )
         x = self.hidden(ids, positions=positions, segments=segments)
-        return nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
+        return nn.functional.linear_cross_entropy(
+            x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
+        )
 
     def new_cache(
         self, capacity: int | None = None, device: Device | str | None = None
@@ -218,6 +240,11 @@ class LanguageModel(Model):
             device,
             getattr(self.config, "rope", None),
         )
+
+
+def mask_of(mask: Mask, window: int | None) -> Tensor | None:
+    """Return the mask of a layer with this window."""
+    return mask[window] if isinstance(mask, Mapping) else mask
 
 
 def check_room(who: str, sizes: Any) -> None:

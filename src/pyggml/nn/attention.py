@@ -12,7 +12,7 @@ from . import functional, init
 from .cache import LayerCache
 from .layers import Linear, RMSNorm, check_sizes
 from .masks import causal_mask, position_ids
-from .module import Module
+from .module import Module, Parameter
 from .rope import Rope
 
 __all__ = ["CausalSelfAttention"]
@@ -31,11 +31,15 @@ class CausalSelfAttention(Module):
         n_head: query heads; must divide dim.
         n_kv_head: key-value heads; must divide n_head; None is n_head.
         bias: learn biases; "qkv" learns those of q, k and v alone.
-        fused: one matrix for q, k and v.
+        fused: one matrix for q, k and v: True for GPT-2's names, or the names of the two matrices.
         rope: rotary positions; None when the model learns its positions.
         head_dim: width of a head; None is dim / n_head.
-        qk_norm: eps of RMS norms over each head of q and k; None has none.
+        qk_norm: eps of RMS norms over each head of q and k, or two modules that norm q (B, T, H, D)
+            and k (B, T, G, D); None has none.
         window: how many tokens a token sees, itself among them; None is all before it.
+        scale: factor of the scores; None is 1 / sqrt(head_dim).
+        softcap: above 0, scores become softcap * tanh(score / softcap).
+        sinks: learn one more score for each head, which takes its share and gives nothing.
         attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
             "auto" is "flash" without a cache, with no mask or one of f16, and on a device that
             computes the op and its gradient for heads of this width.
@@ -61,11 +65,14 @@ class CausalSelfAttention(Module):
         n_kv_head: int | None = None,
         *,
         bias: bool | str = True,
-        fused: bool = False,
+        fused: bool | tuple[str, str] = False,
         rope: Rope | None = None,
         head_dim: int | None = None,
-        qk_norm: float | None = None,
+        qk_norm: float | tuple[Module, Module] | None = None,
         window: int | None = None,
+        scale: float | None = None,
+        softcap: float = 0.0,
+        sinks: bool = False,
         attention: str = "auto",
         init_weight: init.Initializer | None = None,
         init_out: init.Initializer | None = None,
@@ -80,7 +87,8 @@ class CausalSelfAttention(Module):
             raise ValueError(
                 f'CausalSelfAttention: bias must be True, False or "qkv"; got {bias!r}'
             )
-        fused = checks.flag("CausalSelfAttention", "fused", fused)
+        if not isinstance(fused, tuple):
+            fused = checks.flag("CausalSelfAttention", "fused", fused)
         check_attention("CausalSelfAttention", attention)
         if rope is not None:
             checks.instance("CausalSelfAttention", "rope", rope, Rope, "give None for no positions")
@@ -89,20 +97,29 @@ class CausalSelfAttention(Module):
         self.head_dim = dim // n_head if head_dim is None else head_dim
         self.rope = rope
         self.window = window
-        self.fused = fused
         self.attention = attention
+        self.scale = self.head_dim**-0.5 if scale is None else scale
+        self.softcap = checks.number("CausalSelfAttention", "softcap", softcap, 0.0)
         inner, kv_dim = n_head * self.head_dim, n_kv_head * self.head_dim
         first, last = bool(bias), bias is True
+        self._fused, self._last = "", "o_proj"
         if fused:
-            self.c_attn = Linear(dim, inner + 2 * kv_dim, first, init_weight)
-            self.c_proj = Linear(inner, dim, last, init_out or init_weight)
+            self._fused, self._last = ("c_attn", "c_proj") if fused is True else fused
+            setattr(self, self._fused, Linear(dim, inner + 2 * kv_dim, first, init_weight))
         else:
             self.q_proj = Linear(dim, inner, first, init_weight)
             self.k_proj = Linear(dim, kv_dim, first, init_weight)
             self.v_proj = Linear(dim, kv_dim, first, init_weight)
-            self.o_proj = Linear(inner, dim, last, init_out or init_weight)
-        self.q_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
-        self.k_norm = None if qk_norm is None else RMSNorm(self.head_dim, qk_norm)
+        setattr(self, self._last, Linear(inner, dim, last, init_out or init_weight))
+        self.sinks = Parameter(init.constant(0.0)((n_head,))) if checks.flag(
+            "CausalSelfAttention", "sinks", sinks
+        ) else None
+        self.q_norm: Module | None = None
+        self.k_norm: Module | None = None
+        if isinstance(qk_norm, tuple):
+            self.q_norm, self.k_norm = qk_norm
+        elif qk_norm is not None:
+            self.q_norm, self.k_norm = (RMSNorm(self.head_dim, qk_norm) for _ in "qk")
 
     def forward(
         self,
@@ -148,18 +165,18 @@ class CausalSelfAttention(Module):
             mask = causal_mask(length, x.device, "f16" if flash else "f32", self.window)
         q = q if self.q_norm is None else self.q_norm(q)
         k = k if self.k_norm is None else self.k_norm(k)
-        scale = None
+        scale = self.scale
         if self.rope is not None:
-            wavelengths = None if cache is None else cache.wavelengths
+            dynamic = cache is not None and self.rope.is_dynamic
+            wavelengths = cache.wavelengths if cache is not None and dynamic else None
             q = self.rope.rotate(q, positions, length, wavelengths)
             k = self.rope.rotate(k, positions, length, wavelengths)
-            if self.rope.score_factor != 1.0:
-                scale = self.rope.score_factor * self.head_dim**-0.5
+            q, scale = self.rope.sharpen(q, scale)
         if cache is not None:
             k, v = cache.update(k, v, positions, mask.shape[-1])
-        project = self.c_proj if self.fused else self.o_proj
         attend = functional.flash_attention if flash else functional.attention
-        y: Tensor = project(attend(q, k, v, mask, scale))
+        gathered = attend(q, k, v, mask, scale, softcap=self.softcap, sinks=self.sinks)
+        y: Tensor = getattr(self, self._last)(gathered)
         return y
 
     def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
@@ -167,13 +184,16 @@ class CausalSelfAttention(Module):
             return self.attention == "flash"
         # A mask of f32 is not rounded for the sake of speed.
         fits = mask is None or mask.dtype.name == "f16"
-        return fits and cache is None and computes_flash_attn(x.device, self.head_dim)
+        if not fits or cache is not None:
+            return False
+        softcap, sinks = self.softcap > 0, self.sinks is not None
+        return computes_flash_attn(x.device, self.head_dim, softcap, sinks)
 
     def _project(self, x: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return q (B, T, H, D), k and v (B, T, G, D)."""
         heads, groups, width = self.n_head, self.n_kv_head, self.head_dim
-        if self.fused:
-            qkv = self.c_attn(x).reshape(batch, length, heads + 2 * groups, width)
+        if self._fused:
+            qkv = getattr(self, self._fused)(x).reshape(batch, length, heads + 2 * groups, width)
             return (
                 qkv[:, :, :heads],
                 qkv[:, :, heads : heads + groups],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -23,12 +24,25 @@ __all__ = ["MixtureOfExperts", "Routing", "balance_loss"]
 # What a router said: the probability of each expert, and those that were chosen.
 Routing = tuple[Tensor, Tensor]
 
+_ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "swiglu": ops.swiglu,
+    "swiglu_oai": ops.swiglu_oai,
+}
+
 
 class _Stacked(Module):
     """One matrix per expert."""
 
-    def __init__(self, experts: int, out: int, inside: int, drawn: init.Initializer) -> None:
+    def __init__(
+        self, experts: int, out: int, inside: int, bias: bool, drawn: init.Initializer
+    ) -> None:
         self.weight = Parameter(drawn((experts * out, inside)).reshape(experts, out, inside))
+        self.bias = Parameter(init.constant(0.0)((experts, out))) if bias else None
+
+    def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """Return what the chosen experts make of x (N, 1 or K, C), as (N, K, M)."""
+        y = ops.mul_mat_id(self.weight, x, chosen)
+        return y if self.bias is None else ops.add_id(y, self.bias, chosen)
 
 
 class _Experts(Module):
@@ -39,12 +53,13 @@ class _Experts(Module):
         experts: int,
         dim: int,
         hidden: int,
+        bias: bool,
         drawn: init.Initializer,
         out: init.Initializer,
     ) -> None:
-        self.gate_proj = _Stacked(experts, hidden, dim, drawn)
-        self.up_proj = _Stacked(experts, hidden, dim, drawn)
-        self.down_proj = _Stacked(experts, dim, hidden, out)
+        self.gate_proj = _Stacked(experts, hidden, dim, bias, drawn)
+        self.up_proj = _Stacked(experts, hidden, dim, bias, drawn)
+        self.down_proj = _Stacked(experts, dim, hidden, bias, out)
 
 
 class MixtureOfExperts(Module):
@@ -59,6 +74,8 @@ class MixtureOfExperts(Module):
         used: how many of them see a token.
         normalize: the chosen probabilities are made to sum to one.
         shared: width inside an expert that sees all tokens, through a gate of its own; 0 has none.
+        bias: learn biases of the router and of the experts' matrices.
+        activation: "swiglu", or "swiglu_oai", the clamped one of gpt-oss.
         init_weight: initialiser of what widens and of the router; None is uniform within
             1 / sqrt(dim).
         init_out: initialiser of what narrows; None is init_weight.
@@ -87,6 +104,9 @@ class MixtureOfExperts(Module):
         shared: int = 0,
         init_weight: init.Initializer | None = None,
         init_out: init.Initializer | None = None,
+        *,
+        bias: bool = False,
+        activation: str = "swiglu",
     ) -> None:
         who = "MixtureOfExperts"
         dim, hidden, experts, used = check_sizes(
@@ -94,12 +114,14 @@ class MixtureOfExperts(Module):
         )
         normalize = checks.flag(who, "normalize", normalize)
         shared = checks.whole(who, "shared", shared, 0)
+        bias = checks.flag(who, "bias", bias)
+        self.activation = checks.choice(who, "activation", activation, _ACTIVATIONS)
         if used > experts:
             raise ValueError(f"{who}: used must be at most experts, {experts}; got {used}")
         drawn = init_weight or init.uniform(-(dim**-0.5), dim**-0.5)
         self.n_experts, self.used, self.normalize = experts, used, normalize
-        self.gate = Linear(dim, experts, False, drawn)
-        self.experts = _Experts(experts, dim, hidden, drawn, init_out or drawn)
+        self.gate = Linear(dim, experts, bias, drawn)
+        self.experts = _Experts(experts, dim, hidden, bias, drawn, init_out or drawn)
         if shared:
             self.shared_expert = SwiGLUMLP(dim, shared, False, drawn, init_out or drawn)
             self.shared_expert_gate = Linear(dim, 1, False, drawn)
@@ -125,12 +147,9 @@ class MixtureOfExperts(Module):
         if self.normalize:
             weights = weights / weights.sum(axis=1, keepdims=True)
         rows = tokens.reshape(count, 1, dim)
-        gate, up = (
-            ops.mul_mat_id(part.weight, rows, chosen)
-            for part in (self.experts.gate_proj, self.experts.up_proj)
-        )
-        inner = recompute(ops.swiglu(gate, up))
-        out = ops.mul_mat_id(self.experts.down_proj.weight, inner, chosen)  # (N, K, C)
+        gate, up = self.experts.gate_proj(rows, chosen), self.experts.up_proj(rows, chosen)
+        inner = recompute(_ACTIVATIONS[self.activation](gate, up))
+        out = self.experts.down_proj(inner, chosen)  # (N, K, C)
         y = (out * weights).sum(axis=1)
         if self._has_shared:
             y = y + ops.sigmoid(self.shared_expert_gate(tokens)) * self.shared_expert(tokens)

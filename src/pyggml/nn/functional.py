@@ -117,6 +117,8 @@ def attention(
     mask: Tensor | None = None,
     scale: float | None = None,
     bias: Tensor | None = None,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Compute attention: for each query, a mean of the values with weights softmax(q · k).
 
@@ -129,15 +131,18 @@ def attention(
         mask: added to the scores, f32: 0 where seen, -inf where hidden.
         scale: None is 1 / sqrt(D).
         bias: added to the scores as well, and trained if it requires a gradient.
+        softcap: above 0, scores become softcap * tanh(score / softcap) before bias and mask.
+        sinks: one more score for each head, which takes its share and gives nothing.
 
     Shape:
         q (B, T, H, D), k (B, S, G, D), v (B, S, G, D), mask (T, S) or (B, 1, T, S),
-        bias (H, T, S), H a multiple of G -> (B, T, H * D)
+        bias (H, T, S), sinks (H,), H a multiple of G -> (B, T, H * D)
 
     Raises:
         ShapeError: the shapes do not belong together.
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762; grouped heads: arXiv:2305.13245.
+    Source: Vaswani et al. 2017, arXiv:1706.03762; grouped heads: arXiv:2305.13245; softcap:
+        arXiv:2408.00118; sinks: arXiv:2309.17453.
 
     Example:
         >>> attention(ones((1, 3, 4, 8)), ones((1, 3, 2, 8)), ones((1, 3, 2, 8))).shape
@@ -159,16 +164,26 @@ def attention(
     # it long sequences would need more memory for this than for all the rest.
     scores = recompute(ops.mul_mat(k.permute(0, 2, 1, 3), q.permute(0, 2, 1, 3)))  # (B, H, T, S)
     scale = 1.0 / math.sqrt(width) if scale is None else scale
+    if softcap:
+        scores = recompute(ops.tanh(recompute(ops.scale(scores, scale / softcap))))
+        scale = softcap
     if bias is not None:
         scores = recompute(ops.add(recompute(ops.scale(scores, scale)), bias))
         scale = 1.0
-    weights = recompute(ops.soft_max(scores, mask, scale))
+    weights = recompute(ops.soft_max(scores, mask, scale, sinks=sinks))
     gathered = ops.mul_mat(recompute(v.permute(0, 2, 3, 1).contiguous()), weights)  # (B, H, T, D)
     return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
 
 
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    *,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """`attention` by one fused op, which stores no T × S scores.
 
@@ -178,6 +193,8 @@ def flash_attention(
         v: values.
         mask: added to the scores; f32 is rounded to f16, see `ops.flash_attn_ext`.
         scale: None is 1 / sqrt(D).
+        softcap: see `attention`.
+        sinks: see `attention`.
 
     Shape:
         as `attention`
@@ -195,7 +212,7 @@ def flash_attention(
     _check_heads("flash_attention", q, k, v, mask)
     batch, length, heads, width = q.shape
     q, k, v = (t.permute(0, 2, 1, 3) for t in (q, k, v))
-    y = ops.flash_attn_ext(q, k, v, mask, scale)
+    y = ops.flash_attn_ext(q, k, v, mask, scale, softcap=softcap, sinks=sinks)
     return y.reshape(batch, length, heads * width)
 
 

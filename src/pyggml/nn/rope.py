@@ -19,7 +19,9 @@ from ..tensors import Tensor, tensor
 
 __all__ = ["Rope", "RopeScaling"]
 
-KINDS = ("linear", "dynamic", "llama3", "yarn", "table")
+KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope", "table")
+# Fields with a divisor for each pair, and the kinds that have them.
+_TABLES = {"table": "table", "short": "longrope", "long": "longrope"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class RopeScaling:
       has to be filled again: see `KVCache.set_length`.
     - "llama3": slow pairs divided by the factor, quick ones left alone, those between in between.
     - "yarn": likewise by the number of turns, and scores a little sharper.
+    - "longrope": divisors of the publisher, `short` ones within the original context and `long` ones
+      beyond; all tokens turn by the same ones, so that the cache has to be filled again.
     - "table": divisors of the angles as a file has them.
 
     Args:
@@ -42,15 +46,21 @@ class RopeScaling:
         high_freq: llama3: pairs that turn more often are quick.
         beta_fast: yarn: turns from which on a pair is quick.
         beta_slow: yarn: turns below which it is slow.
-        attention: yarn: factor of cosines and sines; None is 0.1 ln(factor) + 1.
+        attention: factor of cosines and sines; None is 0.1 ln(factor) + 1 for yarn, and
+            sqrt(1 + ln(factor) / ln(original)) for longrope.
         table: the divisors, one for each pair.
+        short: longrope: divisors within the original context.
+        long: longrope: divisors beyond.
+        truncate: yarn: the first and last pair in between are rounded to whole pairs; gpt-oss does
+            not.
 
     Raises:
         TypeError: a field is of a wrong kind.
         ValueError: an unknown kind, or a number out of range.
 
     Source: linear: Chen et al. 2023, arXiv:2306.15595; yarn and dynamic: Peng et al. 2023,
-        arXiv:2309.00071; llama3: Dubey et al. 2024, arXiv:2407.21783.
+        arXiv:2309.00071; llama3: Dubey et al. 2024, arXiv:2407.21783; longrope: Ding et al. 2024,
+        arXiv:2402.13753.
 
     Example:
         >>> RopeScaling("linear", 4.0).divisors(8, 10000.0, 100).tolist()
@@ -66,19 +76,25 @@ class RopeScaling:
     beta_slow: float = 1.0
     attention: float | None = None
     table: tuple[float, ...] | None = None
+    short: tuple[float, ...] | None = None
+    long: tuple[float, ...] | None = None
+    truncate: bool = True
 
     def __post_init__(self) -> None:
         who = "RopeScaling"
         checks.choice(who, "kind", self.kind, KINDS)
-        rest = [f.name for f in fields(self) if f.name not in ("kind", "table")]
-        if (self.kind == "table") != (self.table is not None):
-            raise ValueError('RopeScaling: a table is for kind "table", which needs one')
-        if self.table is not None:
-            table = checks.items(who, "table", self.table)
-            numbers = tuple(
-                checks.number(who, f"table[{i}]", n, above=0.0) for i, n in enumerate(table)
-            )
-            object.__setattr__(self, "table", numbers)
+        checks.flag(who, "truncate", self.truncate)
+        rest = [f.name for f in fields(self) if f.name not in ("kind", "truncate", *_TABLES)]
+        for name, kind in _TABLES.items():
+            given = getattr(self, name)
+            if (self.kind == kind) != (given is not None):
+                raise ValueError(f'RopeScaling: {name} is for kind "{kind}", which needs it')
+            if given is not None:
+                numbers = tuple(
+                    checks.number(who, f"{name}[{i}]", n, above=0.0)
+                    for i, n in enumerate(checks.items(who, name, given))
+                )
+                object.__setattr__(self, name, numbers)
         for name in rest:
             value = getattr(self, name)
             if value is None and name in ("original", "attention"):
@@ -122,16 +138,21 @@ class RopeScaling:
     @property
     def score_factor(self) -> float:
         """Factor on the attention scores, as cosines and sines of queries and keys are scaled."""
-        if self.kind != "yarn":
+        each = self.attention
+        if self.kind == "yarn":
+            each = 0.1 * math.log(self.factor) + 1.0 if each is None else each
+        elif self.kind == "longrope":
+            grown = 1.0 + math.log(self.factor) / math.log(max(self.original or 2, 2))
+            each = math.sqrt(grown) if each is None else each
+        else:
             return 1.0
-        each = 0.1 * math.log(self.factor) + 1.0 if self.attention is None else self.attention
         return each * each
 
     def divisors(self, dim: int, base: float, length: int) -> np.ndarray:
         """Return the divisor of each pair's angle.
 
         Args:
-            dim: head size.
+            dim: how many numbers of a head turn.
             base: base of the angles.
             length: tokens of the sequence.
 
@@ -139,13 +160,17 @@ class RopeScaling:
             -> (dim / 2,)
         """
         half = dim // 2
-        if self.table is not None:
-            if len(self.table) != half:
-                raise ValueError(
-                    f"RopeScaling: a table must have a divisor for each of {half} pairs; "
-                    f"got {len(self.table)}"
-                )
-            return np.array(self.table)
+        beyond = length > (self.original or 0)
+        table = self.table or (self.long if beyond else self.short)
+        if table is not None:
+            for name in _TABLES:
+                given = getattr(self, name)
+                if given is not None and len(given) != half:
+                    raise ValueError(
+                        f"RopeScaling: {name} must have a divisor for each of {half} pairs; "
+                        f"got {len(given)}"
+                    )
+            return np.array(table)
         if self.kind == "linear":
             return np.full(half, self.factor)
         frequency = base ** (-np.arange(half) / half)
@@ -166,7 +191,9 @@ class RopeScaling:
                 dim * math.log(original / (beta * 2 * math.pi)) / (2 * math.log(base))
                 for beta in (self.beta_fast, self.beta_slow)
             )
-            first, last = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+            if self.truncate:
+                low, high = math.floor(low), math.ceil(high)
+            first, last = max(low, 0), min(high, dim - 1)
             ramp = (np.arange(half) - first) / max(last - first, 0.001)
             kept = 1.0 - np.clip(ramp, 0.0, 1.0)
         return np.asarray(1.0 / (kept + (1.0 - kept) / self.factor))
@@ -182,10 +209,11 @@ class Rope:
             neighbours.
         scale: factor on the positions.
         scaling: how they are stretched over a longer context; None does not.
+        dims: how many leading numbers of a head turn, even; None is all.
 
     Raises:
         TypeError: a field is of a wrong kind.
-        ValueError: base or scale is not positive, or the mode is unknown.
+        ValueError: base or scale is not positive, dims is odd, or the mode is unknown.
 
     Source: ggml_rope_ext; Su et al. 2021, arXiv:2104.09864.
     """
@@ -194,8 +222,13 @@ class Rope:
     mode: str = "neox"
     scale: float = 1.0
     scaling: RopeScaling | None = None
+    dims: int | None = None
 
     def __post_init__(self) -> None:
+        if self.dims is not None:
+            checks.whole("Rope", "dims", self.dims, 2)
+            if self.dims % 2:
+                raise ValueError(f"Rope: dims must be even; got {self.dims}")
         for name in ("base", "scale"):
             value = checks.number("Rope", name, getattr(self, name), above=0.0)
             object.__setattr__(self, name, value)
@@ -213,7 +246,7 @@ class Rope:
     @property
     def is_dynamic(self) -> bool:
         """True if the rotation of a position depends on the length of the sequence."""
-        return self.scaling is not None and self.scaling.kind == "dynamic"
+        return self.scaling is not None and self.scaling.kind in ("dynamic", "longrope")
 
     def wavelengths(self, dim: int, length: int) -> np.ndarray:
         """Return how many positions each pair takes for one radian, in double.
@@ -223,17 +256,33 @@ class Rope:
             length: tokens of the sequence.
 
         Shape:
-            -> (dim / 2,)
+            -> (dim / 2,), or (dims / 2,) where not all turns
 
         Example:
             >>> Rope(base=100.0).wavelengths(4, 9).tolist()
             [1.0, 10.0]
         """
+        dim = dim if self.dims is None else self.dims
         half = dim // 2
         own = self.base ** (np.arange(half) / half) / self.scale
         if self.scaling is None:
             return np.asarray(own)
         return np.asarray(own * self.scaling.divisors(dim, self.base, length))
+
+    def sharpen(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
+        """Return queries and the factor of their scores, with `score_factor` in one of the two.
+
+        Args:
+            q: queries.
+            scale: factor of the scores.
+
+        Shape:
+            q (B, T, H, D) -> as q
+        """
+        width = q.shape[-1]
+        if self.dims in (None, width) or self.score_factor == 1.0:
+            return q, scale * self.score_factor
+        return q * _sharpened(self, width, q.device), scale  # what turns, and that alone
 
     def rotate(
         self, x: Tensor, positions: Tensor, length: int, wavelengths: Tensor | None = None
@@ -247,7 +296,7 @@ class Rope:
             wavelengths: what `wavelengths` gives, as a tensor; None makes it of the length.
 
         Shape:
-            x (B, T, H, D), positions (T,) or (B, T) i32, wavelengths (D / 2,) -> as x
+            x (B, T, H, D), positions (T,) or (B, T) i32, wavelengths (dims / 2,) -> as x
 
         Raises:
             ShapeError: positions do not fit.
@@ -260,6 +309,7 @@ class Rope:
         # ggml makes the powers of a base one from another in f32, and loses digits: its base is 1
         # and the divisors, which are powers made in double, say it all.
         options: dict[str, Any] = {"mode": self.mode, "base": 1.0, "freq_factors": wavelengths}
+        options["n_dims"] = self.dims
         if positions.ndim < 2:
             return ops.rope(x, positions, **options)
         if positions.shape != (batch, own):
@@ -277,3 +327,11 @@ class Rope:
 def _constant(rope: Rope, width: int, length: int, device: Device) -> Tensor:
     """The wavelengths as a constant tensor, (D / 2,)."""
     return tensor(rope.wavelengths(width, length).astype(np.float32), device=device)
+
+
+@lru_cache(maxsize=32)
+def _sharpened(rope: Rope, width: int, device: Device) -> Tensor:
+    """Factors of a query's numbers: `score_factor` of those that turn, (D,)."""
+    factors = np.ones(width, np.float32)
+    factors[: rope.dims] = rope.score_factor
+    return tensor(factors, device=device)

@@ -125,8 +125,17 @@ def soft_max(
 
 
 @lru_cache(maxsize=64)
-def computes_flash_attn(where: Device, width: int) -> bool:
-    """Return True if a device computes `flash_attn_ext` of f32 heads and its gradient."""
+def computes_flash_attn(
+    where: Device, width: int, softcap: bool = False, sinks: bool = False
+) -> bool:
+    """Return True if a device computes `flash_attn_ext` of f32 heads and its gradient.
+
+    Args:
+        where: the device.
+        width: of a head.
+        softcap: of scores with a soft cap.
+        sinks: with sinks, whose gradient it computes too.
+    """
     rows = 32  # more than what takes the kernels of generation
     arena = Arena(16)
 
@@ -136,9 +145,12 @@ def computes_flash_attn(where: Device, width: int) -> bool:
     heads = (new(lib.GGML_TYPE_F32, width, 1, rows, 1) for _ in "qkv")
     q, k, v = (lib.ggml_permute(arena.ctx, x, 0, 2, 1, 3) for x in heads)
     mask = new(lib.GGML_TYPE_F16, rows, rows, 1, 1)
-    factors = (width**-0.5, 0.0, 0.0)
+    factors = (width**-0.5, 0.0, 50.0 if softcap else 0.0)
     out = lib.ggml_flash_attn_ext(arena.ctx, q, k, v, mask, *factors)
-    back = lib.ggml_flash_attn_ext_back(arena.ctx, out, q, k, v, mask, ffi.NULL, out, *factors)
+    extra = new(lib.GGML_TYPE_F32, 1, 1, 1, 1) if sinks else ffi.NULL
+    if sinks:
+        lib.ggml_flash_attn_ext_add_sinks(out, extra)
+    back = lib.ggml_flash_attn_ext_back(arena.ctx, out, q, k, v, mask, extra, out, *factors)
     return where.supports(out) and where.supports(back)
 
 

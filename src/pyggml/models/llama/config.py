@@ -11,54 +11,13 @@ from ... import checks, nn
 from ...nn.attention import check_attention, check_heads
 from ...nn.layers import check_eps, check_sizes
 from ..config import ModelConfig
+from .families import FAMILIES, NEUTRAL, Family
 from .presets import PRESETS
 
-__all__ = ["FAMILIES", "Family", "LlamaConfig"]
+__all__ = ["LlamaConfig"]
 
 # Two matrices instead of one at the same size: 2/3 of 4 C, rounded up for the kernels.
 _FFN_MULTIPLE = 32
-
-
-@dataclass(frozen=True)
-class Family:
-    """The differences of a member of the family.
-
-    Args:
-        qkv_bias: learn biases of queries, keys and values.
-        qk_norm: norm each head of queries and keys.
-        gelu: gate the feed-forward part by a GELU instead of a SiLU.
-        offset: the norms' scale is 1 + weight.
-        scaled: the embeddings are multiplied by sqrt(n_embd).
-        experts: whether there are: "may", "must" or "none".
-        shared: one expert sees all tokens.
-        normalize: the probabilities of the chosen experts are made to sum to one.
-        neighbours: llama.cpp rotates pairs of neighbours: the file's rows are in another order.
-        copied_head: llama.cpp asks for a head in the file, of tied models too.
-    """
-
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    gelu: bool = False
-    offset: bool = False
-    scaled: bool = False
-    experts: str = "none"
-    shared: bool = False
-    normalize: bool = True
-    neighbours: bool = False
-    copied_head: bool = False
-
-
-# By llama.cpp's name of the architecture.
-FAMILIES: dict[str, Family] = {
-    "llama": Family(experts="may", neighbours=True),
-    "qwen2": Family(qkv_bias=True),
-    "qwen3": Family(qk_norm=True),
-    "gemma": Family(gelu=True, offset=True, scaled=True),
-    "qwen2moe": Family(
-        qkv_bias=True, experts="must", shared=True, normalize=False, copied_head=True
-    ),
-    "qwen3moe": Family(qk_norm=True, experts="must"),
-}
 
 
 @dataclass(frozen=True)
@@ -78,17 +37,34 @@ class LlamaConfig(ModelConfig):
         tie: the head is the embedding table.
         attention: "plain", "flash", which stores no T × T scores, or "auto"; see
             `nn.CausalSelfAttention`.
-        family: "llama" (Llama, SmolLM, Mistral, Mixtral), "qwen2" (biases of q, k and v), "qwen3"
-            (norms of q and k), "gemma" (GeGLU, scaled embeddings, scales of 1 + weight),
-            "qwen2moe" or "qwen3moe".
+        family: llama.cpp's name of the architecture, a key of `FAMILIES`: "llama" (Llama, SmolLM,
+            Mistral, Mixtral), "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "olmo2",
+            "granite", "smollm3", "starcoder2", "stablelm", "gpt-oss", "qwen2moe" or "qwen3moe".
         n_head_dim: width of a head; None is n_embd / n_head.
         rope_scaling: how positions are stretched, a `nn.RopeScaling` or a dict of its fields.
-        window: how many tokens a token sees, itself among them; None is all before it.
+        window: how many tokens a token sees, itself among them; None is all before it, or the
+            family's.
         n_expert: experts of a mixture; 0 has one feed-forward part for all.
         n_expert_used: how many of them see a token.
         n_expert_ffn: width inside an expert; None is n_ffn.
         n_shared_ffn: width inside the expert that sees all tokens (qwen2moe); None is n_ffn.
         router_aux: share of `nn.balance_loss` in the training loss.
+        attention_bias: learn biases of q, k and v, and of the output too unless it is "qkv".
+        mlp_bias: learn biases of the feed-forward part.
+        qk_norm: norm queries and keys.
+        parallel: both halves of a block read the same norm (StableLM 2 12B).
+        rope_dims: how many leading numbers of a head turn; None is all.
+        rope_theta_window: base in the layers with a window; None is rope_theta.
+        window_pattern: every so many layers one has no window; 1 is a window in all.
+        embedding_scale: factor of the embeddings.
+        residual_scale: factor of what each half of a block adds.
+        attention_scale: factor of the scores; None is 1 / sqrt(head size).
+        logit_scale: what the logits are divided by.
+        attention_softcap: above 0, scores become softcap * tanh(score / softcap).
+        logit_softcap: above 0, logits do.
+
+    Of the fields from `attention_bias` on, None is the family's value, and others are for the
+    families that have the choice: those with the field in `Family.free`.
 
     Raises:
         ValueError: a size is not a positive integer, heads do not divide what they must, the
@@ -123,10 +99,25 @@ class LlamaConfig(ModelConfig):
     n_expert_ffn: int | None = None
     n_shared_ffn: int | None = None
     router_aux: float = 0.0
+    attention_bias: bool | str | None = None
+    mlp_bias: bool | None = None
+    qk_norm: bool | None = None
+    parallel: bool | None = None
+    rope_dims: int | None = None
+    rope_theta_window: float | None = None
+    window_pattern: int | None = None
+    embedding_scale: float | None = None
+    residual_scale: float | None = None
+    attention_scale: float | None = None
+    logit_scale: float | None = None
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
 
     def __post_init__(self) -> None:
         who = type(self).__name__
         self.check_kinds()
+        checks.choice(who, "family", self.family, FAMILIES)
+        self._take_values(who)
         if self.n_kv_head is None:
             object.__setattr__(self, "n_kv_head", self.n_head)
         check_heads(who, self.n_embd, self.n_head, self.kv_head, True, self.n_head_dim)
@@ -148,13 +139,45 @@ class LlamaConfig(ModelConfig):
         check_attention(who, self.attention)
         object.__setattr__(self, "rope_scaling", nn.RopeScaling.of(self.rope_scaling))
         if self.rope.scaling is not None:  # a table may be another head's
-            self.rope.scaling.divisors(self.head_dim, self.rope_theta, self.context)
+            self.rope.wavelengths(self.head_dim, self.context)
         if self.window is not None:
             check_sizes(who, window=self.window)
-        checks.choice(who, "family", self.family, FAMILIES)
-        if self.family == "gemma" and not self.tie:
+        if self.family in ("gemma", "gemma2") and not self.tie:
             raise ValueError(f"{who}: a gemma's head is its embedding table; tie must be True")
+        if self.n_head_dim is not None and not self.traits.any_head:
+            raise ValueError(
+                f"{who}: n_head_dim of the family {self.family} must be n_embd / n_head; "
+                f"got {self.n_head_dim}"
+            )
         self._check_experts(who)
+
+    def _take_values(self, who: str) -> None:
+        """Fill in the family's values, and raise for those that it does not have."""
+        traits = self.traits
+        for name, neutral in NEUTRAL.items():
+            own, given = traits.values.get(name, neutral), getattr(self, name)
+            if given is None:
+                object.__setattr__(self, name, own)
+            elif given != own and name not in traits.free:
+                raise ValueError(
+                    f"{who}: {name} of the family {self.family} must be {own!r}; got {given!r}"
+                )
+        if self.window is None:
+            object.__setattr__(self, "window", traits.values.get("window"))
+        if self.attention_bias not in (True, False, "qkv"):
+            raise ValueError(
+                f'{who}: attention_bias must be True, False or "qkv"; got {self.attention_bias!r}'
+            )
+        check_sizes(who, window_pattern=self.pattern)
+        for name in ("embedding_scale", "residual_scale", "attention_scale", "logit_scale"):
+            if getattr(self, name) is not None:
+                checks.f32(who, name, getattr(self, name), above=0.0)
+        for name in ("attention_softcap", "logit_softcap"):
+            checks.f32(who, name, getattr(self, name), 0.0)
+        if self.rope_dims is not None:
+            checks.whole(who, "rope_dims", self.rope_dims, 2, self.head_dim)
+            if self.rope_dims == self.head_dim:
+                object.__setattr__(self, "rope_dims", None)  # one way to say it
 
     def _check_experts(self, who: str) -> None:
         """Raise for a mixture that the family lacks, and for none where it has one."""
@@ -216,24 +239,68 @@ class LlamaConfig(ModelConfig):
 
     @property
     def rope(self) -> nn.Rope:
-        """The rotary positions."""
+        """The rotary positions of layers that see all tokens."""
         scaling = nn.RopeScaling.of(self.rope_scaling)
-        return nn.Rope(base=self.rope_theta, scaling=scaling)
+        return nn.Rope(base=self.rope_theta, scaling=scaling, dims=self.rope_dims)
+
+    @property
+    def pattern(self) -> int:
+        """Every so many layers one has no window."""
+        return 1 if self.window_pattern is None else self.window_pattern
+
+    def layer_window(self, i: int) -> int | None:
+        """Return how many tokens a token sees in layer i; None is all before it."""
+        everything = self.pattern > 1 and (i + 1) % self.pattern == 0
+        return None if everything else self.window
+
+    def layer_rope(self, i: int) -> nn.Rope | None:
+        """Return the rotary positions of layer i; None has none."""
+        traits, rope = self.traits, self.rope
+        if traits.no_rope and (i + 1) % traits.no_rope == 0:
+            return None
+        if self.layer_window(i) is None or self.pattern == 1:
+            return rope
+        base = self.rope_theta if self.rope_theta_window is None else self.rope_theta_window
+        return nn.Rope(
+            base=base, scaling=rope.scaling if traits.window_scaling else None, dims=rope.dims
+        )
+
+    @property
+    def score_scale(self) -> float:
+        """Factor of the attention scores."""
+        if self.attention_scale is not None:
+            return self.attention_scale
+        narrow = self.n_layer == self.traits.narrow
+        return float(self.n_embd // self.n_head if narrow else self.head_dim) ** -0.5
+
+    @property
+    def input_scale(self) -> float:
+        """Factor of the embeddings."""
+        own = 1.0 if self.embedding_scale is None else self.embedding_scale
+        return float(self.n_embd) ** 0.5 if self.traits.scaled else own
 
     def count_parameters(self) -> int:
         """Count a model's parameters without building it."""
-        width, head = self.n_embd, self.head_dim
+        traits, width, head = self.traits, self.n_embd, self.head_dim
         heads, groups = self.n_head * head, self.kv_head * head
-        block = 2 * width * heads + 2 * width * groups + 2 * width
-        if self.traits.qkv_bias:
-            block += heads + 2 * groups
-        if self.traits.qk_norm:
-            block += 2 * head
+        norm = width * (2 if traits.norm == "layer" else 1)
+        block = 2 * width * heads + 2 * width * groups
+        block += norm * (4 if traits.norms == "both" else 1 if self.parallel else 2)
+        if self.attention_bias:
+            block += heads + 2 * groups + (0 if self.attention_bias == "qkv" else width)
+        if self.qk_norm:
+            block += 2 * head if traits.qk_norm == "head" else heads + groups
+        if traits.sinks:
+            block += self.n_head
         if self.n_expert:
             block += self.n_expert * (width + 3 * width * self.expert_ffn)
+            if traits.clamped:
+                block += self.n_expert * (1 + 2 * self.expert_ffn + width)
             if self.shared_ffn:
                 block += 3 * width * self.shared_ffn + width
         else:
-            block += 3 * width * self.ffn
+            into = 1 if traits.mlp == "gelu" else 2
+            block += (into + 1) * width * self.ffn
+            block += into * self.ffn + width if self.mlp_bias else 0
         tables = self.vocab_size * width * (1 if self.tie else 2)
-        return tables + self.n_layer * block + width
+        return tables + self.n_layer * block + norm

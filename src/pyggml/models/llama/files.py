@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The Llama family in files: Hugging Face's names of experts, llama.cpp's keys and names."""
+"""The Llama family in GGUF files: llama.cpp's keys, names and layouts."""
 
 from __future__ import annotations
 
 import json
 import logging
-import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ...errors import FormatError
 from ...io import GGUFFile, f32, u32
@@ -23,7 +20,8 @@ from ..files import (
     read_tie,
     read_vocab_size,
 )
-from .config import FAMILIES, LlamaConfig
+from .config import LlamaConfig
+from .families import FAMILIES, Family
 
 __all__ = [
     "GGUF_NAMES",
@@ -31,9 +29,7 @@ __all__ = [
     "gguf_config",
     "gguf_extra",
     "gguf_layout",
-    "merge_experts",
     "read_gguf_config",
-    "split_experts",
 ]
 
 _LAYER = "model.layers.{i}"
@@ -43,13 +39,18 @@ GGUF_NAMES = {
     f"{_LAYER}.self_attn.q_proj": "blk.{i}.attn_q",
     f"{_LAYER}.self_attn.k_proj": "blk.{i}.attn_k",
     f"{_LAYER}.self_attn.v_proj": "blk.{i}.attn_v",
+    f"{_LAYER}.self_attn.qkv_proj": "blk.{i}.attn_qkv",
+    f"{_LAYER}.self_attn.sinks": "blk.{i}.attn_sinks.weight",
     f"{_LAYER}.self_attn.o_proj": "blk.{i}.attn_output",
     f"{_LAYER}.self_attn.q_norm": "blk.{i}.attn_q_norm",
     f"{_LAYER}.self_attn.k_norm": "blk.{i}.attn_k_norm",
     f"{_LAYER}.post_attention_layernorm": "blk.{i}.ffn_norm",
     f"{_LAYER}.mlp.gate_proj": "blk.{i}.ffn_gate",
     f"{_LAYER}.mlp.up_proj": "blk.{i}.ffn_up",
+    f"{_LAYER}.mlp.gate_up_proj": "blk.{i}.ffn_up",
     f"{_LAYER}.mlp.down_proj": "blk.{i}.ffn_down",
+    f"{_LAYER}.mlp.c_fc": "blk.{i}.ffn_up",
+    f"{_LAYER}.mlp.c_proj": "blk.{i}.ffn_down",
     **{
         f"{_LAYER}.{part}.{own}": f"blk.{{i}}.{name}"
         for part in ("block_sparse_moe", "mlp")
@@ -67,56 +68,25 @@ GGUF_NAMES = {
     "model.norm": "output_norm",
     "lm_head": "output",
 }
-# Mixtral's names of an expert's matrices.
-_MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
-_STACKED = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\w+_proj)\.weight")
-_SINGLE = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weight")
 # A scaling that llama.cpp has no key for, or not all of it, as JSON.
 _SCALING_KEY = "pyggml.rope_scaling"
 _DIVISORS = "rope_freqs.weight"
 # The window of our own files; see `Model.OWN_FIELDS`.
 _WINDOW_KEY = "pyggml.window"
 _log = logging.getLogger("pyggml.models")
-
-
-def split_experts(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Name the matrices of experts one by one, as Hugging Face's files do."""
-    split: dict[str, np.ndarray] = {}
-    for name, array in state.items():
-        found = _STACKED.fullmatch(name)
-        if found is None:
-            split[name] = array
-            continue
-        layer, part, own = found.groups()
-        own = _MIXTRAL[own] if part == "block_sparse_moe" else own
-        for j, matrix in enumerate(array):
-            split[f"{layer}{part}.experts.{j}.{own}.weight"] = np.ascontiguousarray(matrix)
-    return split
-
-
-def merge_experts(state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
-    """Stack the matrices of experts; the inverse of `split_experts`.
-
-    Raises:
-        KeyError: an expert between two others is missing.
-    """
-    own_names = {theirs: own for own, theirs in _MIXTRAL.items()}
-    merged: dict[str, ArrayLike] = {}
-    stacks: dict[str, dict[int, ArrayLike]] = {}
-    for name, array in state.items():
-        found = _SINGLE.fullmatch(name)
-        if found is None:
-            merged[name] = array
-            continue
-        layer, part, number, own = found.groups()
-        stack = f"{layer}{part}.experts.{own_names.get(own, own)}.weight"
-        stacks.setdefault(stack, {})[int(number)] = array
-    for name, matrices in stacks.items():
-        missing = [j for j in range(max(matrices) + 1) if j not in matrices]
-        if missing:
-            raise KeyError(f"load_state_dict: {name}: the experts {missing} are missing")
-        merged[name] = np.stack([np.asarray(matrices[j]) for j in sorted(matrices)])
-    return merged
+_LONG = {"long": "rope_factors_long.weight", "short": "rope_factors_short.weight"}
+# Numbers of the configuration that some families have.
+_NUMBERS = {
+    "rope_theta_window": "rope.freq_base_swa",
+    "embedding_scale": "embedding_scale",
+    "residual_scale": "residual_scale",
+    "attention_scale": "attention.scale",
+    "logit_scale": "logit_scale",
+    "attention_softcap": "attn_logit_softcapping",
+    "logit_softcap": "final_logit_softcapping",
+}
+_WINDOW = "attention.sliding_window"
+_PATTERN = f"{_WINDOW}_pattern"
 
 
 def gguf_layout(config: LlamaConfig, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
@@ -124,7 +94,7 @@ def gguf_layout(config: LlamaConfig, name: str, array: np.ndarray, reading: bool
     *_, module, _kind = name.split(".")
     if module == "shared_expert_gate":
         return array.reshape(-1)  # its one row
-    if config.traits.offset and (module.endswith("layernorm") or module == "norm"):
+    if config.traits.offset and module.endswith(("layernorm", "norm")):
         return np.asarray(array - 1 if reading else array + 1, np.float32)
     heads = {"q_proj": config.n_head, "k_proj": config.kv_head}.get(module)
     if heads is None or not config.traits.neighbours:
@@ -139,9 +109,12 @@ def gguf_layout(config: LlamaConfig, name: str, array: np.ndarray, reading: bool
 def gguf_extra(config: LlamaConfig) -> dict[str, np.ndarray]:
     """Return the divisors of the angles where llama.cpp reads them from a tensor."""
     scaling = RopeScaling.of(config.rope_scaling)
+    if scaling is not None and scaling.kind == "longrope":
+        return {there: np.array(getattr(scaling, own), np.float32) for own, there in _LONG.items()}
     if scaling is None or scaling.kind not in ("llama3", "table"):
         return {}
-    divisors = scaling.divisors(config.head_dim, config.rope_theta, config.context)
+    dims = config.rope_dims or config.head_dim
+    divisors = scaling.divisors(dims, config.rope_theta, config.context)
     return {_DIVISORS: divisors.astype(np.float32)}
 
 
@@ -154,16 +127,24 @@ def gguf_config(config: LlamaConfig) -> dict[str, Any]:
         "feed_forward_length": u32(config.ffn),
         "attention.head_count": u32(config.n_head),
         "attention.head_count_kv": u32(config.kv_head),
-        "attention.layer_norm_rms_epsilon": f32(config.eps),
+        _eps_key(config.traits): f32(config.eps),
         "rope.freq_base": f32(config.rope_theta),
-        "rope.dimension_count": u32(config.head_dim),
+        "rope.dimension_count": u32(config.rope_dims or config.head_dim),
         "vocab_size": u32(config.vocab_size),
     }
     if config.n_head_dim is not None:
         keys["attention.key_length"] = u32(config.head_dim)
         keys["attention.value_length"] = u32(config.head_dim)
     if config.window is not None:
-        keys["attention.sliding_window"] = u32(config.window)
+        keys[_WINDOW] = u32(config.window)
+        if config.pattern != config.traits.values.get("window_pattern", 1):
+            keys[_PATTERN] = u32(0 if config.pattern == 1 else config.pattern)
+    for name, key in _NUMBERS.items():
+        own = name in config.traits.free or name in config.traits.values
+        if own and getattr(config, name):
+            keys[key] = f32(getattr(config, name))
+    if "parallel" in config.traits.free:
+        keys["use_parallel_residual"] = bool(config.parallel)
     if config.n_expert:
         keys["expert_count"] = u32(config.n_expert)
         keys["expert_used_count"] = u32(config.n_expert_used)
@@ -182,8 +163,13 @@ def _scaling_keys(config: LlamaConfig) -> dict[str, Any]:
         return {}
     fields = {key: value for key, value in vars(scaling).items() if value is not None}
     keys: dict[str, Any] = {_SCALING_KEY: json.dumps(fields)}
+    prefix = f"{config.family}.rope.scaling"
+    if scaling.kind == "longrope":
+        if config.family != "phi3":  # whose files have the factors, and no type
+            keys[f"{prefix}.type"] = scaling.kind
+        keys[f"{prefix}.original_context_length"] = u32(int(scaling.original or 0))
+        keys[f"{prefix}.attn_factor"] = f32(scaling.score_factor**0.5)
     if scaling.kind in ("linear", "yarn"):
-        prefix = f"{config.family}.rope.scaling"
         keys[f"{prefix}.type"] = scaling.kind
         keys[f"{prefix}.factor"] = f32(scaling.factor)
         if scaling.original is not None:
@@ -204,6 +190,7 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
         FormatError: a field is missing, or asks for what the model does not do.
     """
     arch = file.metadata["general.architecture"]
+    traits = FAMILIES[arch]
     fields: dict[str, Any] = read_sizes(
         file,
         arch,
@@ -227,31 +214,97 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
         fields |= read_sizes(file, arch, needed)
         if arch != "llama":  # what llama.cpp takes where the key is absent
             fields["n_expert_ffn"] = max(1, fields["n_ffn"] // fields["n_expert_used"])
+    if traits.windowed:
+        optional["window"] = _WINDOW
     for field, key in optional.items():
-        if f"{arch}.{key}" in file.metadata:
+        if file.metadata.get(f"{arch}.{key}", 0) != 0:
             fields |= read_sizes(file, arch, {field: key})
     head_dim = fields.get("n_head_dim", fields["n_embd"] // fields["n_head"])
     _check_variants(file, arch, head_dim)
-    _tell_window(file, arch, fields["context"])
+    fields |= _read_choices(file, arch)
+    turned = fields.get("rope_dims", head_dim)
+    if not traits.windowed:
+        _tell_window(file, arch, fields["context"])
     return {
         **fields,
         "family": arch,
         "vocab_size": read_vocab_size(file),
-        "eps": read_number(file, f"{arch}.attention.layer_norm_rms_epsilon"),
+        "eps": read_number(file, f"{arch}.{_eps_key(traits)}"),
         "rope_theta": read_number(file, f"{arch}.rope.freq_base", default=10000.0),
-        "rope_scaling": _read_scaling(file, arch, head_dim, fields["context"]),
+        "rope_scaling": _read_scaling(file, arch, turned, fields["context"]),
         "tie": read_tie(file),
     }
 
 
 def _tell_window(file: GGUFFile, arch: str, context: int) -> None:
     """Log that a window of the file is left out, as in llama.cpp, unless it is of our own file."""
-    key = f"{arch}.attention.sliding_window"
+    key = f"{arch}.{_WINDOW}"
     window = file.metadata.get(key)
     if isinstance(window, int) and 0 < window < context and _WINDOW_KEY not in file.metadata:
         _log.warning(
             "%s: %s = %d: left out, as llama.cpp leaves it out for %s", file.path, key, window, arch
         )
+
+
+def _eps_key(traits: Family) -> str:
+    """The key of the norms' eps."""
+    kind = "layer_norm" if traits.norm == "layer" else "layer_norm_rms"
+    return f"attention.{kind}_epsilon"
+
+
+def _read_choices(file: GGUFFile, arch: str) -> dict[str, Any]:
+    """Read the fields in which members of a family differ, from keys and from what is there."""
+    traits = FAMILIES[arch]
+    fields: dict[str, Any] = {
+        name: read_number(file, f"{arch}.{key}")
+        for name, key in _NUMBERS.items()
+        if f"{arch}.{key}" in file.metadata
+    }
+    there = {
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors
+        and ("blk.0.attn_output.bias" in file.tensors or "qkv"),
+        "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
+        "qk_norm": "blk.0.attn_q_norm.weight" in file.tensors,
+        "parallel": "blk.0.ffn_norm.weight" not in file.tensors,
+    }
+    fields |= {name: value for name, value in there.items() if name in traits.free}
+    turned = f"{arch}.rope.dimension_count"
+    if "rope_dims" in traits.free and turned in file.metadata:
+        fields |= read_sizes(file, arch, {"rope_dims": "rope.dimension_count"})
+    if f"{arch}.{_PATTERN}" in file.metadata:
+        fields |= _read_pattern(file, f"{arch}.{_PATTERN}")
+    return fields
+
+
+def _read_pattern(file: GGUFFile, key: str) -> dict[str, Any]:
+    """Read which layers have a window: a number, or true and false for each layer."""
+    value = file.metadata[key]
+    layers = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(layers, list):
+        if not any(layers):
+            return {"window": None}
+        for pattern in range(2, len(layers) + 2):
+            if [bool(x) for x in layers] == [(i + 1) % pattern > 0 for i in range(len(layers))]:
+                return {"window_pattern": 1 if pattern > len(layers) else pattern}
+    elif not isinstance(value, bool) and isinstance(value, int) and value >= 0:
+        return {"window": None} if value == 1 else {"window_pattern": value or 1}
+    raise FormatError(
+        f"{file.path}: {key} must say that every so many layers one has no window; got {value!r}"
+    )
+
+
+def _read_long(file: GGUFFile, arch: str, dims: int) -> RopeScaling:
+    """Read the two sets of divisors of "longrope"."""
+    tables = {}
+    for own, name in _LONG.items():
+        check_tensor(file, name, (dims // 2,))
+        table = np.asarray(file.array(name, dequantise=True), np.float32)
+        tables[own] = tuple(float(str(number)) for number in table)
+    keys = {"original": "rope.scaling.original_context_length", "context": "context_length"}
+    sizes = read_sizes(file, arch, keys)
+    factor = max(sizes["context"] / sizes["original"], 1.0)
+    attention = read_number(file, f"{arch}.rope.scaling.attn_factor", 1.0)
+    return RopeScaling("longrope", factor, sizes["original"], attention=attention, **tables)
 
 
 def _read_scaling(file: GGUFFile, arch: str, head_dim: int, context: int) -> RopeScaling | None:
@@ -260,6 +313,8 @@ def _read_scaling(file: GGUFFile, arch: str, head_dim: int, context: int) -> Rop
     try:
         if text is not None:
             return RopeScaling.of(json.loads(text))
+        if any(name in file.tensors for name in _LONG.values()):
+            return _read_long(file, arch, head_dim)
         if _DIVISORS in file.tensors:
             check_tensor(file, _DIVISORS, (head_dim // 2,))
             table = np.asarray(file.array(_DIVISORS, dequantise=True), np.float32)
@@ -292,21 +347,29 @@ def check_gguf(file: GGUFFile, config: LlamaConfig) -> None:
     check_block_count(file, config.n_layer)
     check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
     inner = config.n_head * config.head_dim
-    check_tensor(file, "blk.0.attn_q.weight", (inner, config.n_embd))
+    if config.traits.fused:
+        both = 2 * config.kv_head * config.head_dim
+        check_tensor(file, "blk.0.attn_qkv.weight", (inner + both, config.n_embd))
+    else:
+        check_tensor(file, "blk.0.attn_q.weight", (inner, config.n_embd))
     if config.n_expert:
         shape = (config.n_expert, config.expert_ffn, config.n_embd)
         check_tensor(file, "blk.0.ffn_up_exps.weight", shape)
     else:
-        check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
+        rows = (2 if config.traits.fused else 1) * config.ffn
+        check_tensor(file, "blk.0.ffn_up.weight", (rows, config.n_embd))
 
 
 def _check_variants(file: GGUFFile, arch: str, head_dim: int) -> None:
     """Raise a FormatError for what llama.cpp's architecture also covers and this model does not."""
+    traits = FAMILIES[arch]
+    partial = {} if "rope_dims" in traits.free else {f"{arch}.rope.dimension_count": head_dim}
     plain: dict[str, Any] = {
-        f"{arch}.rope.dimension_count": head_dim,
+        **partial,
         f"{arch}.attention.value_length": head_dim,
-        f"{arch}.expert_weights_norm": FAMILIES[arch].normalize,
-        f"{arch}.expert_gating_func": 1,  # softmax
+        f"{arch}.expert_weights_norm": traits.normalize,
+        # softmax, of all experts or of the chosen ones, which is the same where they sum to one
+        f"{arch}.expert_gating_func": 1,
     }
     for key, value in plain.items():
         got = file.metadata.get(key, value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Llama and its family: rotary positions, RMS norms first, gated feed-forward, grouped heads."""
+"""Llama and its family: rotary positions, gated feed-forward parts, grouped heads."""
 
 from __future__ import annotations
 
@@ -13,71 +13,16 @@ from ... import nn, ops
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.experts import Routing
+from ...ops.attention import computes_flash_attn
 from ...tensors import Tensor
-from ..language import LanguageModel
+from ..language import LanguageModel, Mask, mask_of
 from . import files as llama_files
-from .config import FAMILIES, LlamaConfig
+from . import hugging
+from .blocks import Block, norm
+from .config import LlamaConfig
+from .families import FAMILIES
 
 __all__ = ["Llama", "LlamaConfig"]
-
-
-class _Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)), under Hugging Face's names."""
-
-    def __init__(self, config: LlamaConfig) -> None:
-        traits = config.traits
-        drawn = init.gpt2(config.n_layer)
-        residual = init.gpt2(config.n_layer, residual=True)
-        self.input_layernorm = nn.RMSNorm(config.n_embd, config.eps, traits.offset)
-        self.self_attn = nn.CausalSelfAttention(
-            config.n_embd,
-            config.n_head,
-            config.n_kv_head,
-            bias="qkv" if traits.qkv_bias else False,
-            rope=config.rope,
-            head_dim=config.head_dim,
-            qk_norm=config.eps if traits.qk_norm else None,
-            window=config.window,
-            attention=config.attention,
-            init_weight=drawn,
-            init_out=residual,
-        )
-        self.post_attention_layernorm = nn.RMSNorm(config.n_embd, config.eps, traits.offset)
-        if not config.n_expert:
-            kind = nn.GEGLUMLP if traits.gelu else nn.SwiGLUMLP
-            self.mlp: nn.Module = kind(
-                config.n_embd, config.ffn, init_weight=drawn, init_out=residual
-            )
-            return
-        experts = nn.MixtureOfExperts(
-            config.n_embd,
-            config.expert_ffn,
-            config.n_expert,
-            config.n_expert_used,
-            traits.normalize,
-            config.shared_ffn,
-            init_weight=drawn,
-            init_out=residual,
-        )
-        # Mixtral's name for it, and Qwen's.
-        setattr(self, "block_sparse_moe" if config.family == "llama" else "mlp", experts)
-
-    def forward(
-        self,
-        x: Tensor,
-        positions: Tensor | None,
-        mask: Tensor | None,
-        cache: nn.LayerCache | None,
-        routings: list[Routing] | None = None,
-    ) -> Tensor:
-        """Return the stream after the block."""
-        seen = self.input_layernorm(x)
-        x = x + self.self_attn(seen, positions=positions, mask=mask, cache=cache)
-        seen = self.post_attention_layernorm(x)
-        part: Any = vars(self).get("block_sparse_moe") or self.mlp
-        routed = isinstance(part, nn.MixtureOfExperts)
-        added: Tensor = part(seen, routings) if routed else part(seen)
-        return x + added
 
 
 class _Decoder(nn.Module):
@@ -87,8 +32,8 @@ class _Decoder(nn.Module):
         self.embed_tokens = nn.Embedding(
             config.vocab_size, config.n_embd, init.gpt2(config.n_layer)
         )
-        self.layers = [_Block(config) for _ in range(config.n_layer)]
-        self.norm = nn.RMSNorm(config.n_embd, config.eps, config.traits.offset)
+        self.layers = [Block(config, i) for i in range(config.n_layer)]
+        self.norm = norm(config)
 
 
 class Llama(LanguageModel):
@@ -102,7 +47,9 @@ class Llama(LanguageModel):
 
     Source: Touvron et al. 2023, arXiv:2302.13971; Qwen2: arXiv:2407.10671; Qwen3:
         arXiv:2505.09388; Mistral: arXiv:2310.06825; Mixtral: arXiv:2401.04088; Gemma:
-        arXiv:2403.08295.
+        arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786; Phi 3: arXiv:2404.14219; OLMo 2:
+        arXiv:2501.00656; StarCoder 2: arXiv:2402.19173; StableLM 2: arXiv:2402.17834; gpt-oss:
+        arXiv:2508.10925.
 
     Example:
         >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
@@ -131,19 +78,34 @@ class Llama(LanguageModel):
         self,
         ids: Tensor,
         positions: Tensor | None,
-        mask: Tensor | None,
+        mask: Mask,
         cache: nn.KVCache | None,
         routings: list[Routing] | None = None,
     ) -> Tensor:
-        """Return the stream after the last norm, (B, T, C)."""
+        """Return what the head reads: the stream after the last norm, (B, T, C)."""
         config, body = self.config, self.model
         x = body.embed_tokens(ids)
-        if config.traits.scaled:
-            x = ops.scale(x, config.n_embd**0.5)
+        if config.input_scale != 1.0:
+            x = ops.scale(x, config.input_scale)
         for i, block in enumerate(body.layers):
             own = cache.layers[i] if cache else None
-            x = self._run_block(block, x, positions, mask, own, routings)
-        return body.norm(x)  # type: ignore[no-any-return]
+            x = self._run_block(block, x, positions, mask_of(mask, block.window), own, routings)
+        x = body.norm(x)
+        return x if config.logit_scale == 1.0 else ops.scale(x, 1.0 / config.logit_scale)
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """How many tokens a token sees, itself among them, in one layer or another; None is all."""
+        config = self.config
+        return tuple({config.layer_window(i): None for i in range(config.n_layer)})
+
+    def _takes_flash(self, ids: Tensor) -> bool:
+        """Return True if the fused attention op computes this model."""
+        config = self.config
+        if config.attention != "auto":
+            return bool(config.attention == "flash")
+        options = (config.attention_softcap > 0, config.traits.sinks)
+        return computes_flash_attn(ids.device, config.head_dim, *options)
 
     def loss(self, ids: Tensor, targets: Tensor, reduction: str = "mean", **inputs: Any) -> Tensor:
         """Return the cross-entropy of the tokens that follow; see `LanguageModel.loss`.
@@ -156,18 +118,25 @@ class Llama(LanguageModel):
             return super().loss(ids, targets, reduction, **inputs)
         routings: list[Routing] = []
         x = self.hidden(ids, routings=routings, **inputs)
-        loss = nn.functional.linear_cross_entropy(x, self.head_weight, targets, reduction=reduction)
+        loss = nn.functional.linear_cross_entropy(
+            x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
+        )
         balance = ops.scale(nn.balance_loss(routings), share)
         return loss + (balance * _counted(targets) if reduction == "sum" else balance)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy the parameters under Hugging Face's names: experts one by one."""
-        return llama_files.split_experts(super().state_dict())
+        """Copy the parameters under Hugging Face's names and in its layouts."""
+        return hugging.to_theirs(self.config, super().state_dict())
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
-        """Return a state without old files' rotary tables, and with experts in one tensor."""
+        """Return a state without old files' rotary tables, and in this model's layouts."""
         kept = {n: a for n, a in state.items() if not n.endswith(".rotary_emb.inv_freq")}
-        return llama_files.merge_experts(kept)
+        return hugging.to_ours(self.config, kept)
+
+    @property
+    def gguf_names(self) -> Mapping[str, str]:
+        """The names in the model's own file; see `GGUF_NAMES`."""
+        return {**self.GGUF_NAMES, **self.config.traits.names}
 
     def gguf_layout(self, name: str, array: np.ndarray, reading: bool) -> np.ndarray:
         """Turn a parameter's layout into llama.cpp's, or back when `reading`."""

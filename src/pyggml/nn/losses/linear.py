@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ... import checks, ops
 from ...errors import ShapeError
-from ...graph import postpone
+from ...graph import postpone, recompute
 from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor
 from .distribution import counted, cross_entropy
 from .reduction import REDUCTIONS
 
-__all__ = ["linear_cross_entropy"]
+__all__ = ["linear_cross_entropy", "soft_capped"]
 
 # Logits below this are computed at once; each part adds a pass over the gradient of the weight.
 _PART_BYTES = 64 * 2**20
@@ -27,6 +28,7 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    softcap: float = 0.0,
 ) -> Tensor:
     """`cross_entropy(linear(x, weight), targets)` with an eighth of the logits in memory.
 
@@ -41,6 +43,7 @@ def linear_cross_entropy(
         ignore_index: class number of positions that do not count, neither in sum nor in mean.
         reduction: "mean" over the positions that count, "sum" or "none".
         label_smoothing: share of the target that is spread over all classes, in [0, 1].
+        softcap: above 0, logits become softcap * tanh(logit / softcap).
 
     Shape:
         x (..., C), weight (V, C), targets (...) -> (), or (...) for "none"
@@ -64,6 +67,7 @@ def linear_cross_entropy(
     need_tensor(who, "targets", targets)
     checks.choice(who, "reduction", reduction, REDUCTIONS)
     checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)
+    checks.f32(who, "softcap", softcap, 0.0)
     ignore_index = checks.whole(who, "ignore_index", ignore_index, -(2**31), 2**31 - 1)
     need_dtype(who, "targets", targets, "i32")
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[-1]:
@@ -78,7 +82,7 @@ def linear_cross_entropy(
     n = math.prod(targets.shape)
     parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _PART_BYTES), n)
     if parts < 2:
-        logits = ops.linear(x, weight)
+        logits = soft_capped(ops.linear(x, weight), softcap)
         return cross_entropy(
             logits, targets, ignore_index, reduction, label_smoothing=label_smoothing
         )
@@ -87,6 +91,7 @@ def linear_cross_entropy(
     losses = []
     for start in range(0, n, size):
         logits = postpone(ops.linear(flat[start : start + size], weight))
+        logits = soft_capped(logits, softcap, postpone)
         at = classes[start : start + size]
         losses.append(
             cross_entropy(logits, at, ignore_index, "none", label_smoothing=label_smoothing)
@@ -99,3 +104,21 @@ def linear_cross_entropy(
     if reduction == "sum":
         return ops.sum(rows)
     return ops.div(ops.sum(rows), ops.clamp(ops.sum(counted(classes, ignore_index)), 1.0, float(n)))
+
+
+def soft_capped(x: Tensor, cap: float, mark: Callable[[Tensor], Tensor] = recompute) -> Tensor:
+    """Return cap * tanh(x / cap), or x where the cap is 0.
+
+    Args:
+        x: logits.
+        cap: what their size stays below; 0 caps nothing.
+        mark: applied to what the ops return.
+
+    Shape:
+        any -> as x
+
+    Source: Gemma 2, arXiv:2408.00118.
+    """
+    if not cap:
+        return x
+    return mark(ops.scale(mark(ops.tanh(mark(ops.scale(x, 1.0 / cap)))), cap))
