@@ -28,14 +28,21 @@ def causal(length, window=None):
     return seen if window is None else seen & (at[None, :] > at[:, None] - window)
 
 
-def attend(q, k, v, seen=None, scale=None, bias=None):
+def attend(q, k, v, seen=None, scale=None, bias=None, softcap=0.0, sinks=None):
     """q (B, T, H, D), k and v (B, S, G, D) -> (B, T, H * D)."""
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
     scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    scores = scores if bias is None else scores + bias
+    scores = capped(scores if bias is None else scores + bias, softcap)
     scores = scores if seen is None else scores.masked_fill(~seen, -math.inf)
-    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+    if sinks is not None:
+        more = sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, more], -1)
+    return (scores.softmax(-1)[..., : v.shape[2]] @ v).transpose(1, 2).flatten(2)
+
+
+def capped(x, softcap):
+    return softcap * (x / softcap).tanh() if softcap else x
 
 
 def token_loss(logits, y):
@@ -62,15 +69,22 @@ def gpt2(w, config, ids):
     return layer_norm(w, "transformer.ln_f", x, config.eps) @ head.T
 
 
-def inverse_frequencies(config, length):
+def inverse_frequencies(config, length, local=False):
     """What each pair turns by per position, and the factor of cosines and sines."""
     dim, base, scaling = config.head_dim, config.rope_theta, config.rope_scaling
+    dim = config.rope_dims or dim
+    if local:
+        base = config.rope_theta_window or base
+        scaling = scaling if config.traits.window_scaling else None
     own = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     if scaling is None:
         return own, 1.0
     factor, original = scaling.factor, scaling.original
     if scaling.kind == "linear":
         return own / factor, 1.0
+    if scaling.kind == "longrope":
+        table = scaling.long if length > original else scaling.short
+        return own / torch.tensor(table), math.sqrt(1 + math.log(factor) / math.log(original))
     if scaling.kind == "dynamic":
         seen = max(length, original)
         base = base * (factor * seen / original - (factor - 1)) ** (dim / (dim - 2))
@@ -87,20 +101,26 @@ def inverse_frequencies(config, length):
     def corrected(turns):
         return dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    low = max(math.floor(corrected(scaling.beta_fast)), 0)
-    high = min(math.ceil(corrected(scaling.beta_slow)), dim - 1)
+    low, high = corrected(scaling.beta_fast), corrected(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
     ramp = ((torch.arange(dim // 2) - low) / ((high - low) or 0.001)).clamp(0, 1)
     return own / factor * ramp + own * (1 - ramp), 0.1 * math.log(factor) + 1.0
 
 
-def rotate(x, config):
+def rotate(x, config, local=False):
+    x, rest = x.split(
+        [config.rope_dims or x.shape[-1], x.shape[-1] - (config.rope_dims or x.shape[-1])], -1
+    )
     half = x.shape[-1] // 2
-    frequency, factor = inverse_frequencies(config, x.shape[1])
+    frequency, factor = inverse_frequencies(config, x.shape[1], local)
     angle = torch.arange(x.shape[1])[:, None] * frequency
     cos, sin = (
         (factor * f(torch.cat([angle, angle], -1))).float()[:, None] for f in (torch.cos, torch.sin)
     )
-    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+    turned = x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+    return torch.cat([turned, rest], -1)
 
 
 def experts(w, p, config, x, routings):
@@ -133,39 +153,106 @@ def balance(config, routings):
     return config.n_expert * (share * logits.softmax(-1).mean(0)).sum()
 
 
+def clamped_experts(w, p, config, x, routings):
+    """gpt-oss's mixture: gate and up by turns, clamped, and biases."""
+    tokens = x.flatten(0, 1)
+    logits = linear(w, f"{p}.router", tokens)
+    best, chosen = logits.topk(config.n_expert_used, dim=-1)
+    weights = best.softmax(-1)
+    routings.append((logits, chosen))
+    y = torch.zeros_like(tokens)
+    for j in range(config.n_expert):
+        at, slot = torch.where(chosen == j)
+        both = tokens[at] @ w[f"{p}.experts.gate_up_proj"][j]
+        both = both + w[f"{p}.experts.gate_up_proj_bias"][j]
+        gate, up = both[:, ::2].clamp(max=7.0), both[:, 1::2].clamp(-7.0, 7.0)
+        out = (up + 1) * gate * (1.702 * gate).sigmoid() @ w[f"{p}.experts.down_proj"][j]
+        out = out + w[f"{p}.experts.down_proj_bias"][j]
+        y = y.index_add(0, at, out * weights[at, slot, None])
+    return y.view_as(x)
+
+
+def feed_forward(w, p, config, x, routings):
+    """The feed-forward part of a block of the Llama family."""
+    kind = config.traits.mlp
+    if config.traits.clamped:
+        return clamped_experts(w, f"{p}.mlp", config, x, routings)
+    if config.n_expert:
+        part = "block_sparse_moe" if config.family == "llama" else "mlp"
+        return experts(w, f"{p}.{part}", config, x, routings)
+    if kind == "gelu":
+        hidden = F.gelu(linear(w, f"{p}.mlp.c_fc", x), approximate="tanh")
+        return linear(w, f"{p}.mlp.c_proj", hidden)
+    if config.traits.fused:
+        gate, up = linear(w, f"{p}.mlp.gate_up_proj", x).chunk(2, -1)
+    else:
+        gate, up = linear(w, f"{p}.mlp.gate_proj", x), linear(w, f"{p}.mlp.up_proj", x)
+    gate = F.gelu(gate, approximate="tanh") if kind == "geglu" else F.silu(gate)
+    return linear(w, f"{p}.mlp.down_proj", gate * up)
+
+
 def llama(w, config, ids, routings=None):
     """The Llama family."""
     traits = config.traits
     routings = [] if routings is None else routings
+    heads = {"q": config.n_head, "k": config.kv_head, "v": config.kv_head}
 
     def norm(x, name):
+        if traits.norm == "layer":
+            return layer_norm(w, name, x, config.eps)
         gain = w[f"{name}.weight"] + (1 if traits.offset else 0)
         return F.rms_norm(x, x.shape[-1:], gain, config.eps)
 
-    batch, length = ids.shape
-    x = w["model.embed_tokens.weight"][ids] * (config.n_embd**0.5 if traits.scaled else 1)
+    def head_norm(x, p, own):
+        if not config.qk_norm:
+            return x
+        if traits.qk_norm == "all":
+            return norm(x.flatten(2), f"{p}.{own}_norm").view_as(x)
+        if traits.qk_norm == "head":
+            return norm(x, f"{p}.{own}_norm")
+        rows = [w[f"{p}.{own}_layernorm.norms.{j}.weight"] for j in range(x.shape[2])]
+        return F.layer_norm(x, x.shape[-1:], eps=config.eps) * torch.stack(rows)
+
+    def attention(x, p, i):
+        if traits.fused:
+            width = config.head_dim
+            sizes = [count * width for count in heads.values()]
+            parts = linear(w, f"{p}.qkv_proj", x).split(sizes, -1)
+        else:
+            parts = [linear(w, f"{p}.{n}_proj", x) for n in heads]
+        q, k, v = (t.view(*x.shape[:2], n, -1) for t, n in zip(parts, heads.values(), strict=True))
+        q, k = head_norm(q, p, "q"), head_norm(k, p, "k")
+        window = config.window if (i + 1) % config.pattern or config.pattern == 1 else None
+        if not traits.no_rope or (i + 1) % traits.no_rope:
+            local = window is not None and config.pattern > 1
+            q, k = rotate(q, config, local), rotate(k, config, local)
+        gathered = attend(
+            q, k, v, causal(x.shape[1], window), config.score_scale,
+            softcap=config.attention_softcap, sinks=w.get(f"{p}.sinks"),
+        )  # fmt: skip
+        return linear(w, f"{p}.o_proj", gathered)
+
+    x = w["model.embed_tokens.weight"][ids] * config.input_scale
+    more = config.residual_scale
     for i in range(config.n_layer):
         p = f"model.layers.{i}"
-        seen = norm(x, f"{p}.input_layernorm")
-        q, k, v = (
-            linear(w, f"{p}.self_attn.{n}_proj", seen).view(batch, length, heads, -1)
-            for n, heads in (("q", config.n_head), ("k", config.kv_head), ("v", config.kv_head))
-        )
-        if traits.qk_norm:
-            q, k = norm(q, f"{p}.self_attn.q_norm"), norm(k, f"{p}.self_attn.k_norm")
-        q, k = rotate(q, config), rotate(k, config)
-        gathered = attend(q, k, v, causal(length, config.window))
-        x = x + linear(w, f"{p}.self_attn.o_proj", gathered)
-        seen = norm(x, f"{p}.post_attention_layernorm")
-        if config.n_expert:
-            part = "block_sparse_moe" if config.family == "llama" else "mlp"
-            x = x + experts(w, f"{p}.{part}", config, seen, routings)
+        seen = x if traits.norms == "after" else norm(x, f"{p}.input_layernorm")
+        y = attention(seen, f"{p}.self_attn", i)
+        if config.parallel:
+            x = x + y + feed_forward(w, p, config, seen, routings)
             continue
-        gate = linear(w, f"{p}.mlp.gate_proj", seen)
-        gate = F.gelu(gate, approximate="tanh") if traits.gelu else F.silu(gate)
-        x = x + linear(w, f"{p}.mlp.down_proj", gate * linear(w, f"{p}.mlp.up_proj", seen))
+        if traits.norms == "before":
+            x = x + more * y
+            y = norm(x, f"{p}.post_attention_layernorm")
+            x = x + more * feed_forward(w, p, config, y, routings)
+            continue
+        x = x + norm(y, f"{p}.post_attention_layernorm")
+        seen = norm(x, f"{p}.pre_feedforward_layernorm") if traits.norms == "both" else x
+        y = feed_forward(w, p, config, seen, routings)
+        x = x + norm(y, f"{p}.post_feedforward_layernorm")
     head = "lm_head" if "lm_head.weight" in w else "model.embed_tokens"
-    return linear(w, head, norm(x, "model.norm"))
+    logits = linear(w, head, norm(x, "model.norm")) / config.logit_scale
+    return capped(logits, config.logit_softcap)
 
 
 def bert(w, config, ids, mask, types, prefix="bert."):

@@ -170,9 +170,9 @@ def test_a_copied_head_is_a_tied_head(arch, tmp_path):
         ("llama", {"llama.rope.scaling.type": "yarn"}, {}, "rope.scaling.factor must be a number"),
         (
             "llama",
-            {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": f32(2)},
+            {"llama.rope.scaling.type": "su", "llama.rope.scaling.factor": f32(2)},
             {},
-            "llama.rope.scaling: .* kind must be one of linear, .*; got 'longrope'",
+            "llama.rope.scaling: .* kind must be one of linear, .*; got 'su'",
         ),
         ("llama", {"pyggml.rope_scaling": "{nonsense"}, {}, "llama.rope.scaling: "),
         ("llama", {"pyggml.rope_scaling": '{"kind": "yarn"}'}, {}, "must have kind and factor"),

@@ -104,16 +104,19 @@ class CausalSelfAttention(Module):
         first, last = bool(bias), bias is True
         self._fused, self._last = "", "o_proj"
         if fused:
-            self._fused, self._last = ("c_attn", "c_proj") if fused is True else fused
+            names = fused if isinstance(fused, tuple) else ("c_attn", "c_proj")
+            self._fused, self._last = names
             setattr(self, self._fused, Linear(dim, inner + 2 * kv_dim, first, init_weight))
         else:
             self.q_proj = Linear(dim, inner, first, init_weight)
             self.k_proj = Linear(dim, kv_dim, first, init_weight)
             self.v_proj = Linear(dim, kv_dim, first, init_weight)
         setattr(self, self._last, Linear(inner, dim, last, init_out or init_weight))
-        self.sinks = Parameter(init.constant(0.0)((n_head,))) if checks.flag(
-            "CausalSelfAttention", "sinks", sinks
-        ) else None
+        self.sinks = (
+            Parameter(init.constant(0.0)((n_head,)))
+            if checks.flag("CausalSelfAttention", "sinks", sinks)
+            else None
+        )
         self.q_norm: Module | None = None
         self.k_norm: Module | None = None
         if isinstance(qk_norm, tuple):

@@ -149,7 +149,7 @@ class MixtureOfExperts(Module):
         rows = tokens.reshape(count, 1, dim)
         gate, up = self.experts.gate_proj(rows, chosen), self.experts.up_proj(rows, chosen)
         inner = recompute(_ACTIVATIONS[self.activation](gate, up))
-        out = self.experts.down_proj(inner, chosen)  # (N, K, C)
+        out: Tensor = self.experts.down_proj(inner, chosen)  # (N, K, C)
         y = (out * weights).sum(axis=1)
         if self._has_shared:
             y = y + ops.sigmoid(self.shared_expert_gate(tokens)) * self.shared_expert(tokens)

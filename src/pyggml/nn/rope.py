@@ -34,8 +34,8 @@ class RopeScaling:
       has to be filled again: see `KVCache.set_length`.
     - "llama3": slow pairs divided by the factor, quick ones left alone, those between in between.
     - "yarn": likewise by the number of turns, and scores a little sharper.
-    - "longrope": divisors of the publisher, `short` ones within the original context and `long` ones
-      beyond; all tokens turn by the same ones, so that the cache has to be filled again.
+    - "longrope": divisors of the publisher, `short` ones within the original context and `long`
+      ones beyond. All tokens turn by the same ones, so that a cache has to be filled again.
     - "table": divisors of the angles as a file has them.
 
     Args:

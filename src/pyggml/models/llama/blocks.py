@@ -91,6 +91,7 @@ class Block(nn.Module):
         if self._before:
             self.input_layernorm = norm(config)
         heads = (config.n_head, config.kv_head)
+        head_norms = (_head_norm(config, heads[0]), _head_norm(config, heads[1]))
         self.self_attn = nn.CausalSelfAttention(
             config.n_embd,
             *heads,
@@ -98,7 +99,7 @@ class Block(nn.Module):
             fused=("qkv_proj", "o_proj") if traits.fused else False,
             rope=config.layer_rope(i),
             head_dim=config.head_dim,
-            qk_norm=tuple(_head_norm(config, n) for n in heads) if config.qk_norm else None,
+            qk_norm=head_norms if config.qk_norm else None,
             window=self.window,
             scale=config.score_scale,
             softcap=config.attention_softcap or 0.0,

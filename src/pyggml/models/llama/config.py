@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -271,7 +272,7 @@ class LlamaConfig(ModelConfig):
         if self.attention_scale is not None:
             return self.attention_scale
         narrow = self.n_layer == self.traits.narrow
-        return float(self.n_embd // self.n_head if narrow else self.head_dim) ** -0.5
+        return math.sqrt(1.0 / (self.n_embd // self.n_head if narrow else self.head_dim))
 
     @property
     def input_scale(self) -> float:

@@ -89,8 +89,8 @@ class Family:
 
 
 _BIASES = ("attention_bias", "mlp_bias")
-_GEMMA = {"mlp": "geglu", "offset": True, "scaled": True}
-_GEMMA_2 = {
+_GEMMA: dict[str, Any] = {"mlp": "geglu", "offset": True, "scaled": True}
+_GEMMA_2: dict[str, Any] = {
     **_GEMMA,
     "norms": "both",
     "windowed": True,

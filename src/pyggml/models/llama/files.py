@@ -295,7 +295,7 @@ def _read_pattern(file: GGUFFile, key: str) -> dict[str, Any]:
 
 def _read_long(file: GGUFFile, arch: str, dims: int) -> RopeScaling:
     """Read the two sets of divisors of "longrope"."""
-    tables = {}
+    tables: dict[str, Any] = {}
     for own, name in _LONG.items():
         check_tensor(file, name, (dims // 2,))
         table = np.asarray(file.array(name, dequantise=True), np.float32)

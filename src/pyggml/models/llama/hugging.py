@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The Llama family in Hugging Face's state dicts: experts, and what is stacked in one tensor here."""
+"""The Llama family in Hugging Face's state dicts: experts, and norms of heads."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _merge_experts(state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
 def _fuse_clamped(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Name and lay out gpt-oss's experts as Hugging Face does."""
     fused: dict[str, np.ndarray] = {}
-    for name, array in state.items():
-        layer, _, own = name.partition(".mlp.")
+    for name, given in state.items():
+        array, (layer, _, own) = given, name.partition(".mlp.")
         if own.startswith("gate."):
             fused[f"{layer}.mlp.router.{own.removeprefix('gate.')}"] = array
             continue
