@@ -15,7 +15,12 @@ from hypothesis.extra import numpy as hnp
 
 pytest.importorskip("safetensors")
 from pyggml.errors import DTypeError, FormatError
-from pyggml.io import load_safetensors, safetensors_metadata, save_safetensors
+from pyggml.io import (
+    load_safetensors,
+    open_safetensors,
+    safetensors_metadata,
+    save_safetensors,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -267,3 +272,18 @@ def test_what_is_not_unicode_is_refused(tmp_path: Path, text: str) -> None:
         with pytest.raises(ValueError, match="Unicode"):
             save_safetensors(tmp_path / "m.safetensors", arrays, metadata)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tensor_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    written = {**arrays(), "rounded": ("bf16", np.array([1.0, 1.00390625 + 2**-9], np.float32))}
+    save_safetensors(tmp_path, written, max_shard_bytes=16)
+    stored = open_safetensors(tmp_path)
+    assert {name: array.shape for name, array in stored.items()}["half"] == (2, 1, 3)
+    assert stored["rounded"].dtype == "BF16"
+    np.testing.assert_array_equal(np.asarray(stored["rounded"]), [1.0, 1.0078125])
+    big = stored["b.weight"]
+    big.path.write_bytes(big.path.read_bytes()[:-1])
+    with pytest.raises(FormatError, match=r"b\.weight.*cut short"):
+        np.asarray(big)
+    with pytest.raises(ValueError, match="dtype"):
+        save_safetensors(tmp_path / "m.safetensors", {"x": ("q4_0", np.ones(32, np.float32))})

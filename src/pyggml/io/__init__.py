@@ -5,11 +5,18 @@ from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tr
 from .gguf import GGUFFile, TensorInfo, read_gguf
 from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
 from .regular import open_regular, open_unpacked, read_regular
-from .safetensors import load_safetensors, safetensors_metadata, save_safetensors
+from .safetensors import (
+    StoredArray,
+    load_safetensors,
+    open_safetensors,
+    safetensors_metadata,
+)
+from .safetensors_write import save_safetensors
 
 __all__ = [
     "Encoded",
     "GGUFFile",
+    "StoredArray",
     "TensorInfo",
     "atomic_dir",
     "atomic_path",
@@ -25,6 +32,7 @@ __all__ = [
     "load_safetensors",
     "make_dirs",
     "open_regular",
+    "open_safetensors",
     "open_unpacked",
     "read_gguf",
     "read_regular",

@@ -20,7 +20,7 @@ from ...checks import path as check_path
 from ...checks import whole
 from ...errors import FormatError
 from ...io import atomic_dir, atomic_write, load_safetensors, make_dirs
-from ...io.safetensors import write_safetensors
+from ...io.safetensors_write import write_safetensors
 from ...io.sealed import hashed
 from .folders import LATEST, MODEL, OPTIMIZER, STATE, CheckpointError, list_checkpoints, prune
 from .manifest import (
