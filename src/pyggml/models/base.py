@@ -32,6 +32,8 @@ from .files import (
     read_own,
 )
 from .metadata import FILE_TYPES, common_type, file_type, kept_metadata, kept_vocabulary
+from .pretrained.fields import HFConfig
+from .pretrained.write import save_folder
 
 __all__ = ["Model"]
 
@@ -61,6 +63,7 @@ class Model(nn.Module, ABC):
         config_class: type of `config`.
         GGUF_NAMES: own path of a module, or of a parameter that has none of its own, {i} for the
             block's number, to that in the file; empty where the file has the own names.
+        HF_TYPES: `model_type` of the Hugging Face folders that this class reads.
         OWN_FIELDS: fields of the configuration that no key of llama.cpp holds; the file has those
             that are not at their default as `pyggml.field`.
 
@@ -72,6 +75,7 @@ class Model(nn.Module, ABC):
     gguf_archs: ClassVar[tuple[str, ...] | None] = None
     config_class: ClassVar[type[ModelConfig]]
     GGUF_NAMES: ClassVar[dict[str, str]] = {}
+    HF_TYPES: ClassVar[tuple[str, ...]] = ()
     OWN_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
@@ -137,6 +141,14 @@ class Model(nn.Module, ABC):
         missing, unexpected = super().load_state_dict(clean, strict)
         renamed = [name for name in clean if name not in named]
         return nn.IncompatibleKeys(renamed + missing, unexpected)
+
+    def own_state(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+        """Return a state dict of Hugging Face under the model's own names, each tensor once.
+
+        Raises:
+            ValueError: the names of a shared tensor hold different numbers.
+        """
+        return drop_copies(f"{type(self).__name__}", self._own_names(state), self._copies())
 
     @property
     def n_blocks(self) -> int:
@@ -251,7 +263,7 @@ class Model(nn.Module, ABC):
         kept = kept_metadata(read, self.trained, name)
         general: dict[str, Any] = {"general.architecture": self.gguf_arch}
         general |= {"general.name": kept.get("general.name", f"pyggml {self.arch}")}
-        state = [(own, value) for own, value in self._named_state()]
+        state = [(own, value) for own, value in self.named_state()]
         kinds = [(self._file_dtype(own, v, v.ndim, dtype) or "f32", v.shape) for own, v in state]
         number = file_type(
             common_type(kinds) or dtype, self._read_type, read.get("general.file_type")
@@ -286,7 +298,7 @@ class Model(nn.Module, ABC):
         """
         nn.lora.need_no_adapters("to_gguf_tensors", self)
         tensors: dict[str, Any] = {}
-        for own, value in self._named_state():
+        for own, value in self.named_state():
             name = self.gguf_name(own)
             if value.dtype.quantized:
                 data = self.gguf_layout(own, blocks_of(value), reading=False)
@@ -349,6 +361,65 @@ class Model(nn.Module, ABC):
         self.save_gguf(path, tokenizer, dtype=dtype)
 
     @classmethod
+    def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
+        """Return True if a Hugging Face folder of one of `HF_TYPES` is this model's.
+
+        Args:
+            model_type: of its `config.json`.
+            architectures: transformers' classes that it names.
+        """
+        return True
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> ModelConfig:
+        """Read the configuration from the fields of a `config.json`.
+
+        Raises:
+            FormatError: a field is missing, or asks for what this model does not do.
+        """
+        raise FormatError(f"{given.path}: transformers has no {cls.__name__}")
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`.
+
+        Raises:
+            ValueError: transformers has no such model.
+        """
+        raise ValueError(f"save_pretrained: transformers has no {type(self).__name__}; use save")
+
+    def hf_state(self) -> dict[str, np.ndarray]:
+        """Copy the parameters as transformers' class of `hf_config` has them."""
+        return self.state_dict()
+
+    def save_pretrained(
+        self,
+        folder: str | os.PathLike[str],
+        tokenizer: Any = None,
+        dtype: str = "f32",
+        max_shard_bytes: int = 5_000_000_000,
+    ) -> None:
+        """Write a Hugging Face folder: `AutoModel` and `AutoTokenizer` open it, and `load` does.
+
+        Args:
+            folder: where; it is made when missing. `config.json` is written last.
+            tokenizer: a `pyggml.data.Tokenizer`; None writes none.
+            dtype: type of the matrices: "f32", "f16" or "bf16".
+            max_shard_bytes: largest file of weights; larger models have several.
+
+        Raises:
+            ValueError: transformers has no such model, or computes another thing; dtype is
+                unknown, or there are LoRA adapters: merge them, or `save_lora` writes them alone.
+            OSError: a file cannot be written.
+
+        Example:
+            >>> model.save_pretrained("folder")
+            >>> again, tokenizer = load("folder")
+            >>> type(again) is type(model), tokenizer
+            (True, None)
+        """
+        save_folder(self, folder, tokenizer, dtype, max_shard_bytes)
+
+    @classmethod
     def from_gguf(cls: type[M], file: GGUFFile, keep_types: bool = False) -> M:
         """Build the model that a GGUF file holds; quantised weights become f32.
 
@@ -385,7 +456,7 @@ class Model(nn.Module, ABC):
 
     def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
         """Take over the file's tensors, all of them or none."""
-        wanted = {self.gguf_name(own): (own, value) for own, value in self._named_state()}
+        wanted = {self.gguf_name(own): (own, value) for own, value in self.named_state()}
         known, zeros = {*wanted, *self.gguf_extra()}, self.gguf_zeros()
         missing = [name for name in known if name not in file.tensors]
         unexpected = [name for name in file.tensors if name not in known and name not in zeros]

@@ -21,10 +21,20 @@ from ..tensors import Tensor
 from .config import ModelConfig
 from .files import read_number, read_sizes, read_tie, read_vocab_size
 from .language import LanguageModel, Mask, mask_of
+from .pretrained.fields import HFConfig
 
 __all__ = ["GPT2", "GPT2Config"]
 
 _BIAS_KEY = "pyggml.gpt2.bias"
+# Fields in transformers' config.json, and those of what is computed in one way only.
+_HF_SIZES = {
+    "vocab_size": "vocab_size", "context": "n_positions", "n_embd": "n_embd", "n_layer": "n_layer",
+    "n_head": "n_head",
+}  # fmt: skip
+_HF_ONLY = {
+    "activation_function": "gelu_new", "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,7 @@ class GPT2(LanguageModel):
 
     arch = "gpt2"
     config_class = GPT2Config
+    HF_TYPES = ("gpt2",)
     OWN_FIELDS = ("dropout",)
     EMBEDDING = "transformer.wte"
     GGUF_NAMES: ClassVar[dict[str, str]] = {
@@ -227,17 +238,19 @@ class GPT2(LanguageModel):
             clean[name if known else f"transformer.{name}"] = _conv1d(name, np.asarray(array))
         return clean
 
-    def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
-        """Return the biases of a model without any: llama.cpp's GPT-2 asks for them."""
+    def _no_biases(self) -> dict[str, tuple[int, ...]]:
+        """The biases that a model without any lacks, with their shapes."""
         if self.config.bias:
             return {}
-        matrices = (nn.Linear, nn.LayerNorm)
-        shapes = {
+        return {
             f"{path}.bias": module.weight.shape[:1]
             for path, module in self.named_modules()
-            if isinstance(module, matrices) and path != "lm_head"
+            if isinstance(module, (nn.Linear, nn.LayerNorm)) and path != "lm_head"
         }
-        return {self.gguf_name(name): shape for name, shape in shapes.items()}
+
+    def gguf_zeros(self) -> dict[str, tuple[int, ...]]:
+        """Return the biases of a model without any: llama.cpp's GPT-2 asks for them."""
+        return {self.gguf_name(name): shape for name, shape in self._no_biases().items()}
 
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""
@@ -252,6 +265,41 @@ class GPT2(LanguageModel):
             "gpt2.attention.head_count": u32(config.n_head),
             "gpt2.attention.layer_norm_epsilon": f32(config.eps),
         }
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> GPT2Config:
+        """Read the configuration from the fields of a `config.json`."""
+        for key, value in _HF_ONLY.items():
+            given.only(key, value)
+        sizes: dict[str, Any] = {own: given.size(key) for own, key in _HF_SIZES.items()}
+        return GPT2Config(
+            **sizes,
+            n_ffn=given.size("n_inner", 4 * sizes["n_embd"]),
+            eps=given.number("layer_norm_epsilon", 1e-5),
+            tie=given.flag("tie_word_embeddings", True),
+            dropout=given.number("resid_pdrop", 0.1),
+        )
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`."""
+        config = self.config
+        return {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            **{key: getattr(config, own) for own, key in _HF_SIZES.items()},
+            **_HF_ONLY,
+            "n_inner": config.ffn,
+            "layer_norm_epsilon": config.eps,
+            "tie_word_embeddings": config.tie,
+            "resid_pdrop": config.dropout,
+            "embd_pdrop": config.dropout,
+            "attn_pdrop": 0.0,
+        }
+
+    def hf_state(self) -> dict[str, np.ndarray]:
+        """Copy the parameters, with zeros for the biases that transformers' GPT-2 always has."""
+        zeros = {name: np.zeros(shape, np.float32) for name, shape in self._no_biases().items()}
+        return {**self.state_dict(), **zeros}
 
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> GPT2Config:

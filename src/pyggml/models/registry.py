@@ -18,6 +18,7 @@ from .gpt2 import GPT2
 from .language import LanguageModel
 from .llama.model import Llama
 from .llm import LLM
+from .pretrained.read import find_config, read_folder
 from .t5.model import T5
 from .vision.cnn import CNN
 from .vision.mlp import MLP
@@ -87,7 +88,8 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
     """Read a model, and its tokenizer if it has one.
 
     Args:
-        path: a GGUF file, or a folder that holds `model.gguf`.
+        path: a GGUF file, a folder that holds `model.gguf`, or a Hugging Face folder with
+            `config.json` and safetensors.
         keep_types: leave f16, bf16 and quantised matrices as they are instead of making them f32:
             they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
 
@@ -101,13 +103,15 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
         A model of `MODELS`, in training mode, and the tokenizer or None.
     """
     path = checks.path("load", "path", path)
+    if find_config(path) is not None and not (path / "model.gguf").exists():
+        return read_folder(path, MODELS.values(), keep_types)
     file_path = path / "model.gguf" if path.is_dir() else path
     if not file_path.exists():
         where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
         if (path / "state.json").is_file():
             where += ", but a checkpoint: `pyggml export` makes a GGUF file of it"
         raise FileNotFoundError(
-            f"load: path must be a GGUF file or a folder with model.gguf; {where}"
+            f"load: path must be a GGUF file, or a folder with model.gguf or config.json; {where}"
         )
     with read_gguf(file_path) as file:
         arch = file.metadata.get("general.architecture")

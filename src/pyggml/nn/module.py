@@ -157,7 +157,7 @@ class Module:
         """
         return {
             name: blocks_of(value) if value.dtype.quantized else value.numpy()
-            for name, value in self._named_state()
+            for name, value in self.named_state()
         }
 
     def load_state_dict(
@@ -184,7 +184,7 @@ class Module:
             >>> b.load_state_dict({"weight": a.weight.numpy()}, strict=False)
             IncompatibleKeys(missing_keys=['bias'], unexpected_keys=[])
         """
-        own, who = dict(self._named_state()), f"{type(self).__name__}.load_state_dict"
+        own, who = dict(self.named_state()), f"{type(self).__name__}.load_state_dict"
         checks.mapping(who, "state", state)
         keys = compare_names(own, state)
         if checks.flag(who, "strict", strict):
@@ -309,7 +309,7 @@ class Module:
         body = "\n".join(lines).replace("\n", "\n  ")
         return f"{type(self).__name__}(\n  {body}\n)"
 
-    def _named_state(self) -> Iterator[tuple[str, Tensor]]:
+    def named_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what state_dict holds: parameters, then buffers."""
         yield from self.named_parameters()
         yield from self.named_buffers()

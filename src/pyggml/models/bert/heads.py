@@ -64,6 +64,7 @@ class BERTForMaskedLM(BERTModel):
 
     # llama.cpp has no such head: the file is pyggml's own, under names like llama.cpp's.
     arch = "bert-mlm"
+    HF_CLASSES = ("BertForMaskedLM", "BertForPreTraining")
     _prefix: ClassVar[str] = "bert."
 
     def __init__(self, config: BERTConfig) -> None:
@@ -144,6 +145,7 @@ class BERTForSequenceClassification(BERTModel):
     """
 
     arch = "bert-classifier"
+    HF_CLASSES = ("BertForSequenceClassification",)
     gguf_archs = ("bert",)
     _prefix: ClassVar[str] = "bert."
 

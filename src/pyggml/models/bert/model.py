@@ -25,7 +25,9 @@ from ..files import (
     read_vocab_size,
 )
 from ..language import check_ids, check_room
+from ..pretrained.fields import HFConfig
 from .config import POOLINGS, BERTConfig
+from .hf_config import read_hf_config, write_hf_config
 
 __all__ = ["BERT", "BERTBody", "BERTConfig", "BERTModel"]
 
@@ -145,7 +147,10 @@ class BERTModel(Model):
     """The base of BERT and its heads: reading tokens, and llama.cpp's names."""
 
     config_class = BERTConfig
+    HF_TYPES = ("bert",)
     OWN_FIELDS = ("dropout", "classes", "pooling")
+    # transformers' classes that this one reads; the first is written.
+    HF_CLASSES: ClassVar[tuple[str, ...]] = ()
     # Where the body's parameters are: "" of the bare model, "bert." of one with a head.
     _prefix: ClassVar[str] = ""
 
@@ -185,7 +190,7 @@ class BERTModel(Model):
 
         The parts of heads that this model does not have are left out.
         """
-        own, copies = {name for name, _ in self._named_state()}, self._copies()
+        own, copies = {name for name, _ in self.named_state()}, self._copies()
         clean: dict[str, ArrayLike] = {}
         for name, array in state.items():
             new = name.replace(".gamma", ".weight").replace(".beta", ".bias")
@@ -279,6 +284,20 @@ class BERTModel(Model):
         )
 
     @classmethod
+    def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
+        """Return True where a folder names one of `HF_CLASSES`; see `Model.reads_hf`."""
+        return bool(set(cls.HF_CLASSES) & set(architectures))
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> BERTConfig:
+        """Read the configuration from the fields of a `config.json`."""
+        return read_hf_config(given)
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`."""
+        return write_hf_config(self.config, self.HF_CLASSES[0])
+
+    @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
         """Compare the metadata with the tensors; see `Model.check_gguf`."""
         check_block_count(file, config.n_layer)
@@ -313,6 +332,7 @@ class BERT(BERTModel):
     """
 
     arch = "bert"
+    HF_CLASSES = ("BertModel",)
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)

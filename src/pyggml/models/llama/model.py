@@ -16,11 +16,14 @@ from ...nn.experts import Routing
 from ...ops.attention import computes_flash_attn
 from ...tensors import Tensor
 from ..language import LanguageModel, Mask, mask_of
+from ..pretrained.fields import HFConfig
 from . import files as llama_files
 from . import hugging
 from .blocks import Block, norm
 from .config import LlamaConfig
 from .families import FAMILIES
+from .hf_config import read_hf_config, write_hf_config
+from .hf_types import TYPES
 
 __all__ = ["Llama", "LlamaConfig"]
 
@@ -59,6 +62,7 @@ class Llama(LanguageModel):
 
     arch = "llama"
     gguf_archs = tuple(FAMILIES)
+    HF_TYPES = tuple(TYPES)
     config_class: ClassVar[type[LlamaConfig]] = LlamaConfig
     OWN_FIELDS = ("router_aux", "window")
     EMBEDDING = "model.embed_tokens"
@@ -159,6 +163,20 @@ class Llama(LanguageModel):
     def config_from_gguf(cls, file: GGUFFile) -> LlamaConfig:
         """Read the configuration from a GGUF file's metadata."""
         return cls.config_class(**llama_files.read_gguf_config(file))
+
+    @classmethod
+    def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
+        """Return True for a folder of a decoder; see `Model.reads_hf`."""
+        return cls is Llama
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> LlamaConfig:
+        """Read the configuration from the fields of a `config.json`."""
+        return cls.config_class(**read_hf_config(given))
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`."""
+        return write_hf_config(self.config)
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:

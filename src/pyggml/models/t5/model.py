@@ -20,11 +20,13 @@ from ...tensors.row_limits import limit_rows
 from ..base import Model
 from ..files import LEFT_OUT, UNTIED
 from ..language import check_ids, check_room
+from ..pretrained.fields import HFConfig
 from ..targets import check_targets
 from . import files as t5_files
 from .blocks import Stack, T5Cache, linear
 from .config import T5Config
 from .generate import generate_from
+from .hf_config import read_hf_config, write_hf_config
 
 __all__ = ["T5", "T5Config"]
 
@@ -50,6 +52,7 @@ class T5(Model):
 
     arch = "t5"
     config_class = T5Config
+    HF_TYPES = ("t5",)
     OWN_FIELDS = ("dropout", "max_distance", "eos_id")
 
     def __init__(self, config: T5Config) -> None:
@@ -267,6 +270,15 @@ class T5(Model):
     def gguf_config(self) -> dict[str, Any]:
         """Return the hyper-parameters under llama.cpp's keys."""
         return t5_files.gguf_config(self.config)
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> T5Config:
+        """Read the configuration from the fields of a `config.json`."""
+        return read_hf_config(given)
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`."""
+        return write_hf_config(self.config)
 
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> T5Config:
