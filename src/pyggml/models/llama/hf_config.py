@@ -136,8 +136,11 @@ def _read_rope(given: HFConfig, kind: HFType, head_dim: int, context: int) -> di
     if _FULL in now:
         local = HFConfig(f"{given.path}: rope_parameters.{_SLIDING}", now.get(_SLIDING) or {})
         local.only("rope_type", "default")
-        fields["rope_theta_window"] = local.number("rope_theta", 10000.0)
         now = now[_FULL]
+        if kind.family == "gemma3":
+            fields["rope_theta_window"] = local.number("rope_theta", 10000.0)
+        else:
+            local.only("rope_theta", now.get("rope_theta"))
     elif kind.family == "gemma3":
         fields["rope_theta_window"] = given.number("rope_local_base_freq", 10000.0)
     inner = HFConfig(f"{given.path}: rope_{'parameters' if now else 'scaling'}", {**before, **now})

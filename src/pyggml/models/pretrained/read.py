@@ -13,6 +13,7 @@ import numpy as np
 from ... import nn
 from ...errors import FormatError, ShapeError, shown
 from ...io import StoredArray, open_safetensors, read_regular
+from ...tensors import tensor
 from .fields import HFConfig, read_json
 
 if TYPE_CHECKING:
@@ -111,9 +112,9 @@ def _configure(kind: Any, given: HFConfig) -> Any:
 def _common_type(stored: dict[str, StoredArray]) -> str | None:
     """Return the type of most numbers of the matrices; None if it is f32."""
     sizes: dict[str, int] = {}
-    for tensor in stored.values():
-        if tensor.ndim > 1:
-            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.nbytes
+    for one in stored.values():
+        if one.ndim > 1:
+            sizes[one.dtype] = sizes.get(one.dtype, 0) + one.nbytes
     most = max(sizes, key=lambda name: sizes[name], default="F32")
     return _KEPT.get(most)
 
@@ -129,18 +130,17 @@ def _take(model: Any, state: dict[str, Any], keep_types: bool) -> None:
             f"missing {sorted(missing)[:8]}, unexpected {unexpected[:8]}"
         )
     for name, value in wanted.items():
-        tensor = state.pop(name)
-        array = np.asarray(tensor)
+        given = state.pop(name)
+        array = np.asarray(given)
         if array.shape != value.shape:
             raise ShapeError(f"{name} must have the shape {value.shape}; got {array.shape}")
         if array.dtype.kind not in "fiu":
             raise FormatError(f"{name} must hold numbers; got {array.dtype}")
-        kept = _KEPT.get(tensor.dtype) if isinstance(tensor, StoredArray) else value.dtype.name
+        kept = _KEPT.get(given.dtype) if isinstance(given, StoredArray) else value.dtype.name
         if keep_types and kept in _KEPT.values() and value.ndim in (2, 3):
             # Widened numbers go back into their type as they were.
-            parameter = nn.Parameter(np.asarray(array, np.float32), kept, value.device)
-            parameter.requires_grad = False
-            model.replace_tensor(value, parameter)
+            frozen = tensor(np.asarray(array, np.float32), kept, value.device)
+            model.replace_tensor(value, frozen)
         elif value.dtype.name == "f32":
             value.copy_(np.asarray(array, np.float32))
         else:
