@@ -11,7 +11,7 @@ from pyggml import nn
 from pyggml.data import Tokenizer
 from pyggml.errors import FormatError
 from pyggml.io import f32, read_gguf, u32, write_gguf
-from pyggml.models import build, load, load_lora, save_lora
+from pyggml.models import build, generate, load, load_lora, save_lora
 
 SIZES = {"vocab_size": 40, "context": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
 FOREIGN = {
@@ -196,3 +196,20 @@ def test_mixtures_come_back(family, tmp_path):
     write_gguf(tmp_path / "m.gguf", words, model.to_gguf_tensors())
     with pytest.raises(FormatError, match="ffn_up_exps"):  # llama.cpp takes n_ffn / n_expert_used
         load(tmp_path / "m.gguf")
+
+
+def test_weights_that_are_no_numbers_are_named(theirs, tmp_path):
+    model, tokenizer = load(theirs)
+    weights = model.model.layers[1].mlp.up_proj.weight
+    damaged = weights.numpy().copy()
+    damaged[0, :3] = [np.nan, np.inf, -np.inf]
+    weights.copy_(damaged)
+    model.save(tmp_path / "bad.gguf", tokenizer)
+    with pytest.raises(FormatError, match=r"bad\.gguf.*blk\.1\.ffn_up\.weight \(3\)"):
+        load(tmp_path / "bad.gguf", check=True)
+    bad, _ = load(tmp_path / "bad.gguf")
+    with pytest.raises(FormatError, match="check=True"):
+        generate(bad, [1, 2], 3, temperature=0)
+    assert load(theirs, check=True)[0].config == model.config
+    with pytest.raises(TypeError, match="check"):
+        load(theirs, check="yes")

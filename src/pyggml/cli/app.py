@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .check import check
 from .demo import demo
 from .devices import devices
 from .errors import friendly_errors
@@ -36,6 +37,7 @@ app.command("generate")(generate)
 app.command("infer")(infer)
 app.command("eval")(evaluate)
 app.command("export")(export)
+app.command("check")(check)
 app.command("report")(report)
 app.command("lr-find")(lr_find)
 app.command("devices")(devices)

@@ -10,6 +10,7 @@ from .generate import Generator, generate, sample
 from .gpt2 import GPT2, GPT2Config
 from .language import LanguageModel
 from .llama.model import Llama, LlamaConfig
+from .llama_cpp import Finding, check_gguf
 from .llm import LLM, LLMConfig
 from .registry import LANGUAGE_MODELS, MODELS, build, load
 from .t5.generate import generate_from
@@ -27,6 +28,7 @@ __all__ = [
     "CNN",
     "CNNConfig",
     "ClassifierConfig",
+    "Finding",
     "GPT2",
     "GPT2Config",
     "Generator",
@@ -47,6 +49,7 @@ __all__ = [
     "T5",
     "T5Config",
     "build",
+    "check_gguf",
     "generate",
     "generate_from",
     "load",

@@ -22,6 +22,7 @@ from ..nn.raw_bytes import blocks_of, from_blocks
 from ..tensors import Tensor
 from .config import ModelConfig
 from .files import (
+    check_finite,
     check_tensor,
     config_metadata,
     drop_copies,
@@ -31,6 +32,7 @@ from .files import (
     read_config,
     read_own,
 )
+from .llama_cpp import check_saving
 from .metadata import FILE_TYPES, common_type, file_type, kept_metadata, kept_vocabulary
 from .pretrained.fields import HFConfig
 from .pretrained.write import save_folder
@@ -317,6 +319,7 @@ class Model(nn.Module, ABC):
         tokenizer: Any = None,
         name: str | None = None,
         dtype: str = "f32",
+        strict: bool | None = False,
     ) -> None:
         """Write the model into a GGUF file, which llama.cpp runs where it has the architecture.
 
@@ -326,10 +329,14 @@ class Model(nn.Module, ABC):
                 model was read from, if it has one; llama.cpp does not load a file without.
             name: the model's name, for people; None keeps that of the file.
             dtype: type of the matrices; those that were kept in a type of a file have it still.
+            strict: raise where llama.cpp would load the file and compute another thing, which is a
+                warning otherwise; None also writes what llama.cpp would refuse. See
+                `check_gguf`.
 
         Raises:
-            ValueError: the tokenizer has more tokens than the model, dtype is unknown, or the
-                model has LoRA adapters: merge them, or `save_lora` writes them alone.
+            ValueError: the tokenizer has more tokens than the model, dtype is unknown, llama.cpp
+                would refuse the file, or the model has LoRA adapters: merge them, or `save_lora`
+                writes them alone.
             ShapeError: rows are no whole blocks of dtype.
             OSError: the file cannot be written.
         """
@@ -347,9 +354,34 @@ class Model(nn.Module, ABC):
                 )
             vocabulary = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
         metadata = self.to_gguf_metadata(vocabulary, name, dtype)
+        check_saving("save_gguf", metadata, self._file_shapes(), strict)
         write_gguf(path, metadata, self.to_gguf_tensors(dtype))
 
-    def save(self, path: str | os.PathLike[str], tokenizer: Any = None, dtype: str = "f32") -> None:
+    def check_saving(self) -> None:
+        """Raise now for what `save_gguf` would raise for after hours of training.
+
+        Raises:
+            ValueError: llama.cpp would refuse the file.
+        """
+        check_saving(type(self).__name__, self.to_gguf_metadata(), self._file_shapes(), False)
+
+    def _file_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the file's tensors."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for own, value in self._named_state():
+            probe = np.broadcast_to(np.float32(0.0), value.shape)  # takes no memory
+            shapes[self.gguf_name(own)] = self.gguf_layout(own, probe, reading=False).shape
+        copies = {name: shapes[self.gguf_name(own)] for name, own in self.gguf_copies().items()}
+        extra = {name: array.shape for name, array in self.gguf_extra().items()}
+        return {**shapes, **copies, **extra, **self.gguf_zeros()}
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        tokenizer: Any = None,
+        dtype: str = "f32",
+        strict: bool | None = False,
+    ) -> None:
         """Write the model with its configuration, for `pyggml.models.load`; see `save_gguf`.
 
         Example:
@@ -358,7 +390,7 @@ class Model(nn.Module, ABC):
             >>> type(again) is type(model), tokenizer
             (True, None)
         """
-        self.save_gguf(path, tokenizer, dtype=dtype)
+        self.save_gguf(path, tokenizer, dtype=dtype, strict=strict)
 
     @classmethod
     def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
@@ -420,18 +452,20 @@ class Model(nn.Module, ABC):
         save_folder(self, folder, tokenizer, dtype, max_shard_bytes)
 
     @classmethod
-    def from_gguf(cls: type[M], file: GGUFFile, keep_types: bool = False) -> M:
+    def from_gguf(cls: type[M], file: GGUFFile, keep_types: bool = False, check: bool = False) -> M:
         """Build the model that a GGUF file holds; quantised weights become f32.
 
         Args:
             file: the file.
             keep_types: leave f16, bf16 and quantised matrices as they are, which takes their
                 memory and no more; they are frozen. Vectors and tables of positions become f32.
+            check: look for NaN and infinite weights.
 
         Raises:
             FormatError: the file is of another architecture, or a field or tensor is missing,
-                unexpected or of the wrong shape.
+                unexpected or of the wrong shape; with check: a weight is not finite.
         """
+        checks.flag("load", "check", check)
         archs = cls.gguf_archs or (cls.arch,)
         arch = file.metadata.get("general.architecture")
         if not isinstance(arch, str) or arch not in archs:
@@ -442,6 +476,8 @@ class Model(nn.Module, ABC):
         try:
             config = read_own(file, cls.config_from_gguf(file), cls.OWN_FIELDS)
             cls.check_gguf(file, config)
+            if check:
+                check_finite(file)
             shapes = [(info.dtype, info.shape) for info in file.tensors.values()]
             with nn.init.empty_weights(matrix_type(shapes) if keep_types else None):
                 model = cls(config)

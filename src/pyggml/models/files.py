@@ -21,6 +21,7 @@ __all__ = [
     "LEFT_OUT",
     "UNTIED",
     "check_block_count",
+    "check_finite",
     "check_tensor",
     "config_metadata",
     "drop_copies",
@@ -126,6 +127,22 @@ def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
         raise FormatError(
             f"{file.path}: tensor {name} must have the shape {shape} by the file's own "
             f"metadata; got {got or 'no such tensor'}"
+        )
+
+
+def check_finite(file: GGUFFile) -> None:
+    """Raise a FormatError that names the tensors with NaN or infinite numbers."""
+    bad = {}
+    for name, info in file.tensors.items():
+        if as_dtype(info.dtype).is_readable and not info.dtype.startswith("i"):
+            count = int(np.count_nonzero(~np.isfinite(file.array(name, dequantise=True))))
+            if count:
+                bad[name] = count
+    if bad:
+        told = ", ".join(f"{name} ({count})" for name, count in list(bad.items())[:8])
+        more = f" and {len(bad) - 8} more" if len(bad) > 8 else ""
+        raise FormatError(
+            f"{file.path}: tensors must hold finite numbers; got NaN or infinity in {told}{more}"
         )
 
 

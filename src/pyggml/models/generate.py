@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..backend.device import alone
+from ..errors import FormatError
 from ..graph import Graph
 from ..nn.mode import in_mode
 from ..nn.weight_check import WeightCheck
@@ -179,7 +180,7 @@ def generate(
     Raises:
         TypeError: the model continues no text, or an argument is of another kind.
         ValueError: the prompt is empty or outside the vocabulary, or a setting is out of range.
-        FloatingPointError: the model's logits are NaN.
+        FormatError: the model's logits are NaN: its weights are damaged.
         RuntimeError: another thread changed the model's weights meanwhile; see `pyggml.alone`.
 
     Example:
@@ -240,7 +241,7 @@ def sample(
         logits (V,) -> a token
 
     Raises:
-        FloatingPointError: the logits are NaN.
+        FormatError: the logits are NaN or infinite: the weights are damaged.
 
     Source: top-p: Holtzman et al. 2019, arXiv:1904.09751.
 
@@ -250,8 +251,9 @@ def sample(
     """
     values = np.asarray(logits, np.float64)
     if np.isnan(values).any() or np.isposinf(values).any():
-        raise FloatingPointError(
-            "sample: the logits must be finite; got NaN or inf: the weights are damaged"
+        raise FormatError(
+            "sample: the logits must be finite; got NaN or inf: the weights are damaged;"
+            " load(path, check=True) names them"
         )
     if temperature == 0:
         return int(values.argmax())

@@ -84,7 +84,9 @@ def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides:
     return model(config)
 
 
-def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, Tokenizer | None]:
+def load(
+    path: str | os.PathLike[str], keep_types: bool = False, check: bool = False
+) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
     Args:
@@ -92,12 +94,14 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
             `config.json` and safetensors.
         keep_types: leave f16, bf16 and quantised matrices as they are instead of making them f32:
             they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
+        check: look for NaN and infinite weights, which takes a pass over all of them.
 
     Raises:
         TypeError: path is not a path.
         ValueError: path is empty or no path of this system.
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
-        FormatError: the file is not GGUF, is damaged, or is of an unknown architecture.
+        FormatError: the file is not GGUF, is damaged, or is of an unknown architecture; with
+            check: a weight is not finite.
 
     Returns:
         A model of `MODELS`, in training mode, and the tokenizer or None.
@@ -129,7 +133,8 @@ def load(path: str | os.PathLike[str], keep_types: bool = False) -> tuple[Any, T
                 f"{file_path}: general.type must not be 'adapter': load its base model, then "
                 "load_lora(model, path)"
             )
-        model = next(kind for kind in readers[arch] if kind.reads(file)).from_gguf(file, keep_types)
+        reader = next(kind for kind in readers[arch] if kind.reads(file))
+        model = reader.from_gguf(file, keep_types, check)
         tokenizer = None
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer

@@ -110,6 +110,7 @@ class LLMRun(Run):
         sets |= read_eval_texts(config, tokenizer, note)
         set_seed(config.trainer.seed)
         self.model = build(self.arch, sizes)
+        self.model.check_saving()
         optimizer = make_optimizer(config.optimizer, self.model, config["lr"])
         self.trainer = Trainer(
             self.model,

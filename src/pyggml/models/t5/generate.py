@@ -100,7 +100,7 @@ def generate_from(
         TypeError: the model is not an encoder–decoder, or an argument is of another kind.
         ValueError: a token is outside the vocabulary, there are too many, or a setting is out of
             range.
-        FloatingPointError: the model's logits are NaN.
+        FormatError: the model's logits are NaN: its weights are damaged.
 
     Example:
         >>> model = T5(T5Config.preset("tiny", vocab_size=65))
