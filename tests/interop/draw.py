@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Random valid configurations of the models that llama.cpp has too."""
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma", "qwen2moe", "qwen3moe")
+FAMILIES = (
+    *("llama", "qwen2", "qwen3", "gemma", "qwen2moe", "qwen3moe", "gemma2", "gemma3", "phi3"),
+    *("olmo2", "granite", "smollm3", "starcoder2", "stablelm", "gpt-oss"),
+)
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q5_1")
 
 
 def draw(rng):
     """Return an architecture, a configuration without the vocabulary's size, and a type."""
-    arch = str(rng.choice(["gpt2", "t5", "llm", *["llama"] * 9]))
+    arch = str(rng.choice(["gpt2", "t5", "llm", *["llama"] * 12]))
     dtype = str(rng.choice(TYPES)) if rng.random() < 0.5 else "f32"
     head = int(rng.choice([8, 16, 32]))
     heads = int(rng.choice([1, 2, 4, 6]))
@@ -36,15 +39,22 @@ def draw(rng):
     if arch == "llm":
         return arch, sizes, dtype
     sizes["family"] = family = str(rng.choice(FAMILIES))
-    if family == "gemma":
+    if family.startswith("gemma"):
         sizes["tie"] = True
-    if family.endswith("moe") or (family == "llama" and rng.random() < 0.4):
+    if family in ("phi3", "olmo2", "granite", "starcoder2", "stablelm"):
+        sizes.pop("n_head_dim", None)
+    if family in ("llama", "granite", "smollm3") and rng.random() < 0.3:
+        sizes["attention_bias"] = True
+    biased = family in ("llama", "granite", "smollm3") and rng.random() < 0.3
+    if family == "gpt-oss" or family.endswith("moe") or (family == "llama" and rng.random() < 0.4):
         sizes["n_expert"] = int(rng.integers(1, 7))
         sizes["n_expert_used"] = int(rng.integers(1, sizes["n_expert"] + 1))
         if family != "llama" and rng.random() < 0.6:
             sizes["n_expert_ffn"] = int(rng.choice([32, 64]))
         if family == "qwen2moe" and rng.random() < 0.6:
             sizes["n_shared_ffn"] = int(rng.choice([32, 64]))
+    elif biased:
+        sizes["mlp_bias"] = True
     return arch, sizes, dtype
 
 

@@ -2,7 +2,8 @@
 """The tensors and keys that llama.cpp reads, by architecture (llama.cpp build b11549).
 
 A tensor is a line: its name, `?` where it may be absent, and its extents as letters, in Python
-order. C is the stream, V the vocabulary, T the context, F the feed-forward part, H and G heads and
+order; `qkv` stands for the matrices of queries, keys and values, apart or in one, with biases.
+C is the stream, V the vocabulary, T the context, F the feed-forward part, B = 2 F, H heads, G
 key-value heads, D and W the widths of keys and values, Q = H D, K = G D, Z = G W, Y = C + 2 Z, J
 half of the rotated width, E experts, X and S the widths inside of an expert and of the shared one,
 N types of tokens, O classes, P buckets.
@@ -26,6 +27,8 @@ class Layout:
         rotary: the heads are rotated: the widths of keys, values and rotation must be one.
         decoder: tensors of each block of the decoder, where `block` has the encoder's.
         prefix: what the names of blocks begin with.
+        windowed: the window of the file is that of llama.cpp.
+        keys: other keys that must be there.
     """
 
     top: str
@@ -34,6 +37,8 @@ class Layout:
     rotary: bool = True
     decoder: str = ""
     prefix: str = "blk"
+    windowed: bool = False
+    keys: tuple[str, ...] = ()
 
 
 _TOP = "token_embd.weight V C; output_norm.weight C"
@@ -41,13 +46,17 @@ _HEAD = f"{_TOP}; output.weight? V C"
 
 
 def _attention(q: str = "Q", k: str = "Z", v: str = "Z") -> str:
-    """The matrices of queries, keys and values, apart or in one, with the biases they may have."""
-    apart = f"attn_q.weight {q} C; attn_k.weight {k} C; attn_v.weight {v} C"
-    biases = f"attn_q.bias? {q}; attn_k.bias? {k}; attn_v.bias? {v}"
-    return f"attn_norm.weight C; {apart}; {biases}; attn_output.weight C {q}"
+    """The matrices of queries, keys and values, and that after them."""
+    return f"qkv {q} {k} {v}; attn_output.weight C {q}"
 
 
-_MLP = "ffn_norm.weight C; ffn_gate.weight F C; ffn_up.weight F C; ffn_down.weight C F"
+_GATED = "ffn_gate.weight F C; ffn_up.weight F C; ffn_down.weight C F"
+_MLP = f"ffn_norm.weight C; {_GATED}"
+_BEFORE = "attn_norm.weight C"
+_AFTER = "post_attention_norm.weight C; post_ffw_norm.weight C"
+_OUT_BIAS = "attn_output.bias? C"
+_LONG = "rope_factors_long.weight? J; rope_factors_short.weight? J"
+_LAYER_NORMS = "attn_norm.weight C; attn_norm.bias C"
 _MLP_BIASES = "ffn_gate.bias? F; ffn_up.bias? F; ffn_down.bias? C"
 _EXPERTS = (
     "ffn_norm.weight C; ffn_gate_inp.weight E C; ffn_gate_exps.weight E X C;"
@@ -66,37 +75,82 @@ _T5_CROSS = (
     " cross_attn_k.weight K C; cross_attn_v.weight Z C; cross_attn_o.weight C Z"
 )
 
+_LAYER_EPS = "attention.layer_norm_epsilon"
+_FREQS = "rope_freqs.weight? J"
+_WIDE = _attention("Q", "K", "Z")
 LAYOUTS: dict[str, Layout] = {
     "llama": Layout(
-        f"{_HEAD}; rope_freqs.weight? J",
-        f"{_attention('Q', 'K', 'Z')}; attn_output.bias? C; {_MLP}; {_MLP_BIASES}",
+        f"{_HEAD}; {_FREQS}", f"{_BEFORE}; {_WIDE}; {_OUT_BIAS}; {_MLP}; {_MLP_BIASES}"
     ),
-    "llama+experts": Layout(
-        f"{_HEAD}; rope_freqs.weight? J",
-        f"{_attention('Q', 'K', 'Z')}; attn_output.bias? C; {_EXPERTS}",
+    "llama+experts": Layout(f"{_HEAD}; {_FREQS}", f"{_BEFORE}; {_WIDE}; {_OUT_BIAS}; {_EXPERTS}"),
+    "granite": Layout(
+        f"{_HEAD}; {_FREQS}",
+        f"{_BEFORE}; {_WIDE}; {_OUT_BIAS}; {_MLP}; {_MLP_BIASES}",
+        keys=("logit_scale",),
     ),
-    "qwen2": Layout(f"{_HEAD}; output.bias? V", f"{_attention('C')}; {_MLP}"),
-    "qwen3": Layout(f"{_HEAD}; cls.output.weight? O C", f"{_attention()}; {_QK_NORM}; {_MLP}"),
-    "gemma": Layout(_TOP, f"{_attention('Q', 'K', 'Z')}; {_MLP}"),
-    "qwen2moe": Layout(f"{_TOP}; output.weight V C", f"{_attention('C')}; {_EXPERTS}; {_SHARED}"),
-    "qwen3moe": Layout(_HEAD, f"{_attention()}; {_QK_NORM}; {_EXPERTS}"),
+    "smollm3": Layout(_HEAD, f"{_BEFORE}; {_WIDE}; {_MLP}"),
+    "qwen2": Layout(f"{_HEAD}; output.bias? V", f"{_BEFORE}; {_attention('C')}; {_MLP}"),
+    "qwen3": Layout(
+        f"{_HEAD}; cls.output.weight? O C", f"{_BEFORE}; {_attention()}; {_QK_NORM}; {_MLP}"
+    ),
+    "gemma": Layout(_TOP, f"{_BEFORE}; {_WIDE}; {_MLP}", rotary=False),
+    "gemma2": Layout(_TOP, f"{_BEFORE}; {_WIDE}; {_MLP}; {_AFTER}", rotary=False, windowed=True),
+    "gemma3": Layout(
+        _HEAD, f"{_BEFORE}; {_WIDE}; {_QK_NORM}; {_MLP}; {_AFTER}", rotary=False, windowed=True
+    ),
+    "phi3": Layout(
+        f"{_HEAD}; {_LONG}",
+        f"{_BEFORE}; {_attention('C')}; ffn_norm.weight C; ffn_up.weight B C; ffn_down.weight C F",
+        rotary=False,
+    ),
+    "olmo2": Layout(
+        f"{_TOP}; output.weight V C",
+        f"{_attention('C')}; attn_q_norm.weight C; attn_k_norm.weight K; {_GATED}; {_AFTER}",
+        windowed=True,
+    ),
+    "starcoder2": Layout(
+        f"{_HEAD}; output_norm.bias C",
+        f"{_LAYER_NORMS}; {_attention('C')}; attn_output.bias C; ffn_norm.weight C;"
+        " ffn_norm.bias C; ffn_up.weight F C; ffn_up.bias F; ffn_down.weight C F; ffn_down.bias C",
+        _LAYER_EPS,
+    ),
+    "stablelm": Layout(
+        f"{_TOP}; output_norm.bias C; output.weight V C",
+        f"{_LAYER_NORMS}; {_attention('C')}; attn_q_norm.weight? H D; attn_k_norm.weight? G D;"
+        f" ffn_norm.weight? C; ffn_norm.bias? C; {_GATED}",
+        _LAYER_EPS,
+        rotary=False,
+    ),
+    "gpt-oss": Layout(
+        f"{_TOP}; output.weight V C",
+        f"{_BEFORE}; post_attention_norm.weight C; {_WIDE}; attn_output.bias C;"
+        f" attn_sinks.weight H; {_EXPERTS.removeprefix('ffn_norm.weight C; ')};"
+        " ffn_gate_inp.bias E; ffn_gate_exps.bias E X; ffn_up_exps.bias E X;"
+        " ffn_down_exps.bias E C",
+        windowed=True,
+        keys=("attention.sliding_window", "expert_feed_forward_length"),
+    ),
+    "qwen2moe": Layout(
+        f"{_TOP}; output.weight V C", f"{_BEFORE}; {_attention('C')}; {_EXPERTS}; {_SHARED}"
+    ),
+    "qwen3moe": Layout(_HEAD, f"{_BEFORE}; {_attention()}; {_QK_NORM}; {_EXPERTS}"),
     "gpt2": Layout(
         f"{_HEAD}; output_norm.bias C; position_embd.weight T C",
         "attn_norm.weight C; attn_norm.bias C; attn_qkv.weight Y C; attn_qkv.bias Y;"
         " attn_output.weight C C; attn_output.bias C; ffn_norm.weight C; ffn_norm.bias C;"
         " ffn_up.weight F C; ffn_up.bias F; ffn_down.weight C F; ffn_down.bias C",
-        "attention.layer_norm_epsilon",
+        _LAYER_EPS,
         rotary=False,
     ),
     "bert": Layout(
         "token_embd.weight V C; token_types.weight? N C; position_embd.weight T C;"
         " cls.weight? C C; cls.bias? C; cls.output.weight? O C; cls.output.bias? O;"
         " token_embd_norm.weight C; token_embd_norm.bias C",
-        f"{_attention('C').removeprefix('attn_norm.weight C; ')}; attn_output.bias? C;"
+        f"{_attention('C')}; attn_output.bias? C;"
         " attn_output_norm.weight C; attn_output_norm.bias C; ffn_up.weight F C; ffn_up.bias? F;"
         " ffn_down.weight C F; ffn_down.bias? C; layer_output_norm.weight C;"
         " layer_output_norm.bias C",
-        "attention.layer_norm_epsilon",
+        _LAYER_EPS,
         rotary=False,
     ),
     "t5": Layout(

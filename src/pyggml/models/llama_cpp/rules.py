@@ -26,12 +26,15 @@ _NUMBERS = {
         """context_length embedding_length block_count vocab_size attention.key_length
         attention.value_length rope.dimension_count expert_count decoder_block_count
         expert_shared_feed_forward_length attention.relative_buckets_count pooling_type
-        rope.scaling.original_context_length decoder_start_token_id""".split(),
+        rope.scaling.original_context_length decoder_start_token_id
+        attention.sliding_window""".split(),
         np.uint32,
     ),
     **dict.fromkeys(
         """attention.layer_norm_epsilon attention.layer_norm_rms_epsilon rope.freq_base
-        rope.scaling.factor rope.scale_linear rope.scaling.attn_factor""".split(),
+        rope.scaling.factor rope.scale_linear rope.scaling.attn_factor rope.freq_base_swa
+        logit_scale residual_scale embedding_scale attention.scale attn_logit_softcapping
+        final_logit_softcapping""".split(),
         np.float32,
     ),
 }
@@ -191,8 +194,9 @@ def _check_types(read: _Reader) -> Said:
 def _check_sizes(read: _Reader, layout: Layout) -> Said:
     """The numbers that llama.cpp asserts, beside the tensors."""
     arch = read.arch
-    if read(layout.eps) is None:
-        yield f"{arch}.{layout.eps}", "is missing"
+    for name in (layout.eps, *layout.keys):
+        if read(name) is None:
+            yield f"{arch}.{name}", "is missing"
     if read.number("attention.head_count", 0) < 1:
         yield f"{arch}.attention.head_count", "must be at least 1"
         return
@@ -213,7 +217,7 @@ def _check_sizes(read: _Reader, layout: Layout) -> Said:
         yield f"{arch}.rope.scaling.type", f"unknown: {shown(kind)}"
     key = read.number("embedding_length", 0) // read.number("attention.head_count", 1)
     width = read.number("attention.key_length", key)
-    if "attn_q.weight C C" in layout.block and width != key:
+    if "qkv C" in layout.block and layout.rotary and width != key:
         reason = f"must be embedding_length / head_count, {key}, for {arch}; got {width}"
         yield f"{arch}.attention.key_length", reason
     for name, usual in (("attention.value_length", key), ("rope.dimension_count", width)):
@@ -241,7 +245,9 @@ def _sizes(read: _Reader, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, i
         "C": stream,
         "T": read.number("context_length", 0),
         "F": inner,
+        "B": 2 * inner,
         "H": heads,
+        "G": groups,
         "D": key,
         "Q": key * heads,
         "K": key * groups,
@@ -259,7 +265,9 @@ def _sizes(read: _Reader, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, i
     }
 
 
-def _wanted(layout: Layout, sizes: dict[str, int]) -> Iterator[tuple[str, bool, tuple[int, ...]]]:
+def _wanted(
+    layout: Layout, sizes: dict[str, int], there: Mapping[str, Any]
+) -> Iterator[tuple[str, bool, tuple[int, ...]]]:
     """Name, whether it must be there, and shape of each tensor that llama.cpp looks for."""
     parts = [(layout.top, "")]
     parts += [(layout.block, f"{layout.prefix}.{i}.") for i in range(sizes["L"])]
@@ -269,7 +277,27 @@ def _wanted(layout: Layout, sizes: dict[str, int]) -> Iterator[tuple[str, bool, 
         for line in lines.split(";"):
             name, *letters = line.split()
             shape = tuple(sizes[letter] for letter in letters)
+            if name == "qkv":
+                yield from _projections(prefix, shape, sizes["C"], there)
+                continue
             yield prefix + name.removesuffix("?"), not name.endswith("?"), shape
+
+
+def _projections(
+    prefix: str, widths: tuple[int, ...], stream: int, there: Mapping[str, Any]
+) -> Iterator[tuple[str, bool, tuple[int, ...]]]:
+    """The matrices of queries, keys and values, in one where that is there; biases may be."""
+    parts = dict(zip("qkv", widths, strict=True))
+    if f"{prefix}attn_qkv.weight" in there:
+        yield f"{prefix}attn_qkv.weight", True, (sum(widths), stream)
+        if f"{prefix}attn_qkv.bias" in there:
+            yield f"{prefix}attn_qkv.bias", True, (sum(widths),)
+            return
+    else:
+        for part, width in parts.items():
+            yield f"{prefix}attn_{part}.weight", True, (width, stream)
+    for part, width in parts.items():
+        yield f"{prefix}attn_{part}.bias", False, (width,)
 
 
 def _check_tensors(
@@ -277,7 +305,7 @@ def _check_tensors(
 ) -> Said:
     """The tensors: each that is wanted, in its shape, and no other."""
     left = dict(tensors)
-    for name, needed, shape in _wanted(layout, sizes):
+    for name, needed, shape in _wanted(layout, sizes, tensors):
         got = left.pop(name, None)
         if got is None:
             if needed:
@@ -285,7 +313,7 @@ def _check_tensors(
         elif _plain(got) != _plain(shape):
             yield name, f"must have the shape {shape} by the file's own keys; got {got}"
     if "rope_freqs.weight" in left:
-        reason = "divisors of angles (llama3, table) are for llama alone: use yarn or linear"
+        reason = "divisors of angles (llama3, table) are for llama and granite: use yarn or linear"
         yield "rope_freqs.weight", reason
     elif left:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
@@ -303,7 +331,7 @@ def _check_meaning(read: _Reader, layout: Layout, tensors: Mapping[str, tuple[in
     """What our own keys ask for and llama.cpp does not do."""
     metadata = read.metadata
     window, context = metadata.get("pyggml.window"), read.number("context_length", 0)
-    if isinstance(window, (int, np.integer)) and window < context:
+    if isinstance(window, (int, np.integer)) and window < context and not layout.windowed:
         yield (
             "pyggml.window",
             f"llama.cpp has no window for {read.arch}: texts of more than {window} tokens get other"
