@@ -9,8 +9,11 @@ from typer.testing import CliRunner
 
 import pyggml as pg
 from pyggml.cli.app import app
-from pyggml.data import Tokenizer
-from pyggml.models import build
+from pyggml.data import Loader, TokenDataset, Tokenizer
+from pyggml.errors import FormatError
+from pyggml.io import inspect_file, save_safetensors
+from pyggml.models import build, save_lora
+from pyggml.train import Trainer
 
 SIZES = {"vocab_size": 40, "context": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
 
@@ -45,3 +48,68 @@ def test_check_finds_weights_that_are_no_numbers(model, tmp_path):
     assert done.exit_code == 1
     assert "output_norm.weight (32)" in done.stderr
     assert run("check", tmp_path / "none.gguf").exit_code == 1
+
+
+def test_inspect_shows_a_gguf_file(model, tmp_path):
+    found = json.loads(run("inspect", tmp_path / "model.gguf", "--json").stdout)
+    assert (found["format"], found["kind"], found["architecture"]) == ("gguf", "model", "llama")
+    assert found["parameters"] == sum(p.size for p in model.parameters())
+    assert found["size_bytes"] == 4 * found["parameters"]
+    assert len(found["tensors"]) == found["types"]["f32"]["tensors"]
+    assert found["tokenizer"]["special"]["eos"] == {"id": 0, "text": "<|endoftext|>"}
+    assert found["metadata"]["tokenizer.ggml.tokens"]["count"] == 40
+    shown = run("inspect", tmp_path / "model.gguf", "--tensors").stdout
+    assert "token_embd.weight" in shown
+    assert "token_embd.weight" not in run("inspect", tmp_path / "model.gguf").stdout
+
+
+def test_inspect_shows_other_weights(model, tmp_path):
+    state = model.state_dict()
+    one, shards = tmp_path / "one.safetensors", tmp_path / "shards"
+    save_safetensors(one, state, {"made": "here"})
+    save_safetensors(shards, state, max_shard_bytes=20_000)
+    (shards / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}')
+    (shards / "chat_template.jinja").write_text("{{ messages }}")
+    single, whole = inspect_file(one), inspect_file(shards)
+    assert single["metadata"] == {"format": "pt", "made": "here"}
+    assert whole["metadata"]["hidden_size"] == 32
+    assert whole["chat_template"] == "{{ messages }}"
+    assert whole["architecture"] == "llama"
+    assert single["parameters"] == whole["parameters"] == sum(a.size for a in state.values())
+    assert inspect_file(shards / "model.safetensors.index.json")["tensors"] == whole["tensors"]
+    assert run("inspect", shards).exit_code == 0
+
+
+def test_inspect_shows_adapters(model, tmp_path):
+    pg.nn.apply_lora(model, rank=2)
+    save_lora(model, tmp_path / "adapter.gguf")
+    assert inspect_file(tmp_path / "adapter.gguf")["kind"] == "adapter"
+    folder = tmp_path / "peft"
+    folder.mkdir()
+    save_safetensors(folder / "adapter_model.safetensors", {"a": np.ones((2, 3), np.float16)})
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2}')
+    found = inspect_file(folder)
+    assert (found["kind"], found["architecture"], found["size_bytes"]) == ("adapter", "LORA", 12)
+
+
+def test_inspect_shows_a_checkpoint(model, tmp_path):
+    rows = TokenDataset(np.ones(40, np.int32), 8)
+    loader = Loader(rows, 2)
+    trainer = Trainer(model, loader, steps=2, checkpoint_dir=tmp_path / "checkpoints")
+    trainer.fit()
+    found = inspect_file(trainer.last_checkpoint)
+    assert (found["kind"], found["metadata"]["step"]) == ("checkpoint", 2)
+    assert found["parameters"] == sum(p.size for p in model.parameters())
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"\x08\0\0\0\0\0\0\0{}      ", b"text"])
+@pytest.mark.parametrize("name", ["a.gguf", "a.safetensors", "model.safetensors.index.json"])
+def test_inspect_names_damaged_files(content, name, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    if (content[:1], name) == (b"\x08", "a.safetensors"):  # a whole file without tensors
+        assert inspect_file(tmp_path / name)["tensors"] == []
+        return
+    with pytest.raises(FormatError, match=name):
+        inspect_file(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        inspect_file(tmp_path / "none")

@@ -15,6 +15,7 @@ from .evaluate import evaluate
 from .export import export
 from .generate import generate
 from .infer import infer
+from .inspect import inspect
 from .lr_find import lr_find
 from .options import OptionCommand
 from .report import report
@@ -38,6 +39,7 @@ app.command("infer")(infer)
 app.command("eval")(evaluate)
 app.command("export")(export)
 app.command("check")(check)
+app.command("inspect")(inspect)
 app.command("report")(report)
 app.command("lr-find")(lr_find)
 app.command("devices")(devices)

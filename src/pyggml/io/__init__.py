@@ -4,6 +4,7 @@
 from .atomic import atomic_dir, atomic_path, atomic_write, clean_stale, fsync_tree, make_dirs
 from .gguf import GGUFFile, TensorInfo, read_gguf
 from .gguf_write import Encoded, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, write_gguf
+from .inspect import inspect_file
 from .regular import open_regular, open_unpacked, read_regular
 from .safetensors import (
     StoredArray,
@@ -29,6 +30,7 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "inspect_file",
     "load_safetensors",
     "make_dirs",
     "open_regular",
