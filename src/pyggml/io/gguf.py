@@ -7,7 +7,8 @@ import math
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from .. import checks
 from ..backend.dtypes import DType, as_dtype, decode, dtype_of_type
 from ..backend.library import capture_log, ffi, lib, pass_interrupt
 from ..errors import DTypeError, FormatError, shown
-from .gguf_write import write_gguf
+from .gguf_write import part_names, write_gguf
 from .regular import open_regular
 
 __all__ = ["GGUFFile", "TensorInfo", "read_gguf", "write_gguf"]
 
+_MOST_PARTS = 65535  # which split.count, an u16, can hold
 # NumPy's type and the getter of each scalar type of GGUF.
 _SCALARS: dict[int, tuple[Any, Any]] = {
     lib.GGUF_TYPE_UINT8: (np.uint8, lib.gguf_get_val_u8),
@@ -48,6 +50,7 @@ class TensorInfo:
             back with the fewest axes that are possible, at least one.
         offset: first byte of the data, from the start of the file.
         size_bytes: bytes of the data.
+        part: which file of a split set holds the data, from 0.
     """
 
     name: str
@@ -55,6 +58,7 @@ class TensorInfo:
     shape: tuple[int, ...]
     offset: int
     size_bytes: int
+    part: int = 0
 
 
 class GGUFFile:
@@ -79,7 +83,7 @@ class GGUFFile:
         """Parse bytes that are a whole GGUF file; `path` names them in errors."""
         self.path = checks.path("GGUFFile", "path", path)
         try:
-            self._data: np.ndarray | None = np.frombuffer(data, np.uint8)
+            self._parts: list[np.ndarray] | None = [np.frombuffer(data, np.uint8)]
         except TypeError:
             raise TypeError(
                 f"GGUFFile: data must be the bytes of a file; got {shown(data)}; open a file with "
@@ -92,7 +96,7 @@ class GGUFFile:
         with capture_log() as messages:
             # from_buffer keeps the memory; the parser copies what it needs.
             context = lib.gguf_init_from_buffer(
-                ffi.from_buffer("char[]", self._data), self._data.size, params
+                ffi.from_buffer("char[]", self._parts[0]), self._parts[0].size, params
             )
         pass_interrupt()
         if context == ffi.NULL:
@@ -100,14 +104,37 @@ class GGUFFile:
             raise self._error("; ".join(reasons) or "the file ends too early")
         try:
             self._read_metadata(context)
-            self._read_tensors(context)
+            self._read_tensors(context, self._parts[0].size)
         finally:
             lib.gguf_free(context)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> GGUFFile:
-        """Open a file; see `read_gguf`."""
-        file = checks.path("read_gguf", "path", path)
+        """Open a file, or with one part all of a split set; see `read_gguf`."""
+        path = checks.path("read_gguf", "path", path)
+        first = cls._open_one(path)
+        count, own = (first.metadata.get(f"split.{key}", n) for key, n in (("count", 1), ("no", 0)))
+        if type(count) is not int or not 1 <= count <= _MOST_PARTS:
+            raise first._error(f"split.count: must be 1 to {_MOST_PARTS}; got {shown(count)}")
+        if count == 1:
+            return first
+        names = part_names(path, count)
+        if names is None or type(own) is not int or path.name not in names[own : own + 1]:
+            raise first._error(
+                f"split.count is {count} and split.no {shown(own)}, so its name must end in"
+                f" -00001-of-{count:05d}.gguf with its number; give the parts their names again"
+            )
+        files = []
+        for number, name in enumerate(names):
+            if number != own and not path.with_name(name).exists():
+                raise first._error(f"part {number + 1} of {count} is missing: {name}; fetch it")
+            part = first if number == own else cls._open_one(path.with_name(name))
+            part._check_part(number, first)
+            files.append(part)
+        return files[0]._joined(files)
+
+    @classmethod
+    def _open_one(cls, file: Path) -> GGUFFile:
         try:
             with open_regular(file) as handle:
                 if os.fstat(handle.fileno()).st_size == 0:
@@ -120,9 +147,42 @@ class GGUFFile:
             raise FormatError(f"read_gguf: {file}: cannot be read: {reason}") from error
         return cls(mapped, file)
 
+    def _check_part(self, number: int, first: GGUFFile) -> None:
+        """Raise unless this file is a part of the set that another is of."""
+        wanted = {**first.metadata, "split.no": number}
+        for key in ("split.no", "split.count", "split.tensors.count"):
+            got = self.metadata.get(key)
+            if isinstance(got, (list, np.ndarray)) or got != wanted.get(key):
+                raise self._error(
+                    f"{key}: must be {wanted.get(key)!r}, as in {first.path.name}; got"
+                    f" {shown(got)}: it is a part of another set"
+                )
+        arch, known = (f.metadata.get("general.architecture") for f in (self, first))
+        if isinstance(arch, str) and isinstance(known, str) and arch != known:
+            raise self._error(f"general.architecture: must be {known!r}; got {arch!r}")
+
+    def _joined(self, files: list[GGUFFile]) -> GGUFFile:
+        """Take over the tensors of the other parts."""
+        parts: list[np.ndarray] = []
+        for number, file in enumerate(files):
+            assert file._parts is not None
+            parts += file._parts
+            for name, info in file.tensors.items() if number else ():
+                if name in self.tensors:
+                    raise file._error(f"tensor {name!r}: another part of the set has it too")
+                self.tensors[name] = replace(info, part=number)
+        count = self.metadata["split.tensors.count"]
+        if len(self.tensors) != count:
+            raise self._error(
+                f"split.tensors.count: must be the number of tensors of all parts,"
+                f" {len(self.tensors)}; got {shown(count)}"
+            )
+        self._parts = parts
+        return self
+
     def close(self) -> None:
         """Close the file; arrays already taken stay valid."""
-        self._data = None
+        self._parts = None
 
     def __enter__(self) -> GGUFFile:
         return self
@@ -139,12 +199,13 @@ class GGUFFile:
     def typed_metadata(self) -> dict[str, Any]:
         """The metadata with scalars of NumPy types, as `write_gguf` takes it.
 
-        `general.alignment` is left out: it tells of this file's layout, not of the next one's.
+        `general.alignment` and `split.*` are left out: they tell of this file's layout, not of the
+        next one's.
         """
         return {
             key: self._types[key](value) if key in self._types else value
             for key, value in self.metadata.items()
-            if key != "general.alignment"
+            if key != "general.alignment" and not key.startswith("split.")
         }
 
     def info(self, name: str) -> TensorInfo:
@@ -173,9 +234,9 @@ class GGUFFile:
             ValueError: the file is closed.
         """
         info = self.info(name)
-        if self._data is None:
+        if self._parts is None:
             raise ValueError(f"GGUFFile.array: {self.path} is closed; open it again")
-        raw = self._data[info.offset : info.offset + info.size_bytes]
+        raw = self._parts[info.part][info.offset : info.offset + info.size_bytes]
         dtype = as_dtype(info.dtype)
         if dtype.numpy is not None:
             array: np.ndarray = raw.view(dtype.numpy).reshape(info.shape)
@@ -237,8 +298,7 @@ class GGUFFile:
         data = ffi.buffer(lib.gguf_get_arr_data(context, number), count * dtype.itemsize)
         return np.frombuffer(data, dtype).copy()
 
-    def _read_tensors(self, context: Any) -> None:
-        assert self._data is not None
+    def _read_tensors(self, context: Any, file_bytes: int) -> None:
         start = lib.gguf_get_data_offset(context)
         alignment = lib.gguf_get_alignment(context)
         expected = 0
@@ -255,10 +315,10 @@ class GGUFFile:
             offset = int(lib.gguf_get_tensor_offset(context, number))
             if offset != expected:
                 raise self._error(f"tensor {name!r}: offset must be {expected}; got {offset}")
-            if start + offset + size > self._data.size:
+            if start + offset + size > file_bytes:
                 raise self._error(
                     f"tensor {name!r}: data must end within the file; got end at byte"
-                    f" {start + offset + size}, file size {self._data.size}; the file is truncated"
+                    f" {start + offset + size}, file size {file_bytes}; the file is truncated"
                 )
             expected += -(-size // alignment) * alignment
             shape = _shape(extents)
@@ -283,14 +343,14 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """Open a GGUF file and check everything that its header says.
 
     Args:
-        path: the file.
+        path: the file. A part of a split set, named `…-00001-of-00003.gguf`, opens all of it.
 
     Returns:
         The file with its metadata; tensors are read when asked for.
 
     Raises:
-        FormatError: the file is missing, empty, truncated, foreign or inconsistent; the message
-            names file, field and cause.
+        FormatError: the file is missing, empty, truncated, foreign or inconsistent, or the set
+            lacks a part or has one of another; the message names file, field and cause.
 
     Source: gguf.h of ggml; versions 2 and 3 of the format.
 

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ __all__ = [
     "i16",
     "i32",
     "i64",
+    "part_names",
     "u8",
     "u16",
     "u32",
@@ -34,6 +38,8 @@ __all__ = [
 _ALIGNMENT = (
     32  # GGUF_DEFAULT_ALIGNMENT; ggml's writer lays tensors out with it whatever the key says
 )
+# The name of a part of a split set.
+_PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 _BY_LOWER_NAME = {name.lower(): dtype for name, dtype in DTYPES.items()}
 # GGUF's type and the setter for each of NumPy's types.
 _KINDS: dict[np.dtype, tuple[int, Any]] = {
@@ -249,9 +255,76 @@ def _header(
         lib.gguf_free(context)
 
 
+def part_names(path: Path, count: int) -> list[str] | None:
+    """Return the names of the parts of a split set, as llama.cpp has them.
+
+    Args:
+        path: the name of the set, `model.gguf`, or of a part.
+        count: parts of the set.
+
+    Returns:
+        The names; None for a part of a set with another number of them.
+    """
+    found = _PART.fullmatch(path.name)
+    if found and int(found[2]) != count:
+        return None
+    stem = found[1] if found else path.name.removesuffix(".gguf")
+    return [f"{stem}-{i:05d}-of-{count:05d}.gguf" for i in range(1, count + 1)]
+
+
+def _size(value: Any) -> int:
+    """The bytes of a tensor in the file."""
+    if isinstance(value, Encoded):
+        return int(value.data.size)
+    dtype, array = _tensor_dtype("", value)
+    return dtype.row_bytes(array.size)
+
+
+def _shares(tensors: Mapping[str, Any], limit: int) -> list[list[str]]:
+    """The names of tensors by part; one that is larger than the limit gets a part of its own."""
+    parts: list[list[str]] = [[]]
+    used = 0
+    for name in tensors:
+        size = _size(tensors[name])
+        if parts[-1] and used + size > limit:
+            parts.append([])
+            used = 0
+        parts[-1].append(name)
+        used += size
+    return parts
+
+
+def _write_parts(
+    target: Path, metadata: Mapping[str, Any], tensors: Mapping[str, Any], limit: int
+) -> list[Path]:
+    """Write each part under a temporary name, then rename all of them."""
+    shares = _shares(tensors, limit)
+    names = part_names(target, len(shares))
+    if names is None:
+        raise ValueError(
+            f"write_gguf: path must be the name of the set, such as model.gguf; got {target.name},"
+            " which is a part's"
+        )
+    with ExitStack() as stack:
+        for number, share in enumerate(shares):
+            keys = {
+                **(metadata if number == 0 else {}),
+                "split.no": u16(number),
+                "split.count": u16(len(shares)),
+                "split.tensors.count": i32(len(tensors)),
+            }
+            file = stack.enter_context(atomic_write(target.with_name(names[number])))
+            _write(file, keys, {name: tensors[name] for name in share})
+            file.flush()
+    return [target.with_name(name) for name in names]
+
+
 def write_gguf(
-    path: str | os.PathLike[str], metadata: Mapping[str, Any], tensors: Mapping[str, Any]
-) -> None:
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    max_part_bytes: int | None = None,
+) -> list[Path]:
     """Write a GGUF file, tensor by tensor, and put it in place when it is whole.
 
     Args:
@@ -261,12 +334,18 @@ def write_gguf(
         tensors: by name, an array, stored as it is, `(dtype, array)` with one of ggml's type
             names such as "f16", "bf16" or "q8_0", or `Encoded` bytes. A mapping may make its
             arrays when asked: each is asked for twice, first for its shape.
+        max_part_bytes: most bytes of tensors in a file, > 0: with more there are several, named
+            `model-00001-of-00003.gguf` as llama.cpp has them; None writes one.
+
+    Returns:
+        The files.
 
     Raises:
         DTypeError: a value or tensor has a type that GGUF has not.
         ShapeError: a tensor is empty, has more than four axes, or has rows that are no whole
             blocks of its type.
-        ValueError: a key or name is empty, too long or not text, or values do not fit.
+        ValueError: a key or name is empty, too long or not text, values do not fit, or a set is
+            named as a part.
         OSError: the file cannot be written, for instance because the disk is full; what was there
             before is then still whole.
 
@@ -279,19 +358,30 @@ def write_gguf(
     target = checks.path("write_gguf", "path", path)
     checks.mapping("write_gguf", "metadata", metadata)
     checks.mapping("write_gguf", "tensors", tensors)
-    header, offsets, dtypes = _header(metadata, tensors)
+    if max_part_bytes is not None:
+        limit = checks.whole("write_gguf", "max_part_bytes", max_part_bytes, 1)
+        _header(metadata, tensors)  # which checks all of them before a file is made
+        if len(_shares(tensors, limit)) > 1:
+            return _write_parts(target, metadata, tensors, limit)
     with atomic_write(target) as file:
-        file.write(header)
-        written = 0
-        for name, offset in offsets.items():
-            file.write(bytes(offset - written))
-            value = tensors[name]
-            if isinstance(value, Encoded):
-                data = np.ascontiguousarray(value.data).reshape(-1)
-            else:
-                array = np.asarray(value[1] if isinstance(value, tuple) else value)
-                data = _data(name, dtypes[name], array)
-            file.write(data)
-            written = offset + data.size
-        # llama.cpp wants the last tensor padded as well.
-        file.write(bytes(-written % _ALIGNMENT))
+        _write(file, metadata, tensors)
+    return [target]
+
+
+def _write(file: Any, metadata: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+    """Write one file's content."""
+    header, offsets, dtypes = _header(metadata, tensors)
+    file.write(header)
+    written = 0
+    for name, offset in offsets.items():
+        file.write(bytes(offset - written))
+        value = tensors[name]
+        if isinstance(value, Encoded):
+            data = np.ascontiguousarray(value.data).reshape(-1)
+        else:
+            array = np.asarray(value[1] if isinstance(value, tuple) else value)
+            data = _data(name, dtypes[name], array)
+        file.write(data)
+        written = offset + data.size
+    # llama.cpp wants the last tensor padded as well.
+    file.write(bytes(-written % _ALIGNMENT))

@@ -7,6 +7,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -320,7 +321,8 @@ class Model(nn.Module, ABC):
         name: str | None = None,
         dtype: str = "f32",
         strict: bool | None = False,
-    ) -> None:
+        max_part_bytes: int | None = None,
+    ) -> list[Path]:
         """Write the model into a GGUF file, which llama.cpp runs where it has the architecture.
 
         Args:
@@ -332,6 +334,11 @@ class Model(nn.Module, ABC):
             strict: raise where llama.cpp would load the file and compute another thing, which is a
                 warning otherwise; None also writes what llama.cpp would refuse. See
                 `check_gguf`.
+            max_part_bytes: most bytes of weights in a file; with more there are several, which
+                `load` opens by the first. None writes one.
+
+        Returns:
+            The files.
 
         Raises:
             ValueError: the tokenizer has more tokens than the model, dtype is unknown, llama.cpp
@@ -355,7 +362,7 @@ class Model(nn.Module, ABC):
             vocabulary = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
         metadata = self.to_gguf_metadata(vocabulary, name, dtype)
         check_saving("save_gguf", metadata, self._file_shapes(), strict)
-        write_gguf(path, metadata, self.to_gguf_tensors(dtype))
+        return write_gguf(path, metadata, self.to_gguf_tensors(dtype), max_part_bytes)
 
     def check_saving(self) -> None:
         """Raise now for what `save_gguf` would raise for after hours of training.

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "UNTIED",
     "check_block_count",
     "check_finite",
+    "check_state",
     "check_tensor",
     "config_metadata",
     "drop_copies",
@@ -132,17 +134,24 @@ def check_tensor(file: GGUFFile, name: str, shape: tuple[int, ...]) -> None:
 
 def check_finite(file: GGUFFile) -> None:
     """Raise a FormatError that names the tensors with NaN or infinite numbers."""
-    bad = {}
-    for name, info in file.tensors.items():
-        if as_dtype(info.dtype).is_readable and not info.dtype.startswith("i"):
-            count = int(np.count_nonzero(~np.isfinite(file.array(name, dequantise=True))))
-            if count:
-                bad[name] = count
+    kinds = {name: as_dtype(info.dtype) for name, info in file.tensors.items()}
+    floats = [n for n, kind in kinds.items() if kind.is_readable or kind.name == "f64"]
+    _check_arrays(file.path, ((name, file.array(name, dequantise=True)) for name in floats))
+
+
+def check_state(path: Path, state: Mapping[str, ArrayLike]) -> None:
+    """Raise a FormatError that names the arrays with NaN or infinite numbers."""
+    _check_arrays(path, ((name, np.asarray(array)) for name, array in state.items()))
+
+
+def _check_arrays(path: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    found = ((name, int(np.count_nonzero(~np.isfinite(array)))) for name, array in arrays)
+    bad = [f"{name} ({count})" for name, count in found if count]
     if bad:
-        told = ", ".join(f"{name} ({count})" for name, count in list(bad.items())[:8])
         more = f" and {len(bad) - 8} more" if len(bad) > 8 else ""
         raise FormatError(
-            f"{file.path}: tensors must hold finite numbers; got NaN or infinity in {told}{more}"
+            f"{path}: tensors must hold finite numbers; got NaN or infinity in"
+            f" {', '.join(bad[:8])}{more}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import checks
@@ -14,6 +15,7 @@ from .base import Model
 from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
 from .bert.model import BERT
 from .config import ModelConfig
+from .files import check_state
 from .gpt2 import GPT2
 from .language import LanguageModel
 from .llama.model import Llama
@@ -84,14 +86,21 @@ def build(arch: str, config: ModelConfig | Mapping[str, Any] | str, **overrides:
     return model(config)
 
 
+def _gguf_in(folder: Path) -> Path:
+    """The model's file in a folder, or the first part of the only split set."""
+    single = folder / "model.gguf"
+    sets = [] if single.exists() else sorted(folder.glob("*-00001-of-?????.gguf"))
+    return sets[0] if len(sets) == 1 else single
+
+
 def load(
     path: str | os.PathLike[str], keep_types: bool = False, check: bool = False
 ) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
     Args:
-        path: a GGUF file, a folder that holds `model.gguf`, or a Hugging Face folder with
-            `config.json` and safetensors.
+        path: a GGUF file, a part of a split set, a folder that holds `model.gguf` or one split
+            set, or a Hugging Face folder with `config.json` and safetensors.
         keep_types: leave f16, bf16 and quantised matrices as they are instead of making them f32:
             they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
         check: look for NaN and infinite weights, which takes a pass over all of them.
@@ -107,9 +116,13 @@ def load(
         A model of `MODELS`, in training mode, and the tokenizer or None.
     """
     path = checks.path("load", "path", path)
-    if find_config(path) is not None and not (path / "model.gguf").exists():
-        return read_folder(path, MODELS.values(), keep_types)
-    file_path = path / "model.gguf" if path.is_dir() else path
+    checks.flag("load", "check", check)
+    file_path = _gguf_in(path) if path.is_dir() else path
+    if find_config(path) is not None and not file_path.exists():
+        model, tokenizer = read_folder(path, MODELS.values(), keep_types)
+        if check:
+            check_state(path, model.state_dict())
+        return model, tokenizer
     if not file_path.exists():
         where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
         if (path / "state.json").is_file():
