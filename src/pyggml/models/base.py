@@ -375,7 +375,7 @@ class Model(nn.Module, ABC):
     def _file_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the file's tensors."""
         shapes: dict[str, tuple[int, ...]] = {}
-        for own, value in self._named_state():
+        for own, value in self.named_state():
             probe = np.broadcast_to(np.float32(0.0), value.shape)  # takes no memory
             shapes[self.gguf_name(own)] = self.gguf_layout(own, probe, reading=False).shape
         copies = {name: shapes[self.gguf_name(own)] for name, own in self.gguf_copies().items()}
