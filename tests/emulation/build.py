@@ -66,6 +66,7 @@ KERNELS = (
     "pool-back",
     "pool1d",
     "pool2d",
+    "quantize",
     "radix-sort",
     "repeat-back",
     "rope",
@@ -147,7 +148,6 @@ TRAINING = (
     *KERNELS,
     "fill",
     "mmvf",
-    "quantize",
     "set-rows",
 )
 
@@ -383,6 +383,12 @@ class Builder:
             source = out.with_suffix(".cu")
             source.write_text(translate(text, "ggml-cuda.cu"))
             return self._link(out, [*objects, self._object(source, _flags("ggml-cuda"))])
+
+    def rounding(self) -> Path:
+        """The program that rounds activations as a product with quantised weights does."""
+        with self.lock():
+            objects = [*self._own(*_RUNTIME, "cuda/rounding"), self._kernel("quantize")]
+            return self._link(self.cache / "rounding", objects)
 
     def _harness(self) -> list[Path]:
         return self._own(*_RUNTIME, *TABLE, "cuda/harness")

@@ -194,6 +194,13 @@ def test_graphs_are_captured_and_launched(builder: Builder) -> None:
     assert not [line for line in lines if line.startswith("FAIL")]
 
 
+def test_activations_are_rounded_with_a_nan(builder: Builder) -> None:
+    """The scale of a block that has a NaN or an infinity is NaN, so that its products are."""
+    lines = run(builder.rounding())
+    assert len(lines) == 20
+    assert not [line for line in lines if line.startswith("FAIL")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "wrong"),
