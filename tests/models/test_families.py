@@ -77,7 +77,7 @@ CASES = {
     "olmo3": case(
         "Olmo3", {"family": "olmo2", "tie": False, "window": 4, "window_pattern": 2,
          "rope_theta": 50.0, "rope_scaling": {"kind": "yarn", "factor": 4.0, "original": 8}},
-        sliding_window=4, layer_types=["sliding_attention", "full_attention"], 
+        sliding_window=4, layer_types=["sliding_attention", "full_attention"],
         rope_parameters={
             "full_attention": {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0,
                                "original_max_position_embeddings": 8},
