@@ -211,6 +211,86 @@ def test_bert_has_the_same_classes(tokenizer, tmp_path):
     np.testing.assert_allclose(theirs, ours, atol=2e-2 * np.abs(ours).max())
 
 
+ENCODERS = {
+    "qwen3-last": ("llama", {**SIZES, "family": "qwen3", "pooling": "last"}),
+    "llama-mean": ("llama", {**SIZES, "pooling": "mean"}),
+    "modern-bert": (
+        "modern-bert",
+        {**SIZES, "n_kv_head": None, "n_layer": 4, "window": 8, "rope_theta": 500.0},
+    ),
+    "modern-bert-silu": (
+        "modern-bert", {**SIZES, "n_kv_head": None, "activation": "silu", "pooling": "cls"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_llama_cpp_has_the_same_embeddings(name, tokenizer, tmp_path):
+    arch, sizes = ENCODERS[name]
+    sizes = {key: value for key, value in sizes.items() if value is not None}
+    model = random_model(arch, sizes, tokenizer.vocab_size)
+    path = tmp_path / "model.gguf"
+    model.save(path, tokenizer)
+    again, _ = load(path)
+    assert again.config == model.config
+    texts = [np.random.default_rng(6).integers(5, 320, n) for n in (1, 9, 40)]
+    answers = llamacpp.ask(path, [llamacpp.embed(ids) for ids in texts], 128, embedding=True)
+    for ids, answer in zip(texts, answers, strict=True):
+        ours = again.embed(pg.tensor(ids[None].astype(np.int32)), normalize=False).numpy()[0]
+        theirs = np.array(answer[0]["embedding"][0])
+        near = 1e-2 if name == "modern-bert" else 2e-5  # GELU, from a table of f16
+        np.testing.assert_allclose(theirs, ours, atol=near * np.abs(ours).max())
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_modernbert_has_the_same_classes(pooling, tokenizer, tmp_path):
+    sizes = {"context": 128, "n_embd": 64, "n_layer": 4, "n_head": 4, "window": 8}
+    sizes |= {"pooling": pooling, "classes": 3, "labels": ("good", "bad", "neither")}
+    model = random_model("modern-bert-classifier", sizes, tokenizer.vocab_size)
+    path = tmp_path / "model.gguf"
+    model.save(path, tokenizer)
+    again, _ = load(path)
+    assert again.config == model.config
+    ids = np.random.default_rng(6).integers(5, 320, 30)
+    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 128, embedding=True)
+    ours = again.eval()(pg.tensor(ids[None].astype(np.int32))).numpy()[0]
+    theirs = answer[0]["embedding"][0][:3]
+    np.testing.assert_allclose(theirs, ours, atol=1e-2 * np.abs(ours).max())
+
+
+def test_qwen3_has_the_same_answers(tokenizer, tmp_path):
+    """A reranker made of a language model: the probabilities of two tokens."""
+    base = random_model("llama", {**SIZES, "family": "qwen3"}, tokenizer.vocab_size)
+    kind = pg.models.LlamaForSequenceClassification
+    model = kind.from_language_model(base, [77, 99], ("yes", "no"))
+    ids = np.random.default_rng(6).integers(5, 320, 30)
+    tensors = pg.tensor(ids[None].astype(np.int32))
+    logits = base(tensors).numpy()[0, -1, [77, 99]]
+    np.testing.assert_allclose(model(tensors).numpy()[0], logits, rtol=1e-5)
+    path = tmp_path / "model.gguf"
+    model.save(path, tokenizer)
+    again, _ = load(path)
+    assert again.config == model.config
+    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 128, embedding=True)
+    ours = again.predict_proba(tensors).numpy()[0]
+    np.testing.assert_allclose(answer[0]["embedding"][0][:2], ours, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooler", [False, True])
+def test_a_reranker_has_the_same_score(pooler, tokenizer, tmp_path):
+    sizes = {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "dropout": 0.0}
+    sizes |= {"classes": 1, "pooler": pooler}
+    model = random_model("bert-classifier", sizes, tokenizer.vocab_size)
+    path = tmp_path / "model.gguf"
+    model.save(path, tokenizer)
+    again, _ = load(path)
+    assert again.config == model.config
+    ids = np.random.default_rng(6).integers(5, 320, 12)
+    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 64, embedding=True)
+    ours = again.eval()(pg.tensor(ids[None].astype(np.int32))).numpy()[0]
+    np.testing.assert_allclose(answer[0]["embedding"][0][:1], ours, atol=2e-2)
+
+
 @pytest.mark.parametrize("gated", [False, True])
 def test_t5_loads(gated, tokenizer, tmp_path):
     """The server cannot run an encoder, and says so once it has taken in the whole file."""

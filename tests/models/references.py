@@ -255,6 +255,54 @@ def llama(w, config, ids, routings=None):
     return capped(logits, config.logit_softcap)
 
 
+def modernbert(w, config, ids, mask, prefix="model."):
+    """The stream after ModernBERT's last norm."""
+
+    def norm(name, x):
+        return layer_norm(w, f"{prefix}{name}", x, config.eps)
+
+    x = norm("embeddings.norm", w[f"{prefix}embeddings.tok_embeddings.weight"][ids])
+    at = torch.arange(ids.shape[1])
+    near = (at[:, None] - at).abs() <= config.window // 2
+    width = config.n_embd // config.n_head
+    for i in range(config.n_layer):
+        p = f"layers.{i}"
+        seen = norm(f"{p}.attn_norm", x) if i else x
+        qkv = linear(w, f"{prefix}{p}.attn.Wqkv", seen).view(*ids.shape, 3, config.n_head, width)
+        sees_all = i % config.window_pattern == 0
+        base = config.rope_theta if sees_all else config.rope_theta_window
+        angle = at[:, None] / base ** (torch.arange(0, width, 2) / width)
+        angle = torch.cat([angle, angle], -1)[:, None]
+
+        def turn(t, angle=angle):
+            a, b = t.chunk(2, -1)
+            return t * angle.cos() + torch.cat([-b, a], -1) * angle.sin()
+
+        # What fills up sees itself, or far from all tokens it would see none.
+        who = (mask[:, None, None] > 0) | (at[:, None] == at)
+        gathered = attend(
+            turn(qkv[:, :, 0]), turn(qkv[:, :, 1]), qkv[:, :, 2], who if sees_all else who & near
+        )
+        x = x + linear(w, f"{prefix}{p}.attn.Wo", gathered)
+        a, b = linear(w, f"{prefix}{p}.mlp.Wi", norm(f"{p}.mlp_norm", x)).chunk(2, -1)
+        act = F.gelu if config.activation == "gelu" else F.silu
+        x = x + linear(w, f"{prefix}{p}.mlp.Wo", act(a) * b)
+    return norm("final_norm", x)
+
+
+def modernbert_head(w, config, x):
+    return layer_norm(w, "head.norm", F.gelu(linear(w, "head.dense", x)), config.eps)
+
+
+def last_token(x, mask):
+    return x[torch.arange(len(x)), mask.sum(1) - 1]
+
+
+def llama_stream(w, config, ids):
+    """The stream after a Llama's last norm: its logits where the head is the identity."""
+    return llama({**w, "lm_head.weight": torch.eye(config.n_embd)}, config, ids)
+
+
 def bert(w, config, ids, mask, types, prefix="bert."):
     """The stream after BERT's last block."""
     e, shape = f"{prefix}embeddings", (*ids.shape, config.n_head, -1)

@@ -186,7 +186,7 @@ X = pg.tensor(np.ones((2, 5), np.int32))
         (lambda: bert()(X, attention_mask=pg.ones((2, 5))), pg.DTypeError, "must be i32"),
         (lambda: bert().embed(X, pooling="max"), ValueError, "pooling must be one of mean, cls"),
         (lambda: bert()([[1, 2]]), TypeError, "ids must be a Tensor; got list"),
-        (lambda: BERTConfig(pooling="last"), ValueError, "pooling must be one of mean, cls"),
+        (lambda: BERTConfig(pooling="first"), ValueError, "pooling must be one of mean, cls"),
         (lambda: BERTConfig(n_head=7), ValueError, "n_head must divide n_embd"),
         (lambda: BERTConfig(labels=("a",)), ValueError, "must be 2 names, as many as classes"),
         (lambda: BERTConfig(types=0), ValueError, "types must be a whole number >= 1"),

@@ -38,6 +38,12 @@ SIZES = {
     "bert": {**_BERT, "types": 3, "pooling": "cls", "dropout": 0.0},
     "bert-mlm": {**_BERT, "n_ffn": 64},
     "bert-classifier": {**_BERT, "classes": 3, "labels": ("x", "y", "z")},
+    "bert-classifier-bare": {**_BERT, "classes": 1, "pooler": False},
+    "modern-bert": {**_BERT, "window": 4, "rope_theta": 500.0, "pooling": "last"},
+    "modern-bert-mlm": {**_BERT, "window": 6, "window_pattern": 2, "activation": "silu"},
+    "modern-bert-classifier": {**_BERT, "classes": 3, "labels": ("x", "y", "z"), "dropout": 0.25},
+    "llama-embedding": {**_LLAMA, "family": "qwen3", "pooling": "last"},
+    "llama-classifier": {**_LLAMA, "labels": ("yes", "no")},
     "t5": {**_T5, "dropout": 0.0},
     "t5-gated": {**_T5, "gated": True, "tie": False},
     "mlp": {
@@ -59,7 +65,7 @@ def name(request):
 
 def make(name, **overrides):
     pg.seed(6)
-    arch = name if name in MODELS else name.split("-")[0]
+    arch = max((a for a in MODELS if f"{name}-".startswith(f"{a}-")), key=len)
     given = {k: v for k, v in SIZES[name].items() if not (arch == "t5" and k == "rope_theta")}
     model = build(arch, {**given, **overrides})
     rng = np.random.default_rng(2)
@@ -230,7 +236,7 @@ def test_every_tensor_of_another_shape_is_named(name, tmp_path):
             f64(1.5),
             "pyggml.dropout.*: Dropout: p must be a finite number",
         ),
-        ("bert", "pyggml.pooling", "max", "pooling must be one of mean, cls; got 'max'"),
+        ("bert", "pyggml.pooling", "max", "pooling must be one of mean, cls, last; got 'max'"),
         ("t5", "t5.block_count", u32(3), "block_count must be the number of blocks"),
         ("t5", "t5.decoder_block_count", u32(2), "block_count must be the number of blocks"),
         ("t5", "t5.attention.value_length", u32(7), "value_length must be as key_length, 6; got 7"),

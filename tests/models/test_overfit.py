@@ -31,6 +31,7 @@ def sentences(model: Any, x: Any, y: Any, attention_mask: Any) -> Any:
 
 
 LM = {"vocab_size": V, "context": 16}
+MODERN = {**LM, "n_embd": 32, "n_layer": 2, "n_head": 4, "window": 6}
 # Architecture, sizes, batch, loss, learning rate, steps.
 ROWS: dict[str, tuple[str, dict, Any, Any, float, int]] = {
     **{
@@ -68,6 +69,44 @@ ROWS: dict[str, tuple[str, dict, Any, Any, float, int]] = {
         "bert-classifier",
         {**LM, "n_embd": 32, "n_layer": 2, "n_head": 4, "dropout": 0.0, "classes": 3},
         Batch(READ, np.array([0, 1, 2, 1], np.int32), attention_mask=MASK),
+        None,
+        3e-3,
+        80,
+    ),
+    "modern-bert": (
+        "modern-bert",
+        {**MODERN, "pooling": "cls"},
+        Batch(READ, RNG.standard_normal((B, 32)).astype(np.float32), attention_mask=MASK),
+        sentences,
+        3e-3,
+        120,
+    ),
+    "modern-bert-mlm": (
+        "modern-bert-mlm",
+        MODERN,
+        Batch(READ, HIDDEN, attention_mask=MASK),
+        None,
+        5e-3,
+        120,
+    ),
+    **{
+        arch: (
+            arch,
+            {**sizes, "classes": 3},
+            Batch(READ, np.array([0, 1, 2, 1], np.int32), attention_mask=MASK),
+            None,
+            3e-3,
+            80,
+        )
+        for arch, sizes in {
+            "modern-bert-classifier": MODERN,
+            "llama-classifier": {**LM, "n_embd": 32, "n_layer": 2, "n_head": 4},
+        }.items()
+    },
+    "bert-reranker": (
+        "bert-classifier",
+        {**LM, "n_embd": 32, "n_layer": 2, "n_head": 4, "dropout": 0.0, "classes": 1},
+        Batch(READ, np.array([0, 1, 1, 0], np.float32), attention_mask=MASK),
         None,
         3e-3,
         80,

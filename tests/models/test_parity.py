@@ -18,6 +18,7 @@ V, B, T = 53, 3, 11
 LM = {"vocab_size": V, "context": 16, "n_layer": 2}
 LLAMA = {**LM, "n_embd": 24, "n_head": 4, "n_kv_head": 2, "n_ffn": 37}
 BERT = {**LM, "n_embd": 24, "n_head": 3, "n_ffn": 37, "dropout": 0.0}
+MODERN = {**LM, "n_layer": 4, "n_embd": 24, "n_head": 3, "n_ffn": 37, "window": 4}
 T5 = {**LM, "n_embd": 20, "n_head": 3, "n_head_dim": 7, "n_ffn": 37, "dropout": 0.0}
 # Short sequences: buckets for them fill earlier.
 T5 |= {"buckets": 6, "max_distance": 9}
@@ -51,6 +52,21 @@ def labelled(rng):
     return {**texts(rng), "y": np.array([1, 0, 2])}
 
 
+def scored(rng):
+    return {**texts(rng), "y": np.array([1.0, 0.2, 0.7], np.float32)}
+
+
+def untyped(make):
+    def made(rng):
+        arrays = make(rng)
+        del arrays["types"]
+        if arrays["y"].ndim == 2:  # what fills up is nothing to predict
+            arrays["y"][arrays["mask"] == 0] = -100
+        return arrays
+
+    return made
+
+
 def pairs(rng):
     made = texts(rng)
     del made["types"]
@@ -73,6 +89,10 @@ def token_loss(model, a):
 
 def bert_loss(model, a):
     return model.loss(a["x"], a["y"], attention_mask=a["mask"], types=a["types"])
+
+
+def masked_loss(model, a):
+    return model.loss(a["x"], a["y"], attention_mask=a["mask"])
 
 
 def embed_loss(model, a):
@@ -99,6 +119,41 @@ def their_bert(head):
         return ref.token_loss(head(w, config, x), a["y"])
 
     return loss
+
+
+def their_modernbert(head):
+    def loss(w, config, a):
+        x = ref.modernbert_head(w, config, ref.modernbert(w, config, a["x"], a["mask"]))
+        return ref.token_loss(head(w, config, x), a["y"])
+
+    return loss
+
+
+def their_pooled(w, config, a):
+    x = ref.modernbert(w, config, a["x"], a["mask"])
+    if config.pooling == "mean":
+        x = (x * a["mask"][..., None]).sum(1) / a["mask"].sum(1, keepdim=True)
+    else:
+        x = x[:, 0]
+    logits = ref.linear(w, "classifier", ref.modernbert_head(w, config, x))
+    return ref.token_loss(logits, a["y"])
+
+
+def their_modern_embed(w, config, a):
+    x = ref.modernbert(w, config, a["x"], a["mask"], "")
+    return (ref.bert_embed(x, a["mask"]) * w["target"]).sum()
+
+
+def their_llama_classes(w, config, a):
+    x = ref.last_token(ref.llama_stream(w, config, a["x"]), a["mask"])
+    return ref.token_loss(ref.linear(w, "score", x), a["y"])
+
+
+def their_score(w, config, a):
+    x = ref.bert(w, config, a["x"], a["mask"], a["types"])
+    x = x[:, 0] if not config.pooler else ref.linear(w, "bert.pooler.dense", x[:, 0]).tanh()
+    logits = ref.linear(w, "classifier", x)[:, 0]
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, a["y"])
 
 
 def their_embed(w, config, a):
@@ -209,6 +264,52 @@ ROWS = {
         their_bert(lambda w, config, x: ref.bert_classifier(w, x)),
         KEYS,
     ),
+    "bert-reranker": Row(
+        "bert-classifier", {**BERT, "classes": 1}, scored, bert_loss, their_score, KEYS
+    ),
+    "bert-reranker-bare": Row(
+        "bert-classifier",
+        {**BERT, "classes": 1, "pooler": False},
+        scored,
+        bert_loss,
+        their_score,
+        KEYS,
+    ),
+    "modern-bert": Row(
+        "modern-bert", {**MODERN, "activation": "silu"}, texts, embed_loss, their_modern_embed
+    ),
+    "modern-bert-mlm": Row(
+        "modern-bert-mlm",
+        MODERN,
+        untyped(texts),
+        masked_loss,
+        their_modernbert(
+            lambda w, config, x: (
+                x @ w["model.embeddings.tok_embeddings.weight"].T + w["decoder.bias"]
+            )
+        ),
+    ),
+    "modern-bert-classifier": Row(
+        "modern-bert-classifier",
+        {**MODERN, "classes": 3},
+        untyped(labelled),
+        masked_loss,
+        their_pooled,
+    ),
+    "modern-bert-classifier-plain": Row(
+        "modern-bert-classifier",
+        {**MODERN, "classes": 3, "attention": "plain", "pooling": "cls"},
+        untyped(labelled),
+        masked_loss,
+        their_pooled,
+    ),
+    "llama-classifier": Row(
+        "llama-classifier",
+        {**LLAMA, "classes": 3},
+        untyped(labelled),
+        masked_loss,
+        their_llama_classes,
+    ),
     "t5": Row("t5", T5, pairs, t5_loss, their_t5),
     "t5-gated": Row(
         "t5", {**T5, "gated": True, "tie": False, "n_decoder": 1}, pairs, t5_loss, their_t5
@@ -299,7 +400,7 @@ class Pair:
             key: pg.tensor(a.astype(np.int32) if a.dtype.kind == "i" else a)
             for key, a in arrays.items()
         }
-        if name == "bert":  # a direction for each sentence
+        if name in ("bert", "modern-bert"):  # a direction for each sentence
             target = rng.standard_normal((B, 24)).astype(np.float32)
             self.model.target = pg.tensor(target)
             self.weights["target"] = torch.tensor(target)

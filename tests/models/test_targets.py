@@ -21,13 +21,14 @@ def model_and_batch(arch, wrong):
     pg.seed(0)
     model = build(arch, {**SIZES, **MORE.get(arch, {})})
     ids = np.random.default_rng(0).integers(0, 31, (2, 6)).astype(np.int32)
-    targets = np.array([0, 1], np.int32) if arch == "bert-classifier" else ids.copy()
+    targets = np.array([0, 1], np.int32) if arch.endswith("classifier") else ids.copy()
     targets.flat[1] = wrong
     return model, ids, targets
 
 
 def test_models_with_a_loss_are_these():
-    assert set(OWN_LOSS) == {"gpt2", "llama", "llm", "bert-mlm", "bert-classifier", "t5"}
+    heads = {f"{of}-{head}" for of in ("bert", "modern-bert") for head in ("mlm", "classifier")}
+    assert set(OWN_LOSS) == {"gpt2", "llama", "llm", "t5", "llama-classifier", *heads}
 
 
 @pytest.mark.parametrize("arch", OWN_LOSS)
@@ -35,7 +36,7 @@ def test_models_with_a_loss_are_these():
 def test_a_target_that_is_no_class_is_refused(arch, beyond):
     model, ids, targets = model_and_batch(arch, 0)
     classes = model.target_classes
-    assert classes == (2 if arch == "bert-classifier" else 31)
+    assert classes == (2 if arch.endswith("classifier") else 31)
     targets.flat[1] = classes if beyond else -5
     got = f"{targets.min()} to {targets.max()}"
     span = f"from 0 to {classes - 1}, or -100 where none counts; got {got}"

@@ -9,9 +9,13 @@ from .config import ModelConfig
 from .generate import Generator, generate, sample
 from .gpt2 import GPT2, GPT2Config
 from .language import LanguageModel
+from .llama.heads import LlamaClassifierConfig, LlamaForSequenceClassification
 from .llama.model import Llama, LlamaConfig
 from .llama_cpp import Finding, check_gguf
 from .llm import LLM, LLMConfig
+from .modernbert.config import ModernBERTConfig
+from .modernbert.heads import ModernBERTForMaskedLM, ModernBERTForSequenceClassification
+from .modernbert.model import ModernBERT
 from .registry import LANGUAGE_MODELS, MODELS, build, load
 from .t5.generate import generate_from
 from .t5.model import T5, T5Config
@@ -38,12 +42,18 @@ __all__ = [
     "LLMConfig",
     "LanguageModel",
     "Llama",
+    "LlamaClassifierConfig",
     "LlamaConfig",
+    "LlamaForSequenceClassification",
     "MLP",
     "MLPConfig",
     "MODELS",
     "Model",
     "ModelConfig",
+    "ModernBERT",
+    "ModernBERTConfig",
+    "ModernBERTForMaskedLM",
+    "ModernBERTForSequenceClassification",
     "ResNet",
     "ResNetConfig",
     "T5",

@@ -21,34 +21,22 @@ from .base import Model
 from .files import UNTIED, check_block_count, check_tensor
 from .targets import check_targets
 
-__all__ = ["LanguageModel", "Mask", "check_ids", "check_room", "mask_of"]
+__all__ = ["Decoder", "LanguageModel", "Mask", "check_ids", "check_room", "mask_of"]
 
 # What is added to the attention scores: one for all layers, or one for each window of theirs.
 Mask = Tensor | Mapping[int | None, Tensor] | None
 
 
-class LanguageModel(Model):
-    """A model from token ids to the logits of the token after each.
+class Decoder(Model):
+    """A model from token ids to a stream in which every token sees itself and those before it.
 
-    A subclass defines `_stream`, `EMBEDDING`, `GGUF_NAMES` and the metadata both ways; parameters
-    carry Hugging Face's names.
-
-    Attributes:
-        EMBEDDING: path of the embedding table, which a tied head is.
+    A subclass defines `_stream`, `GGUF_NAMES` and the metadata both ways; parameters carry Hugging
+    Face's names.
     """
-
-    EMBEDDING: ClassVar[str]
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         check_room(type(self).__name__, self.config)
-
-    def _add_head(self) -> None:
-        """Make the head of a model whose head is not tied."""
-        config = self.config
-        if not config.tie:
-            drawn = nn.init.gpt2(config.n_layer)
-            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, False, drawn)
 
     @abstractmethod
     def _stream(
@@ -88,6 +76,76 @@ class LanguageModel(Model):
         if rows is not None:
             x = ops.get_rows(x.reshape(batch * length, self.config.n_embd), rows)
         return x
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return int(self.config.head_dim)
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """How many tokens a token sees, itself among them, in one layer or another; None is all."""
+        return (getattr(self.config, "window", None),)
+
+    def _takes_flash(self, ids: Tensor) -> bool:
+        """Return True if the fused attention op computes this model."""
+        attention = getattr(self.config, "attention", "plain")
+        if attention != "auto":
+            return bool(attention == "flash")
+        return computes_flash_attn(ids.device, self.head_dim)
+
+    def _mask(self, ids: Tensor, mask: Mask, segments: Tensor | None) -> Mask:
+        """Return the masks of segments, recorded once for all blocks, or the given ones."""
+        if segments is None:
+            return mask
+        who = type(self).__name__
+        if mask is not None:
+            raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
+        if need_tensor(who, "segments", segments).shape != ids.shape:
+            raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
+        dtype = "f16" if self._takes_flash(ids) else "f32"
+        return {window: nn.segment_mask(segments, dtype, window) for window in self.windows}
+
+    def new_cache(
+        self, capacity: int | None = None, device: Device | str | None = None
+    ) -> nn.KVCache:
+        """Make an empty key-value cache; capacity None is the context."""
+        groups = getattr(self.config, "n_kv_head", self.config.n_head)
+        device = self.device if device is None else device
+        return nn.KVCache(
+            self.config.n_layer,
+            capacity or self.config.context,
+            groups,
+            self.head_dim,
+            device,
+            getattr(self.config, "rope", None),
+        )
+
+    @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
+        check_block_count(file, config.n_layer)
+        check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
+        check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
+        if "position_embd.weight" in file.tensors:
+            check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
+
+
+class LanguageModel(Decoder):
+    """A model from token ids to the logits of the token after each.
+
+    Attributes:
+        EMBEDDING: path of the embedding table, which a tied head is.
+    """
+
+    EMBEDDING: ClassVar[str]
+
+    def _add_head(self) -> None:
+        """Make the head of a model whose head is not tied."""
+        config = self.config
+        if not config.tie:
+            drawn = nn.init.gpt2(config.n_layer)
+            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, False, drawn)
 
     @property
     def head_weight(self) -> Tensor:
@@ -142,53 +200,15 @@ class LanguageModel(Model):
         logits = nn.functional.linear(x, self.head_weight)
         return soft_capped(logits, self.logit_softcap)
 
-    @classmethod
-    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Compare the metadata with the tensors; see `Model.check_gguf`."""
-        check_block_count(file, config.n_layer)
-        check_tensor(file, "token_embd.weight", (config.vocab_size, config.n_embd))
-        check_tensor(file, "blk.0.ffn_up.weight", (config.ffn, config.n_embd))
-        if "position_embd.weight" in file.tensors:
-            check_tensor(file, "position_embd.weight", (config.context, config.n_embd))
-
     @property
     def target_classes(self) -> int:
         """The vocabulary's tokens."""
         return int(self.config.vocab_size)
 
     @property
-    def head_dim(self) -> int:
-        """Width of an attention head."""
-        return int(self.config.head_dim)
-
-    @property
-    def windows(self) -> tuple[int | None, ...]:
-        """How many tokens a token sees, itself among them, in one layer or another; None is all."""
-        return (getattr(self.config, "window", None),)
-
-    @property
     def logit_softcap(self) -> float:
         """What the size of logits stays below; 0 where nothing caps them."""
         return float(getattr(self.config, "logit_softcap", 0.0))
-
-    def _takes_flash(self, ids: Tensor) -> bool:
-        """Return True if the fused attention op computes this model."""
-        attention = getattr(self.config, "attention", "plain")
-        if attention != "auto":
-            return bool(attention == "flash")
-        return computes_flash_attn(ids.device, self.head_dim)
-
-    def _mask(self, ids: Tensor, mask: Mask, segments: Tensor | None) -> Mask:
-        """Return the masks of segments, recorded once for all blocks, or the given ones."""
-        if segments is None:
-            return mask
-        who = type(self).__name__
-        if mask is not None:
-            raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
-        if need_tensor(who, "segments", segments).shape != ids.shape:
-            raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
-        dtype = "f16" if self._takes_flash(ids) else "f32"
-        return {window: nn.segment_mask(segments, dtype, window) for window in self.windows}
 
     def loss(
         self,
@@ -224,21 +244,6 @@ class LanguageModel(Model):
         x = self.hidden(ids, positions=positions, segments=segments)
         return nn.functional.linear_cross_entropy(
             x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
-        )
-
-    def new_cache(
-        self, capacity: int | None = None, device: Device | str | None = None
-    ) -> nn.KVCache:
-        """Make an empty key-value cache; capacity None is the context."""
-        groups = getattr(self.config, "n_kv_head", self.config.n_head)
-        device = self.device if device is None else device
-        return nn.KVCache(
-            self.config.n_layer,
-            capacity or self.config.context,
-            groups,
-            self.head_dim,
-            device,
-            getattr(self.config, "rope", None),
         )
 
 

@@ -18,8 +18,11 @@ from .config import ModelConfig
 from .files import check_state
 from .gpt2 import GPT2
 from .language import LanguageModel
+from .llama.heads import LlamaForSequenceClassification
 from .llama.model import Llama
 from .llm import LLM
+from .modernbert.heads import ModernBERTForMaskedLM, ModernBERTForSequenceClassification
+from .modernbert.model import ModernBERT
 from .pretrained.read import find_config, read_folder
 from .t5.model import T5
 from .vision.cnn import CNN
@@ -35,7 +38,8 @@ MODELS: dict[str, type[Model]] = {
     model.arch: model
     for model in (
         *(GPT2, Llama, LLM, BERT, BERTForMaskedLM, BERTForSequenceClassification),
-        *(T5, MLP, CNN, ResNet),
+        *(ModernBERT, ModernBERTForMaskedLM, ModernBERTForSequenceClassification),
+        *(LlamaForSequenceClassification, T5, MLP, CNN, ResNet),
     )
 }
 """Every model, by name."""

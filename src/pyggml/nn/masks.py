@@ -17,7 +17,7 @@ from ..tensors import Tensor, tensor
 from ..tensors.storage import check_shape
 from .layers import check_sizes
 
-__all__ = ["causal_mask", "padding_mask", "position_ids", "segment_mask"]
+__all__ = ["causal_mask", "padding_mask", "position_ids", "segment_mask", "window_mask"]
 
 # Added where a row is filled up. Finite, so that a row of nothing but filling has no NaN; beyond
 # it exp() is 0 in either dtype.
@@ -66,6 +66,33 @@ def causal_mask(
         (window,) = check_sizes("causal_mask", window=window)
         hidden += np.tril(np.full((length, length), -np.inf, np.float32), k=-window)
     return tensor(hidden, dtype, device)
+
+
+@lru_cache(maxsize=32)
+def window_mask(
+    length: int, reach: int, device: Device | None = None, dtype: str = "f32"
+) -> Tensor:
+    """Return the constant that hides what is far: 0 up to `reach` tokens to each side, -inf beyond.
+
+    Args:
+        length: T; one mask per length, reach, device and dtype is made and shared.
+        reach: how far a token sees.
+        device: where it lives; None is the default device.
+        dtype: "f32", or "f16" for the fused op.
+
+    Shape:
+        -> (T, T)
+
+    Source: Beltagy et al. 2020, arXiv:2004.05150.
+
+    Example:
+        >>> window_mask(3, 1).tolist()[0]
+        [0.0, 0.0, -inf]
+    """
+    _check_room("window_mask", length, length)
+    at = np.arange(length)
+    far = np.abs(at[:, None] - at) > reach
+    return tensor(np.where(far, -np.inf, 0.0).astype(np.float32), dtype, device)
 
 
 @lru_cache(maxsize=32)

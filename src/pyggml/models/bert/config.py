@@ -10,10 +10,9 @@ from ... import checks, nn
 from ...nn.attention import check_attention, check_heads
 from ...nn.layers import check_eps, check_sizes
 from ..config import ModelConfig, check_labels
+from ..pooling import POOLINGS
 
-__all__ = ["POOLINGS", "BERTConfig"]
-
-POOLINGS = ("mean", "cls")
+__all__ = ["BERTConfig"]
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,15 @@ class BERTConfig(ModelConfig):
         n_ffn: width inside the feed-forward part; None is 4 * n_embd.
         types: kinds of segments, such as question and answer.
         eps: of the layer norms.
-        pooling: how `embed` makes one vector of a sentence: "mean" of its tokens, or "cls", the
-            first one.
+        pooling: how `embed` makes one vector of a sentence: "mean" of its tokens, "cls", the
+            first one, or "last".
         attention: "plain", "flash" or "auto"; see `nn.CausalSelfAttention`.
         dropout: while training, the share dropped of the embeddings, of what each half of a block
             adds, and before a classifier.
-        classes: of `BERTForSequenceClassification`.
+        classes: of `BERTForSequenceClassification`; 1 is a reranker's score.
         labels: their names; None leaves them numbers.
+        pooler: the classifier reads a layer over the first token; False is the token itself, as in
+            the files of llama.cpp's converter, which leaves BERT's layer out.
 
     Raises:
         ValueError: a size is not a positive integer, the heads do not divide the width, labels
@@ -75,6 +76,7 @@ class BERTConfig(ModelConfig):
     dropout: float = 0.1
     classes: int = 2
     labels: tuple[str, ...] | None = None
+    pooler: bool = True
 
     def __post_init__(self) -> None:
         who = "BERTConfig"

@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ... import nn, ops
-from ...errors import ShapeError
 from ...io import GGUFFile, u32
 from ...nn import functional
-from ...nn.mode import in_mode
 from ...nn.module import Parameter
 from ...tensors import Tensor
 from ..files import LEFT_OUT
-from ..targets import check_targets
+from ..masked import MaskedLM
+from ..pooling import RANK, TextClassifier
 from .model import BERTBody, BERTConfig, BERTModel, linear
 
 __all__ = ["BERTForMaskedLM", "BERTForSequenceClassification"]
@@ -43,10 +42,8 @@ class _Head(nn.Module):
         self.predictions = _Predictions(config)
 
 
-class BERTForMaskedLM(BERTModel):
+class BERTForMaskedLM(BERTModel, MaskedLM):
     """BERT that predicts masked tokens; the embedding table is the last matrix.
-
-    `loss` takes the batches of `data.AugmentedDataset` with `data.MaskTokens`.
 
     Args:
         config: sizes.
@@ -80,12 +77,7 @@ class BERTForMaskedLM(BERTModel):
             f"{decoder}.bias": ("cls.predictions.bias", LEFT_OUT),
         }
 
-    @property
-    def target_classes(self) -> int:
-        """The vocabulary's tokens."""
-        return int(self.config.vocab_size)
-
-    def forward(
+    def forward(  # type: ignore[override]
         self, ids: Tensor, *, attention_mask: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
         """Return a logit for each token of the vocabulary; see `BERT.forward`."""
@@ -93,50 +85,21 @@ class BERTForMaskedLM(BERTModel):
         y: Tensor = self.cls.predictions(x, self.bert.embeddings.word_embeddings.weight)
         return y
 
-    def loss(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        reduction: str = "mean",
-        *,
-        attention_mask: Tensor | None = None,
-        types: Tensor | None = None,
-    ) -> Tensor:
-        """Return the cross-entropy of the hidden tokens.
 
-        Args:
-            ids: tokens, some of them hidden.
-            targets: what is hidden; -100 where nothing is.
-            reduction: "mean", "sum" or "none".
-            attention_mask: see `BERT.forward`.
-            types: see `BERT.forward`.
-
-        Shape:
-            ids, targets, attention_mask, types (B, T) i32 -> () or, with "none", (B, T)
-
-        Raises:
-            ShapeError: the shapes differ, or a target is not in the vocabulary.
-        """
-        check_targets("BERTForMaskedLM.loss", targets, self.target_classes)
-        if ids.shape != targets.shape:
-            raise ShapeError(
-                "BERTForMaskedLM.loss: ids and targets must have one shape; "
-                f"got {ids.shape} and {targets.shape}"
-            )
-        logits = self(ids, attention_mask=attention_mask, types=types)
-        return ops.cross_entropy(logits, targets, reduction=reduction)
-
-
-class BERTForSequenceClassification(BERTModel):
+class BERTForSequenceClassification(BERTModel, TextClassifier):
     """BERT that classifies a text, by a layer over its first token.
 
+    A RoBERTa is one, too: `load_state_dict` knows its names. With `classes=1` it is a reranker: the
+    ids are those of a question and a text, and the logit is the text's score.
+
     Args:
-        config: sizes; `classes` and `labels` are of this head.
+        config: sizes; `classes`, `labels` and `pooler` are of this head.
 
     Shape:
         ids (B, T) i32 -> (B, classes)
 
-    Source: Devlin et al. 2018, arXiv:1810.04805.
+    Source: Devlin et al. 2018, arXiv:1810.04805; Nogueira and Cho 2019, arXiv:1901.04085; RoBERTa:
+        arXiv:1907.11692.
 
     Example:
         >>> model = BERTForSequenceClassification(BERTConfig.preset("tiny", vocab_size=65))
@@ -151,14 +114,9 @@ class BERTForSequenceClassification(BERTModel):
 
     def __init__(self, config: BERTConfig) -> None:
         super().__init__(config)
-        self.bert = BERTBody(self.config, pooler=True)
+        self.bert = BERTBody(self.config, pooler=self.config.pooler)
         self.drop = nn.Dropout(self.config.dropout)
         self.classifier = linear(self.config.n_embd, self.config.classes)
-
-    @property
-    def target_classes(self) -> int:
-        """The classes of a text."""
-        return int(self.config.classes)
 
     @property
     def gguf_arch(self) -> str:
@@ -174,62 +132,17 @@ class BERTForSequenceClassification(BERTModel):
         """Return the hyper-parameters under llama.cpp's keys."""
         # llama.cpp knows the number of classes from their names.
         labels = self.config.labels or [f"LABEL_{i}" for i in range(self.config.classes)]
-        rank = u32(4)  # llama.cpp's LLAMA_POOLING_TYPE_RANK: the head's own numbers
         return {
             **super().gguf_config(),
-            "bert.pooling_type": rank,
+            "bert.pooling_type": u32(RANK),
             "bert.classifier.output_labels": list(labels),
         }
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, ids: Tensor, *, attention_mask: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
         """Return a logit for each class; see `BERT.forward`."""
         x = self._hidden(self.bert, ids, attention_mask, types)
-        pooled = self.bert.pooler(x)
+        pooled = self.bert.pooler(x) if self.config.pooler else x[:, 0]
         y: Tensor = self.classifier(self.drop(pooled))
         return y
-
-    def loss(
-        self,
-        ids: Tensor,
-        targets: Tensor,
-        reduction: str = "mean",
-        *,
-        attention_mask: Tensor | None = None,
-        types: Tensor | None = None,
-    ) -> Tensor:
-        """Return the cross-entropy of the classes.
-
-        Args:
-            ids: tokens.
-            targets: class of each text; -100 is not counted.
-            reduction: "mean", "sum" or "none".
-            attention_mask: see `BERT.forward`.
-            types: see `BERT.forward`.
-
-        Shape:
-            ids, attention_mask, types (B, T) i32, targets (B,) i32 -> () or, with "none", (B,)
-
-        Raises:
-            ShapeError: targets are not (B,), or one is no class.
-        """
-        check_targets("BERTForSequenceClassification.loss", targets, self.target_classes)
-        logits = self(ids, attention_mask=attention_mask, types=types)
-        return ops.cross_entropy(logits, targets, reduction=reduction)
-
-    def predict_proba(
-        self, ids: Tensor, *, attention_mask: Tensor | None = None, types: Tensor | None = None
-    ) -> Tensor:
-        """Return the probability of each class, with nothing dropped.
-
-        Args:
-            ids: tokens.
-            attention_mask: see `BERT.forward`.
-            types: see `BERT.forward`.
-
-        Shape:
-            ids (B, T) i32 -> (B, classes), rows that sum to 1
-        """
-        with in_mode(self, training=False):
-            return ops.soft_max(self(ids, attention_mask=attention_mask, types=types))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import nn, ops
@@ -25,8 +26,9 @@ from ..files import (
     read_vocab_size,
 )
 from ..language import check_ids, check_room
+from ..pooling import POOLINGS, embed
 from ..pretrained.fields import HFConfig
-from .config import POOLINGS, BERTConfig
+from .config import BERTConfig
 from .hf_config import read_hf_config, write_hf_config
 
 __all__ = ["BERT", "BERTBody", "BERTConfig", "BERTModel"]
@@ -188,13 +190,22 @@ class BERTModel(Model):
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state under the own names: with or without "bert.", gamma and beta of old files.
 
+        RoBERTa's names are known too; its first position is its table's third row or a later one.
         The parts of heads that this model does not have are left out.
         """
-        own, copies = {name for name, _ in self.named_state()}, self._copies()
+        own, copies = dict(self.named_state()), self._copies()
         clean: dict[str, ArrayLike] = {}
-        for name, array in state.items():
+        for name, given in state.items():
+            array = given
             new = name.replace(".gamma", ".weight").replace(".beta", ".bias")
             bare = new.removeprefix("bert.")
+            if new.startswith("roberta."):
+                bare = new.removeprefix("roberta.")
+                if bare == "embeddings.position_embeddings.weight":
+                    array = np.asarray(array)[-self.config.context :]
+            for theirs, ours in _ROBERTA.items():
+                if bare.startswith(theirs):
+                    new = bare = bare.replace(theirs, ours)
             if bare.split(".")[0] in ("embeddings", "encoder", "pooler"):
                 new = self._prefix + bare
             if (
@@ -277,7 +288,8 @@ class BERTModel(Model):
             vocab_size=read_vocab_size(file),
             eps=read_number(file, f"{arch}.attention.layer_norm_epsilon"),
             types=1 if types is None or len(types.shape) < 2 else types.shape[0],
-            pooling=POOLINGS[pooling - 1] if pooling in (1, 2) else "mean",
+            pooling=POOLINGS[pooling - 1] if pooling in (1, 2, 3) else "mean",
+            pooler="cls.weight" in file.tensors or head is None,
             classes=classes,
             labels=None if labels is None else tuple(labels),
             **sizes,
@@ -307,6 +319,8 @@ class BERTModel(Model):
 
 
 _FOREIGN = ("pooler.", "cls.", "classifier.")
+# The head of RoBERTa's classifier.
+_ROBERTA = {"classifier.dense.": "pooler.dense.", "classifier.out_proj.": "classifier."}
 
 
 def takes_flash(attention: str, x: Tensor, width: int) -> bool:
@@ -370,7 +384,7 @@ class BERT(BERTModel):
         Args:
             ids: tokens.
             attention_mask: 1 where a token counts, 0 where it fills up; None counts all.
-            pooling: "mean" or "cls"; None is the configuration's.
+            pooling: "mean", "cls" or "last"; None is the configuration's.
             normalize: make them of length one, so that their dot products are cosines.
 
         Shape:
@@ -388,17 +402,5 @@ class BERT(BERTModel):
             (2, 64)
         """
         pooling = self.config.pooling if pooling is None else pooling
-        if pooling not in POOLINGS:
-            raise ValueError(
-                f"BERT.embed: pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}"
-            )
         x = self(ids, attention_mask=attention_mask)
-        if pooling == "cls":
-            y = x[:, 0]
-        elif attention_mask is None:
-            y = x.mean(axis=1)
-        else:
-            counts = ops.step(ops.cast(attention_mask, "f32")).reshape(*ids.shape, 1)
-            tokens = ops.clamp(counts.sum(axis=1), 1.0, float(ids.shape[1]))
-            y = (x * counts).sum(axis=1) / tokens
-        return ops.l2_norm(y) if normalize else y
+        return embed("BERT.embed", x, attention_mask, pooling, normalize)

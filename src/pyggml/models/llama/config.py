@@ -12,6 +12,7 @@ from ... import checks, nn
 from ...nn.attention import check_attention, check_heads
 from ...nn.layers import check_eps, check_sizes
 from ..config import ModelConfig
+from ..pooling import POOLINGS
 from .families import FAMILIES, NEUTRAL, Family
 from .presets import PRESETS
 
@@ -63,9 +64,11 @@ class LlamaConfig(ModelConfig):
         logit_scale: what the logits are divided by.
         attention_softcap: above 0, scores become softcap * tanh(score / softcap).
         logit_softcap: above 0, logits do.
+        pooling: how `embed` makes one vector of a sentence: "last", "mean" or "cls"; None for a
+            model that nobody trained for it.
 
-    Of the fields from `attention_bias` on, None is the family's value, and others are for the
-    families that have the choice: those with the field in `Family.free`.
+    Of the fields from `attention_bias` to `logit_softcap`, None is the family's value, and others
+    are for the families that have the choice: those with the field in `Family.free`.
 
     Raises:
         ValueError: a size is not a positive integer, heads do not divide what they must, the
@@ -113,6 +116,7 @@ class LlamaConfig(ModelConfig):
     logit_scale: float | None = None
     attention_softcap: float | None = None
     logit_softcap: float | None = None
+    pooling: str | None = None
 
     def __post_init__(self) -> None:
         who = type(self).__name__
@@ -151,6 +155,8 @@ class LlamaConfig(ModelConfig):
                 f"got {self.n_head_dim}"
             )
         self._check_experts(who)
+        if self.pooling is not None:
+            checks.choice(who, "pooling", self.pooling, POOLINGS)
 
     def _take_values(self, who: str) -> None:
         """Fill in the family's values, and raise for those that it does not have."""

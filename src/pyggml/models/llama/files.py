@@ -20,6 +20,7 @@ from ..files import (
     read_tie,
     read_vocab_size,
 )
+from ..pooling import POOLINGS
 from .config import LlamaConfig
 from .families import FAMILIES, Family
 
@@ -143,6 +144,8 @@ def gguf_config(config: LlamaConfig) -> dict[str, Any]:
         own = name in config.traits.free or name in config.traits.values
         if own and getattr(config, name):
             keys[key] = f32(getattr(config, name))
+    if config.pooling is not None:
+        keys["pooling_type"] = u32(1 + POOLINGS.index(config.pooling))
     if "parallel" in config.traits.free:
         keys["use_parallel_residual"] = bool(config.parallel)
     if config.n_expert:
@@ -268,6 +271,9 @@ def _read_choices(file: GGUFFile, arch: str) -> dict[str, Any]:
         "parallel": "blk.0.ffn_norm.weight" not in file.tensors,
     }
     fields |= {name: value for name, value in there.items() if name in traits.free}
+    pooling = file.metadata.get(f"{arch}.pooling_type")
+    if isinstance(pooling, int) and 1 <= pooling <= len(POOLINGS):
+        fields["pooling"] = POOLINGS[pooling - 1]
     turned = f"{arch}.rope.dimension_count"
     if "rope_dims" in traits.free and turned in file.metadata:
         fields |= read_sizes(file, arch, {"rope_dims": "rope.dimension_count"})

@@ -15,7 +15,8 @@ from ...nn import init
 from ...nn.experts import Routing
 from ...ops.attention import computes_flash_attn
 from ...tensors import Tensor
-from ..language import LanguageModel, Mask, mask_of
+from ..language import Decoder, LanguageModel, Mask, mask_of
+from ..pooling import embed
 from ..pretrained.fields import HFConfig
 from . import files as llama_files
 from . import hugging
@@ -25,7 +26,7 @@ from .families import FAMILIES
 from .hf_config import read_hf_config, write_hf_config
 from .hf_types import TYPES
 
-__all__ = ["Llama", "LlamaConfig"]
+__all__ = ["Llama", "LlamaConfig", "LlamaModel"]
 
 
 class _Decoder(nn.Module):
@@ -39,39 +40,22 @@ class _Decoder(nn.Module):
         self.norm = norm(config)
 
 
-class Llama(LanguageModel):
-    """The Llama language model, and the others of its family.
+# Names of a model without a head, such as Qwen3's embedding models.
+_BARE = ("embed_tokens.", "layers.", "norm.")
 
-    Args:
-        config: sizes, and which family.
 
-    Shape:
-        ids (B, T) i32 -> (B, T, V)
+class LlamaModel(Decoder):
+    """The base of Llama and its heads: reading tokens, and the names in files."""
 
-    Source: Touvron et al. 2023, arXiv:2302.13971; Qwen2: arXiv:2407.10671; Qwen3:
-        arXiv:2505.09388; Mistral: arXiv:2310.06825; Mixtral: arXiv:2401.04088; Gemma:
-        arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786; Phi 3: arXiv:2404.14219; OLMo 2:
-        arXiv:2501.00656; StarCoder 2: arXiv:2402.19173; StableLM 2: arXiv:2402.17834; gpt-oss:
-        arXiv:2508.10925.
-
-    Example:
-        >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
-        >>> model(tensor([[1, 2, 3]])).shape
-        (1, 3, 65)
-    """
-
-    arch = "llama"
-    gguf_archs = tuple(FAMILIES)
-    HF_TYPES = tuple(TYPES)
+    gguf_archs: ClassVar[tuple[str, ...] | None] = tuple(FAMILIES)
     config_class: ClassVar[type[LlamaConfig]] = LlamaConfig
-    OWN_FIELDS = ("router_aux", "window")
+    OWN_FIELDS: ClassVar[tuple[str, ...]] = ("router_aux", "window")
     EMBEDDING = "model.embed_tokens"
     GGUF_NAMES = llama_files.GGUF_NAMES
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
         self.model = _Decoder(config)
-        self._add_head()
 
     @property
     def gguf_arch(self) -> str:
@@ -97,6 +81,37 @@ class Llama(LanguageModel):
         x = body.norm(x)
         return x if config.logit_scale == 1.0 else ops.scale(x, 1.0 / config.logit_scale)
 
+    def embed(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+    ) -> Tensor:
+        """Return one vector for each sentence; its gradient trains them.
+
+        Args:
+            ids: tokens.
+            attention_mask: 1 where a token counts, 0 where it fills up behind the others; None
+                counts all.
+            pooling: "last", "mean" or "cls"; None is the configuration's, or "last".
+            normalize: make them of length one, so that their dot products are cosines.
+
+        Shape:
+            ids, attention_mask (B, T) i32 -> (B, C)
+
+        Source: Zhang et al. 2025, arXiv:2506.05176.
+
+        Example:
+            >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
+            >>> model.embed(tensor([[1, 2, 3], [4, 5, 6]])).shape
+            (2, 128)
+        """
+        pooling = pooling or self.config.pooling or "last"
+        who = f"{type(self).__name__}.embed"
+        return embed(who, self.hidden(ids), attention_mask, pooling, normalize)
+
     @property
     def windows(self) -> tuple[int | None, ...]:
         """How many tokens a token sees, itself among them, in one layer or another; None is all."""
@@ -111,30 +126,17 @@ class Llama(LanguageModel):
         options = (config.attention_softcap > 0, config.traits.sinks)
         return computes_flash_attn(ids.device, config.head_dim, *options)
 
-    def loss(self, ids: Tensor, targets: Tensor, reduction: str = "mean", **inputs: Any) -> Tensor:
-        """Return the cross-entropy of the tokens that follow; see `LanguageModel.loss`.
-
-        While training, a mixture of experts adds `router_aux` times `nn.balance_loss`, for each
-        target that counts where the losses are summed; "none" leaves it out.
-        """
-        share = self.config.router_aux if self.config.n_expert and self.training else 0.0
-        if not share or reduction == "none" or ids.shape != targets.shape:
-            return super().loss(ids, targets, reduction, **inputs)
-        routings: list[Routing] = []
-        x = self.hidden(ids, routings=routings, **inputs)
-        loss = nn.functional.linear_cross_entropy(
-            x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
-        )
-        balance = ops.scale(nn.balance_loss(routings), share)
-        return loss + (balance * _counted(targets) if reduction == "sum" else balance)
-
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the parameters under Hugging Face's names and in its layouts."""
         return hugging.to_theirs(self.config, super().state_dict())
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state without old files' rotary tables, and in this model's layouts."""
-        kept = {n: a for n, a in state.items() if not n.endswith(".rotary_emb.inv_freq")}
+        kept = {
+            f"model.{n}" if n.startswith(_BARE) else n: a
+            for n, a in state.items()
+            if not n.endswith(".rotary_emb.inv_freq")
+        }
         return hugging.to_ours(self.config, kept)
 
     @property
@@ -165,6 +167,40 @@ class Llama(LanguageModel):
         return cls.config_class(**llama_files.read_gguf_config(file))
 
     @classmethod
+    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
+        """Compare the metadata with the tensors; see `Model.check_gguf`."""
+        llama_files.check_gguf(file, config)
+
+
+class Llama(LlamaModel, LanguageModel):
+    """The Llama language model, and the others of its family.
+
+    Args:
+        config: sizes, and which family.
+
+    Shape:
+        ids (B, T) i32 -> (B, T, V)
+
+    Source: Touvron et al. 2023, arXiv:2302.13971; Qwen2: arXiv:2407.10671; Qwen3:
+        arXiv:2505.09388; Mistral: arXiv:2310.06825; Mixtral: arXiv:2401.04088; Gemma:
+        arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786; Phi 3: arXiv:2404.14219; OLMo 2:
+        arXiv:2501.00656; StarCoder 2: arXiv:2402.19173; StableLM 2: arXiv:2402.17834; gpt-oss:
+        arXiv:2508.10925.
+
+    Example:
+        >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
+        >>> model(tensor([[1, 2, 3]])).shape
+        (1, 3, 65)
+    """
+
+    arch = "llama"
+    HF_TYPES = tuple(TYPES)
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config)
+        self._add_head()
+
+    @classmethod
     def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
         """Return True for a folder of a decoder; see `Model.reads_hf`."""
         return cls is Llama
@@ -178,10 +214,22 @@ class Llama(LanguageModel):
         """Return the fields of a `config.json`."""
         return write_hf_config(self.config)
 
-    @classmethod
-    def check_gguf(cls, file: GGUFFile, config: Any) -> None:
-        """Compare the metadata with the tensors; see `Model.check_gguf`."""
-        llama_files.check_gguf(file, config)
+    def loss(self, ids: Tensor, targets: Tensor, reduction: str = "mean", **inputs: Any) -> Tensor:
+        """Return the cross-entropy of the tokens that follow; see `LanguageModel.loss`.
+
+        While training, a mixture of experts adds `router_aux` times `nn.balance_loss`, for each
+        target that counts where the losses are summed; "none" leaves it out.
+        """
+        share = self.config.router_aux if self.config.n_expert and self.training else 0.0
+        if not share or reduction == "none" or ids.shape != targets.shape:
+            return super().loss(ids, targets, reduction, **inputs)
+        routings: list[Routing] = []
+        x = self.hidden(ids, routings=routings, **inputs)
+        loss = nn.functional.linear_cross_entropy(
+            x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
+        )
+        balance = ops.scale(nn.balance_loss(routings), share)
+        return loss + (balance * _counted(targets) if reduction == "sum" else balance)
 
 
 def _counted(targets: Tensor) -> Tensor:

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: MIT
+"""A Llama that tells the class of a text, or how well a text answers a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from ... import checks, nn
+from ...errors import FormatError
+from ...io import GGUFFile, u32
+from ...nn import init
+from ...nn.layers import check_sizes
+from ...tensors import Tensor
+from ..config import check_labels
+from ..pooling import RANK, TextClassifier, pool
+from .config import LlamaConfig
+from .model import Llama, LlamaModel
+
+__all__ = ["LlamaClassifierConfig", "LlamaForSequenceClassification"]
+
+# The members whose head llama.cpp has.
+_FAMILIES = ("qwen3",)
+
+
+@dataclass(frozen=True)
+class LlamaClassifierConfig(LlamaConfig):
+    """Sizes of a `LlamaForSequenceClassification`: those of `LlamaConfig`, and classes.
+
+    Args:
+        family: "qwen3", the member whose head llama.cpp has.
+        classes: of a text; 1 is a reranker's score.
+        labels: their names; None leaves them numbers.
+
+    Raises:
+        ValueError: as `LlamaConfig`; another family, or labels that are not as many as classes.
+
+    Example:
+        >>> LlamaClassifierConfig(vocab_size=65, labels=("yes", "no")).classes
+        2
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": LlamaConfig.PRESETS["tiny"],
+        **{
+            f"qwen3-reranker-{size}": LlamaConfig.PRESETS[f"qwen3-{size}"]
+            for size in ("0.6b", "4b", "8b")
+        },
+    }
+
+    family: str = "qwen3"
+    classes: int = 2
+    labels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        who = type(self).__name__
+        checks.choice(who, "family", self.family, _FAMILIES)
+        check_sizes(who, classes=self.classes)
+        object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
+
+
+class LlamaForSequenceClassification(LlamaModel, TextClassifier):
+    """A Llama that classifies a text by its last token.
+
+    Qwen3's rerankers are such: their classes are "yes" and "no", the rows of these tokens in the
+    head of a language model; see `from_language_model`.
+
+    Args:
+        config: sizes.
+
+    Shape:
+        ids (B, T) i32 -> (B, classes)
+
+    Source: Zhang et al. 2025, arXiv:2506.05176.
+
+    Example:
+        >>> model = LlamaForSequenceClassification(
+        ...     LlamaClassifierConfig.preset("tiny", vocab_size=65)
+        ... )
+        >>> model(tensor([[1, 2, 3]])).shape
+        (1, 2)
+    """
+
+    arch = "llama-classifier"
+    gguf_archs: ClassVar[tuple[str, ...] | None] = _FAMILIES
+    config_class = LlamaClassifierConfig
+    OWN_FIELDS = ("window",)
+    GGUF_NAMES: ClassVar[dict[str, str]] = {**LlamaModel.GGUF_NAMES, "score": "cls.output"}
+
+    def __init__(self, config: LlamaClassifierConfig) -> None:
+        super().__init__(config)
+        self.score = nn.Linear(config.n_embd, config.classes, False, init.normal(0.02))
+
+    @classmethod
+    def from_language_model(
+        cls, model: Llama, tokens: Sequence[int], labels: Sequence[str] | None = None
+    ) -> LlamaForSequenceClassification:
+        """Build a classifier whose logits are those of some tokens.
+
+        Args:
+            model: the language model, whose weights are copied.
+            tokens: one for each class, such as those of "yes" and "no".
+            labels: names of the classes.
+
+        Raises:
+            ValueError: the family's head is not in llama.cpp, or a token is out of range.
+
+        Example:
+            >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65, family="qwen3"))
+            >>> reranker = LlamaForSequenceClassification.from_language_model(model, [5, 7])
+            >>> reranker(tensor([[1, 2, 3]])).shape
+            (1, 2)
+        """
+        who = f"{cls.__name__}.from_language_model"
+        checks.instance(who, "model", model, Llama, "give a Llama")
+        last = model.config.vocab_size - 1
+        rows = [checks.whole(who, "each of tokens", t, 0, last) for t in tokens]
+        sizes = {f.name: getattr(model.config, f.name) for f in fields(LlamaConfig)}
+        made = cls(LlamaClassifierConfig(**sizes, classes=len(rows), labels=labels))  # type: ignore[arg-type]
+        state = {n: a for n, a in model.state_dict().items() if not n.startswith("lm_head.")}
+        made.load_state_dict({**state, "score.weight": model.head_weight.numpy()[rows]})
+        return made
+
+    def _own_names(self, state: Any) -> dict[str, Any]:
+        """Return a state under the own names, without a language model's head."""
+        return {n: a for n, a in super()._own_names(state).items() if n != "lm_head.weight"}
+
+    @classmethod
+    def reads(cls, file: GGUFFile) -> bool:
+        """Return True for a file that has the head, or says so."""
+        arch = file.metadata["general.architecture"]
+        return file.metadata.get(f"{arch}.pooling_type") == RANK or (
+            "cls.output.weight" in file.tensors
+        )
+
+    def gguf_config(self) -> dict[str, Any]:
+        """Return the hyper-parameters under llama.cpp's keys."""
+        config, arch = self.config, self.gguf_arch
+        # llama.cpp knows the number of classes from their names.
+        labels = config.labels or [f"LABEL_{i}" for i in range(config.classes)]
+        return {
+            **super().gguf_config(),
+            f"{arch}.pooling_type": u32(RANK),
+            f"{arch}.classifier.output_labels": list(labels),
+        }
+
+    @classmethod
+    def config_from_gguf(cls, file: GGUFFile) -> LlamaClassifierConfig:
+        """Read the configuration from a GGUF file's metadata."""
+        base = super().config_from_gguf(file)
+        arch, head = base.family, file.tensors.get("cls.output.weight")
+        if head is None:
+            raise FormatError(f"{file.path}: the tensor cls.output.weight must be there")
+        classes = head.shape[0] if len(head.shape) == 2 else 1
+        labels = file.metadata.get(f"{arch}.classifier.output_labels")
+        if labels is not None and not isinstance(labels, list):
+            raise FormatError(f"{file.path}: {arch}.classifier.output_labels must be names")
+        if labels == [f"LABEL_{i}" for i in range(classes)]:
+            labels = None  # what stands for having none
+        sizes = {**vars(base), "classes": classes}
+        return LlamaClassifierConfig(**{**sizes, "labels": labels and tuple(labels)})
+
+    def forward(  # type: ignore[override]
+        self, ids: Tensor, *, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """Return a logit for each class.
+
+        Args:
+            ids: tokens.
+            attention_mask: 1 where a token counts, 0 where it fills up behind the others; None
+                counts all.
+
+        Shape:
+            ids, attention_mask (B, T) i32 -> (B, classes)
+
+        Raises:
+            ShapeError: a shape does not fit, or T exceeds the context.
+        """
+        y: Tensor = self.score(pool(self.hidden(ids), attention_mask, "last"))
+        return y
