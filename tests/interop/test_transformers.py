@@ -68,7 +68,9 @@ CASES = {
     ),
     "qwen2-moe": ("Qwen2Moe", {**BASE, **MOE, "shared_expert_intermediate_size": 48}),
     "qwen3-moe": ("Qwen3Moe", {**WIDE, **MOE, "norm_topk_prob": True}),
-    "gpt2": ("GPT2", {"vocab_size": 96, "n_positions": 64, "n_embd": 32, "n_layer": 3, "n_head": 4}),
+    "gpt2": (
+        "GPT2", {"vocab_size": 96, "n_positions": 64, "n_embd": 32, "n_layer": 3, "n_head": 4}
+    ),
     "t5": ("T5", T5),
     "t5-gated": ("T5", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
 }  # fmt: skip
@@ -86,7 +88,7 @@ def randomized(model):
     model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
+            parameter.add_(0.05 * torch.randn_like(parameter))
     return model
 
 
@@ -161,7 +163,7 @@ def test_tokenizer_and_template(tmp_path):
     assert read.to_json() == tokenizer.to_json()
     kept, _ = load(tmp_path, keep_types=True)
     matrix = kept.model.layers[0].mlp.up_proj.weight
-    assert matrix.dtype.name == "bf16" and not matrix.requires_grad
+    assert (matrix.dtype.name, matrix.requires_grad) == ("bf16", False)
     np.testing.assert_array_equal(
         matrix.numpy(), load_safetensors(tmp_path)["model.layers.0.mlp.up_proj.weight"]
     )

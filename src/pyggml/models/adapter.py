@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""LoRA adapters in GGUF files of their own, as llama.cpp applies them (`--lora`)."""
+"""LoRA adapters in files of their own: GGUF, as llama.cpp applies it, and PEFT's folders."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import nn
+from .. import checks, nn
 from ..errors import FormatError, shown
 from ..io import GGUFFile, f32, read_gguf, write_gguf
 from ..nn.lora import adapt, check_rank, need_adapters, need_no_adapters
 from .base import Model
 from .files import check_tensor
 from .metadata import base_model
+from .peft import CONFIG, read_peft, write_peft
 
 __all__ = ["load_lora", "save_lora"]
 
@@ -27,19 +28,20 @@ _INVOCATION = "adapter.alora.invocation_tokens"
 
 
 def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = None) -> None:
-    """Write a model's adapters alone, as a GGUF file that llama.cpp applies to the base model.
+    """Write a model's adapters alone: a GGUF file for llama.cpp, or a folder for PEFT.
 
     Args:
         model: with adapters, as `nn.apply_lora` or `load_lora` leaves it.
-        path: where; written beside, then renamed.
-        name: the adapter's name, for people.
+        path: a GGUF file, `*.gguf`, which llama.cpp applies to the base model; or a folder, which
+            PEFT's `PeftModel.from_pretrained` opens.
+        name: the adapter's name, for people, in a GGUF file.
 
     Raises:
         TypeError: model is no `Model`.
         ValueError: it has no adapters.
-        OSError: the file cannot be written.
+        OSError: a file cannot be written.
 
-    Source: llama_adapter_lora_init of llama.cpp (src/llama-adapter.cpp).
+    Source: llama_adapter_lora_init of llama.cpp (src/llama-adapter.cpp); PEFT's LoraConfig.
 
     Example:
         >>> _ = nn.apply_lora(model, rank=2, targets="all-linear")
@@ -47,6 +49,10 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
     """
     _need_model("save_lora", model)
     found = need_adapters("save_lora", model)
+    target = checks.path("save_lora", "path", path)
+    if target.suffix != ".gguf":
+        write_peft(target, model, found)
+        return
     # llama.cpp has one alpha for all, and divides it by each adapter's rank.
     first = next(iter(found.values()))
     alpha = first.scale * first.rank
@@ -70,13 +76,17 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
     write_gguf(path, metadata, tensors)
 
 
-def load_lora(model: Model, path: str | os.PathLike[str], dropout: float = 0.0) -> list[str]:
-    """Put the adapters of a GGUF file beside a model's layers, and freeze all else.
+def load_lora(
+    model: Model, path: str | os.PathLike[str], dropout: float | None = None
+) -> list[str]:
+    """Put the adapters of a file or folder beside a model's layers, and freeze all else.
 
     Args:
         model: the base model, changed in place.
-        path: a file of `save_lora`, or of llama.cpp's convert_lora_to_gguf.py.
-        dropout: probability that an element of an adapter's input is dropped while training.
+        path: a GGUF file of `save_lora` or of llama.cpp's convert_lora_to_gguf.py; or a folder of
+            `save_lora` or PEFT, with `adapter_config.json`.
+        dropout: probability that an element of an adapter's input is dropped while training; None
+            is the folder's, and 0 for a file, which does not tell.
 
     Returns:
         The paths of the layers that were adapted.
@@ -97,23 +107,28 @@ def load_lora(model: Model, path: str | os.PathLike[str], dropout: float = 0.0) 
     """
     _need_model("load_lora", model)
     need_no_adapters("load_lora", model)
-    nn.Dropout(dropout)
-    with read_gguf(path) as file:
-        alpha = _check_metadata(file, model)
-        pairs = _read_pairs(file, model)
-    adapters = {
-        layer: (a.shape[0], float(a.shape[0]) if alpha is None else alpha)
-        for layer, (a, _) in pairs.items()
-    }
+    if dropout is not None:
+        nn.Dropout(dropout)
+    given = checks.path("load_lora", "path", path)
+    if given.is_dir() or given.name == CONFIG:
+        adapters, trained_with = read_peft(given if given.is_dir() else given.parent, model)
+        dropout = trained_with if dropout is None else dropout
+    else:
+        with read_gguf(given) as file:
+            alpha = _check_metadata(file, model)
+            adapters = {
+                layer: (a, b, 1.0 if alpha is None else alpha / a.shape[0])
+                for layer, (a, b) in _read_pairs(file, model).items()
+            }
     model.freeze()
-    adapt(model, adapters, dropout)
+    ranks = {path: (a.shape[0], scale * a.shape[0]) for path, (a, _, scale) in adapters.items()}
+    adapt(model, ranks, dropout or 0.0)
     model.trained = True
     made = need_adapters("load_lora", model)
-    for layer, (a, b) in pairs.items():
-        adapted = made[layer]
-        adapted.lora_A.weight.copy_(a)
-        adapted.lora_B.weight.copy_(b)
-    return list(pairs)
+    for layer, (a, b, _) in adapters.items():
+        made[layer].lora_A.weight.copy_(a)
+        made[layer].lora_B.weight.copy_(b)
+    return list(adapters)
 
 
 def _need_model(who: str, model: Any) -> None:

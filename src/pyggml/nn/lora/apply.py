@@ -30,7 +30,7 @@ _ROUTERS = ("gate", "shared_expert_gate")
 def apply_lora(
     model: Module,
     rank: int = 8,
-    alpha: float = 16.0,
+    alpha: float = 8.0,
     dropout: float = 0.0,
     targets: str | Iterable[str] = ("q_proj", "v_proj"),
     rslora: bool = False,

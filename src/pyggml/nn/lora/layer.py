@@ -67,7 +67,7 @@ class LoRALinear(Linear):
         self,
         linear: Linear,
         rank: int = 8,
-        alpha: float = 16.0,
+        alpha: float = 8.0,
         dropout: float = 0.0,
         rslora: bool = False,
     ) -> None:
