@@ -55,7 +55,9 @@ def test_bad_sets_are_named(parts, tmp_path):
     with pytest.raises(FormatError, match=r"m-00001-of-00004\.gguf: part 3 of 4 is missing"):
         read_gguf(first)
     shutil.copy(second, third)  # doubled
-    with pytest.raises(FormatError, match=r"m-00003-of-00004\.gguf: split\.no: must be 2, .*; got 1"):
+    with pytest.raises(
+        FormatError, match=r"m-00003-of-00004\.gguf: split\.no: must be 2, .*; got 1"
+    ):
         read_gguf(first)
     third.write_bytes((tmp_path / "away").read_bytes()[:-200])
     with pytest.raises(FormatError, match=r"m-00003-of-00004\.gguf.*truncated"):

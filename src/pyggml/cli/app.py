@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .check import check
+from .convert import convert
 from .demo import demo
 from .devices import devices
 from .errors import friendly_errors
@@ -38,6 +39,7 @@ app.command("generate")(generate)
 app.command("infer")(infer)
 app.command("eval")(evaluate)
 app.command("export")(export)
+app.command("convert")(convert)
 app.command("check")(check)
 app.command("inspect")(inspect)
 app.command("report")(report)

@@ -20,7 +20,9 @@ def convert(
     target: Annotated[str, typer.Argument(help="FILE.gguf, or else a folder; replaced if there.")],
     dtype: Annotated[
         str | None,
-        typer.Option(help="Type of the matrices, such as bf16 or q8_0; those of the source unless given."),
+        typer.Option(
+            help="Type of the matrices, such as bf16 or q8_0; those of the source unless given."
+        ),
     ] = None,
     base: Annotated[
         str | None, typer.Option(help="The model of an adapter, a file or folder.")
@@ -32,7 +34,7 @@ def convert(
     """
     with friendly_errors():
         from ..backend.device import set_default_device
-        from ..recipes import convert as convert_files
+        from ..models import convert as convert_files
 
         set_default_device("cpu")  # nothing is computed
         say(f"wrote {convert_files(source, target, dtype, base)}")

@@ -6,6 +6,7 @@ from .base import Model
 from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
 from .bert.model import BERT, BERTConfig
 from .config import ModelConfig
+from .convert import convert
 from .generate import Generator, generate, sample
 from .gpt2 import GPT2, GPT2Config
 from .language import LanguageModel
@@ -59,6 +60,7 @@ __all__ = [
     "T5",
     "T5Config",
     "build",
+    "convert",
     "check_gguf",
     "generate",
     "generate_from",

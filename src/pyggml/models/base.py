@@ -428,7 +428,7 @@ class Model(nn.Module, ABC):
 
     def hf_state(self) -> dict[str, np.ndarray]:
         """Copy the parameters as transformers' class of `hf_config` has them."""
-        return self.state_dict()
+        return self.state_dict(dequantise=True)
 
     def save_pretrained(
         self,

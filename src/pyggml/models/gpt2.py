@@ -221,9 +221,11 @@ class GPT2(LanguageModel):
             x = self._run_block(block, x, positions, mask_of(mask, None), own)
         return body.ln_f(x)  # type: ignore[no-any-return]
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self, dequantise: bool = False) -> dict[str, np.ndarray]:
         """Copy the parameters in Hugging Face's layout: its Conv1D weights are (in, out)."""
-        return {name: _conv1d(name, array) for name, array in super().state_dict().items()}
+        return {
+            name: _conv1d(name, array) for name, array in super().state_dict(dequantise).items()
+        }
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state of Hugging Face's layout as the model has it.
@@ -299,7 +301,7 @@ class GPT2(LanguageModel):
     def hf_state(self) -> dict[str, np.ndarray]:
         """Copy the parameters, with zeros for the biases that transformers' GPT-2 always has."""
         zeros = {name: np.zeros(shape, np.float32) for name, shape in self._no_biases().items()}
-        return {**self.state_dict(), **zeros}
+        return {**self.state_dict(dequantise=True), **zeros}
 
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> GPT2Config:

@@ -110,12 +110,12 @@ def kept_vocabulary(
     Args:
         read: the metadata that the model came with.
         vocabulary: that of the tokenizer that is saved: what it lacks, such as the chat template,
-            stays where the tokens are the same. None keeps the file's vocabulary.
+            stays unless the tokens are others. None keeps the file's vocabulary.
         size: tokens of the model.
     """
     old = {key: value for key, value in read.items() if key.startswith(_VOCABULARY)}
     tokens = old.get("tokenizer.ggml.tokens")
     if vocabulary is None:
         return old if isinstance(tokens, list) and len(tokens) == size else {}
-    same = isinstance(tokens, list) and tokens == vocabulary.get("tokenizer.ggml.tokens")
+    same = tokens is None or tokens == vocabulary.get("tokenizer.ggml.tokens")
     return {**(old if same else {}), **vocabulary}

@@ -150,13 +150,15 @@ class Module:
         """Count the parameters' elements; shared tensors count once."""
         return sum(p.size for p in self.parameters() if p.requires_grad or not trainable_only)
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self, dequantise: bool = False) -> dict[str, np.ndarray]:
         """Copy parameters and buffers into NumPy arrays, keyed by dotted path.
 
-        Quantised ones come as their bytes, (..., bytes of a row) uint8, which are exact.
+        Args:
+            dequantise: quantised ones come as f32; otherwise as their bytes, (..., bytes of a row)
+                uint8, which are exact.
         """
         return {
-            name: blocks_of(value) if value.dtype.quantized else value.numpy()
+            name: value.numpy() if dequantise or not value.dtype.quantized else blocks_of(value)
             for name, value in self.named_state()
         }
 

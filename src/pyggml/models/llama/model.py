@@ -126,9 +126,9 @@ class LlamaModel(Decoder):
         options = (config.attention_softcap > 0, config.traits.sinks)
         return computes_flash_attn(ids.device, config.head_dim, *options)
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self, dequantise: bool = False) -> dict[str, np.ndarray]:
         """Copy the parameters under Hugging Face's names and in its layouts."""
-        return hugging.to_theirs(self.config, super().state_dict())
+        return hugging.to_theirs(self.config, super().state_dict(dequantise))
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state without old files' rotary tables, and in this model's layouts."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-
 from .. import checks
 from ..io import read_gguf
-from ..models import load, load_lora, save_lora
+from .adapter import load_lora, save_lora
+from .registry import load
 
 __all__ = ["convert"]
 
@@ -46,7 +46,10 @@ def convert(
         >>> convert("model.gguf", "folder").name
         'folder'
     """
-    given, there = checks.path("convert", "source", source), checks.path("convert", "target", target)
+    given, there = (
+        checks.path("convert", "source", source),
+        checks.path("convert", "target", target),
+    )
     to_file = there.suffix == ".gguf"
     if _is_adapter(given):
         if base is None:
