@@ -74,11 +74,20 @@ CASES = {
     "t5": ("T5", T5),
     "t5-gated": ("T5", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
 }  # fmt: skip
+LABELS = {"id2label": {0: "no", 1: "yes", 2: "maybe"}}
+MODERN = {**BERT, "local_attention": 8}
+# transformers' class, its configuration's, and what differs from the defaults.
 HEADS = {
-    "BertModel": {},
-    "BertForMaskedLM": {},
-    "BertForSequenceClassification": {"id2label": {0: "no", 1: "yes", 2: "maybe"}},
-}
+    "BertModel": ("BertConfig", BERT),
+    "BertForMaskedLM": ("BertConfig", BERT),
+    "BertForSequenceClassification": ("BertConfig", {**BERT, **LABELS}),
+    "ModernBertModel": ("ModernBertConfig", MODERN),
+    "ModernBertForMaskedLM": ("ModernBertConfig", MODERN),
+    "ModernBertForSequenceClassification": (
+        "ModernBertConfig", {**MODERN, **LABELS, "classifier_pooling": "mean"}
+    ),
+    "Qwen3ForSequenceClassification": ("Qwen3Config", {**WIDE, **LABELS}),
+}  # fmt: skip
 IDS = (np.arange(60).reshape(3, 20) * 7 % 96).astype(np.int32)
 
 
@@ -136,10 +145,12 @@ def test_both_ways(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_bert(name, tmp_path):
-    config = transformers.BertConfig(**BERT, **HEADS[name])
+def test_heads(name, tmp_path):
+    kind, fields = HEADS[name]
+    config = getattr(transformers, kind)(**fields)
     ours = compare(randomized(getattr(transformers, name)(config)), tmp_path)
-    assert ours.config.labels == (("no", "yes", "maybe") if HEADS[name] else None)
+    if "id2label" in fields:
+        assert ours.config.labels == ("no", "yes", "maybe")
 
 
 def test_tokenizer_and_template(tmp_path):

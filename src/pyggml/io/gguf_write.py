@@ -352,8 +352,10 @@ def write_gguf(
     Source: gguf.h of ggml; version 3 of the format.
 
     Example:
-        >>> write_gguf("tiny.gguf", {"general.architecture": "llama", "llama.block_count": u32(1)},
-        ...            {"token_embd.weight": ("q8_0", np.zeros((10, 32), np.float32))})
+        >>> metadata = {"general.architecture": "llama", "llama.block_count": u32(1)}
+        >>> tensors = {"token_embd.weight": ("q8_0", np.zeros((10, 32), np.float32))}
+        >>> [path.name for path in write_gguf("tiny.gguf", metadata, tensors)]
+        ['tiny.gguf']
     """
     target = checks.path("write_gguf", "path", path)
     checks.mapping("write_gguf", "metadata", metadata)

@@ -15,13 +15,18 @@ from ...nn.layers import check_sizes
 from ...tensors import Tensor
 from ..config import check_labels
 from ..pooling import RANK, TextClassifier, pool
+from ..pretrained.fields import HFConfig
+from ..pretrained.labels import read_labels, write_labels
 from .config import LlamaConfig
+from .hf_config import read_hf_config, write_hf_config
+from .hf_types import TYPES
 from .model import Llama, LlamaModel
 
 __all__ = ["LlamaClassifierConfig", "LlamaForSequenceClassification"]
 
 # The members whose head llama.cpp has.
 _FAMILIES = ("qwen3",)
+_HF_CLASS = "ForSequenceClassification"
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
     arch = "llama-classifier"
     gguf_archs: ClassVar[tuple[str, ...] | None] = _FAMILIES
     config_class = LlamaClassifierConfig
+    HF_TYPES = tuple(name for name, kind in TYPES.items() if kind.family in _FAMILIES)
     OWN_FIELDS = ("window",)
     GGUF_NAMES: ClassVar[dict[str, str]] = {**LlamaModel.GGUF_NAMES, "score": "cls.output"}
 
@@ -122,6 +128,24 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         state = {n: a for n, a in model.state_dict().items() if not n.startswith("lm_head.")}
         made.load_state_dict({**state, "score.weight": model.head_weight.numpy()[rows]})
         return made
+
+    @classmethod
+    def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
+        """Return True for a folder of a classifier; see `Model.reads_hf`."""
+        return any(name.endswith(_HF_CLASS) for name in architectures)
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> LlamaClassifierConfig:
+        """Read the configuration from the fields of a `config.json`."""
+        return LlamaClassifierConfig(**read_hf_config(given), **read_labels(given))
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`."""
+        values = write_hf_config(self.config)
+        (name,) = values["architectures"]
+        named = {"architectures": [name.replace("ForCausalLM", _HF_CLASS)]}
+        # transformers looks for the last token before the padding, and asks for its number.
+        return {**values, **named, **write_labels(self.config), "pad_token_id": 0}
 
     def _own_names(self, state: Any) -> dict[str, Any]:
         """Return a state under the own names, without a language model's head."""

@@ -203,7 +203,7 @@ class Llama(LlamaModel, LanguageModel):
     @classmethod
     def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
         """Return True for a folder of a decoder; see `Model.reads_hf`."""
-        return cls is Llama
+        return cls is Llama and not any("Classification" in name for name in architectures)
 
     @classmethod
     def config_from_hf(cls, given: HFConfig) -> LlamaConfig:

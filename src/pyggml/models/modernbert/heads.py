@@ -58,6 +58,7 @@ class ModernBERTForMaskedLM(ModernBERTModel, MaskedLM):
 
     # llama.cpp has no such head: the file is pyggml's own, under names like llama.cpp's.
     arch = "modern-bert-mlm"
+    HF_CLASS = "ModernBertForMaskedLM"
     _prefix: ClassVar[str] = "model."
 
     def __init__(self, config: ModernBERTConfig) -> None:
@@ -100,6 +101,7 @@ class ModernBERTForSequenceClassification(ModernBERTModel, TextClassifier):
     """
 
     arch = "modern-bert-classifier"
+    HF_CLASS = "ModernBertForSequenceClassification"
     gguf_archs = ("modern-bert",)
     _prefix: ClassVar[str] = "model."
 

@@ -21,7 +21,9 @@ from ..base import Model
 from ..files import check_block_count, check_tensor, read_number, read_sizes, read_vocab_size
 from ..language import check_ids, check_room
 from ..pooling import POOLINGS, embed
+from ..pretrained.fields import HFConfig
 from .config import ACTIVATIONS, ModernBERTConfig
+from .hf_config import read_hf_config, write_hf_config
 
 __all__ = ["ModernBERT", "ModernBERTBody", "ModernBERTModel"]
 
@@ -112,6 +114,9 @@ class ModernBERTModel(Model):
     """The base of ModernBERT and its heads: reading tokens, and llama.cpp's names."""
 
     config_class = ModernBERTConfig
+    HF_TYPES = ("modernbert",)
+    # transformers' class.
+    HF_CLASS: ClassVar[str] = ""
     OWN_FIELDS = ("dropout", "classes", "pooling")
     # Where the body's parameters are: "" of the bare model, "model." of one with a head.
     _prefix: ClassVar[str] = ""
@@ -262,6 +267,20 @@ class ModernBERTModel(Model):
         )
 
     @classmethod
+    def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
+        """Return True where a folder names `HF_CLASS`; see `Model.reads_hf`."""
+        return cls.HF_CLASS in architectures
+
+    @classmethod
+    def config_from_hf(cls, given: HFConfig) -> ModernBERTConfig:
+        """Read the configuration from the fields of a `config.json`."""
+        return read_hf_config(given, cls.HF_CLASS)
+
+    def hf_config(self) -> dict[str, Any]:
+        """Return the fields of a `config.json`."""
+        return write_hf_config(self.config, self.HF_CLASS)
+
+    @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
         """Compare the metadata with the tensors; see `Model.check_gguf`."""
         check_block_count(file, config.n_layer)
@@ -290,6 +309,7 @@ class ModernBERT(ModernBERTModel):
     """
 
     arch = "modern-bert"
+    HF_CLASS = "ModernBertModel"
 
     def __init__(self, config: ModernBERTConfig) -> None:
         super().__init__(config)

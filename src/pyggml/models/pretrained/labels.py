@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Classes and pooling in Hugging Face's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .fields import HFConfig, read_json
+
+__all__ = ["read_labels", "read_pooling", "write_labels"]
+
+_POOLING = Path("1_Pooling") / "config.json"
+_MODES = {"cls_token": "cls", "lasttoken": "last"}
+
+
+def read_labels(given: HFConfig) -> dict[str, Any]:
+    """Read the number of classes, and their names where they have any.
+
+    Raises:
+        FormatError: `id2label` does not name the numbers from 0 on.
+    """
+    names = given.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    wanted = [str(i) for i in range(len(names))] if isinstance(names, dict) else []
+    labels = {str(number): name for number, name in names.items()} if wanted else {}
+    if not wanted or sorted(labels) != sorted(wanted):
+        raise given.error("id2label", "names by the numbers from 0 on")
+    named = any(labels[i] != f"LABEL_{i}" for i in wanted)
+    return {
+        "classes": len(wanted),
+        "labels": tuple(labels[i] for i in wanted) if named else None,
+    }
+
+
+def write_labels(config: Any) -> dict[str, Any]:
+    """Return the names of the classes, as transformers numbers them."""
+    labels = config.labels or [f"LABEL_{i}" for i in range(config.classes)]
+    return {
+        "id2label": {str(i): name for i, name in enumerate(labels)},
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
+
+
+def read_pooling(given: HFConfig) -> str:
+    """Read how sentence-transformers makes one vector of a text; without a word, the mean.
+
+    Raises:
+        FormatError: it does so in another way.
+    """
+    file = Path(given.path).parent / _POOLING
+    if not file.is_file():
+        return "mean"
+    beside = HFConfig(file, read_json(file))
+    for key, pooling in _MODES.items():
+        if beside.flag(f"pooling_mode_{key}", False):
+            return pooling
+    beside.only("pooling_mode_mean_tokens", True)
+    return "mean"
