@@ -62,7 +62,8 @@ class Tokenizer:
         vocabulary: gguf.Vocabulary | None = None,
     ) -> None:
         self._backend = backend
-        self._encoder = Encoder(backend)
+        self._vocabulary = vocabulary
+        self._encoder = Encoder(backend, None if vocabulary is None else vocabulary.types)
         self.byte_level, self.cuttable = self._encoder.byte_level, self._encoder.cuttable
         added = backend.get_added_tokens_decoder().items()
         self.special_ids = frozenset(number for number, token in added if token.special)
@@ -82,24 +83,13 @@ class Tokenizer:
         for role, token in (("bos", bos), ("eos", eos)):
             if token is not None and token not in vocab:
                 raise ValueError(f"Tokenizer: {role} must be in the vocabulary; got {token!r}")
-        head, tail = self._template()
+        head, tail = self._encoder.ends()
         known_eos = [vocab[name] for name in _EOS_NAMES if name in vocab]
         known_bos = [vocab[name] for name in _BOS_NAMES if name in vocab]
         self.eos_id = vocab[eos] if eos else next(iter([*tail[-1:], *known_eos]), None)
         self.bos_id = vocab[bos] if bos else next(iter([*head[:1], *known_bos]), self.eos_id)
         self.add_bos = bool(head) and head == [self.bos_id]
         self.add_eos = bool(tail) and tail == [self.eos_id]
-
-    def _template(self) -> tuple[list[int], list[int]]:
-        """The ids that the tokenizer's post-processor puts before and after a text."""
-        for text in ("a", "0", " ", "\u4e00"):
-            with guarded("Tokenizer"):
-                plain = self._backend.encode(text, add_special_tokens=False).ids
-                whole = self._backend.encode(text, add_special_tokens=True).ids
-            for start in range(len(whole) - len(plain) + 1 if plain else 0):
-                if whole[start : start + len(plain)] == plain:
-                    return whole[:start], whole[start + len(plain) :]
-        return [], []
 
     @classmethod
     def train_bpe(cls, texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -227,7 +217,9 @@ class Tokenizer:
 
         Source: llama.cpp, conversion/base.py and src/llama-vocab.cpp.
         """
-        head, tail = self._template()
+        if self._vocabulary is not None:
+            return gguf.to_gguf(self._vocabulary, vocab_size)
+        head, tail = self._encoder.ends()
         if head != [self.bos_id] * self.add_bos or tail != [self.eos_id] * self.add_eos:
             raise FormatError(
                 f"Tokenizer.to_gguf_metadata: only one token may lead and one may follow a text;"
