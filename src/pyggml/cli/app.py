@@ -19,6 +19,7 @@ from .infer import infer
 from .inspect import inspect
 from .lr_find import lr_find
 from .options import OptionCommand
+from .quantize import imatrix, quantize
 from .report import report
 from .train_image import train_image
 from .train_llm import train_llm
@@ -42,6 +43,8 @@ app.command("export")(export)
 app.command("convert")(convert)
 app.command("check")(check)
 app.command("inspect")(inspect)
+app.command("quantize")(quantize)
+app.command("imatrix")(imatrix)
 app.command("report")(report)
 app.command("lr-find")(lr_find)
 app.command("devices")(devices)

@@ -128,7 +128,8 @@ def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) 
     from ..models import ImageModel, LanguageModel, load
 
     machine.choose()
-    language_model, tokenizer = load(path)
+    # Frozen weights stay in the types of the file, as llama.cpp computes with them.
+    language_model, tokenizer = load(path, keep_types=True)
     if not isinstance(language_model, (LanguageModel, *also)):
         images = isinstance(language_model, ImageModel)
         what = "names images: use pyggml infer, or" if images else "does not:"

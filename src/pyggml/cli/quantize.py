@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""`pyggml quantize` and `pyggml imatrix`: smaller files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from ..options import Options, option
+from ..recipes import Configuration
+from ..recipes.options import MachineOptions
+from .errors import friendly_errors
+from .generate import load_model
+from .options import with_options
+from .terminal import say
+
+__all__ = ["imatrix", "quantize"]
+
+
+def quantize(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A GGUF file of f32, f16 or bf16.")],
+    target: Annotated[str, typer.Argument(metavar="OUT", help="The file that is written.")],
+    mix: Annotated[
+        str, typer.Option("--type", help="llama.cpp's name of the mix, such as Q4_K_M or IQ2_XS.")
+    ] = "Q4_K_M",
+    importance: Annotated[
+        str | None,
+        typer.Option("--imatrix", help="A file of pyggml imatrix.", show_default=False),
+    ] = None,
+    pure: Annotated[
+        bool, typer.Option("--pure", help="Give all matrices one type, without a mix.")
+    ] = False,
+    requantize: Annotated[
+        bool, typer.Option("--allow-requantize", help="Take a file that is quantised already.")
+    ] = False,
+    max_part_bytes: Annotated[
+        int | None,
+        typer.Option("--max-part-bytes", help="Split into files of this size.", show_default=False),
+    ] = None,
+) -> None:
+    """Write a model with its matrices in other types, byte for byte as llama.cpp does.
+
+    The mixes of one to three bits (IQ1 to IQ3_XXS, Q2_K_S) need --imatrix.
+    """
+    with friendly_errors():
+        from ..models.quantization import MIXES, quantize_gguf
+
+        known = {name.lower(): name for name in MIXES}
+        name = known.get(mix.lower(), mix)
+        found = quantize_gguf(
+            source,
+            target,
+            name,
+            importance,
+            pure=pure,
+            requantize=requantize,
+            max_part_bytes=max_part_bytes,
+        )
+        told = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+        say(f"{target}: {name}: {told}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImatrixOptions(Options):
+    """The texts, and how they are cut."""
+
+    chunk: int | None = option(
+        None, "Tokens that are read at a time.", least=1, chosen="512, or the context if less"
+    )
+
+
+class ImatrixConfig(Configuration):
+    """The options of `pyggml imatrix`."""
+
+    text: ImatrixOptions
+    machine: MachineOptions
+
+
+@with_options(ImatrixConfig)
+def imatrix(
+    given: dict[str, Any],
+    model: Annotated[str, typer.Argument(help="A GGUF file, or a folder with one.")],
+    text: Annotated[list[str], typer.Option("--text", help="Text file; may be repeated.")],
+    output: Annotated[
+        str, typer.Option("--output", help="The importance matrix.")
+    ] = "imatrix.gguf",
+) -> None:
+    """Measure an importance matrix on text, for pyggml quantize and llama.cpp's quantiser."""
+    with friendly_errors():
+        import numpy as np
+
+        from ..io import open_unpacked
+        from ..models.quantization import measure_importance, write_importance
+
+        config = ImatrixConfig(**given)
+        language_model, tokenizer = load_model(model, config.machine)
+        parts = []
+        for path in text:
+            with open_unpacked(path) as file:
+                content = file.read().decode("utf-8", "replace")
+            parts.append(tokenizer.encode(content, add_special=bool(tokenizer.add_bos)))
+        ids = np.concatenate(parts)
+        if not ids.size:
+            raise ValueError("read_texts: the text must not be empty; got none")
+        found = measure_importance(language_model, ids, config.text.chunk, text)
+        write_importance(output, found)
+        say(f"{output}: {len(found.values)} matrices, {found.chunks} × {found.chunk_size} tokens")

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""Importance matrices: the mean square of what each column of a matrix is multiplied by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ... import checks, nn
+from ...backend.device import alone
+from ...errors import FormatError, shown
+from ...graph import Graph
+from ...io import read_gguf, u32, write_gguf
+from ...nn.mode import in_mode
+from ...tensors import Tensor, zeros
+from ..generate import check_tokens
+from ..language import LanguageModel
+
+__all__ = ["Importance", "measure_importance", "read_importance", "write_importance"]
+
+_SQUARES, _COUNTS = ".in_sum2", ".counts"
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Mean squares by the name of the matrix in a GGUF file.
+
+    Attributes:
+        values: (C,), or (E * C,) for the matrices of E experts, one after another.
+        counts: tokens that each was measured on, (1,) or (E,).
+        datasets: what was read.
+        chunks: texts that were read.
+        chunk_size: tokens of a text.
+    """
+
+    values: Mapping[str, np.ndarray]
+    counts: Mapping[str, np.ndarray] = field(default_factory=dict)
+    datasets: Sequence[str] = ()
+    chunks: int = 0
+    chunk_size: int = 0
+
+
+def measure_importance(
+    model: LanguageModel,
+    ids: Sequence[int] | np.ndarray,
+    length: int | None = None,
+    datasets: Sequence[str] = (),
+) -> Importance:
+    """Measure the mean square of each column that a model's matrices are multiplied by.
+
+    Args:
+        model: a language model.
+        ids: tokens of a text; what does not fill the last chunk is left out.
+        length: tokens of a chunk, which is read by itself; None is 512, or the context if that is
+            shorter, or all of a shorter text.
+        datasets: names of what was read, for the file.
+
+    Raises:
+        TypeError: model is no language model.
+        ValueError: a token is not in the vocabulary, or length is no number from 1 to the context.
+        FormatError: what a matrix is multiplied by is NaN or infinite: the weights are damaged.
+
+    Source: tools/imatrix of llama.cpp.
+
+    Example:
+        >>> found = measure_importance(model, [1, 2, 3, 4, 5, 6], length=3)
+        >>> found.chunks
+        2
+    """
+    who = "measure_importance"
+    if not isinstance(model, LanguageModel):
+        raise TypeError(f"{who}: model must be a language model; got {type(model).__name__}")
+    tokens = check_tokens(who, ids, model.config.vocab_size)
+    most = int(model.config.context)
+    if length is None:
+        length = min(512, most, len(tokens))
+    length = checks.whole(who, "length", length, 1, min(most, len(tokens)))
+    sums: dict[str, np.ndarray] = {}
+    counts: dict[str, np.ndarray] = {}
+    inputs = zeros((1, length), dtype="i32", device=model.device)
+    with in_mode(model, training=False), _listening(model) as seen:
+        logits = model(inputs)
+        squares = [
+            part
+            for _, _, x, chosen in seen
+            for part in ([_square_sums(x)] if chosen is None else [x * x, chosen])
+        ]
+        graph = Graph([*squares, logits], device=model.device)
+        chunks = len(tokens) // length
+        for i in range(chunks):
+            inputs.copy_(tokens[None, i * length : (i + 1) * length].astype(np.int32))
+            with alone():
+                graph.run()
+            values = iter(graph.read(part) for part in squares)
+            for name, experts, _, chosen in seen:
+                if chosen is None:
+                    found, count = next(values)[None], np.full(1, length)
+                else:
+                    found, count = _by_expert(next(values), next(values), experts)
+                if not np.isfinite(found).all():
+                    raise FormatError(f"{who}: {name} is multiplied by NaN or infinity")
+                sums[name] = sums.get(name, 0.0) + found.astype(np.float64)
+                counts[name] = counts.get(name, 0) + count
+    means = {
+        name: np.where(counts[name][:, None] > 0, total / np.maximum(counts[name][:, None], 1), 1.0)
+        .astype(np.float32)
+        .reshape(-1)
+        for name, total in sums.items()
+    }
+    return Importance(means, counts, tuple(datasets), chunks, length)
+
+
+def _square_sums(x: Tensor) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    return (rows * rows).sum(axis=0)
+
+
+def _by_expert(
+    squares: np.ndarray, chosen: np.ndarray, experts: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sum the rows that each expert saw."""
+    width = squares.shape[-1]
+    rows = np.broadcast_to(squares, (*chosen.shape, width)).reshape(-1, width)
+    sums = np.zeros((experts, width))
+    np.add.at(sums, chosen.reshape(-1), rows)
+    return sums, np.bincount(chosen.reshape(-1), minlength=experts)
+
+
+# The name in the file, the number of experts, the input, and the experts that were chosen.
+_Seen = list[tuple[str, int, Tensor, Tensor | None]]
+
+
+@contextmanager
+def _listening(model: LanguageModel) -> Iterator[_Seen]:
+    """Note what the matrices of the blocks are multiplied by, while the block runs."""
+    seen: _Seen = []
+    changed: list[nn.Module] = []
+
+    def listen(module: Any, name: str) -> None:
+        forward = module.forward
+        experts = module.weight.shape[0] if module.weight.ndim == 3 else 1
+
+        def noting(x: Tensor, chosen: Tensor | None = None) -> Tensor:
+            seen.append((name, experts, x, chosen))
+            out: Tensor = forward(x) if chosen is None else forward(x, chosen)
+            return out
+
+        module.forward = noting
+        changed.append(module)
+
+    try:
+        for path, module in model.named_modules():
+            weight = vars(module).get("weight")
+            stacked = isinstance(weight, Tensor) and weight.ndim == 3
+            if isinstance(module, nn.Linear) or stacked:
+                name = model.gguf_name(f"{path}.weight")
+                if name.startswith("blk."):
+                    listen(module, name)
+        yield seen
+    finally:
+        for each in changed:
+            del vars(each)["forward"]
+
+
+def write_importance(path: str | os.PathLike[str], importance: Importance) -> None:
+    """Write an importance matrix as a GGUF file, which llama.cpp's quantiser reads too.
+
+    Args:
+        path: the file.
+        importance: what `measure_importance` gave.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for name in sorted(importance.values):
+        count = np.asarray(importance.counts.get(name, [1]), np.float32)
+        means = importance.values[name].reshape(len(count), -1)
+        tensors[f"{name}{_SQUARES}"] = (means * count[:, None]).astype(np.float32)
+        tensors[f"{name}{_COUNTS}"] = count[:, None]
+    metadata = {
+        "general.type": "imatrix",
+        "imatrix.datasets": list(importance.datasets),
+        "imatrix.chunk_count": u32(importance.chunks),
+        "imatrix.chunk_size": u32(importance.chunk_size),
+    }
+    write_gguf(path, metadata, tensors)
+
+
+def read_importance(path: str | os.PathLike[str]) -> Importance:
+    """Read an importance matrix of `write_importance` or of llama.cpp's `llama-imatrix`.
+
+    Args:
+        path: a GGUF file; the format before it (`.dat`) is not read.
+
+    Raises:
+        FormatError: the file is damaged or no importance matrix; names tensor and cause.
+    """
+    with read_gguf(path) as file:
+        who = f"read_importance: {file.path}"
+        values: dict[str, np.ndarray] = {}
+        counts: dict[str, np.ndarray] = {}
+        for name, info in file.tensors.items():
+            base = name.removesuffix(_SQUARES)
+            if base == name:
+                continue
+            beside = file.tensors.get(f"{base}{_COUNTS}")
+            if beside is None or {info.dtype, beside.dtype} != {"f32"}:
+                raise FormatError(f"{who}: tensor {name}: it and {base}{_COUNTS} must be f32")
+            sums = np.asarray(file.array(name), np.float32).reshape(-1)
+            count = np.rint(np.asarray(file.array(beside.name), np.float32).reshape(-1))
+            if (
+                sums.size % count.size
+                or not np.isfinite(sums).all()
+                or not np.isfinite(count).all()
+            ):
+                raise FormatError(
+                    f"{who}: tensor {name}: must hold finite sums for each of {count.size} counts;"
+                    f" got {sums.size} numbers"
+                )
+            rows = sums.reshape(count.size, -1)
+            known = count[:, None] > 0
+            means = np.where(known, rows / np.where(known, count[:, None], 1), np.float32(1))
+            values[base], counts[base] = means.astype(np.float32).reshape(-1), count
+        if not values:
+            raise FormatError(f"{who}: holds no importance matrix (tensors *{_SQUARES})")
+        datasets = file.metadata.get("imatrix.datasets", [])
+        sizes = [file.metadata.get(f"imatrix.{key}", 0) for key in ("chunk_count", "chunk_size")]
+        for size in sizes:
+            if not isinstance(size, int):
+                raise FormatError(f"{who}: imatrix.chunk_count, chunk_size: got {shown(size)}")
+        texts = [text for text in datasets if isinstance(text, str)]
+        return Importance(values, counts, texts, *sizes)
