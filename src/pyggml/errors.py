@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = [
@@ -17,10 +18,13 @@ __all__ = [
     "RecordingError",
     "ShapeError",
     "printable",
+    "reason",
     "shown",
 ]
 
 _LONGEST = 80
+# The function or class that begins a message.
+_CALLER = re.compile(r"\A[A-Za-z_][\w.]*: (?=\S)")
 
 
 def shown(x: Any) -> str:
@@ -64,6 +68,19 @@ def _escaped(char: str) -> str:
     if code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000 or char in _DIRECTIONS:
         return char.encode("unicode_escape").decode()
     return char
+
+
+def reason(error: BaseException) -> str:
+    """Return the message of an exception without the function that raised it.
+
+    Args:
+        error: of a function whose argument comes from an option, which the caller names.
+
+    Example:
+        >>> reason(ValueError("AdamW: eps must be a number >= 0; got -1"))
+        'eps must be a number >= 0; got -1'
+    """
+    return _CALLER.sub("", str(error))
 
 
 class ShapeError(ValueError):

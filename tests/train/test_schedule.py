@@ -125,7 +125,7 @@ def test_a_plateau_within_a_schedule_reduces_and_is_restored(tmp_path, monkeypat
 
 def test_a_rate_that_cannot_be_raises_before_the_training():
     options = {"schedule": "one_cycle", "schedule_options": {"end_divisor": 1e-300}}
-    with pytest.raises(ConfigError, match=r"`schedule` one_cycle: .*gives .*e\+296"):
+    with pytest.raises(ConfigError, match="`schedule`=one_cycle"):
         make_trainer(steps=40, lr=1.0, **options)
 
 
@@ -159,7 +159,9 @@ def test_a_long_schedule_is_looked_at_in_places():
 @pytest.mark.parametrize("options", [{"power": 0}, {"steps": "x"}, {"power": [1]}], ids=str)
 def test_options_that_do_not_suit_the_schedule(options):
     given = TrainerOptions(schedule="polynomial", schedule_options=options)
-    with pytest.raises(ConfigError, match="`schedule` polynomial: "):
+    with pytest.raises(
+        ConfigError, match=f"`schedule_options` of polynomial: {next(iter(options))}"
+    ):
         make_schedule(given, 1e-3, 10)
 
 

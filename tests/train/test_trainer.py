@@ -8,7 +8,7 @@ import pytest
 
 from pyggml.data import Loader, Prefetch, TokenDataset
 from pyggml.errors import ConfigError, FormatError
-from pyggml.optim import AdamW
+from pyggml.optim import AdamW, ReduceOnPlateau
 from pyggml.train import (
     Callback,
     CheckpointError,
@@ -286,12 +286,18 @@ def test_options_by_name_replace_those_of_the_object():
         ({"optimizer": "adamw"}, TypeError, "optimizer"),
         ({"options": {"steps": 3}}, TypeError, "TrainerOptions"),
         ({"schedule": 0.1}, TypeError, "schedule"),
+        ({"patience": 3, "eval_every": 0}, ConfigError, "eval_every"),
+        ({"schedule": "plateau", "eval_every": 0}, ConfigError, "eval_every"),
+        ({"schedule": ReduceOnPlateau(lambda step: 0.1), "eval_every": 0}, ConfigError, "schedule"),
+        ({"checkpointing": 3}, ConfigError, "checkpointing"),
+        ({"token_bytes": 3}, TypeError, "token_bytes"),
+        ({"loss": lambda model, x, y: 3}, TypeError, "loss"),
     ],
 )
 def test_wrong_arguments(options, error, word):
     loader = Loader(TokenDataset(tokens(), SEQ_LEN), 4)
     with pytest.raises(error, match=word):
-        Trainer(make_model(), loader, **options)
+        Trainer(make_model(), loader, tokens(40), **options).check()
 
 
 def with_set(validation, **options):

@@ -12,6 +12,9 @@ from .fields import Option
 
 __all__ = ["check_known", "check_needs"]
 
+# How alike a name must be to be a hint: of options, of which there are many, and of tables.
+_ALIKE = {False: 0.75, True: 0.6}
+
 
 def check_needs(
     who: str,
@@ -84,8 +87,12 @@ def check_known(
     names, tables, told = {n: n for n in known} | flags, list(tables), []
     for name in sorted((n for n in given if n not in known), key=str):
         is_table = isinstance(given[name], Mapping)
-        near = get_close_matches(str(name).replace("-", "_"), tables if is_table else names, 1)
         told.append(f"the table [{name}]" if is_table else repr(name))
+        if name in tables:
+            told[-1] += f" (which is a table: write [{name}])"
+            continue
+        alike = tables if is_table else names
+        near = get_close_matches(str(name).replace("-", "_"), alike, 1, _ALIKE[is_table])
         told[-1] += f" (did you mean {names.get(near[0], near[0])}?)" if near else ""
     if told:
         more = f"; the tables are {', '.join(f'[{t}]' for t in tables)}" if tables else ""

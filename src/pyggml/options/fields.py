@@ -115,6 +115,8 @@ class Option:
         """
         if value is None and self.may_be_none:
             return None
+        if value is None and self.kind in ("texts", "table"):
+            value = self.default
         try:
             value = self._of_kind(who, f"`{self.name}`", value)
         except TypeError as error:
@@ -226,11 +228,12 @@ def _options_of(kind: Any) -> Mapping[str, Option]:
 
 def _read_table(who: str, name: str, given: Any) -> dict[str, Any]:
     """Return names and values of a dict, or of texts NAME=VALUE whose values are JSON or text."""
-    if not isinstance(given, (Mapping, list, tuple)):
+    texts = isinstance(given, (list, tuple)) and all(isinstance(item, str) for item in given)
+    if not texts and not isinstance(given, Mapping):
         raise TypeError(f"{who}: {name} must be a dict or a list of NAME=VALUE; got {shown(given)}")
     table: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {}
     for item in () if isinstance(given, Mapping) else given:
-        key, equals, text = str(item).partition("=")
+        key, equals, text = item.partition("=")
         table[key if equals else None] = _read_json(text)
     if not all(isinstance(key, str) and key.isidentifier() for key in table):
         raise ValueError(f"{who}: {name} must be NAME=VALUE; got {shown(given)}")

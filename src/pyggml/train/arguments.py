@@ -12,7 +12,7 @@ import numpy as np
 from ..checks import choice, function, instance
 from ..data import Dataset, Loader
 from ..data.loader import Epochs
-from ..errors import ConfigError
+from ..errors import ConfigError, shown
 from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
@@ -155,6 +155,11 @@ def check_read(
                 f"{who}: `schedule` needs {VALIDATION}; got no `val`: give `val`, or another "
                 "schedule"
             )
+    elif is_adaptive(schedule) and options.eval_every == 0:
+        raise ConfigError(
+            f"{who}: `schedule` needs `eval_every`; got `eval_every`=0: give `eval_every`, or "
+            "another schedule"
+        )
     if folder is None and not options.patience:
         missing[PROGRESS] = "no `checkpoint_dir` and no `patience`", "give one of them"
     if folder is None:
@@ -259,13 +264,18 @@ def choose_blocks(who: str, model: Any, every: bool | int | str) -> None:
         every: value of `model.checkpointing`.
 
     Raises:
-        ConfigError: the model has no blocks to choose from.
+        ConfigError: the model has no blocks to choose from, or fewer than n of every n-th.
     """
     if every and not getattr(model, "n_blocks", 0):
         raise ConfigError(
             f"{who}: `checkpointing` needs a model whose blocks it can choose from; got "
             f"{type(model).__name__}, which has no n_blocks: leave `checkpointing` out, or use "
             "pyggml.checkpoint in the model"
+        )
+    if isinstance(every, int) and every > getattr(model, "n_blocks", every):
+        raise ConfigError(
+            f"{who}: `checkpointing` must be at most the model's {model.n_blocks} blocks; got "
+            f"`checkpointing`={every}: give all, or {model.n_blocks} or less"
         )
     if hasattr(model, "n_blocks") and every != "auto":  # which the memory plan chooses
         model.checkpointing = every
@@ -280,10 +290,15 @@ def check_token_bytes(who: str, sizes: Any, model: Module) -> np.ndarray | None:
         model: its vocabulary must be covered.
 
     Raises:
+        TypeError: it is no array.
         ValueError: it is not a count for each token.
     """
     if sizes is None:
         return None
+    if not isinstance(sizes, (np.ndarray, list, tuple)):
+        raise TypeError(
+            f"{who}: token_bytes must be an array; got {shown(sizes)}: give token_bytes(tokenizer)"
+        )
     found = np.asarray(sizes)
     least = model.config.vocab_size if isinstance(model, LanguageModel) else 1
     if found.ndim != 1 or found.dtype.kind not in "iu" or found.size < least:

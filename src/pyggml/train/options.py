@@ -64,15 +64,19 @@ def _read_schedule_options(table: dict[str, Any]) -> dict[str, Any]:
 def _read_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not _METRIC.fullmatch(name):
-            raise ValueError(f"must be accuracy, top5 and the like, or f1; got {shown(name)}")
+            raise ValueError(
+                "must be accuracy, top5 and the like, f1, f1_weighted, f1_micro or f1_binary; got "
+                + shown(name)
+            )
     return names
 
 
 def _read_limit(value: Any) -> int | str:
     try:
         parse_bytes(value)
-    except (TypeError, ValueError):
-        raise ValueError(
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
             f"must be a number of bytes, or text such as 500MB or 2GiB; got {shown(value)}"
         ) from None
     return value  # type: ignore[no-any-return]
@@ -87,7 +91,8 @@ def _read_checkpointing(value: Any) -> bool | int | str:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         value = int(value)
     if not isinstance(value, int) or not 1 <= value < 2**63:
-        raise ValueError(
+        kind = ValueError if isinstance(value, (int, str)) else TypeError
+        raise kind(
             "must be all, none, auto or a number n for every n-th block; got " + shown(value)
         )
     return True if value == 1 else value
@@ -120,7 +125,7 @@ class TrainerOptions(Options):
         "Schedule of the learning rate: constant, cosine, …",
         choices=_schedules,
         otherwise="warmup_cosine",
-        needs=(NAMED_SCHEDULE, (PLATEAU, VALIDATION)),
+        needs=(NAMED_SCHEDULE, (PLATEAU, VALIDATION), (PLATEAU, "eval_every")),
     )
     schedule_options: dict[str, Any] = option(
         {},
@@ -233,7 +238,7 @@ class TrainerOptions(Options):
         0,
         "Evaluations without a lower validation loss after which the run ends; 0 is no limit.",
         least=0,
-        needs=(VALIDATION,),
+        needs=(VALIDATION, "eval_every"),
     )
     min_delta: float = option(
         0.0,

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..checks import F32_MAX, number
-from ..errors import ConfigError
+from ..errors import ConfigError, ConfigTypeError, reason
 from ..optim import ReduceOnPlateau, schedule_functions, schedules
 from .options import PLATEAU, RISING, TrainerOptions
 
-__all__ = ["check_rates", "make_schedule"]
+__all__ = ["check_rates", "check_schedule_options", "make_schedule"]
 
 _MOST_CHECKED = 10**5
+# Stands for the length of a run that is not known yet.
+_MANY_STEPS = 10**9
 # The arguments of schedules that are rates and lengths, by their names.
 _RATES = ("value", "start", "peak")
 _LENGTHS = ("steps", "total_steps")
@@ -48,16 +50,44 @@ def make_schedule(options: TrainerOptions, lr: float, total_steps: int) -> Calla
             f"{who}: `min_lr` must be at most `lr`={lr:g}; got {options.min_lr:g}: lower it"
         )
     warmup = min(100, total_steps // 20) if options.warmup is None else options.warmup
+    schedule = _make(options, lr, warmup, total_steps)
     try:
-        schedule = _make(options, lr, warmup, total_steps)
         check_rates("", schedule, total_steps)
-        return schedule
     except (ValueError, TypeError) as error:
-        name = options.value("schedule")
-        raise ConfigError(f"{who}: `schedule` {name}: {error}") from error
+        raise ConfigError(f"{who}: `schedule`={options.value('schedule')}: {error}") from error
+    return schedule
+
+
+def check_schedule_options(options: TrainerOptions) -> None:
+    """Raise if the schedule does not take its options, before the length of the run is known.
+
+    Args:
+        options: the schedule and its options.
+
+    Raises:
+        ConfigError: names the argument.
+
+    Example:
+        >>> check_schedule_options(TrainerOptions(schedule="cosine"))
+    """
+    if options.schedule_options:
+        _make(options, options.lr or 1.0, options.warmup or 0, options.steps or _MANY_STEPS)
 
 
 def _make(
+    options: TrainerOptions, lr: float, warmup: int, total_steps: int
+) -> Callable[[int], float]:
+    """Make the schedule, and raise `ConfigError` if its options do not suit it."""
+    try:
+        return _make_of(options, lr, warmup, total_steps)
+    except (ValueError, TypeError) as error:
+        named = "`schedule_options` of " if options.schedule_options else "`schedule`="
+        named += options.value("schedule")
+        kind = ConfigTypeError if isinstance(error, TypeError) else ConfigError
+        raise kind(f"Trainer: {named}: {reason(error)}") from error
+
+
+def _make_of(
     options: TrainerOptions, lr: float, warmup: int, total_steps: int
 ) -> Callable[[int], float]:
     """Make the schedule with its arguments, named options first."""

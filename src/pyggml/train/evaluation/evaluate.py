@@ -10,6 +10,7 @@ import numpy as np
 
 from ...checks import function, instance, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
+from ...errors import ConfigError
 from ...nn.weight_check import WeightCheck
 from ..arguments import check_token_bytes
 from ..metrics.records import EvalMetrics, perplexity
@@ -195,22 +196,22 @@ def check_metric(metric: str, rule: int | str, shape: Sequence[int], targets: np
         targets: of a batch.
 
     Raises:
-        ValueError: the targets are no classes of these logits, there are too few classes for so
+        ConfigError: the targets are no classes of these logits, there are too few classes for so
             many guesses, or F1 of two classes is asked of more.
     """
     classes = shape[-1] if shape else 0
     if targets.dtype.kind == "f" or tuple(shape[:-1]) != targets.shape:
-        raise ValueError(
-            f"the metric {metric} needs logits (..., V) and targets (...) that are classes; got "
+        raise ConfigError(
+            f"`metrics`={metric} needs logits (..., V) and targets (...) that are classes; got "
             f"logits {tuple(shape)} and targets {targets.shape}, {targets.dtype}: leave it out"
         )
     if isinstance(rule, int) and rule >= classes:
-        raise ValueError(
-            f"the metric {metric} needs more than {rule} classes, or it is always 1; the model has "
+        raise ConfigError(
+            f"`metrics`={metric} needs more than {rule} classes, or it is always 1; the model has "
             f"{classes}: ask for fewer guesses, or leave it out"
         )
     if rule == "binary" and classes != 2:
-        raise ValueError(
-            f"the metric {metric} is of class 1 against class 0; the model has {classes} classes: "
+        raise ConfigError(
+            f"`metrics`={metric} is of class 1 against class 0; the model has {classes} classes: "
             "ask for f1, f1_weighted or f1_micro"
         )

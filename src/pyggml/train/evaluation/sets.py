@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...data import Dataset, Documents, Loader, PackedDataset, TokenDataset
+from ...errors import ConfigError
 from ...models import LanguageModel
 from ..batches import Batch
 from ..step import TrainStep
@@ -51,7 +52,9 @@ class ValidationSet:
             metrics: computed besides the loss.
 
         Raises:
-            ValueError: there is no batch, or it does not suit the model or a metric.
+            ValueError: there is no batch, or it does not suit the model.
+            TypeError: the loss function returns something of another kind.
+            ConfigError: it does not suit a metric.
         """
         where, model = f"Trainer: validation set {self.name!r}", step.model
         ids, count = self._ids, model.config.vocab_size if isinstance(model, LanguageModel) else 0
@@ -70,8 +73,11 @@ class ValidationSet:
                 shape = step.record_logits(first)
                 for metric in metrics:
                     check_metric(metric, parse_metric(metric), shape, first[1])
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
         except (ValueError, TypeError, IndexError) as error:
-            raise ValueError(f"{where}: {error}") from error
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{where}: {error}") from error
 
 
 def read_sets(validation: Any, loader: Any) -> dict[str, ValidationSet]:

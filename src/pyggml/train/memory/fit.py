@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import BackendError
+from ...models import LanguageModel
 from ..run import Run
 from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 
@@ -84,7 +85,7 @@ class MemoryPlanner:
         self._run.train_step.forget()
         if chooses:
             model.checkpointing = before
-        raise OutOfMemoryError(_message(tried, limit or 0))
+        raise OutOfMemoryError(_message(tried, limit or 0, isinstance(model, LanguageModel)))
 
     def _count(self) -> MemoryPlan:
         """Record the graphs of the run as its model is now, and count their memory."""
@@ -113,7 +114,7 @@ class MemoryPlanner:
         )
 
 
-def _message(tried: list[tuple[int, MemoryPlan | None]], limit: int) -> str:
+def _message(tried: list[tuple[int, MemoryPlan | None]], limit: int, reads_text: bool) -> str:
     """Write the size of each choice, and the ways out."""
     names = {0: "without checkpointing", 1: "with every block computed twice"}
     rows = []
@@ -122,7 +123,8 @@ def _message(tried: list[tuple[int, MemoryPlan | None]], limit: int) -> str:
         size = "more than can be allocated" if plan is None else format_bytes(plan.total)
         rows.append(f"{size} {name}")
     last = next((plan for _, plan in reversed(tried) if plan is not None), None)
-    cures = ["use a smaller `batch_size` with `accumulate`", "a shorter `seq_len`"]
+    cures = ["use a smaller `batch_size` with `accumulate`"]
+    cures += ["a shorter `seq_len`"] if reads_text else []
     cures.append("a smaller model")
     kinds = ""
     if last is not None:

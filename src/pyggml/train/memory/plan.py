@@ -6,12 +6,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ...checks import number
+from ...checks import number, whole
 from ...errors import OutOfMemoryError
 
 __all__ = ["MemoryPlan", "OutOfMemoryError", "format_bytes", "parse_bytes"]
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _FACTORS = {"": 1, "b": 1} | {
     f"{letter}{mark}": base**power
     for power, letter in enumerate("kmgt", 1)
@@ -49,14 +49,17 @@ def parse_bytes(size: int | str) -> int:
         size: bytes, or a number with B, kB, MB, GB, TB (thousands) or KiB, MiB, GiB, TiB (1024).
 
     Raises:
+        TypeError: it is neither a whole number nor a str.
         ValueError: it is none of these, or not above 0.
 
     Example:
         >>> parse_bytes("1.5 GiB")
         1610612736
     """
-    match = _SIZE.fullmatch(str(size).strip().lower())
-    if match is None or match[2] not in _FACTORS or isinstance(size, bool):
+    if not isinstance(size, str):
+        return whole("parse_bytes", "size", size, 1)
+    match = _SIZE.fullmatch(size.strip().lower())
+    if match is None or match[2] not in _FACTORS or ("." in match[1] and _FACTORS[match[2]] == 1):
         raise ValueError(f"a size must be a number of bytes, or like 500MB or 2GiB; got {size!r}")
     found = int(float(match[1]) * _FACTORS[match[2]])
     if found < 1:
