@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...errors import FormatError
+from ...errors import FormatError, reason
 from ...io.regular import open_regular, open_unpacked
 from .documents import Documents
 from .tokenizer import Tokenizer
@@ -37,6 +37,19 @@ class Record(dict[str, Any]):
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.where = where
+
+
+class Pair(tuple[str, str]):
+    """A prompt and its completion, with the place of their row."""
+
+    where = ""
+
+    @classmethod
+    def at(cls, where: str, prompt: str, completion: str) -> Pair:
+        """Return a pair that comes from a row."""
+        pair = cls((prompt, completion))
+        pair.where = where
+        return pair
 
 
 def read_records(source: Any) -> Iterator[dict[str, Any]]:
@@ -134,7 +147,7 @@ def read_pairs(
         second = _text(record, completion, "read_pairs", "completion")
         if not second:
             raise FormatError(f"read_pairs: {_where(record)}: {completion} must not be empty")
-        yield first, second
+        yield Pair.at(_where(record), first, second)
 
 
 def encode_pairs(
@@ -151,7 +164,9 @@ def encode_pairs(
         train_on_prompt: whether the prompts count, too.
 
     Raises:
-        ValueError: there is no pair, or the vocabulary has no tokens for a character.
+        ValueError: there is no pair.
+        FormatError: the vocabulary has no tokens for a character of a row; names the row. Of pairs
+            from elsewhere this is a ValueError.
 
     Example:
         >>> tokenizer = Tokenizer.chars(["2+=4"])
@@ -163,13 +178,19 @@ def encode_pairs(
     counted: list[np.ndarray] = []
     head = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     tail = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    for pair in checks.items("encode_pairs", "pairs", pairs):
+    for number, pair in enumerate(checks.items("encode_pairs", "pairs", pairs)):
         good = isinstance(pair, (tuple, list)) and len(pair) == 2
         if not good or not all(isinstance(part, str) for part in pair):
             raise TypeError(f"encode_pairs: a pair must be (prompt, completion); got {pair!r}")
         prompt, completion = pair
-        first = np.array([*head, *tokenizer.encode(prompt)], np.int32)
-        second = np.array([*tokenizer.encode(completion), *tail], np.int32)
+        try:
+            first = np.array([*head, *tokenizer.encode(prompt)], np.int32)
+            second = np.array([*tokenizer.encode(completion), *tail], np.int32)
+        except ValueError as error:
+            where = getattr(pair, "where", "")
+            kind = FormatError if where else ValueError
+            where = where or f"pair {number}"
+            raise kind(f"encode_pairs: {where}: {reason(error)}") from error
         sequences.append(np.concatenate([first, second]))
         counted.append(np.arange(sequences[-1].size) >= (0 if train_on_prompt else first.size))
     if not sequences:
