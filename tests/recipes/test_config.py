@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from pyggml.errors import ConfigError
+from pyggml.errors import ConfigError, ConfigTypeError
 from pyggml.models import build
 from pyggml.options import options_of
 from pyggml.recipes import ImageConfig, LLMConfig, read_config, save_config
@@ -27,6 +27,11 @@ BAD = [
     ({"eval_text": ["train=a.txt"]}, ["`eval_text`"]),
     ({"lr_scale": ["x"]}, ["`lr_scale`"]),
     ({"optimizer_options": {"lr": 1}}, ["`optimizer_options`", "`lr`"]),
+    ({"optimizer_options": {"params": 1}}, ["`optimizer_options`", "params"]),
+    ({"optimizer_options": {"eps": -1}}, ["`optimizer_options`", ": eps"]),
+    ({"schedule": "polynomial", "schedule_options": {"power": -1}}, ["_options`", ": power"]),
+    ({"metrics": "nosuch"}, ["`metrics`", "f1_weighted", "f1_micro", "f1_binary"]),
+    ({"memory_limit": "1.5"}, ["`memory_limit`"]),
     ({"heads": 3, "embd": 256}, ["`heads` must divide `embd`", "`embd`=258"]),
     ({"heads": 4, "kv_heads": 3}, ["`kv_heads` must divide `heads`"]),
     ({"seq_len": 65, "context": 64}, ["`seq_len`=65", "`context`=64"]),
@@ -60,6 +65,8 @@ UNREAD = [
     ({"metrics": "top5", "val_fraction": 0.0}, "`val_fraction`=0"),
     ({"keep_best": True, "val_fraction": 0.0}, "`val_fraction`=0"),
     ({"export": "best", "keep_best": False}, "`keep_best`=False"),
+    ({"patience": 3, "eval_every": 0}, "`eval_every`=0"),
+    ({"schedule": "plateau", "eval_every": 0}, "`eval_every`=0"),
     ({"field": "text"}, "`text`"),
     ({"separator": "--"}, "`text`"),
     ({"prompt_field": "q"}, "`text`"),
@@ -107,7 +114,7 @@ def test_every_need_is_known():
 
 
 def test_none_stands_for_the_default():
-    assert LLMConfig(lr=None, batch_size=None) == LLMConfig()
+    assert LLMConfig(lr=None, batch_size=None, text=None, optimizer_options=None) == LLMConfig()
     assert ImageConfig(data="digits", trainer={"batch_size": None})["batch_size"] == 32
     assert LLMConfig(val_fraction=0.0, eval_text="a=a.txt", patience=3)["patience"] == 3
     notes = []
@@ -121,6 +128,21 @@ def test_bad_options_are_named(fields, words):
         LLMConfig(**fields)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory_limit", True),
+        ("memory_limit", 1.5),
+        ("checkpointing", 2.0),
+        ("optimizer_options", [("eps", 1)]),
+        ("optimizer_options", {"eps": "x"}),
+    ],
+)
+def test_wrong_kinds_are_type_errors(name, value):
+    with pytest.raises(ConfigTypeError, match=f"`{name}`"):
+        LLMConfig(**{name: value})
 
 
 @pytest.mark.parametrize("name", [*LLMConfig.options()])
@@ -158,6 +180,7 @@ def test_sizes_come_from_options_then_preset_then_default():
         ({"preset": "tiny", "embd": 130}, ["`heads` must divide `embd`"]),
         ({"kv_heads": 3}, ["`kv_heads` must divide `heads`"]),
         ({"preset": "tiny", "seq_len": 4096}, ["`seq_len`=4096", "`context`=4096"]),
+        ({"layers": 2, "checkpointing": 3}, ["`checkpointing`=3", "`layers`=2"]),
         ({"embd": 12, "heads": 4}, ["`embd`"]),  # an odd head size has no rotary pairs
     ],
 )
@@ -220,6 +243,15 @@ def test_files_are_flat_or_have_tables_and_names_may_have_dashes(tmp_path):
         ("c.toml", b"optimizer = 3", "`optimizer`"),
         ("c.toml", b"checkpointing = []", "`checkpointing`"),
         ("c.toml", b"lr = 1979-05-27", "`lr`"),
+        ("c.toml", b"steps = 2\n[trainer]\nsteps = 3", "`steps`"),
+        ("c.toml", b"batch-size = 2\nbatch_size = 3", "`batch_size`"),
+        ("c.toml", b'scores = "f1"\n[trainer]\nmetrics = "f1"', "`metrics`"),
+        (
+            "c.toml",
+            b"[optimizer]\noptimizer_options = {eps = 1e-3}\n[optimizer_options]\neps = 1e-4",
+            "[optimizer] and as [optimizer_options]",
+        ),
+        ("c.json", b'{"steps": 2, "steps": 3}', "`steps`"),
         ("c.json", b"[1]", "must hold options by name"),
         ("c.json", b"{", "not a JSON file"),
         ("c.json", b'{"steps": ' + b"3" * 5000 + b"}", "not a JSON file"),
@@ -250,9 +282,16 @@ def test_a_resumed_run_keeps_its_options_and_notes_others():
             merge(before, changes, notes.append, identity)
 
 
-@pytest.mark.parametrize("part", [{"mfu": True}, TrainerOptions(mfu=True)])
-def test_an_option_that_a_run_does_not_read(part):
-    with pytest.raises(ConfigError, match="mfu"):
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("mfu", {"mfu": True}),
+        ("mfu", TrainerOptions(mfu=True)),
+        ("checkpointing", {"checkpointing": "all"}),
+    ],
+)
+def test_an_option_that_a_run_does_not_read(name, part):
+    with pytest.raises(ConfigError, match=name):
         ImageConfig(data="digits", trainer=part)
     assert ImageConfig(data="digits", trainer=TrainerOptions(steps=3)).trainer.steps == 3
 

@@ -32,6 +32,8 @@ def test_a_language_model(tmp_path):
     said = run.generate("the ", max_tokens=6)
     assert said.startswith("the ")
     assert said == run.generate("the ", max_tokens=6) != run.generate("the ", 6, seed=5)
+    with pytest.raises(ConfigError, match="`prompt`"):
+        run.generate("QQQ")
     path = run.export(tmp_path / "half.gguf", dtype="f16")
     model, tokenizer = load(path)
     assert model.num_parameters() == run.model.num_parameters()

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import whole
 from ..data import ResizedCenterCrop, read_image
-from ..errors import FormatError
+from ..errors import FormatError, reason
 from ..io import read_gguf
 from ..models import ImageModel, load
 from ..tensors import tensor
@@ -60,7 +60,8 @@ class ImageClassifier:
             self._probabilities(np.zeros((*self.size, channels), np.float32))
         except ValueError as error:
             raise ValueError(
-                f"ImageClassifier: size must be one that the model takes; got {size}: {error}"
+                f"ImageClassifier: size must be one that the model takes; got {size}: "
+                + reason(error)
             ) from error
 
     @classmethod

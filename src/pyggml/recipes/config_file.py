@@ -31,7 +31,8 @@ def read_config(path: str | Path, kind: type[Configuration] = LLMConfig) -> dict
 
     Raises:
         TypeError: `path` is not a path.
-        ConfigError: the file cannot be read, an option is unknown, or a value cannot be used.
+        ConfigError: the file cannot be read, an option is unknown or given twice, or a value cannot
+            be used.
         ModuleNotFoundError: Python 3.10 without tomli; names the extra.
 
     Example:
@@ -48,16 +49,12 @@ def read_config(path: str | Path, kind: type[Configuration] = LLMConfig) -> dict
         raise ConfigError(f"`config`={path} is not UTF-8 text ({error})") from error
     values = original(_from_json(text, path) if path.suffix == ".json" else _from_toml(text, path))
     names = {each.flag: name for name, each in kind.options().items() if each.flag}
-    values = _named(values, names, list(kind.parts()))
     try:
+        values = _named(values, names, list(kind.parts()))
         kind.from_dict({**_missing(kind), **values})
+        return _flat(values, list(kind.parts()))
     except ConfigError as error:
         raise ConfigError(f"`config`={path}: {error}") from error
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        is_part = name in kind.parts() and isinstance(value, Mapping)
-        found |= value if is_part else {name: value}
-    return found
 
 
 def _missing(kind: type[Configuration]) -> dict[str, Any]:
@@ -68,17 +65,51 @@ def _missing(kind: type[Configuration]) -> dict[str, Any]:
 
 def _named(values: Mapping[str, Any], names: Mapping[str, str], parts: list[str]) -> dict[str, Any]:
     """Return values by the names of options, also within the tables of parts."""
-    found = {}
+    found, spelled = dict[str, Any](), dict[str, str]()
     for key, value in values.items():
         name = str(key).replace("-", "_")
         is_part = name in parts and isinstance(value, Mapping)
-        found[names.get(name, name)] = _named(value, names, []) if is_part else value
+        name = names.get(name, name)
+        if name in spelled:
+            raise _twice(name, f"{spelled[name]} and {key}")
+        spelled[name] = str(key)
+        found[name] = _named(value, names, []) if is_part else value
+    return found
+
+
+def _flat(values: Mapping[str, Any], parts: list[str]) -> dict[str, Any]:
+    """Return values by the names of options, without the tables of parts."""
+    found, places = dict[str, Any](), dict[str, str]()
+    for name, value in values.items():
+        is_part = name in parts and isinstance(value, Mapping)
+        is_table = isinstance(value, Mapping)
+        place = f"in [{name}]" if is_part else f"as [{name}]" if is_table else "at the top"
+        for each, one in value.items() if is_part else ((name, value),):
+            if each in places:
+                raise _twice(each, f"it {places[each]} and {place}")
+            found[each], places[each] = one, place
+    return found
+
+
+def _twice(name: str, where: str) -> ConfigError:
+    return ConfigError(f"`{name}` must be given once; got {where}: leave one out")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, of whose equal names the last would win."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _twice(name, "it in the same object again")
+        found[name] = value
     return found
 
 
 def _from_json(text: str, path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_once)
+    except ConfigError as error:
+        raise ConfigError(f"`config`={path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"`config`={path} is not a JSON file ({error})") from error
     # A run's file has more than its options.

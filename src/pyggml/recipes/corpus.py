@@ -25,7 +25,7 @@ from ..data import (
     TokenStore,
     embedded_text,
 )
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError, FormatError, reason, shown
 from ..train.memory import format_bytes
 from .llm_config import LLMConfig
 from .pairs import PairCorpus
@@ -117,14 +117,29 @@ def make_tokenizer(config: LLMConfig, corpus: Corpus, note: Note) -> Tokenizer:
 
     Raises:
         FormatError: the text cannot be read, or the tokenizer's file.
+        ConfigError: there is no such tokenizer.
         ValueError: there is no text.
     """
     most = None
     if config.data.tokenizer.startswith("bpe:") and corpus.size_bytes > _VOCABULARY_BYTES:
         most = _VOCABULARY_BYTES
     of = "" if most is None else f", from {format_bytes(most)} of {format_bytes(corpus.size_bytes)}"
-    note(f"tokenizer: {config.data.tokenizer}{of}")
-    return Tokenizer.from_spec(config.data.tokenizer, corpus.pieces(most))
+    spec = config.data.tokenizer
+    note(f"tokenizer: {spec}{of}")
+    if spec != "chars" and not spec.startswith("bpe:"):
+        return _read_tokenizer(spec)
+    return Tokenizer.from_spec(spec, corpus.pieces(most))
+
+
+def _read_tokenizer(path: str) -> Tokenizer:
+    if path.isalnum() and not Path(path).exists():
+        raise ConfigError(
+            f"`tokenizer` must be chars, bpe:SIZE or a JSON file; got {shown(path)}: try bpe:2048"
+        )
+    try:
+        return Tokenizer.from_spec(path, ())
+    except FormatError as error:
+        raise FormatError(f"`tokenizer`={reason(error)}") from error
 
 
 def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: LLMConfig, note: Note) -> Tokens:
@@ -223,7 +238,7 @@ def _naming(text: str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        raise FormatError(f"`eval_text`={text}: {error}") from error
+        raise FormatError(f"`eval_text`={text}: {reason(error)}") from error
 
 
 def split_text(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Loader, Any]:
@@ -269,8 +284,8 @@ def _packed(documents: Documents, config: LLMConfig, seq_len: int) -> tuple[Load
     except ValueError as error:
         if config.data.pair_fields is not None:
             raise ConfigError(
-                f"`text`, `val_fraction`={config.data.val_fraction}, `seq_len`={seq_len}: {error}: "
-                "give more pairs, shorter prompts, or a larger `seq_len`"
+                f"`text`, `val_fraction`={config.data.val_fraction}, `seq_len`={seq_len}: "
+                f"{reason(error)}: give more pairs, shorter prompts, or a larger `seq_len`"
             ) from error
         raise ConfigError(
             f"`packing` needs documents, some of them for validation (`val_fraction` "

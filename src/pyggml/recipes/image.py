@@ -23,6 +23,7 @@ from ..train.metrics import confusion_matrix, read_metrics
 from ..train.step import TrainStep
 from ..train.trainer import Trainer
 from .artifact import ArtifactDir
+from .config_file import save_config
 from .export import save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
@@ -207,7 +208,11 @@ class ImageRun(Run):
         }
 
     def write_inputs(self) -> None:
-        """Name every file that could not be read, with the cause."""
+        """Write the options, and name every file that could not be read, with the cause."""
+        save_config(self.config, self.artifact.options)
+        self._name_skipped()
+
+    def _name_skipped(self) -> None:
         if self.data.skipped:
             with atomic_write(self.artifact.skipped, "w") as file:
                 file.writelines(
@@ -288,7 +293,7 @@ class ImageRun(Run):
                 plot_matrix(
                     self.artifact.confusion, found.confusion, self.data.classes, title=title
                 )
-            self.write_inputs()
+            self._name_skipped()
             write_report(self.artifact.path)
 
 

@@ -125,8 +125,8 @@ class ImageConfig(Configuration):
         "keep": 1,
     }
     CHOSEN: ClassVar = {"eval_every": "an epoch", "save_every": "an epoch"}
-    # A model of images has no count of operations per token.
-    LEFT_OUT: ClassVar = frozenset({"mfu"})
+    # A model of images has no count of operations per token, and no blocks to compute again.
+    LEFT_OUT: ClassVar = frozenset({"mfu", "checkpointing"})
 
     def check(self) -> None:
         """Raise `ConfigError` if the parts do not agree."""

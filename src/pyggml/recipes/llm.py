@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import __version__
 from ..data import Corpus, Tokenizer
-from ..errors import ConfigError, FormatError
+from ..errors import ConfigError, FormatError, reason
 from ..models import build, generate
 from ..tensors.random import seed as set_seed
 from ..train.arguments import check_callbacks
@@ -91,6 +91,8 @@ class LLMRun(Run):
         self.note = note
         self.text_bytes = corpus.size_bytes
         self.arch, sizes = model_config(config, tokenizer.vocab_size)
+        if config.output.prompt is not None:
+            self._encode(config.output.prompt)
         # A vocabulary that llama.cpp cannot read raises now rather than after the training.
         tokenizer.to_gguf_metadata(vocab_size=sizes.vocab_size)
         where = config.machine.choose()
@@ -292,17 +294,21 @@ class LLMRun(Run):
             exported: use the weights that the option `export` chooses; otherwise those of now.
 
         Raises:
+            ConfigError: the vocabulary lacks a character of the prompt.
             ValueError: an argument is out of range.
         """
         output = self.config.output
-        prompt = output.value("prompt") if prompt is None else prompt
+        prompt = output.prompt if prompt is None else prompt
         max_tokens = output.sample_tokens if max_tokens is None else max_tokens
         if max_tokens == 0:
             return ""
-        ids = np.zeros(0, np.int32)
-        # A vocabulary of another script may not have the letters of the usual prompt.
-        with suppress(ValueError):
-            ids = self.tokenizer.encode(prompt)
+        if prompt is None:
+            prompt, ids = output.value("prompt"), np.zeros(0, np.int32)
+            # A vocabulary of another script may not have the letters of the usual prompt.
+            with suppress(ValueError):
+                ids = self.tokenizer.encode(prompt)
+        else:
+            ids = self._encode(prompt)
         if not ids.size:
             start = self.tokenizer.eos_id if self.tokenizer.eos_id is not None else 0
             ids, prompt = np.array([start], np.int32), ""
@@ -318,6 +324,13 @@ class LLMRun(Run):
                 stop_ids=stop,
             )
         return prompt + self.tokenizer.decode(added, skip_special=True)
+
+    def _encode(self, prompt: str) -> np.ndarray:
+        """Return the tokens of a prompt that was given."""
+        try:
+            return self.tokenizer.encode(prompt)
+        except ValueError as error:
+            raise ConfigError(f"`prompt`: {reason(error)}") from error
 
     def _samplers(self) -> list[Callback]:
         """Return the callback that writes samples, after the logs, which hear of them."""

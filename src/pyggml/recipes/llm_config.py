@@ -215,7 +215,7 @@ class DataOptions(Options):
     )
     eval_text: tuple[str, ...] = option(
         (),
-        "Other texts to evaluate on.",
+        "Other texts to evaluate on, as NAME=PATH.",
         is_path=True,
         metavar="NAME=PATH",
         read=_read_eval_text,

@@ -21,8 +21,6 @@ from .options import OptimizerOptions, read_scale
 
 __all__ = ["make_optimizer"]
 
-_BETA1 = 0.9
-
 
 def make_optimizer(options: OptimizerOptions, model: Module, lr: float) -> Optimizer:
     """Return the optimizer of a model's parameters that the options name.
@@ -45,20 +43,7 @@ def make_optimizer(options: OptimizerOptions, model: Module, lr: float) -> Optim
     """
     checks.instance("make_optimizer", "options", options, OptimizerOptions)
     checks.instance("make_optimizer", "model", model, Module)
-    kind, more = options.kind, dict[str, Any]()
-    if "betas" in options.takes:
-        more["betas"] = (_BETA1, options.value("beta2"))
-    for name, value in options.optimizer_options.items():
-        more[name] = tuple(value) if isinstance(value, list) else value
-    if options.fused_update:
-        more["fused_update"] = True
-    try:
-        made: Optimizer = kind(_groups(options, model, kind is Muon), lr=lr, **more)
-    except ConfigError:
-        raise
-    except (ValueError, TypeError, IndexError) as error:
-        raise ConfigError(f"`optimizer`={options.optimizer}: {error}") from error
-    return made
+    return options.make(_groups(options, model, options.kind is Muon), lr)
 
 
 def _groups(options: OptimizerOptions, model: Module, muon: bool) -> list[dict[str, Any]]:

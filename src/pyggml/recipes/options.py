@@ -11,10 +11,13 @@ from typing import Any
 
 from ..backend.device import Device, set_default_device, set_threads
 from ..backend.device import device as find_device
-from ..errors import ConfigError, shown
-from ..optim import optimizers
+from ..errors import BackendError, ConfigError, ConfigTypeError, reason, shown
+from ..nn import Parameter
+from ..optim import Optimizer, optimizers
 from ..options import Options, option
+from ..tensors import zeros
 from ..train.options import VALIDATION, TrainerOptions
+from ..train.schedule import check_schedule_options
 
 __all__ = [
     "EXPORTS",
@@ -29,6 +32,7 @@ EXPORTS = ("best", "last")
 # Arguments of optimizers that are options by themselves.
 _OF_OPTIMIZERS = ("lr", "weight_decay", "fused_update")
 _BETAS = "an optimizer with a second beta"
+_BETA1 = 0.9
 
 
 def _optimizers() -> list[str]:
@@ -89,16 +93,18 @@ class MachineOptions(Options):
         """Make device and threads the default ones, and return the device.
 
         Raises:
-            BackendError: there is no such device.
-            ConfigError: there are too many threads.
+            ConfigError: there is no such device, or there are too many threads.
         """
-        where = find_device(self.device)
+        try:
+            where = find_device(self.device)
+        except BackendError as error:
+            raise ConfigError(f"`device`: {reason(error)}") from error
         set_default_device(where)
         if self.threads is not None:
             try:
                 set_threads(self.threads)
             except ValueError as error:
-                raise ConfigError(f"`threads`: {error}") from error
+                raise ConfigError(f"`threads` {reason(error).removeprefix('n ')}") from error
         return where
 
 
@@ -173,14 +179,44 @@ class OptimizerOptions(Options):
         return {}
 
     def check(self) -> None:
-        """Raise `ConfigError` where the optimizer has no such arguments."""
-        own = ("params", *_OF_OPTIMIZERS)
+        """Raise `ConfigError` where the optimizer does not take the arguments."""
+        takes = [name for name in self.takes if name not in ("params", *_OF_OPTIMIZERS)]
         for name in self.optimizer_options:
-            if name not in self.takes:
+            if name not in takes:
                 raise ConfigError(
                     f"`optimizer_options` must be arguments of {self.kind.__name__}: "
-                    f"{', '.join(n for n in self.takes if n not in own)}; got {name}"
+                    f"{', '.join(takes)}; got {name}"
                 )
+        if self.optimizer_options:
+            # The optimizer itself checks the values, on a parameter that is as small as can be.
+            self.make([Parameter(zeros(1, 1, device="cpu"))], 1e-3)
+
+    def make(self, params: Any, lr: float) -> Optimizer:
+        """Return the optimizer of parameters.
+
+        Args:
+            params: tensors or groups of them.
+            lr: highest learning rate.
+
+        Raises:
+            ConfigError: an argument does not suit the optimizer.
+        """
+        more: dict[str, Any] = {}
+        if "betas" in self.takes:
+            more["betas"] = (_BETA1, self.value("beta2"))
+        more |= self.optimizer_options
+        more = {name: tuple(v) if isinstance(v, list) else v for name, v in more.items()}
+        if self.fused_update:
+            more["fused_update"] = True
+        try:
+            made: Optimizer = self.kind(params, lr=lr, **more)
+        except ConfigError:
+            raise
+        except (ValueError, TypeError, IndexError) as error:
+            named = "`optimizer_options` of " if self.optimizer_options else "`optimizer`="
+            kind = ConfigTypeError if isinstance(error, TypeError) else ConfigError
+            raise kind(f"{named}{self.optimizer}: {reason(error)}") from error
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +269,7 @@ def check_agreement(optimizer: OptimizerOptions, trainer: TrainerOptions) -> Non
     Raises:
         ConfigError: names the options and the cure.
     """
+    check_schedule_options(trainer)
     if getattr(optimizer.kind, "needs_closure", False):
         _check_line_search(optimizer, trainer)
     if optimizer.fused_update:

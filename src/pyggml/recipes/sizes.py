@@ -120,6 +120,13 @@ def _check(sizes: dict[str, Any], config: LLMConfig) -> None:
             f"`kv_heads` must divide `heads`; got `kv_heads`={kv_heads} and `heads`={heads}: "
             f"try `kv_heads`={math.gcd(heads, kv_heads)}"
         )
+    every = config.trainer.checkpointing
+    layers: int = sizes.get("n_layer", 0)
+    if isinstance(every, int) and every > layers > 0:
+        raise ConfigError(
+            f"`checkpointing` must be at most `layers`={layers}; got `checkpointing`={every}: "
+            f"give all, or {layers} or less"
+        )
     if config.data.seq_len is not None and config.data.seq_len > sizes["context"]:
         raise ConfigError(
             f"`seq_len` must not exceed the context; got `seq_len`={config.data.seq_len} and a "

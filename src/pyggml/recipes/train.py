@@ -72,8 +72,8 @@ def train_image(
     """Train a classifier of images, and return the finished run.
 
     The folder `artifact_dir` gets model.gguf, which `ImageClassifier` needs and nothing else,
-    results.json with the accuracy of each class, confusion.png, loss.png, report.html and a
-    checkpoint.
+    results.json with the accuracy of each class, config.toml, confusion.png, loss.png, report.html
+    and a checkpoint.
 
     Args:
         config: the configuration; None takes the defaults, and `data` must be given.
