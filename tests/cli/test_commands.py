@@ -54,7 +54,7 @@ def test_every_option_is_a_flag_of_its_command():
 
     own = {
         "train-llm": {"--config", "--resume", "--overwrite"},
-        "train-image": {"--resume", "--overwrite"},
+        "train-image": {"--config", "--resume", "--overwrite"},
     }
     commands = typer.main.get_command(app).commands
     for name, kind in (("train-llm", LLMConfig), ("train-image", ImageConfig)):

@@ -12,6 +12,7 @@ import pytest
 
 from pyggml.io import read_gguf
 from pyggml.models import build
+from pyggml.recipes import ImageConfig, read_config
 
 from ..data.test_idx import idx
 
@@ -73,6 +74,8 @@ def test_a_run_leaves_all_that_it_says(run: tuple[Path, str]) -> None:
     names = {path.name for path in folder.iterdir()}
     assert names >= {"model.gguf", "config.json", "metrics.jsonl", "results.json", "skipped.txt"}
     assert names >= {"confusion.png", "loss.png", "report.html", "checkpoints"}
+    config = read_config(folder / "config.toml", ImageConfig)
+    assert ImageConfig(**config)["size"] == 8
     results = json.loads((folder / "results.json").read_text())
     assert np.sum(results["confusion"]) == results["images"]
     assert list(results["classes"]) == ["bright", "dark"]
@@ -132,7 +135,7 @@ def test_infer(cli, run: tuple[Path, str], tmp_path: Path) -> None:
     both = ("--image", tmp_path / "bright.png", "--image", tmp_path / "none.png", "--json")
     code, said, errors = cli("infer", "--model", run[0] / "model.gguf", *both)
     assert code == 1
-    assert "none.png: no such file" in errors
+    assert f"error: --image {tmp_path / 'none.png'}: no such file" in errors
     shares = json.loads(said)[str(tmp_path / "bright.png")]
     assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
 
@@ -250,7 +253,7 @@ def test_infer_takes_a_folder(cli, images: Path, run: tuple[Path, str], tmp_path
     read = {Path(name).name for name in json.loads(said)}
     assert read == {*(f"{number}.png" for number in range(5)), "5.tif", "turned.jpg"}
     assert code == 1
-    assert sorted(Path(line.split(": ")[2]).name for line in errors.splitlines()) == [
+    assert sorted(Path(line.split(": ")[1]).name for line in errors.splitlines()) == [
         "empty.jpg",
         "phone.heic",
         "strip.png",
@@ -279,6 +282,8 @@ def test_a_run_goes_on(cli, images: Path, tmp_path: Path) -> None:
     assert code == 0, errors
     assert "continuing after step" in said
     assert "--model cannot change" in refused(cli, *again, "--model", "mlp")
+    config = ("--config", folder / "config.toml")
+    assert "another run" in refused(cli, *config, "--artifact-dir", folder)
     assert "another run" in refused(cli, "--data", images, "--artifact-dir", folder, *FAST)
     Image.new("L", (9, 9)).save(images / "dark" / "more.png")
     try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ from .generate import generate
 from .infer import infer
 from .inspect import inspect
 from .lr_find import lr_find
-from .options import OptionCommand
+from .options import Commands, OptionCommand
 from .quantize import imatrix, quantize
 from .report import report
 from .train_image import train_image
@@ -28,26 +29,31 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="pyggml",
+    cls=Commands,
     help="Train neural networks with ggml; llama.cpp runs its language models as they are.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train-llm", cls=OptionCommand)(train_llm)
-app.command("train-image", cls=OptionCommand)(train_image)
-app.command("generate")(generate)
-app.command("infer")(infer)
-app.command("eval")(evaluate)
-app.command("export")(export)
-app.command("convert")(convert)
-app.command("check")(check)
-app.command("inspect")(inspect)
-app.command("quantize")(quantize)
-app.command("imatrix")(imatrix)
-app.command("report")(report)
-app.command("lr-find")(lr_find)
-app.command("devices")(devices)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "train-llm": train_llm,
+    "train-image": train_image,
+    "generate": generate,
+    "infer": infer,
+    "eval": evaluate,
+    "export": export,
+    "convert": convert,
+    "check": check,
+    "inspect": inspect,
+    "quantize": quantize,
+    "imatrix": imatrix,
+    "report": report,
+    "lr-find": lr_find,
+    "devices": devices,
+}
+for _name, _function in _COMMANDS.items():
+    app.command(_name, cls=OptionCommand)(_function)
 # Arguments after a demo's name go to the demo.
 _OPEN = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 app.command("demo", context_settings=_OPEN)(demo)

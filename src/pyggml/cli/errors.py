@@ -18,7 +18,7 @@ import typer
 
 from .terminal import LogFormatter, say
 
-__all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors"]
+__all__ = ["EXIT_FAILED", "EXIT_USAGE", "friendly_errors", "naming"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -62,6 +62,27 @@ def friendly_errors() -> Iterator[None]:
         message, code = explain(error)
         say(message, error=True)
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def naming(flag: str, path: str) -> Iterator[None]:
+    """Name a flag in the errors of the system about its file.
+
+    Args:
+        flag: the flag.
+        path: its value.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    from ..errors import ConfigError
+
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}") from error
 
 
 def _mend_streams() -> None:
@@ -121,7 +142,7 @@ def _message(error: BaseException) -> str:
         cure = "; make room on the disk and try again" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}{cure}"
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
-        return "out of memory: use a smaller --batch-size, a shorter --seq-len or a smaller model"
+        return "out of memory: use smaller batches, shorter sequences or a smaller model"
     if isinstance(error, KeyError):
         return str(error.args[0]) if error.args else "unknown key"
     said = (ValueError, TypeError, RuntimeError, ArithmeticError, OSError, ImportError)

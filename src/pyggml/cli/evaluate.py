@@ -38,7 +38,7 @@ def evaluate(
     """
     with friendly_errors():
         from ..data import Loader, PackedDataset
-        from ..errors import ConfigError
+        from ..errors import ConfigError, reason
         from ..recipes.corpus import read_corpus
         from ..train import eval_batches, token_bytes
         from ..train import evaluate as measure
@@ -65,8 +65,8 @@ def evaluate(
                 rows = PackedDataset(documents, length)
             except ValueError as error:
                 raise ConfigError(
-                    f"`text`, `seq_len`={length}: {error}: give more pairs, shorter prompts, or a "
-                    "larger `seq_len`"
+                    f"`text`, `seq_len`={length}: {reason(error)}: give more pairs, shorter "
+                    "prompts, or a larger `seq_len`"
                 ) from error
             loader = Loader(rows, min(batch_size, len(rows)), shuffle=False, pad_last=True)
             batches = loader.once()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .errors import friendly_errors
+from .errors import friendly_errors, naming
 from .terminal import say
 
 __all__ = ["export"]
@@ -30,4 +30,6 @@ def export(
         from ..recipes import export_checkpoint
 
         set_default_device("cpu")  # nothing is computed
-        say(export_checkpoint(checkpoint, output))
+        with naming("--output", output):
+            written = export_checkpoint(checkpoint, output)
+        say(written)

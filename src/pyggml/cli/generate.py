@@ -148,12 +148,12 @@ def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) 
 
 def _read_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
     """Return the tokens that an encoder reads; none is shown, as nothing continues them."""
-    from ..errors import ConfigError
+    from ..errors import ConfigError, reason
 
     try:
         ids = tokenizer.encode(prompt, add_special=True)
     except ValueError as error:
-        raise ConfigError(f"--prompt: {error}") from error
+        raise ConfigError(f"--prompt: {reason(error)}") from error
     if not prompt:
         raise ConfigError("--prompt must not be empty: this model writes of what it reads")
     return ids, ""
@@ -163,12 +163,12 @@ def _prompt_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
     """Return the tokens to continue, and their text."""
     import numpy as np
 
-    from ..errors import ConfigError
+    from ..errors import ConfigError, reason
 
     try:
         ids = tokenizer.encode(prompt, add_special=bool(tokenizer.add_bos))
     except ValueError as error:
-        raise ConfigError(f"--prompt: {error}") from error
+        raise ConfigError(f"--prompt: {reason(error)}") from error
     if tokenizer.eos_id is not None and ids.size and ids[-1] == tokenizer.eos_id:
         ids = ids[:-1]
     if ids.size:

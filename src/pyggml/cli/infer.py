@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import reason
 from ..options import Options, option
 from ..recipes import Configuration
 from ..recipes.options import MachineOptions
@@ -67,7 +68,7 @@ def infer(
             try:
                 answers[path] = classifier(path)
             except ValueError as error:
-                say(f"error: {error}", error=True)
+                say(f"error: --image {reason(error)}", error=True)
                 failed = True
         if as_json:
             print(json.dumps(answers))
@@ -95,6 +96,6 @@ def _paths(given: list[str]) -> tuple[list[str], bool]:
             raise FormatError(f"--image: {name}: the folder must hold an image; got none")
         paths += map(str, files)
         for path, cause in unlisted:
-            say(f"error: {path}: {cause}", error=True)
+            say(f"error: --image {path}: {cause}", error=True)
             failed = True
     return paths, failed

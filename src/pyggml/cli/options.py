@@ -5,19 +5,39 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from ..options import Option, Options, options_of
 from ..recipes import Configuration
+from .terminal import say
 
-__all__ = ["OptionCommand", "Overwrite", "Resume", "flag_of", "named_by_flags", "with_options"]
+__all__ = [
+    "Commands",
+    "ConfigFile",
+    "OptionCommand",
+    "Overwrite",
+    "Resume",
+    "flag_of",
+    "named_by_flags",
+    "with_options",
+]
 
 # The flags of all commands that train a run.
 _OUTPUT = "Output"
+ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        help="TOML or JSON file of options; those given here win.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option("--resume", help="Continue the run in --artifact-dir.", rich_help_panel=_OUTPUT),
@@ -37,14 +57,21 @@ _ARGUMENTS = {
     "find_lr": {"steps": "tries", "start": "start", "end": "end"},
     "load": {"path": "model"},
     "Corpus": {"": "text"},
+    "Corpus.tokens": {"": "text"},
+    "encode_pairs": {"": "text"},
     "read_texts": {"": "text", "read_pairs": "prompt_field"},
     "read_pairs": {"": "text", "prompt": "prompt_field", "completion": "completion_field"},
 }
-_FUNCTION = re.compile(rf"(^|: )({'|'.join(_ARGUMENTS)}): ")
+_FUNCTION = re.compile(rf"(^|: )({'|'.join(map(re.escape, _ARGUMENTS))}): ")
+# The flags of the command that runs; None before one does.
+_RUNNING: ContextVar[frozenset[str] | None] = ContextVar("_RUNNING", default=None)
 # The value of a flag that stands without one.
 _BARE: dict[str, str] = {}
 # A name in backticks, perhaps with a value.
 _NAMED = re.compile(r"`([a-z][a-z0-9_]*)`(?:=(True|False)\b|(=))?")
+# The errors of the parser of command lines: click's, which some versions of typer hold a copy of.
+_UsageError: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
+_INVALID = re.compile(r"Invalid value for '([^' ]+)[^:]*: ")
 # The classes that options belong to, which a user of commands does not know.
 _CALLER = re.compile(r"(^|: )(?:\w+(?:Options|Config)|Trainer): ")
 
@@ -67,7 +94,8 @@ def named_by_flags(message: str) -> str:
 
     Args:
         message: the names stand in backticks; or the message begins with a function and its
-            argument, which comes from an option.
+            argument, which comes from an option. An option that the running command has no flag
+            for, and that a file of options may have, keeps its name.
 
     Example:
         >>> from pyggml.cli.app import app  # whose commands have the flags
@@ -76,7 +104,7 @@ def named_by_flags(message: str) -> str:
         >>> named_by_flags("find_lr: steps must be a whole number >= 5; got 1")
         '--tries must be a whole number >= 5; got 1'
     """
-    message = _CALLER.sub(r"\1", message)
+    message, own = _CALLER.sub(r"\1", message), _RUNNING.get()
     arguments: Mapping[str, str] = {}
     called = _FUNCTION.search(message)
     if called:
@@ -91,7 +119,7 @@ def named_by_flags(message: str) -> str:
 
     def flagged(match: re.Match[str]) -> str:
         flag = _FLAGS.get(arguments.get(match[1], match[1]))
-        if flag is None:
+        if flag is None or (own is not None and flag not in own):
             return match[0]
         if match[2]:
             return flag if match[2] == "True" else f"--no-{flag[2:]}"
@@ -183,7 +211,18 @@ def _words(default: Any) -> str:
 
 
 class OptionCommand(TyperCommand):
-    """A command with flags that may lack a value, such as `--checkpointing`, which means all."""
+    """A command whose errors name its flags, and whose flags may lack a value.
+
+    `--checkpointing` without one means all.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        before = _RUNNING.set(frozenset(flag for param in self.params for flag in param.opts))
+        try:
+            return super().invoke(ctx)
+        finally:
+            _RUNNING.reset(before)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Add the values of flags that were given without one."""
@@ -194,3 +233,23 @@ class OptionCommand(TyperCommand):
             if arg in _BARE and after.startswith("-"):
                 filled.append(_BARE[arg])
         return super().parse_args(ctx, filled)
+
+
+class Commands(TyperGroup):
+    """The commands, which report a wrong command line as any other error, in one line."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+        """Run a command, and exit with its code."""
+        more["standalone_mode"] = False
+        if not standalone_mode:
+            return super().main(*args, **more)
+        try:
+            code = super().main(*args, **more)
+        except _UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                said = _INVALID.sub(r"\1: ", error.format_message()).removesuffix(".")
+                say(f"error: {said[:1].lower()}{said[1:]}", error=True)
+            sys.exit(error.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .errors import friendly_errors
+from .errors import friendly_errors, naming
 from .terminal import say
 
 __all__ = ["report"]
@@ -30,4 +30,8 @@ def report(
     with friendly_errors():
         from ..recipes import write_report
 
-        say(write_report(artifact_dir, output))
+        with (
+            naming("--artifact-dir", artifact_dir) if output is None else naming("--output", output)
+        ):
+            written = write_report(artifact_dir, output)
+        say(written)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..recipes import ImageConfig
 from .errors import friendly_errors
-from .options import Overwrite, Resume, with_options
+from .options import ConfigFile, Overwrite, Resume, with_options
 
 if TYPE_CHECKING:
     from ..recipes import ImageResults
@@ -21,6 +21,7 @@ _MOST_SHOWN = 20
 @with_options(ImageConfig)
 def train_image(
     given: dict[str, Any],
+    config: ConfigFile = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -29,12 +30,16 @@ def train_image(
     The classes are the names of the folders in --data. Images of any sizes, modes and formats are
     brought to one size; what cannot be read is left out, counted and named in skipped.txt. The
     folder of results holds model.gguf (which `pyggml infer` needs, and nothing else), results.json
-    with the accuracy of each class, confusion.png, loss.png, report.html and a checkpoint.
+    with the accuracy of each class, config.toml (for --config), confusion.png, loss.png,
+    report.html and a checkpoint.
     """
     with friendly_errors():
+        from ..recipes import read_config
         from ..recipes import train_image as train
         from .live import ImageReporter, trained
 
+        if config is not None:
+            given = ImageConfig.merged(read_config(config, ImageConfig), given)
         reporter = ImageReporter()
         with trained(train, reporter, resume=resume, overwrite=overwrite, **given) as run:
             reporter.note(f"model.gguf has {run.exported}")

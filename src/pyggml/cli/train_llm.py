@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ..recipes import LLMConfig
 from .errors import friendly_errors
-from .options import Overwrite, Resume, with_options
+from .options import ConfigFile, Overwrite, Resume, with_options
 
 __all__ = ["train_llm"]
 
@@ -17,14 +15,7 @@ __all__ = ["train_llm"]
 @with_options(LLMConfig)
 def train_llm(
     given: dict[str, Any],
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            help="TOML or JSON file of options; those given here win.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
+    config: ConfigFile = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
