@@ -9,10 +9,13 @@ from typer.testing import CliRunner
 
 import pyggml as pg
 from pyggml.cli.app import app
+from pyggml.cli.generate import load_model
 from pyggml.data import Loader, TokenDataset, Tokenizer
 from pyggml.errors import FormatError
 from pyggml.io import inspect_file, save_safetensors
 from pyggml.models import build, save_lora
+from pyggml.models.quantization import read_importance
+from pyggml.recipes.options import MachineOptions
 from pyggml.train import Trainer
 
 SIZES = {"vocab_size": 40, "context": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
@@ -113,3 +116,31 @@ def test_inspect_names_damaged_files(content, name, tmp_path):
         inspect_file(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         inspect_file(tmp_path / "none")
+
+
+def test_quantize_and_imatrix(tmp_path):
+    pg.seed(1)
+    model = build("llama", {**SIZES, "n_embd": 256, "n_ffn": 256})
+    tokenizer = Tokenizer.chars(["hello there, general text"])
+    source, weights, small = (tmp_path / n for n in ("m.gguf", "i.gguf", "s.gguf"))
+    model.save(source, tokenizer)
+    (tmp_path / "a.txt").write_text("hello there, general text " * 20)
+    done = run("imatrix", source, "--text", tmp_path / "a.txt", "--output", weights, "--chunk", 64)
+    assert done.exit_code == 0, done.stderr
+    assert read_importance(weights).chunks == 8
+    done = run("quantize", source, small, "--type", "iq3_xxs", "--imatrix", weights)
+    assert done.exit_code == 0, done.stderr
+    assert inspect_file(small)["types"]["iq3_xxs"]["tensors"] > 3
+    assert run("check", small).exit_code == 0
+    done = run("generate", "--model", small, "--prompt", "hello", "--max-tokens", 4)
+    assert done.exit_code == 0, done.stderr
+    assert run("quantize", source, small, "--type", "IQ2_S").exit_code == 1
+    assert run("quantize", source, small, "--type", "none").exit_code == 1
+    assert run("imatrix", source, "--text", tmp_path / "none.txt").exit_code == 1
+
+
+def test_commands_compute_in_the_types_of_the_file(model, tmp_path):
+    """As llama.cpp does, and in its memory: not in f32."""
+    model.save(tmp_path / "q.gguf", Tokenizer.chars(["hello there, general text"]), dtype="q8_0")
+    found, _ = load_model(str(tmp_path / "q.gguf"), MachineOptions())
+    assert found.model.layers[0].mlp.up_proj.weight.dtype.name == "q8_0"
