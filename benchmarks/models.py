@@ -43,6 +43,8 @@ MOST_BYTES = 6 << 30
 _HEADED = {
     "bert-mlm": ("tiny", "bert-base-uncased"),
     "bert-classifier": ("tiny", "bert-base-uncased"),
+    "modern-bert-mlm": ("tiny", "modernbert-base"),
+    "modern-bert-classifier": ("tiny", "modernbert-base"),
 }
 TRAINED = (
     "| model | preset | vocabulary | parameters | batch | MiB planned | MiB grown | a CPU-second |"
@@ -127,10 +129,10 @@ def batch_of(model: Any, rows: int, extent: int) -> tuple[Any, int]:
         x = rng.random((rows, channels, extent, extent), np.float32)
         return (x, rng.integers(0, config.classes, rows).astype(np.int32)), rows
     ids = rng.integers(0, vocab_size, (rows, extent)).astype(np.int32)
-    if model.arch == "bert-classifier":
+    if model.arch.endswith("classifier"):
         y = rng.integers(0, config.classes, rows).astype(np.int32)
         return Batch(ids, y, attention_mask=np.ones_like(ids)), ids.size
-    if model.arch == "bert":
+    if model.arch in ("bert", "modern-bert"):
         y = rng.standard_normal((rows, config.n_embd)).astype(np.float32)
         return Batch(ids, y, attention_mask=np.ones_like(ids)), ids.size
     return (ids, ids.copy()), ids.size
@@ -157,7 +159,7 @@ def measure(preset: Preset, seconds: float) -> dict[str, float | None]:
     pg.seed(0)
     model = build(preset.arch, preset.name)
     optimizer = AdamW(model.parameters(), lr=1e-4)
-    own = embedding_loss if preset.arch == "bert" else None
+    own = embedding_loss if preset.arch in ("bert", "modern-bert") else None
     step = TrainStep(model, optimizer, loss=own)
     batch, units = batch_of(model, preset.rows, preset.extent)
     step([batch])

@@ -65,6 +65,11 @@ class LlamaClassifierConfig(LlamaConfig):
         check_sizes(who, classes=self.classes)
         object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
 
+    def count_parameters(self) -> int:
+        """Count a model's parameters without building it."""
+        head = 0 if self.tie else self.vocab_size
+        return super().count_parameters() + (self.classes - head) * self.n_embd
+
 
 class LlamaForSequenceClassification(LlamaModel, TextClassifier):
     """A Llama that classifies a text by its last token.

@@ -160,6 +160,61 @@ _GEMMA: dict[str, dict[str, Any]] = {
         "family": "gemma", "vocab_size": 256000, "context": 8192, "n_embd": 3072, "n_layer": 28,
         "n_head": 16, "n_head_dim": 256, "n_ffn": 24576, "eps": 1e-6,
     },
+    "gemma-2-2b": {
+        "family": "gemma2", "vocab_size": 256000, "context": 8192, "n_embd": 2304, "n_layer": 26,
+        "n_head": 8, "n_kv_head": 4, "n_head_dim": 256, "n_ffn": 9216, "eps": 1e-6,
+    },
+    "gemma-2-9b": {
+        "family": "gemma2", "vocab_size": 256000, "context": 8192, "n_embd": 3584, "n_layer": 42,
+        "n_head": 16, "n_kv_head": 8, "n_head_dim": 256, "n_ffn": 14336, "eps": 1e-6,
+    },
+    "gemma-3-1b": {
+        "family": "gemma3", "vocab_size": 262144, "context": 32768, "n_embd": 1152, "n_layer": 26,
+        "n_head": 4, "n_kv_head": 1, "n_head_dim": 256, "n_ffn": 6912, "eps": 1e-6,
+        "rope_theta": 1000000.0, "window": 512,
+    },
 }  # fmt: skip
 
-PRESETS = {**_OWN, **_LLAMA, **_QWEN, **_GEMMA}
+_OTHERS: dict[str, dict[str, Any]] = {
+    "phi-3-mini-4k": {
+        "family": "phi3", "vocab_size": 32064, "context": 4096, "n_embd": 3072, "n_layer": 32,
+        "n_head": 32, "n_ffn": 8192, "tie": False, "window": 2047,
+    },
+    "phi-4": {
+        "family": "phi3", "vocab_size": 100352, "context": 16384, "n_embd": 5120, "n_layer": 40,
+        "n_head": 40, "n_kv_head": 10, "n_ffn": 17920, "rope_theta": 250000.0, "tie": False,
+    },
+    "olmo-2-1b": {
+        "family": "olmo2", "vocab_size": 100352, "context": 4096, "n_embd": 2048, "n_layer": 16,
+        "n_head": 16, "n_ffn": 8192, "rope_theta": 500000.0, "eps": 1e-6, "tie": False,
+    },
+    "granite-3.1-2b": {
+        "family": "granite", "vocab_size": 49152, "context": 131072, "n_embd": 2048,
+        "n_layer": 40, "n_head": 32, "n_kv_head": 8, "n_ffn": 8192, "rope_theta": 5000000.0,
+        "embedding_scale": 12.0, "residual_scale": 0.22, "attention_scale": 0.015625,
+        "logit_scale": 8.0,
+    },
+    "smollm3-3b": {
+        "family": "smollm3", "vocab_size": 128256, "context": 65536, "n_embd": 2048,
+        "n_layer": 36, "n_head": 16, "n_kv_head": 4, "n_ffn": 11008, "rope_theta": 5000000.0,
+        "eps": 1e-6,
+    },
+    "starcoder2-3b": {
+        "family": "starcoder2", "vocab_size": 49152, "context": 16384, "n_embd": 3072,
+        "n_layer": 30, "n_head": 24, "n_kv_head": 2, "n_ffn": 12288, "window": 4096,
+        "rope_theta": 999999.4420358813,
+    },
+    "stablelm-2-1.6b": {
+        "family": "stablelm", "vocab_size": 100352, "context": 4096, "n_embd": 2048,
+        "n_layer": 24, "n_head": 32, "n_ffn": 5632, "rope_dims": 16, "attention_bias": "qkv",
+        "tie": False,
+    },
+    "gpt-oss-20b": {
+        "family": "gpt-oss", "vocab_size": 201088, "context": 131072, "n_embd": 2880,
+        "n_layer": 24, "n_head": 64, "n_kv_head": 8, "n_head_dim": 64, "n_ffn": 2880,
+        "n_expert": 32, "n_expert_used": 4, "rope_theta": 150000.0, "tie": False,
+        "rope_scaling": {"kind": "yarn", "factor": 32.0, "original": 4096, "truncate": False},
+    },
+}  # fmt: skip
+
+PRESETS = {**_OWN, **_LLAMA, **_QWEN, **_GEMMA, **_OTHERS}

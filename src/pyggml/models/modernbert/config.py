@@ -56,7 +56,6 @@ class ModernBERTConfig(ModelConfig):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"context": 64, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_ffn": 96, "window": 16},
         "modernbert-base": {"n_embd": 768, "n_layer": 22, "n_head": 12, "n_ffn": 1152},
-        "modernbert-large": {"n_embd": 1024, "n_layer": 28, "n_head": 16, "n_ffn": 2624},
     }
 
     vocab_size: int = 50368
