@@ -73,7 +73,7 @@ class GGUFFile:
         tensors: `TensorInfo` by name, in the order of the file.
 
     Example:
-        >>> pg.io.write_gguf("w.gguf", {"general.architecture": "own"}, {"w": np.ones((2, 3))})
+        >>> _ = pg.io.write_gguf("w.gguf", {"general.architecture": "own"}, {"w": np.ones((2, 3))})
         >>> with GGUFFile.open("w.gguf") as file:
         ...     file.metadata["general.architecture"], file.array("w").shape
         ('own', (2, 3))
@@ -355,7 +355,7 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     Source: gguf.h of ggml; versions 2 and 3 of the format.
 
     Example:
-        >>> pg.io.write_gguf("w.gguf", {"general.architecture": "own"}, {})
+        >>> _ = pg.io.write_gguf("w.gguf", {"general.architecture": "own"}, {})
         >>> with read_gguf("w.gguf") as file:
         ...     file.metadata["general.architecture"]
         'own'
