@@ -4,7 +4,7 @@ import pytest
 
 import pyggml as pg
 from pyggml.errors import FormatError
-from pyggml.models import Generator, build, generate, sample
+from pyggml.models import Generator, Sampling, build, generate, sample
 
 LLAMA = {
     "vocab_size": 29, "context": 50, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_kv_head": 2,
@@ -202,3 +202,119 @@ def test_greedy_with_a_dynamic_scaling_is_hugging_faces():
     assert got == want[0, 5:].tolist()
     assert len(set(got)) > 5
     np.testing.assert_allclose(logits_of(model, prompt + got), logits, rtol=1e-4, atol=1e-4)
+
+
+def test_prompts_side_by_side_are_continued_as_alone(model):
+    prompts = [[3, 1, 4, 1, 5], [2], list(range(20)), [7] * 44]
+    seen = []
+    together = generate(
+        model, prompts, 40, temperature=0, callback=lambda i, token: seen.append((i, token))
+    )
+    assert together == [generate(model, prompt, 40, temperature=0) for prompt in prompts]
+    assert [token for i, token in seen if i == 2] == together[2]
+
+
+def test_prompts_end_by_themselves(model):
+    first = generate(model, [3, 1, 4], 30, temperature=0)
+    stop = first[5]
+    together = generate(model, [[3, 1, 4], [2, 2]], 30, temperature=0, stop_ids=[stop])
+    assert together[0] == first[: first.index(stop)]
+    assert together[1] == generate(model, [2, 2], 30, temperature=0, stop_ids=[stop])
+
+
+def test_choices_of_a_prompt_have_their_own_seed():
+    model = build("llama", LLAMA)
+    two = generate(model, [[1, 2], [1, 2]], 20, seed=3)
+    assert two[0] != two[1]
+    assert two == generate(model, [[1, 2], [1, 2]], 20, seed=3)
+
+
+def test_stop_strings():
+    tokenizer = pg.data.Tokenizer.chars(["abcdefghij"])
+    sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "tie": False}
+    model = build("llama", sizes)
+    text = tokenizer.decode(generate(model, [1], 40, temperature=0))
+    stop = text[3:5]
+    added = generate(model, [1], 40, temperature=0, stop_strings=stop, tokenizer=tokenizer)
+    assert tokenizer.decode(added) == text[: text.index(stop) + 2]
+    for arguments in ({"stop_strings": "a"}, {"stop_strings": [""], "tokenizer": tokenizer}):
+        with pytest.raises(ValueError, match="stop_strings"):
+            generate(model, [1], 4, **arguments)
+    with pytest.raises(TypeError, match="stop_strings"):
+        generate(model, [1], 4, stop_strings=[3], tokenizer=tokenizer)
+
+
+SAMPLERS = {
+    "top_k": ("TopKLogitsWarper", {"top_k": 5}),
+    "top_p": ("TopPLogitsWarper", {"top_p": 0.7}),
+    "min_p": ("MinPLogitsWarper", {"min_p": 0.2}),
+    "typical_p": ("TypicalLogitsWarper", {"mass": 0.6}),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_samplers_keep_what_transformers_keeps(name, temperature):
+    torch = pytest.importorskip("torch")
+    process = pytest.importorskip("transformers.generation.logits_process")
+    kind, arguments = SAMPLERS[name]
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        logits = 3 * rng.standard_normal(40)
+        scores = torch.from_numpy(logits)[None] / temperature
+        kept = getattr(process, kind)(**arguments)(None, scores)[0].softmax(-1).numpy()
+        fields = {name: next(iter(arguments.values())), "temperature": temperature}
+        draws = [sample(logits, rng, **fields) for _ in range(400)]
+        assert set(draws) <= set(np.flatnonzero(kept))
+        counts = np.bincount(draws, minlength=40) / len(draws)
+        assert np.abs(counts - kept).sum() < 0.25
+
+
+def test_penalties_are_those_of_transformers():
+    torch = pytest.importorskip("torch")
+    process = pytest.importorskip("transformers.generation.logits_process")
+    logits, rng = np.random.default_rng(1).standard_normal(20), np.random.default_rng(0)
+    prompt, added = [3, 4], [5, 5, 6]
+    scores = process.RepetitionPenaltyLogitsProcessor(1.7)(
+        torch.tensor([prompt + added]), torch.from_numpy(logits)[None].clone()
+    )[0].numpy()
+    sampling = Sampling(temperature=0, repetition_penalty=1.7)
+    assert sampling.choose(logits, rng, prompt, added) == scores.argmax()
+    once, twice = np.zeros(20), np.zeros(20)
+    once[[5, 6, 7]], twice[[5, 7]] = [3.0, 2.5, 0.9], [3.0, 1.9]
+    choose = {"rng": rng, "prompt": prompt, "added": added}
+    assert Sampling(temperature=0, presence_penalty=2.5).choose(once, **choose) == 7
+    assert Sampling(temperature=0, frequency_penalty=0.5).choose(twice, **choose) == 5
+    assert Sampling(temperature=0, frequency_penalty=0.6).choose(twice, **choose) == 7
+    assert Sampling(temperature=0, logit_bias={2: 9.0, 5: -99.0}).choose(once, **choose) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "name"),
+    [
+        ({"min_p": 0}, ValueError, "min_p"),
+        ({"typical_p": 2}, ValueError, "typical_p"),
+        ({"repetition_penalty": 0}, ValueError, "repetition_penalty"),
+        ({"frequency_penalty": float("nan")}, ValueError, "frequency_penalty"),
+        ({"logit_bias": [1]}, TypeError, "logit_bias"),
+        ({"logit_bias": {"a": 1.0}}, TypeError, "logit_bias"),
+        ({"logit_bias": {29: 1.0}}, ValueError, "logit_bias"),
+        ({"nucleus": 0.9}, TypeError, "nucleus"),
+    ],
+)
+def test_wrong_choices_are_named(arguments, kind, name):
+    model = build("llama", LLAMA)
+    with pytest.raises(kind, match=name):
+        generate(model, [1], 2, **arguments)
+
+
+def test_a_cache_of_several_sequences():
+    with pytest.raises(ValueError, match="batch"):
+        Generator(build("llama", SIZES["llama-dynamic"]), batch=2)
+    generator = Generator(build("llama", LLAMA), batch=2)
+    with pytest.raises(ValueError, match="feed_batch"):
+        generator.feed([1])
+    with pytest.raises(ValueError, match="ids"):
+        generator.feed_batch([[1]])
+    assert generator.feed_batch([[1], [1, 2]]).shape == (2, 29)
+    assert generator.lengths == [1, 2]

@@ -7,7 +7,7 @@ from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
 from .bert.model import BERT, BERTConfig
 from .config import ModelConfig
 from .convert import convert
-from .generate import Generator, generate, sample
+from .generate import Generator, generate
 from .gpt2 import GPT2, GPT2Config
 from .language import LanguageModel
 from .llama.heads import LlamaClassifierConfig, LlamaForSequenceClassification
@@ -18,6 +18,7 @@ from .modernbert.config import ModernBERTConfig
 from .modernbert.heads import ModernBERTForMaskedLM, ModernBERTForSequenceClassification
 from .modernbert.model import ModernBERT
 from .registry import LANGUAGE_MODELS, MODELS, build, load
+from .sampling import Sampling, sample
 from .t5.generate import generate_from
 from .t5.model import T5, T5Config
 from .vision.cnn import CNN, CNNConfig
@@ -57,6 +58,7 @@ __all__ = [
     "ModernBERTForSequenceClassification",
     "ResNet",
     "ResNetConfig",
+    "Sampling",
     "T5",
     "T5Config",
     "build",

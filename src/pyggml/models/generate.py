@@ -5,22 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .. import checks
 from ..backend.device import alone
-from ..errors import FormatError
 from ..graph import Graph
 from ..nn.mode import in_mode
 from ..nn.weight_check import WeightCheck
 from ..tensors import Tensor, zeros
 from .language import LanguageModel
+from .sampling import Sampling
 from .vision.image import ImageModel
 
-__all__ = ["Generator", "check_settings", "check_tokens", "generate", "sample"]
+__all__ = ["Generator", "check_settings", "check_tokens", "generate", "make_sampling"]
 
 # Graphs are recorded per (tokens read, rows of the cache seen), both rounded up to powers of
 # two from here on, so that a long generation records a handful of graphs.
@@ -35,7 +36,7 @@ class _Plan:
     ids: Tensor
     positions: Tensor
     masks: dict[int | None, Tensor]
-    row: Tensor
+    rows: Tensor
     logits: Tensor
 
 
@@ -47,18 +48,23 @@ class Generator:
 
     Args:
         model: the model; its weights are read when they are used.
-        capacity: most tokens remembered; None is the model's context.
+        capacity: most tokens remembered of a sequence; None is the model's context.
+        batch: sequences that are read side by side.
+
+    Attributes:
+        lengths: how many tokens of each sequence it remembers.
 
     Raises:
         TypeError: the model continues no text.
-        ValueError: capacity exceeds the context.
+        ValueError: capacity exceeds the context, or there are several sequences and a dynamic
+            `nn.RopeScaling`.
 
     Example:
         >>> Generator(model).feed([1, 2, 3]).shape
         (65,)
     """
 
-    def __init__(self, model: LanguageModel, capacity: int | None = None) -> None:
+    def __init__(self, model: LanguageModel, capacity: int | None = None, batch: int = 1) -> None:
         context = need_language_model("Generator", model).config.context
         self.capacity = context if capacity is None else capacity
         if not 1 <= self.capacity <= context:
@@ -66,15 +72,23 @@ class Generator:
                 f"Generator: capacity must be from 1 to the context {context}; got {capacity}"
             )
         self.model = model
-        self.length = 0
+        self.batch = checks.whole("Generator", "batch", batch, 1)
+        self.lengths = [0] * self.batch
         self._tokens = np.zeros(self.capacity, np.int32)
-        self._cache = model.new_cache(self.capacity)
+        self._cache = model.new_cache(self.capacity, batch=self.batch)
         self._weights = WeightCheck("Generator.feed", model)
         self._plans: dict[tuple[int, int], _Plan] = {}
 
-    def reset(self) -> None:
-        """Forget all tokens."""
-        self.length = 0
+    @property
+    def length(self) -> int:
+        """How many tokens of the longest sequence it remembers."""
+        return max(self.lengths)
+
+    def reset(self, sequence: int | None = None) -> None:
+        """Forget all tokens of a sequence; None is of all."""
+        self.lengths = [
+            0 if sequence in (None, i) else length for i, length in enumerate(self.lengths)
+        ]
 
     def feed(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Read tokens; return the logits of the one that follows them.
@@ -86,57 +100,111 @@ class Generator:
             ids (T,) -> (V,)
 
         Raises:
-            ValueError: no token, too many, or one outside the vocabulary.
+            ValueError: no token, too many, or one outside the vocabulary; or there are several
+                sequences.
             RuntimeError: the weights have changed since the tokens before were read.
         """
-        tokens = check_tokens("Generator.feed", ids, self.model.config.vocab_size)
-        count, end = len(tokens), self.length + len(tokens)
-        if end > self.capacity:
+        if self.batch != 1:
             raise ValueError(
-                f"Generator.feed: at most {self.capacity} tokens are remembered; got {count} "
-                f"after {self.length}; reset() and feed the last ones"
+                f"Generator.feed: there are {self.batch} sequences; feed_batch reads them"
             )
-        self._tokens[self.length : end] = tokens
-        if self._cache.set_length(end):
-            # A dynamic RoPE turns the keys of a longer sequence otherwise: read all again.
-            tokens, count, self.length = self._tokens[:end], end, 0
-        width = 1 if count == 1 else min(_bucket(count), self.capacity - self.length)
-        seen = min(_bucket(self.length + width), self.capacity)
+        return np.asarray(self.feed_batch([ids])[0])
+
+    def feed_batch(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+        """Read tokens of each sequence; return the logits of those that follow.
+
+        Args:
+            ids: for each sequence at least one, at most what the capacity still holds.
+
+        Shape:
+            ids B times (T,) -> (B, V)
+
+        Raises:
+            ValueError: no token, too many, or one outside the vocabulary; or tokens of another
+                number of sequences.
+            RuntimeError: the weights have changed since the tokens before were read.
+        """
+        who = "Generator.feed"
+        each = [
+            check_tokens(who, one, self.model.config.vocab_size)
+            for one in checks.items(who, "ids", ids, self.batch)
+        ]
+        for tokens, length in zip(each, self.lengths, strict=True):
+            if length + len(tokens) > self.capacity:
+                raise ValueError(
+                    f"{who}: at most {self.capacity} tokens are remembered; got {len(tokens)} "
+                    f"after {length}; reset() and feed the last ones"
+                )
+        if self.batch == 1:
+            each[0] = self._again(each[0])
+        if max(map(len, each)) > self.capacity - self.length:
+            # One sequence reads much, and another has no room for as much padding: all but the last
+            # tokens are read first.
+            self._read([tokens[:-1] for tokens in each])
+            each = [tokens[-1:] for tokens in each]
+        return self._read(each)
+
+    def _read(self, each: list[np.ndarray]) -> np.ndarray:
+        """Read tokens, of a sequence perhaps none; return the logits after the last ones."""
+        width, longest = max(map(len, each)), self.length
+        if width > 1:
+            width = max(width, min(_bucket(width), self.capacity - longest))
+        seen = min(_bucket(longest + width), self.capacity)
         plan = self._plan(width, seen)
-        # Rows beyond the tokens are padding: written after them, and hidden until overwritten.
-        at = self.length + np.arange(width)
-        plan.ids.copy_(np.pad(tokens, (0, width - count))[None])
-        plan.positions.copy_(at.astype(np.int32))
-        rows = np.arange(seen)
-        for window, mask in plan.masks.items():
-            visible = rows <= at[:, None]
-            if window is not None:
-                visible &= rows > at[:, None] - window
-            mask.copy_(np.where(visible, 0.0, -np.inf).astype(np.float32))
-        plan.row.copy_(np.asarray([count - 1], np.int32))
+        self._fill(plan, each, width, seen)
         with alone():
-            if self.length:
+            if longest:
                 self._weights.check()
             else:
                 self._weights.begin()
             plan.graph.run()
-        self.length = end
-        return np.asarray(plan.graph.read(plan.logits)).reshape(-1)
+        self.lengths = [n + len(tokens) for n, tokens in zip(self.lengths, each, strict=True)]
+        return np.asarray(plan.graph.read(plan.logits)).reshape(self.batch, -1)
+
+    def _again(self, tokens: np.ndarray) -> np.ndarray:
+        """Return what is to be read: all tokens where a dynamic RoPE turns the keys otherwise."""
+        end = self.lengths[0] + len(tokens)
+        self._tokens[self.lengths[0] : end] = tokens
+        if not self._cache.set_length(end):
+            return tokens
+        self.lengths[0] = 0
+        return self._tokens[:end]
+
+    def _fill(self, plan: _Plan, each: list[np.ndarray], width: int, seen: int) -> None:
+        """Write the inputs of a graph."""
+        # Tokens beyond a sequence's own are padding: written after them, and hidden until they are
+        # overwritten. Those beyond the cache lie on its last row, which is no token's yet.
+        ids = np.stack([np.pad(tokens, (0, width - len(tokens))) for tokens in each])
+        at = np.asarray(self.lengths)[:, None] + np.arange(width)
+        at = np.minimum(at, self.capacity - 1)
+        plan.ids.copy_(ids)
+        plan.positions.copy_(at.astype(np.int32).reshape(plan.positions.shape))
+        rows = np.arange(seen)
+        for window, mask in plan.masks.items():
+            visible = rows <= at[..., None]
+            if window is not None:
+                visible &= rows > at[..., None] - window
+            hidden = np.where(visible, 0.0, -np.inf).astype(np.float32)
+            mask.copy_(hidden.reshape(mask.shape))
+        last = [i * width + max(len(tokens), 1) - 1 for i, tokens in enumerate(each)]
+        plan.rows.copy_(np.asarray(last, np.int32))
 
     def _plan(self, width: int, seen: int) -> _Plan:
         """Return the graph that reads `width` tokens and sees `seen` rows of the cache."""
         if (width, seen) not in self._plans:
-            device = self.model.device
-            ids = zeros((1, width), dtype="i32", device=device)
-            positions = zeros((width,), dtype="i32", device=device)
+            device, batch = self.model.device, self.batch
+            ids = zeros((batch, width), dtype="i32", device=device)
+            many = batch > 1
+            positions = zeros((batch, width) if many else (width,), dtype="i32", device=device)
+            shape = (batch, 1, width, seen) if many else (width, seen)
             masks = {
-                window: zeros((width, seen), dtype="f32", device=device)
-                for window in self.model.windows
+                window: zeros(shape, dtype="f32", device=device) for window in self.model.windows
             }
-            row = zeros((1,), dtype="i32", device=device)
-            logits = self._record(ids, positions=positions, mask=masks, cache=self._cache, rows=row)
+            rows = zeros((batch,), dtype="i32", device=device)
+            given: dict[str, Any] = {"positions": positions, "mask": masks, "rows": rows}
+            logits = self._record(ids, cache=self._cache, **given)
             graph = Graph([logits], device=device)
-            self._plans[width, seen] = _Plan(graph, ids, positions, masks, row, logits)
+            self._plans[width, seen] = _Plan(graph, ids, positions, masks, rows, logits)
         return self._plans[width, seen]
 
     def _record(self, ids: Tensor, **inputs: Any) -> Tensor:
@@ -148,7 +216,7 @@ class Generator:
 
 def generate(
     model: LanguageModel,
-    prompt_ids: Sequence[int] | np.ndarray,
+    prompt_ids: Sequence[int] | np.ndarray | Sequence[Sequence[int] | np.ndarray],
     max_tokens: int,
     *,
     temperature: float = 1.0,
@@ -156,116 +224,183 @@ def generate(
     top_p: float | None = None,
     seed: int | None = None,
     stop_ids: Collection[int] = (),
-    callback: Callable[[int], Any] | None = None,
-) -> list[int]:
-    """Continue a prompt.
+    stop_strings: str | Sequence[str] = (),
+    tokenizer: Any = None,
+    callback: Callable[..., Any] | None = None,
+    **sampling: Any,
+) -> Any:
+    """Continue a prompt, or several side by side.
 
     When the context is full, the newest half of it is read again and the rest forgotten:
-    generation does not stop there.
+    generation does not stop there. Several prompts are read in one pass and continued in one pass
+    for each token; each is continued as it is alone but for rounding.
 
     Args:
         model: the model.
-        prompt_ids: at least one token; of a longer prompt the last `context` tokens count.
+        prompt_ids: at least one token; of a longer prompt the last `context` tokens count. A list
+            of prompts continues each of them.
         max_tokens: most tokens to add, >= 0.
         temperature: 0 takes the likeliest token; below 1 sharpens the choice, above 1 evens it.
         top_k: choose among the k likeliest.
         top_p: choose among the likeliest that together have this probability.
-        seed: of the choices; None differs from call to call.
+        seed: of the choices; None differs from call to call. Prompt i of several has its own
+            stream of choices, of (seed, i).
         stop_ids: tokens after which to stop; they are not returned.
-        callback: called with every new token; returning False stops.
+        stop_strings: texts after which to stop; the tokens that spell them are returned.
+        tokenizer: a `pyggml.data.Tokenizer`, which `stop_strings` needs.
+        callback: called with every new token, and of several prompts with (prompt's number,
+            token); returning False stops that prompt.
+        sampling: further fields of `Sampling`: min_p, typical_p, repetition_penalty,
+            presence_penalty, frequency_penalty, logit_bias.
 
     Returns:
-        The new tokens.
+        The new tokens; of several prompts a list for each.
 
     Raises:
         TypeError: the model continues no text, or an argument is of another kind.
-        ValueError: the prompt is empty or outside the vocabulary, or a setting is out of range.
+        ValueError: a prompt is empty or outside the vocabulary, or a setting is out of range.
         FormatError: the model's logits are NaN: its weights are damaged.
         RuntimeError: another thread changed the model's weights meanwhile; see `pyggml.alone`.
 
     Example:
         >>> len(generate(model, [1, 2, 3], 5, temperature=0))
         5
+        >>> [len(added) for added in generate(model, [[1, 2, 3], [4]], 5, min_p=0.1)]
+        [5, 5]
     """
     need_language_model("generate", model)
     stops = check_settings(
-        "generate",
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        stop_ids=stop_ids,
-        callback=callback,
+        "generate", max_tokens=max_tokens, seed=seed, stop_ids=stop_ids, callback=callback
     )
-    max_tokens = int(max_tokens)
-    tokens = [int(i) for i in check_tokens("generate", prompt_ids, model.config.vocab_size)]
-    # No more memory than the tokens need; the context of a large model may be far longer.
-    generator = Generator(model, min(model.config.context, len(tokens) + max_tokens))
-    rng = np.random.default_rng(seed)
-    added: list[int] = []
-    pending = tokens[-generator.capacity :]
-    while len(added) < max_tokens:
-        logits = generator.feed(pending)
-        token = sample(logits, rng, temperature, top_k, top_p)
+    strings = _check_strings(stop_strings, tokenizer)
+    chosen = make_sampling(
+        "generate", temperature=temperature, top_k=top_k, top_p=top_p, **sampling
+    )
+    prompts = _prompts(prompt_ids)
+    many = prompts is not None
+    size = model.config.vocab_size
+    each = [prompt_ids] if prompts is None else prompts
+    states = [
+        _Text(
+            [int(token) for token in check_tokens("generate", prompt, size)],
+            np.random.default_rng(seed if not many or seed is None else (seed, i)),
+            None if callback is None else partial(callback, i) if many else callback,
+        )
+        for i, prompt in enumerate(each)
+    ]
+    rope = getattr(model.config, "rope", None)
+    together = rope is None or not rope.is_dynamic
+    for group in [states] if together else [[state] for state in states]:
+        _continue(model, group, int(max_tokens), chosen, stops, (strings, tokenizer))
+    return [state.added for state in states] if many else states[0].added
+
+
+class _Text:
+    """A prompt and what is added to it."""
+
+    def __init__(
+        self, prompt: list[int], rng: np.random.Generator, callback: Callable[..., Any] | None
+    ) -> None:
+        self.prompt, self.rng, self.callback = prompt, rng, callback
+        self.added: list[int] = []
+        self.pending = prompt
+        self.ended = False
+
+    def add(
+        self, logits: np.ndarray, sampling: Sampling, stops: Collection[int], texts: Any
+    ) -> None:
+        """Choose the next token; see whether the text ends."""
+        token = sampling.choose(logits, self.rng, self.prompt, self.added)
         if token in stops:
-            break
-        added.append(token)
-        tokens.append(token)
-        if callback is not None and callback(token) is False:
-            break
-        pending = [token]
-        if generator.length == generator.capacity:
-            generator.reset()
-            pending = tokens[-max(1, generator.capacity // 2) :]
-    return added
+            self.ended = True
+            return
+        self.added.append(token)
+        self.pending = [token]
+        stopped = self.callback is not None and self.callback(token) is False
+        self.ended = stopped or _ends(self.added, *texts)
 
 
-def sample(
-    logits: ArrayLike,
-    rng: np.random.Generator,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-) -> int:
-    """Choose a token by its logits.
+def _continue(
+    model: LanguageModel,
+    states: list[_Text],
+    max_tokens: int,
+    sampling: Sampling,
+    stops: Collection[int],
+    texts: tuple[tuple[str, ...], Any],
+) -> None:
+    """Add tokens to prompts side by side."""
+    if not states or not max_tokens:
+        return
+    # No more memory than the tokens need; the context of a large model may be far longer.
+    longest = max(len(state.prompt) for state in states)
+    generator = Generator(model, min(model.config.context, longest + max_tokens), batch=len(states))
+    for state in states:
+        state.pending = state.prompt[-generator.capacity :]
+    for _ in range(max_tokens):
+        logits = generator.feed_batch([state.pending for state in states])
+        for i, state in enumerate(states):
+            if not state.ended:
+                state.add(logits[i], sampling, stops, texts)
+            if state.ended:  # it reads one token again and again while others go on
+                generator.lengths[i] = max(generator.lengths[i] - 1, 0)
+                state.pending = (state.added or state.prompt)[-1:]
+            elif generator.lengths[i] == generator.capacity:
+                generator.reset(i)
+                tokens = state.prompt + state.added
+                state.pending = tokens[-max(1, generator.capacity // 2) :]
+        if all(state.ended for state in states):
+            return
 
-    Args:
-        logits: one number per token.
-        rng: source of chance.
-        temperature: 0 takes the likeliest, and of equals the first.
-        top_k: choose among the k likeliest.
-        top_p: choose among the likeliest that together have this probability.
 
-    Shape:
-        logits (V,) -> a token
+def _prompts(prompt_ids: Any) -> list[Any] | None:
+    """Return the prompts of a list of them; None of one prompt."""
+    if isinstance(prompt_ids, np.ndarray):
+        return list(prompt_ids) if prompt_ids.ndim == 2 else None
+    if not isinstance(prompt_ids, (list, tuple)) or not prompt_ids:
+        return None
+    nested = all(isinstance(prompt, (list, tuple, np.ndarray)) for prompt in prompt_ids)
+    return list(prompt_ids) if nested and np.ndim(prompt_ids[0]) == 1 else None
+
+
+def _check_strings(stop_strings: Any, tokenizer: Any) -> tuple[str, ...]:
+    """Return the texts that end a generation."""
+    given = [stop_strings] if isinstance(stop_strings, str) else stop_strings
+    texts = tuple(
+        checks.text("generate", "each of stop_strings", text)
+        for text in checks.items("generate", "stop_strings", given)
+    )
+    if "" in texts:
+        raise ValueError("generate: each of stop_strings must not be empty; got ''")
+    if texts and tokenizer is None:
+        raise ValueError("generate: stop_strings need the tokenizer, which spells tokens; got None")
+    return texts
+
+
+def _ends(added: list[int], strings: tuple[str, ...], tokenizer: Any) -> bool:
+    """Return True if the last token completes one of the texts."""
+    if not strings:
+        return False
+    # A token spells at least a byte; no character has more than four.
+    tail = added[-4 * max(map(len, strings)) - 4 :]
+    text = tokenizer.decode(tail)
+    return any(string in text for string in strings)
+
+
+def make_sampling(who: str, **fields: Any) -> Sampling:
+    """Return a checked `Sampling` of keywords.
 
     Raises:
-        FormatError: the logits are NaN or infinite: the weights are damaged.
-
-    Source: top-p: Holtzman et al. 2019, arXiv:1904.09751.
-
-    Example:
-        >>> sample([0.0, 3.0, 1.0], np.random.default_rng(0), temperature=0)
-        1
+        TypeError: a keyword is no field of it, or of another kind.
+        ValueError: a number is out of range.
     """
-    values = np.asarray(logits, np.float64)
-    if np.isnan(values).any() or np.isposinf(values).any():
-        raise FormatError(
-            "sample: the logits must be finite; got NaN or inf: the weights are damaged;"
-            " load(path, check=True) names them"
+    known = [field.name for field in dataclass_fields(Sampling)]
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise TypeError(
+            f"{who}: unknown arguments {', '.join(unknown)}; the choice of tokens takes "
+            f"{', '.join(known)}"
         )
-    if temperature == 0:
-        return int(values.argmax())
-    order = np.argsort(-values, kind="stable")[: top_k or values.size]
-    # Shifted by the largest first: a tiny temperature then gives -inf at worst, never NaN.
-    with np.errstate(over="ignore"):
-        scores = np.exp((values[order] - values[order[0]]) / temperature)
-    weights = scores / scores.sum()
-    if top_p is not None:
-        kept = int(np.searchsorted(np.cumsum(weights), top_p)) + 1
-        order, weights = order[:kept], weights[:kept] / weights[:kept].sum()
-    return int(order[rng.choice(len(order), p=weights)])
+    return Sampling(**fields).check(who)
 
 
 def _bucket(count: int) -> int:
@@ -309,15 +444,7 @@ def need_language_model(who: str, model: Any) -> LanguageModel:
 
 
 def check_settings(
-    who: str,
-    *,
-    max_tokens: Any,
-    temperature: Any,
-    top_k: Any,
-    top_p: Any,
-    seed: Any,
-    stop_ids: Any,
-    callback: Any,
+    who: str, *, max_tokens: Any, seed: Any, stop_ids: Any, callback: Any
 ) -> frozenset[int]:
     """Check the settings of `generate`; return the tokens that end it.
 
@@ -326,11 +453,6 @@ def check_settings(
         TypeError: an argument is of another kind.
     """
     checks.whole(who, "max_tokens", max_tokens, 0)
-    checks.number(who, "temperature", temperature, 0.0)
-    if top_k is not None:
-        checks.whole(who, "top_k", top_k, 1)
-    if top_p is not None:
-        checks.number(who, "top_p", top_p, most=1.0, above=0.0)
     if seed is not None:
         checks.whole(who, "seed", seed, 0)
     if callback is not None:

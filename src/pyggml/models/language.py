@@ -107,9 +107,9 @@ class Decoder(Model):
         return {window: nn.segment_mask(segments, dtype, window) for window in self.windows}
 
     def new_cache(
-        self, capacity: int | None = None, device: Device | str | None = None
+        self, capacity: int | None = None, device: Device | str | None = None, batch: int = 1
     ) -> nn.KVCache:
-        """Make an empty key-value cache; capacity None is the context."""
+        """Make an empty key-value cache of some sequences; capacity None is the context."""
         groups = getattr(self.config, "n_kv_head", self.config.n_head)
         device = self.device if device is None else device
         return nn.KVCache(
@@ -119,6 +119,7 @@ class Decoder(Model):
             self.head_dim,
             device,
             getattr(self.config, "rope", None),
+            batch,
         )
 
     @classmethod

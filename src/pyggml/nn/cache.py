@@ -17,7 +17,7 @@ __all__ = ["KVCache", "LayerCache"]
 
 
 class LayerCache:
-    """One layer's keys and values, (capacity, G * D) each; part of a `KVCache`.
+    """One layer's keys and values, (B, capacity, G * D) each; part of a `KVCache`.
 
     Args:
         keys: of every token.
@@ -36,50 +36,51 @@ class LayerCache:
         Args:
             k: new keys.
             v: new values.
-            positions: the rows to write, i32.
+            positions: the rows to write, i32, of all sequences or of each its own.
             length: how many rows to return, at most the capacity.
 
         Shape:
-            k (1, T, G, D), v (1, T, G, D), positions (T,) -> two of (1, length, G, D)
+            k (B, T, G, D), v (B, T, G, D), positions (T,) or (B, T) -> two of (B, length, G, D)
 
         Raises:
-            ShapeError: the batch is not 1, or a size does not fit the cache.
+            ShapeError: the batch is not the cache's, or a size does not fit it.
         """
-        capacity, width = self.keys.shape
+        sequences, capacity, width = self.keys.shape
         if need_tensor("LayerCache.update", "k", k).ndim != 4:
-            raise ShapeError(f"LayerCache.update: k must be (1, T, G, D); got {k.shape}")
+            raise ShapeError(f"LayerCache.update: k must be (B, T, G, D); got {k.shape}")
         need_tensor("LayerCache.update", "v", v)
         batch, count, groups, head = k.shape
-        if batch != 1 or groups * head != width or length > capacity:
+        if batch != sequences or groups * head != width or length > capacity:
             raise ShapeError(
-                f"LayerCache.update: k must be (1, T, G, D) with G * D = {width}, and length "
-                f"at most the capacity {capacity}; got k {k.shape}, length {length}"
+                f"LayerCache.update: k must be (B, T, G, D) with B = {sequences}, G * D = {width},"
+                f" and length at most the capacity {capacity}; got k {k.shape}, length {length}"
             )
-        keys = ops.set_rows(self.keys, k.reshape(count, width), positions)
-        values = ops.set_rows(self.values, v.reshape(count, width), positions)
-        return (
-            keys[:length].reshape(1, length, groups, head),
-            values[:length].reshape(1, length, groups, head),
-        )
+        found = []
+        for rows, new in ((self.keys, k), (self.values, v)):
+            written = ops.set_rows(rows, new.reshape(batch, count, width), positions)
+            found.append(written.reshape(batch, capacity, groups, head)[:, :length])
+        return found[0], found[1]
 
 
 class KVCache:
-    """Preallocated keys and values of one sequence, for every layer of a model.
+    """Preallocated keys and values of a sequence or several, for every layer of a model.
 
     Args:
         n_layer: attention layers.
-        capacity: most tokens held.
+        capacity: most tokens held of each sequence.
         n_kv_head: key-value heads.
         head_dim: width of a head.
         device: where it lives; None is the default device.
         rope: the model's rotary positions, if any; a dynamic scaling makes `set_length` count.
+        batch: sequences.
 
     Raises:
-        ValueError: a size is not a positive integer.
+        ValueError: a size is not a positive integer; several sequences with a dynamic scaling,
+            which turns all of them by the length of one.
 
     Example:
         >>> KVCache(2, 16, 2, 8).layers[0].keys.shape
-        (16, 16)
+        (1, 16, 16)
     """
 
     def __init__(
@@ -90,13 +91,21 @@ class KVCache:
         head_dim: int,
         device: Device | str | None = None,
         rope: Rope | None = None,
+        batch: int = 1,
     ) -> None:
         n_layer, capacity, n_kv_head, head_dim = check_sizes(
             "KVCache", n_layer=n_layer, capacity=capacity, n_kv_head=n_kv_head, head_dim=head_dim
         )
+        checks.whole("KVCache", "batch", batch, 1)
+        if batch > 1 and rope is not None and rope.is_dynamic:
+            raise ValueError(
+                f"KVCache: batch must be 1 with dynamic rotary positions; got {batch}: make a "
+                "cache for each sequence"
+            )
         self.capacity = capacity
         # Zeros, not garbage: hidden rows are multiplied by a weight of 0, and 0 * NaN is NaN.
-        rows = zeros_group([((capacity, n_kv_head * head_dim), "f32")] * (2 * n_layer), device)
+        shape = (batch, capacity, n_kv_head * head_dim)
+        rows = zeros_group([(shape, "f32")] * (2 * n_layer), device)
         self._rope = rope if rope is not None and rope.is_dynamic else None
         self._head_dim = head_dim
         self._wavelengths: Tensor | None = None

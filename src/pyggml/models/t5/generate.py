@@ -14,7 +14,7 @@ from ...nn.mode import in_mode
 from ...nn.weight_check import WeightCheck
 from ...tensors import Tensor, tensor, zeros
 from ..base import Model
-from ..generate import check_settings, check_tokens, sample
+from ..generate import check_settings, check_tokens, make_sampling
 
 __all__ = ["generate_from"]
 
@@ -78,6 +78,7 @@ def generate_from(
     seed: int | None = None,
     stop_ids: Collection[int] | None = None,
     callback: Callable[[int], Any] | None = None,
+    **sampling: Any,
 ) -> list[int]:
     """Read tokens with the encoder and write others with the decoder.
 
@@ -92,6 +93,7 @@ def generate_from(
         stop_ids: tokens after which to stop, which are not returned; None is the
             configuration's eos_id alone.
         callback: called with every new token; returning False stops.
+        sampling: further fields of `Sampling`.
 
     Returns:
         The new tokens, without the start token.
@@ -117,12 +119,12 @@ def generate_from(
     stops = check_settings(
         "generate_from",
         max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
         seed=seed,
         stop_ids=(config.eos_id,) if stop_ids is None else stop_ids,
         callback=callback,
+    )
+    chosen = make_sampling(
+        "generate_from", temperature=temperature, top_k=top_k, top_p=top_p, **sampling
     )
     max_tokens = int(max_tokens)
     tokens = check_tokens("generate_from", ids, config.vocab_size)
@@ -142,7 +144,7 @@ def generate_from(
             with alone():
                 weights.check()
                 logits = writer.feed(token)
-            token = sample(logits, rng, temperature, top_k, top_p)
+            token = chosen.choose(logits, rng, (), written)
             if token in stops:
                 break
             written.append(token)
