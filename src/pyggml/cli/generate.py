@@ -19,6 +19,12 @@ from .terminal import written
 
 __all__ = ["generate", "load_model"]
 
+# Options that are arguments of `models.generate` under their own names.
+_SAMPLING = (
+    "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
+    "presence_penalty", "frequency_penalty", "seed",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions(Options):
@@ -43,6 +49,33 @@ class SamplingOptions(Options):
         most=1,
         chosen="1.0",
         needs=("temperature",),
+    )
+    min_p: float | None = option(
+        None,
+        "Choose among tokens at least this share as likely as the likeliest.",
+        above=0,
+        most=1,
+        chosen="0",
+        needs=("temperature",),
+    )
+    typical_p: float | None = option(
+        None,
+        "Choose among the tokens of nearly the expected surprise, of this probability.",
+        above=0,
+        most=1,
+        chosen="1.0",
+        needs=("temperature",),
+    )
+    repetition_penalty: float = option(
+        1.0, "Divides the logits of tokens that were there; 1 changes nothing.", above=0
+    )
+    presence_penalty: float = option(0.0, "Subtracted from the logits of added tokens.")
+    frequency_penalty: float = option(
+        0.0, "Subtracted from the logits of added tokens for each time."
+    )
+    stop: tuple[str, ...] = option((), "Text after which to stop.")
+    special: bool = option(
+        False, "Read special tokens that the prompt spells, such as <|im_end|>, as such."
     )
     seed: int | None = option(
         None,
@@ -73,6 +106,7 @@ def generate(
     terminal, control characters are shown as escapes.
     """
     with friendly_errors():
+        from ..errors import ConfigError
         from ..models import T5
         from ..models import generate as continue_ids
 
@@ -80,7 +114,8 @@ def generate(
         options = config.text
         language_model, tokenizer = load_model(model, config.machine, (T5,))
         reads = isinstance(language_model, T5)
-        ids, shown = (_read_ids if reads else _prompt_ids)(options.prompt, tokenizer)
+        read = _read_ids if reads else _prompt_ids
+        ids, shown = read(options.prompt, tokenizer, options.special)
         decoder = tokenizer.stream()
 
         def write(token: int) -> None:
@@ -90,19 +125,16 @@ def generate(
         sys.stdout.write(written(shown))
         sys.stdout.flush()
         began = time.perf_counter()
-        settings: dict[str, Any] = {
-            "temperature": options.temperature,
-            "top_k": options.top_k,
-            "top_p": options.top_p,
-            "seed": options.seed,
-            "callback": write,
-        }
+        settings = {name: getattr(options, name) for name in _SAMPLING} | {"callback": write}
         stop = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+        if reads and options.stop:
+            raise ConfigError("--stop is for models that continue text; a T5 ends by itself")
         if reads:  # it writes no more than its context
             most = min(options.max_tokens, language_model.config.context)
             ends = (*stop, language_model.config.eos_id)
             added = language_model.generate(ids, most, stop_ids=ends, **settings)
         else:
+            settings |= {"stop_strings": options.stop, "tokenizer": tokenizer}
             added = continue_ids(language_model, ids, options.max_tokens, stop_ids=stop, **settings)
         sys.stdout.write(written(decoder.finish()) + "\n")
         took = max(time.perf_counter() - began, 1e-9)
@@ -146,12 +178,12 @@ def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) 
     return language_model, tokenizer
 
 
-def _read_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
+def _read_ids(prompt: str, tokenizer: Any, special: bool) -> tuple[Any, str]:
     """Return the tokens that an encoder reads; none is shown, as nothing continues them."""
     from ..errors import ConfigError, reason
 
     try:
-        ids = tokenizer.encode(prompt, add_special=True)
+        ids = tokenizer.encode(prompt, parse_special=special, add_special=True)
     except ValueError as error:
         raise ConfigError(f"--prompt: {reason(error)}") from error
     if not prompt:
@@ -159,14 +191,14 @@ def _read_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
     return ids, ""
 
 
-def _prompt_ids(prompt: str, tokenizer: Any) -> tuple[Any, str]:
+def _prompt_ids(prompt: str, tokenizer: Any, special: bool) -> tuple[Any, str]:
     """Return the tokens to continue, and their text."""
     import numpy as np
 
     from ..errors import ConfigError, reason
 
     try:
-        ids = tokenizer.encode(prompt, add_special=bool(tokenizer.add_bos))
+        ids = tokenizer.encode(prompt, parse_special=special, add_special=bool(tokenizer.add_bos))
     except ValueError as error:
         raise ConfigError(f"--prompt: {reason(error)}") from error
     if tokenizer.eos_id is not None and ids.size and ids[-1] == tokenizer.eos_id:

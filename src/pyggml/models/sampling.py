@@ -138,7 +138,7 @@ class Sampling:
         self, values: np.ndarray, prompt: Sequence[int], added: Sequence[int]
     ) -> np.ndarray:
         """Return the logits after penalties and biases."""
-        changed = values.copy()
+        changed: np.ndarray = values.copy()
         if self.repetition_penalty != 1.0 and (len(prompt) or len(added)):
             seen = np.unique(np.asarray([*prompt, *added], np.int64))
             old = changed[seen]
@@ -164,7 +164,8 @@ def _typical(weights: np.ndarray, share: float) -> np.ndarray:
     expected = float(np.sum(np.where(weights > 0, weights * surprise, 0.0)))
     order = np.argsort(np.abs(surprise - expected), kind="stable")
     kept = int(np.searchsorted(np.cumsum(weights[order]), share)) + 1
-    return np.asarray(np.sort(order[:kept]))
+    found: np.ndarray = np.sort(order[:kept])
+    return found
 
 
 def sample(logits: ArrayLike, rng: np.random.Generator, *args: Any, **sampling: Any) -> int:
