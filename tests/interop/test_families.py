@@ -159,6 +159,25 @@ def test_llama_cpp_has_the_same_probabilities(name, tokenizer, tmp_path):
         np.testing.assert_allclose(theirs, ours, atol=atol, rtol=0)
 
 
+def test_llama_cpp_has_the_same_experts_of_four_bits(tokenizer, tmp_path):
+    """What is kept as it is in the file is rounded as llama.cpp rounds it."""
+    size, path = tokenizer.vocab_size, tmp_path / "model.gguf"
+    model = random_model(*CASES["gpt-oss"], size)
+    tensors = model.to_gguf_tensors()
+    four = {key: ("mxfp4", a) for key, a in tensors.items() if key.endswith("_exps.weight")}
+    metadata = model.to_gguf_metadata(tokenizer.to_gguf_metadata(size))
+    write_gguf(path, metadata, {**tensors, **four})
+    again, _ = load(path, keep_types=True)
+    ids = np.random.default_rng(5).integers(5, size, 20)
+    letter = tokenizer.encode("a")[0]
+    (answer,) = llamacpp.ask(path, [llamacpp.weigh(ids, size, letter)], 128)
+    logits = again(pg.tensor(ids[None].astype(np.int32))).numpy()[0, -1].astype(np.float64)
+    want = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    found = answer["completion_probabilities"][0]["top_logprobs"]
+    theirs = np.array([each["logprob"] for each in found])
+    np.testing.assert_allclose(theirs, want[[each["id"] for each in found]], atol=5e-5)
+
+
 @pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2moe"])
 def test_llama_cpp_reads_eight_bits(name, tokenizer, tmp_path):
     arch, sizes = CASES[name]

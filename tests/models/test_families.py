@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.io import read_gguf, write_gguf
 from pyggml.models import Generator, LlamaConfig, build, load
 from pyggml.models.llama.families import FAMILIES, NEUTRAL
 
@@ -177,6 +178,72 @@ def test_packed_documents_are_the_documents_apart(name):
     at = np.array([[*range(6), *range(T - 6)]], np.int32)
     packed = model(pg.tensor(ids), positions=pg.tensor(at), segments=pg.tensor(segments)).numpy()
     np.testing.assert_allclose(packed, np.concatenate(apart, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """A gpt-oss, and its file with experts of four bits."""
+    sizes = {**CASES["gpt-oss"].sizes, "n_embd": 64, "n_ffn": 32}
+    model, path = random_model(sizes), tmp_path_factory.mktemp("oss") / "m.gguf"
+    tensors = model.to_gguf_tensors()
+    four = {key: ("mxfp4", a) for key, a in tensors.items() if key.endswith("_exps.weight")}
+    write_gguf(path, model.to_gguf_metadata(), {**tensors, **four})
+    return model, path
+
+
+def test_experts_of_four_bits_stay_and_the_rest_trains(packed, tmp_path):
+    """Gradients pass through frozen experts, as through the same numbers in f32."""
+    _, path = packed
+    kept, plain = load(path, keep_types=True)[0], load(path)[0]
+    assert kept.model.layers[0].mlp.experts.up_proj.weight.dtype.name == "mxfp4"
+    ids = pg.tensor(np.random.default_rng(4).integers(0, V, (2, T)).astype(np.int32))
+    found = []
+    for model in (kept, plain):
+        trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        loss = model.loss(ids, ids)
+        grads = {p: pg.zeros(p.shape) for p in trained.values()}
+        pg.Graph([loss], loss=loss, grads=grads).run()
+        found.append({name: grads[p].numpy() for name, p in trained.items()})
+    assert {n for n in found[1] if n not in found[0]} == {
+        n for n in found[1] if "_proj.weight" in n and ".experts." in n
+    }
+    for name, grad in found[0].items():
+        # Products with four bits round what they multiply to eight, in the forward.
+        assert np.linalg.norm(grad - found[1][name]) < 0.1 * np.linalg.norm(grad) + 1e-6, name
+    kept.save(tmp_path / "again.gguf")
+    with read_gguf(path) as file, read_gguf(tmp_path / "again.gguf") as again:
+        for name in file.tensors:
+            np.testing.assert_array_equal(again.array(name), file.array(name))
+
+
+def test_hugging_faces_four_bits_load(packed):
+    """Blocks and scales as gpt-oss's publisher writes them."""
+    model, path = packed
+    want = load(path)[0]
+    state = {**model.state_dict()}
+    with read_gguf(path) as file:
+        for i in range(2):
+            p = f"model.layers.{i}.mlp.experts"
+            raw = {
+                own: file.array(f"blk.{i}.ffn_{own}_exps.weight").reshape(4, rows, -1, 17)
+                for own, rows in (("gate", 32), ("up", 32), ("down", 64))
+            }
+            for name in ("gate_up_proj", "down_proj"):
+                parts = [raw["gate"], raw["up"]] if name == "gate_up_proj" else [raw["down"]]
+                both = np.stack(parts, 2).reshape(4, -1, *parts[0].shape[2:])
+                # ggml's block: the scale, then the first 16 numbers in the low halves.
+                numbers = np.concatenate([both[..., 1:] & 15, both[..., 1:] >> 4], -1)
+                state[f"{p}.{name}_blocks"] = numbers[..., ::2] | numbers[..., 1::2] << 4
+                state[f"{p}.{name}_scales"] = both[..., 0]
+                del state[f"{p}.{name}"]
+    model.load_state_dict(state)
+    for (key, ours), theirs in zip(model.named_parameters(), want.parameters(), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=key)
+    lost = {
+        key: a for key, a in state.items() if not key.endswith("1.mlp.experts.down_proj_scales")
+    }
+    with pytest.raises(KeyError, match="down_proj_scales are missing"):
+        model.load_state_dict(lost)
 
 
 @pytest.mark.parametrize("name", [n for n in NEUTRAL if n not in ("qk_norm", "parallel")])

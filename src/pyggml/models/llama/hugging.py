@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,9 @@ _STACKED = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\w+_proj)\.weigh
 _SINGLE = re.compile(r"(.*\.)(block_sparse_moe|mlp)\.experts\.(\d+)\.(\w+)\.weight")
 # gpt-oss: one tensor for all experts, transposed, with the rows of gate and up by turns.
 _CLAMPED = re.compile(r"(.*\.mlp)\.experts\.(gate_up|down)_proj(_bias)?")
+# The numbers of four bits, of which the highest is the sign.
+_FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+_FP4 = np.concatenate([_FP4, -_FP4])
 # StableLM 2: a norm for each head.
 _HEAD_NORM = re.compile(r"(.*\.)([qk])_layernorm\.norms\.(\d+)\.weight")
 
@@ -109,7 +112,7 @@ def _fuse_clamped(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _part_clamped(state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
     """Lay out gpt-oss's experts as the model has them; the inverse of `_fuse_clamped`."""
     parted: dict[str, ArrayLike] = {}
-    for name, given in state.items():
+    for name, given in _unpacked(state):
         found = _CLAMPED.fullmatch(name)
         if found is None:
             parted[name.replace(".mlp.router.", ".mlp.gate.")] = given
@@ -124,6 +127,32 @@ def _part_clamped(state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         for offset, own in enumerate(("gate_proj", "up_proj")):
             parted[f"{layer}.experts.{own}.{kind}"] = np.ascontiguousarray(array[:, offset::2])
     return parted
+
+
+def _unpacked(state: Mapping[str, ArrayLike]) -> Iterator[tuple[str, ArrayLike]]:
+    """Yield the tensors of a state, those of MXFP4 as numbers.
+
+    Their blocks (E, M, C / 32, 16) have two numbers in a byte, the first in the low half, and their
+    scales (E, M, C / 32) are exponents of 2 with a bias of 127.
+
+    Raises:
+        KeyError: blocks without scales.
+    """
+    for key, given in state.items():
+        if key.endswith("_scales"):
+            continue
+        if not key.endswith("_blocks"):
+            yield key, given
+            continue
+        name = key.removesuffix("_blocks")
+        if f"{name}_scales" not in state:
+            raise KeyError(f"load_state_dict: {name}_blocks: its {name}_scales are missing")
+        packed = np.asarray(given, np.uint8)
+        halves = np.stack([packed & 15, packed >> 4], axis=-1)
+        numbers = _FP4[halves].reshape(*packed.shape[:-1], 32)
+        exponents = np.asarray(state[f"{name}_scales"], np.int32) - 127
+        wide = np.ldexp(numbers, exponents[..., None]).reshape(*packed.shape[:2], -1)
+        yield name, wide.swapaxes(1, 2)
 
 
 def _split_norms(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
