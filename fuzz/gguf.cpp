@@ -5,6 +5,7 @@
 
 #include "ggml.h"
 #include "gguf.h"
+#include "ggml-impl.h" // gguf_write_to_buf
 
 #include <unistd.h>
 
@@ -133,15 +134,21 @@ static void round_trip(const gguf_context * gguf, ggml_context * ctx, bool only_
         }
     }
     std::vector<uint8_t> written;
+    if (!only_meta) {
+        std::vector<int8_t> bytes;
+        gguf_write_to_buf(copy, bytes, false);
+        written.assign(bytes.begin(), bytes.end());
+    }
     if (mode & 1) {
         char * data = nullptr;
         size_t size = 0;
         FILE * file = open_memstream(&data, &size);
         check(gguf_write_to_file_ptr(copy, file, only_meta), "could not be written");
         fclose(file);
+        check(only_meta || (written.size() == size && !memcmp(written.data(), data, size)), "the file has other bytes than the buffer");
         written.assign(data, data + size);
         free(data);
-    } else {
+    } else if (only_meta) {
         written.resize(gguf_get_meta_size(copy));
         gguf_get_meta_data(copy, written.data());
     }
@@ -156,6 +163,11 @@ static void round_trip(const gguf_context * gguf, ggml_context * ctx, bool only_
     }
     look_at_tensors(again, nullptr, false);
     gguf_free(again);
+    if (gguf_get_n_tensors(copy) > 0 && gguf_get_tensor_size(copy, 0) < 1u << 30) { // those behind it move
+        const std::string name = gguf_get_tensor_name(copy, 0);
+        gguf_set_tensor_type(copy, name.c_str(), mode & 1 ? GGML_TYPE_F16 : GGML_TYPE_F64);
+        look_at_tensors(copy, nullptr, false);
+    }
     if (gguf_get_n_kv(copy) > 0) {
         const std::string key = gguf_get_key(copy, 0);
         check(gguf_remove_key(copy, key.c_str()) == 0 && gguf_find_key(copy, key.c_str()) == -1, "a key is not removed");
@@ -225,6 +237,26 @@ extern "C" int LLVMFuzzerInitialize(int *, char ***) {
     check(gguf_init_from_file_ptr(nullptr, none) == nullptr, "no file was read");
     check(gguf_init_from_buffer(nullptr, 0, none) == nullptr, "no bytes were read");
     check(gguf_init_from_callback(nullptr, nullptr, 0, 8, none) == nullptr, "no source was read");
+    int ends[2];
+    check(pipe(ends) == 0, "no pipe");
+    FILE * from = fdopen(ends[0], "rb");
+    check(gguf_init_from_file_ptr(from, none) == nullptr, "a pipe, which has no positions, was read");
+    fclose(from);
+    close(ends[1]);
+
+    // a disk that is full
+    gguf_context * gguf = gguf_init_empty();
+    gguf_set_val_str(gguf, "key", "text");
+    gguf_set_val_u32(gguf, "number", 3);
+    check(!gguf_write_to_file(gguf, "/nowhere/file", true), "written where no folder is");
+    std::vector<char> disk(gguf_get_meta_size(gguf));
+    for (size_t size = 1; size <= disk.size(); ++size) {
+        FILE * file = fmemopen(disk.data(), size, "wb");
+        setvbuf(file, nullptr, _IONBF, 0);
+        check(gguf_write_to_file_ptr(gguf, file, true) == (size == disk.size()), "what does not fit was written");
+        fclose(file);
+    }
+    gguf_free(gguf);
     return 0;
 }
 

@@ -25,6 +25,8 @@ from pyggml.models import build, save_lora
 from pyggml.train import TrainState, save_checkpoint
 
 TEXT = "To be, or not to be, that is the question.\n" * 20
+# The last byte of a seed of `gguf`: read from a file; from a source that ends before it says.
+FROM_FILE, SHORTER = 18, 58
 KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
 SMALL = {"vocab_size": 16, "context": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
 
@@ -63,21 +65,70 @@ def odd_ggufs() -> dict[str, bytes]:
     def text(value: bytes) -> bytes:
         return struct.pack("<Q", len(value)) + value
 
+    def head(version: int, *counts: int) -> bytes:
+        return b"GGUF" + struct.pack(f"<I{len(counts)}q", version, *counts)
+
+    def cut(values: list[bytes], tensors: list[bytes], n: int = 0) -> bytes:
+        body = head(3, len(tensors), len(values)) + b"".join(values) + b"".join(tensors)
+        return body[: len(body) - n]  # n bytes before the end of the last value or tensor
+
     def file(values: list[bytes], tensors: list[bytes]) -> bytes:
-        head = b"GGUF" + struct.pack("<Iqq", 3, len(tensors), len(values))
-        body = head + b"".join(values) + b"".join(tensors)
+        body = cut(values, tensors)
         return body + bytes(-len(body) % 32)
 
     def tensor(name: bytes, extents: tuple[int, ...], kind: int, offset: int) -> bytes:
         sizes = struct.pack(f"<I{len(extents)}q", len(extents), *extents)
         return text(name) + sizes + struct.pack("<iQ", kind, offset)
 
-    alignment = text(b"general.alignment")
+    def value(key: bytes, kind: int, *data: bytes) -> bytes:
+        return text(key) + struct.pack("<i", kind) + b"".join(data)
+
+    def array(key: bytes, kind: int, n: int, data: bytes = b"") -> bytes:
+        return value(key, 9, struct.pack("<iQ", kind, n), data)
+
+    alignment = b"general.alignment"
     half = 2**63 - 64  # of I8
+    one = tensor(b"a", (1,), 24, 0)
     return {
-        "alignment-of-text": file([alignment + struct.pack("<i", 8) + text(b"x")], []),
-        "alignment-3": file([alignment + struct.pack("<iI", 4, 3)], []),
-        "alignment-64": file([alignment + struct.pack("<iI", 4, 64)], []),
+        "half-a-magic": b"GG",
+        "other-magic": b"GG\x00X" + bytes(28),
+        "no-version": b"GGUF\x03",
+        **{f"version-{v:x}": head(v, 0, 0) for v in (0, 1, 2, 4, 3 << 24)},
+        "no-counts": head(3),
+        "no-count-of-values": head(3, 0),
+        "fewer-than-no-tensors": head(3, -1, 0),
+        "fewer-than-no-values": head(3, 0, -1),
+        "no-key": cut([text(b"key")], [], 1),
+        "empty-key": file([value(b"", 4, bytes(4))], []),
+        "key-twice": file([value(b"a", 4, bytes(4))] * 2, []),
+        "long-key": file([struct.pack("<Q", 2**31)], []),
+        "key-past-the-end": file([struct.pack("<Q", 100)], []),
+        "no-type": cut([text(b"a")], []),
+        "no-number": cut([value(b"a", 4, bytes(4))], [], 1),
+        "no-truth": cut([value(b"a", 7)], []),
+        "no-text": cut([value(b"a", 8)], []),
+        "no-element-type": cut([value(b"a", 9)], []),
+        "array-of-arrays": file([array(b"a", 9, 1)], []),
+        "long-array": file([array(b"a", 0, 2**33)], []),
+        "many-numbers": file([array(b"a", 4, 100)], []),
+        "many-truths": file([array(b"a", 7, 100)], []),
+        "many-texts": file([array(b"a", 8, 100)], []),
+        "half-a-text": file([array(b"a", 8, 2, text(b"x") + struct.pack("<Q", 99))], []),
+        "no-name": cut([], [text(b"name")], 1),
+        "long-name": file([], [tensor(b"a" * 64, (1,), 24, 0)]),
+        "name-twice": file([], [one, one]),
+        "no-extents": cut([], [one], 13),
+        "five-extents": file([], [tensor(b"a", (1,) * 5, 24, 0)]),
+        "negative-extent": file([], [tensor(b"a", (1, -1), 24, 0)]),
+        "no-tensor-type": cut([], [one], 9),
+        "no-offset": cut([], [one], 1),
+        "part-of-a-block": file([], [tensor(b"a", (33,), 8, 0)]),
+        "removed-type": file([], [tensor(b"a", (32,), 4, 0)]),
+        "other-offset": file([], [tensor(b"a", (1,), 24, 32)]),
+        "too-large-when-padded": file([], [tensor(b"a", (2**61 - 1,), 27, 0)]),
+        "alignment-of-text": file([value(alignment, 8, text(b"x"))], []),
+        "alignment-3": file([value(alignment, 4, struct.pack("<I", 3))], []),
+        "alignment-64": file([value(alignment, 4, struct.pack("<I", 64))], []),
         "one-too-large": file([], [tensor(b"a", (2**62,), 28, 0)]),
         "many-elements": file([], [tensor(b"a", (2**40, 2**40), 24, 0)]),
         "sum-too-large": file(
@@ -87,7 +138,8 @@ def odd_ggufs() -> dict[str, bytes]:
         "context-too-large": file(
             [], [tensor(b"a", (half,), 24, 0), tensor(b"b", (half,), 24, half)]
         ),
-        "past-the-padding": file([], [tensor(b"a", (1,), 24, 0)])[:-31],
+        "past-the-padding": cut([], [one]),
+        "no-data": file([], [one]),
     }  # fmt: skip
 
 
@@ -128,11 +180,13 @@ def main(target: Path) -> None:
         "gguf": {
             f"{p.stem}-{m}": p.read_bytes() + bytes([m])
             for p in ggufs
-            for m in range(0, 256, 29)
+            for m in (*range(0, 256, 29), FROM_FILE)
             if p.stat().st_size < 6000
         },
         "gguf-odd": {
-            f"{n}-{m}": d + bytes([m]) for n, d in odd_ggufs().items() for m in (2, 6, 14)
+            f"{n}-{m}": d + bytes([m])
+            for n, d in odd_ggufs().items()
+            for m in (2, 6, 14, FROM_FILE, SHORTER)
         },
         "product": {str(i): np.random.default_rng(i).bytes(64) for i in range(20)},
         "graph": {str(i): np.random.default_rng(i).bytes(128) for i in range(20)},
