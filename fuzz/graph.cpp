@@ -139,8 +139,8 @@ ggml_tensor * maker::op() {
             return below(2) ? ggml_reshape_2d(ctx, x, x->ne[0]*x->ne[1], x->ne[2]*x->ne[3])
                             : ggml_reshape_4d(ctx, x, x->ne[0], 1, x->ne[1]*x->ne[2], x->ne[3]);
         }
-        case 25: { // a part
-            ggml_tensor * x = rows();
+        case 25: { // a part; VIEW's gradient asks for a contiguous source, of which the Python layer makes a copy
+            ggml_tensor * x = dense();
             int64_t ne[4];
             size_t offset = 0;
             for (int i = 0; i < 4; ++i) {
