@@ -8,7 +8,8 @@ thread    ThreadSanitizer, on several threads; without OpenMP, whose runtime (li
 Each has a build folder of its own, build/sanitize-NAME; the installed package is left alone. What
 runs is the whole table of `python -m pyggml.testing`, training steps (sanitize_steps.py) and, with
 `address`, tests/ops; or what stands behind `--`: arguments of python. Exit status 1 when a run
-fails or a sanitizer reports anything; nothing is passed over. Linux, GCC.
+fails or a sanitizer reports anything; passed over are only leaks of memory that neither ggml nor
+the binding asked for. Linux, GCC.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ KINDS = {
         runtimes=("libasan.so", "libubsan.so"),
         cmake=(),
         options={
-            # CPython keeps what it allocates until the end of the process.
-            "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=0:detect_stack_use_after_return=1"
-            ":check_initialization_order=1:strict_init_order=1",
+            # Leaks are looked for by sanitize_leaks.py, before CPython ends.
+            "ASAN_OPTIONS": "detect_leaks=1:leak_check_at_exit=0:halt_on_error=0"
+            ":detect_stack_use_after_return=1:check_initialization_order=1:strict_init_order=1",
+            "LSAN_OPTIONS": "print_suppressions=0",
             "UBSAN_OPTIONS": "print_stacktrace=1",
         },
         threads=2,
@@ -132,8 +134,27 @@ def table(threads: int) -> list[str]:
     return ["-c", code]
 
 
+_LEAK = re.compile(r"^(?:Direct|Indirect) leak of .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(r"\(\S*/(?:libpyggml\S*|_ggml\S*)\+0x|/(?:vendor/ggml|src/pyggml)/")
+
+
+def leaks(text: str) -> dict[str, tuple[int, str]]:
+    """The leaks of memory that ggml or the binding asked for: function to how often, and the first.
+
+    CPython, NumPy and cffi lose some of their own; theirs have no frame of ours.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for match in _LEAK.finditer(text):
+        frames = [line for line in match[0].splitlines() if _OURS.search(line)]
+        if frames:
+            key = "LeakSanitizer: " + re.sub(r"^\s*#\d+ 0x\S+\s+(?:in )?", "", frames[0])
+            count, first = found.get(key, (0, match[0]))
+            found[key] = (count + 1, first)
+    return found
+
+
 _START = re.compile(
-    r"^(?:WARNING: ThreadSanitizer|(?:==\d+==)?ERROR: \w+Sanitizer|FATAL: \w+Sanitizer"
+    r"^(?:WARNING: ThreadSanitizer|(?:==\d+==)?ERROR: (?!Leak)\w+Sanitizer|FATAL: \w+Sanitizer"
     r"|\S+:\d+:\d+: runtime error)",
     re.MULTILINE,
 )
@@ -160,13 +181,15 @@ def run(kind: str, site: Path, arguments: list[str]) -> bool:
     env = environment(kind, site, reports, os.environ.get("CC", "gcc"))
     # ThreadSanitizer's shadow memory needs the addresses that a fixed layout gives.
     fixed = ["setarch", "-R"] if kind == "thread" and shutil.which("setarch") else []
-    command = [*fixed, sys.executable, "-S", *arguments]
+    search = [str(ROOT / "scripts" / "sanitize_leaks.py")] if kind == "address" else []
+    command = [*fixed, sys.executable, "-S", *search, *arguments]
     # GCC's UndefinedBehaviorSanitizer knows no log_path beside AddressSanitizer's.
     errors = site.parent / "stderr.txt"
     with errors.open("wb") as file:
         done = subprocess.run(command, check=False, env=env, cwd=reports.parent, stderr=file)
     written = [path.read_text("utf-8", "replace") for path in [errors, *sorted(reports.iterdir())]]
     found = distinct("\n".join(written))
+    found.update(leaks("\n".join(written)))
     if done.returncode and not found:
         print(written[0], file=sys.stderr)
     for key, (count, first) in found.items():

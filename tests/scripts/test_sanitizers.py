@@ -55,9 +55,37 @@ def test_each_place_is_told_once(sanitize: ModuleType) -> None:
     assert sanitize.distinct("a test that says: runtime error: nothing\nERROR: no\n") == {}
 
 
+LEAKS = """
+==42==ERROR: LeakSanitizer: detected memory leaks
+
+Direct leak of 64 byte(s) in 1 object(s) allocated from:
+    #0 0x7fd2 in __interceptor_malloc /gcc/asan_malloc_linux.cpp:69
+    #1 0x7fd3 in ggml_init /build/vendor/ggml/src/ggml.c:1539
+    #2 0x7fd4 in _cffi_f_ggml_init /build/_ggml.cpp:7
+
+Indirect leak of 9 byte(s) in 3 object(s) allocated from:
+    #0 0x7fd2 in __interceptor_malloc /gcc/asan_malloc_linux.cpp:69
+    #1 0x7fd5  (/site/pyggml/lib/libpyggml-base.so+0x1234)
+
+Direct leak of 5000 byte(s) in 2 object(s) allocated from:
+    #0 0x7fd2 in __interceptor_malloc /gcc/asan_malloc_linux.cpp:69
+    #1 0x5555 in _PyMem_RawMalloc Objects/obmalloc.c:99
+"""
+
+
+def test_leaks_of_others_are_passed_over(sanitize: ModuleType) -> None:
+    found = sanitize.leaks(LEAKS)
+    assert {key: count for key, (count, _) in found.items()} == {
+        "LeakSanitizer: ggml_init /build/vendor/ggml/src/ggml.c:1539": 1,
+        "LeakSanitizer: (/site/pyggml/lib/libpyggml-base.so+0x1234)": 1,
+    }
+    assert sanitize.distinct(LEAKS) == {}
+
+
 PLANTED = {
     "address": """
 from pyggml import ffi, lib
+lib.gguf_init_empty()
 source, result = ffi.new("float[4]"), ffi.new("ggml_fp16_t[64]")
 lib.ggml_fp32_to_fp16_row(source, result, 64)
 odd = ffi.cast("float *", ffi.cast("char *", result) + 1)
@@ -80,7 +108,7 @@ for thread in threads:
 """,
 }
 FOUND = {
-    "address": ("heap-buffer-overflow", "load of misaligned address"),
+    "address": ("heap-buffer-overflow", "load of misaligned address", "gguf_init_empty"),
     "thread": ("data race",),
 }
 
