@@ -6,10 +6,10 @@ thread    ThreadSanitizer, on several threads; without OpenMP, whose runtime (li
           instrumented: what it synchronises would look like a race. ggml's own thread pool runs.
 
 Each has a build folder of its own, build/sanitize-NAME; the installed package is left alone. What
-runs is the whole table of `python -m pyggml.testing`, training steps (sanitize_steps.py) and, with
-`address`, tests/ops; or what stands behind `--`: arguments of python. Exit status 1 when a run
-fails or a sanitizer reports anything; passed over are only leaks of memory that neither ggml nor
-the binding asked for. Linux, GCC.
+runs is the whole table of `python -m pyggml.testing`, training steps (sanitize_steps.py) and tests:
+tests/ops with `address`, those of several threads of Python with `thread`; or what stands behind
+`--`: arguments of python. Exit status 1 when a run fails or a sanitizer reports anything; passed
+over are only leaks of memory that neither ggml nor the binding asked for. Linux, GCC.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Kind:
     cmake: tuple[str, ...]
     options: dict[str, str]
     threads: int
+    tests: tuple[str, ...]
 
 
 KINDS = {
@@ -52,6 +53,7 @@ KINDS = {
             "UBSAN_OPTIONS": "print_stacktrace=1",
         },
         threads=2,
+        tests=("ops",),
     ),
     "thread": Kind(
         flags="-fsanitize=thread",
@@ -59,6 +61,13 @@ KINDS = {
         cmake=("-DGGML_OPENMP=OFF",),
         options={"TSAN_OPTIONS": "halt_on_error=0:second_deadlock_stack=1:history_size=4"},
         threads=4,
+        # Threads of Python: the lock of the interpreter is given back while ggml computes.
+        tests=(
+            "data/test_prefetch.py",
+            "graph/test_graph_cache.py",
+            "no_abort/test_threads.py",
+            "train/test_threads.py",
+        ),
     ),
 }
 
@@ -224,11 +233,10 @@ def main(argv: list[str] | None = None) -> int:
     else:
         threads = KINDS[options.kind].threads
         steps = [str(ROOT / "scripts" / "sanitize_steps.py"), "--threads", str(threads)]
-        runs = [table(threads), steps]
-        if options.kind == "address":
-            # --capture=sys: what the runtimes write is not swallowed with a passing test.
-            pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys"]
-            runs.append([*pytest, str(ROOT / "tests" / "ops")])
+        # --capture=sys: what the runtimes write is not swallowed with a passing test.
+        pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys"]
+        tests = [str(ROOT / "tests" / name) for name in KINDS[options.kind].tests]
+        runs = [table(threads), steps, [*pytest, *tests]]
     good = [run(options.kind, site, arguments) for arguments in runs]
     return 0 if all(good) else 1
 
