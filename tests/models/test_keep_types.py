@@ -4,6 +4,7 @@
 import copy
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,3 +260,42 @@ def test_empty_weights_of_a_type():
         nn.init.empty_weights("i32").__enter__()
     with pytest.raises(DTypeError, match="quantised; got q8_K"):  # for ggml's own use
         nn.init.empty_weights("q8_K").__enter__()
+
+
+def in_file(tensor, path):
+    """Whether a tensor's memory is a mapping of the file."""
+    from pyggml.backend.library import ffi
+
+    at = int(ffi.cast("uintptr_t", tensor.node.ptr.data))
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(part, 16) for part in line.split()[0].split("-"))
+        if first <= at < last:
+            return line.endswith(str(path))
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mappings")
+@pytest.mark.parametrize("parts", [None, 40_000])
+def test_mapped_weights_stay_where_they_lie(parts, tmp_path):
+    pg.seed(4)
+    sizes = {"vocab_size": 64, "context": 16, "n_embd": 64, "n_layer": 2, "n_head": 4}
+    made = build("llama", sizes).save_gguf(tmp_path / "m.gguf", dtype="q8_0", max_part_bytes=parts)
+    before = [path.read_bytes() for path in made]
+    copied, _ = load(made[0], keep_types=True)
+    mapped, _ = load(made[0], keep_types=True, mapped=True)
+    up = mapped.model.layers[0].mlp.up_proj.weight
+    assert any(in_file(up, path) for path in made)
+    assert not any(in_file(copied.model.layers[0].mlp.up_proj.weight, path) for path in made)
+    # llama.cpp has the rows of queries in another order, so they are copied.
+    assert not any(in_file(mapped.model.layers[0].self_attn.q_proj.weight, path) for path in made)
+    ids = pg.tensor(np.array([[1, 2, 3]], np.int32))
+    want = copied(ids).numpy()
+    np.testing.assert_array_equal(mapped(ids).numpy(), want)
+    up.copy_(np.zeros(up.shape, np.float32))  # its own pages from now on
+    assert not np.array_equal(mapped(ids).numpy(), want)
+    assert [path.read_bytes() for path in made] == before
+    again, _ = load(made[0], keep_types=True, mapped=True)
+    build("llama", sizes).save_gguf(tmp_path / "m.gguf", dtype="q8_0", max_part_bytes=parts)
+    np.testing.assert_array_equal(again(ids).numpy(), want)  # which replaced the file
+    with pytest.raises(TypeError, match="mapped"):
+        load(made[0], keep_types=True, mapped=1)

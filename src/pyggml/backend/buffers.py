@@ -67,7 +67,25 @@ class Buffer:
                 ptr = lib.ggml_backend_buft_alloc_buffer(where.buffer_type, max(size_bytes, 1))
             else:
                 ptr = lib.ggml_backend_cpu_buffer_from_ptr(mapped, size_bytes)
-        self.is_zero = mapped is not None
+        self._take(where, ptr, mapped, size_bytes, mapped is not None)
+
+    @classmethod
+    def over(cls, where: Device, memory: Any) -> Buffer:
+        """Make a buffer of the CPU's memory that is there already, such as a mapped file's.
+
+        Args:
+            where: a CPU.
+            memory: bytes that may be written to, aligned as ggml's tensors are; they are kept.
+        """
+        held = ffi.from_buffer(memory)
+        ptr = lib.ggml_backend_cpu_buffer_from_ptr(held, len(held))
+        buffer = cls.__new__(cls)
+        buffer._take(where, ptr, held, len(held), False)
+        return buffer
+
+    def _take(self, where: Device, ptr: Any, mapped: Any, size_bytes: int, is_zero: bool) -> None:
+        """Own ggml's buffer, and the memory under it."""
+        self.is_zero = is_zero
         self.version = 0
         if ptr == ffi.NULL:
             raise OutOfMemoryError(

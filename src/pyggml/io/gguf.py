@@ -89,6 +89,8 @@ class GGUFFile:
                 f"GGUFFile: data must be the bytes of a file; got {shown(data)}; open a file with "
                 "GGUFFile.open(path)"
             ) from None
+        self._parts[0].setflags(write=False)
+        self._sources = [data]
         self._types: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
@@ -109,10 +111,17 @@ class GGUFFile:
             lib.gguf_free(context)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> GGUFFile:
-        """Open a file, or with one part all of a split set; see `read_gguf`."""
+    def open(cls, path: str | os.PathLike[str], private: bool = False) -> GGUFFile:
+        """Open a file, or with one part all of a split set; see `read_gguf`.
+
+        Args:
+            path: the file.
+            private: what is written to the mapped memory goes to a copy of the page, and is seen
+                here alone; no array is handed out for writing.
+        """
         path = checks.path("read_gguf", "path", path)
-        first = cls._open_one(path)
+        access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
+        first = cls._open_one(path, access)
         count, own = (first.metadata.get(f"split.{key}", n) for key, n in (("count", 1), ("no", 0)))
         if type(count) is not int or not 1 <= count <= _MOST_PARTS:
             raise first._error(f"split.count: must be 1 to {_MOST_PARTS}; got {shown(count)}")
@@ -128,20 +137,20 @@ class GGUFFile:
         for number, name in enumerate(names):
             if number != own and not path.with_name(name).exists():
                 raise first._error(f"part {number + 1} of {count} is missing: {name}; fetch it")
-            part = first if number == own else cls._open_one(path.with_name(name))
+            part = first if number == own else cls._open_one(path.with_name(name), access)
             part._check_part(number, first)
             files.append(part)
         return files[0]._joined(files)
 
     @classmethod
-    def _open_one(cls, file: Path) -> GGUFFile:
+    def _open_one(cls, file: Path, access: int) -> GGUFFile:
         try:
             with open_regular(file) as handle:
                 if os.fstat(handle.fileno()).st_size == 0:
                     raise FormatError(
                         f"read_gguf: {file}: the file is empty; write or fetch it again"
                     )
-                mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+                mapped = mmap.mmap(handle.fileno(), 0, access=access)
         except OSError as error:
             reason = error.strerror or str(error)
             raise FormatError(f"read_gguf: {file}: cannot be read: {reason}") from error
@@ -167,6 +176,7 @@ class GGUFFile:
         for number, file in enumerate(files):
             assert file._parts is not None
             parts += file._parts
+            self._sources += file._sources if number else []
             for name, info in file.tensors.items() if number else ():
                 if name in self.tensors:
                     raise file._error(f"tensor {name!r}: another part of the set has it too")
@@ -254,6 +264,18 @@ class GGUFFile:
         except DTypeError as error:
             raise self._error(f"tensor {name!r}: {error}") from error
 
+    def release(self, name: str) -> None:
+        """Give a tensor's pages back to the system, once its data has been copied.
+
+        An array of it stays valid: its pages are read again when they are used.
+        """
+        info = self.info(name)
+        source, page = self._sources[info.part], mmap.PAGESIZE
+        start = -(-info.offset // page) * page
+        size = (info.offset + info.size_bytes) // page * page - start
+        if isinstance(source, mmap.mmap) and size > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            source.madvise(mmap.MADV_DONTNEED, start, size)
+
     def _error(self, reason: str) -> FormatError:
         return FormatError(f"read_gguf: {self.path}: {reason}")
 
@@ -339,11 +361,12 @@ def _shape(extents: list[int]) -> tuple[int, ...]:
     return tuple(reversed(extents))
 
 
-def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+def read_gguf(path: str | os.PathLike[str], private: bool = False) -> GGUFFile:
     """Open a GGUF file and check everything that its header says.
 
     Args:
         path: the file. A part of a split set, named `…-00001-of-00003.gguf`, opens all of it.
+        private: see `GGUFFile.open`.
 
     Returns:
         The file with its metadata; tensors are read when asked for.
@@ -360,4 +383,4 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
         ...     file.metadata["general.architecture"]
         'own'
     """
-    return GGUFFile.open(path)
+    return GGUFFile.open(path, checks.flag("read_gguf", "private", private))

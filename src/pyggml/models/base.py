@@ -19,7 +19,7 @@ from ..backend.dtypes import as_dtype
 from ..errors import FormatError, shown
 from ..graph import checkpoint
 from ..io import Encoded, GGUFFile, u32, write_gguf
-from ..nn.raw_bytes import blocks_of, from_blocks
+from ..nn.raw_bytes import blocks_of, from_blocks, over_blocks
 from ..tensors import Tensor
 from .config import ModelConfig
 from .files import (
@@ -459,7 +459,13 @@ class Model(nn.Module, ABC):
         save_folder(self, folder, tokenizer, dtype, max_shard_bytes)
 
     @classmethod
-    def from_gguf(cls: type[M], file: GGUFFile, keep_types: bool = False, check: bool = False) -> M:
+    def from_gguf(
+        cls: type[M],
+        file: GGUFFile,
+        keep_types: bool = False,
+        check: bool = False,
+        mapped: bool = False,
+    ) -> M:
         """Build the model that a GGUF file holds; quantised weights become f32.
 
         Args:
@@ -467,6 +473,8 @@ class Model(nn.Module, ABC):
             keep_types: leave f16, bf16 and quantised matrices as they are, which takes their
                 memory and no more; they are frozen. Vectors and tables of positions become f32.
             check: look for NaN and infinite weights.
+            mapped: use the matrices that are kept where they lie in the file, which must be open
+                as `private`; see `load`.
 
         Raises:
             FormatError: the file is of another architecture, or a field or tensor is missing,
@@ -492,12 +500,12 @@ class Model(nn.Module, ABC):
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{file.path}: {error}") from error
-        model._read_tensors(file, keep_types)
+        model._read_tensors(file, keep_types, mapped)
         model.metadata = file.typed_metadata
         model._read_type = common_type((t.dtype, t.shape) for t in file.tensors.values())
         return model
 
-    def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
+    def _read_tensors(self, file: GGUFFile, keep_types: bool = False, mapped: bool = False) -> None:
         """Take over the file's tensors, all of them or none."""
         wanted = {self.gguf_name(own): (own, value) for own, value in self.named_state()}
         known, zeros = {*wanted, *self.gguf_extra()}, self.gguf_zeros()
@@ -519,6 +527,7 @@ class Model(nn.Module, ABC):
                     f"{file.path}: tensor {name} must be zeros, as by the metadata the model has "
                     "no such; got other numbers"
                 )
+        pairs: list[tuple[Tensor, Tensor]] = []
         for name, (own, value) in wanted.items():
             probe = np.broadcast_to(np.float32(0.0), value.shape)  # takes no memory
             there = self.gguf_layout(own, probe, reading=False).shape
@@ -529,16 +538,24 @@ class Model(nn.Module, ABC):
                 and _KEPT_F32.isdisjoint(name.split("."))
             ):
                 kept = as_dtype(file.tensors[name].dtype)
-                data = file.array(name).reshape(*there[:-1], -1)
-                data = self.gguf_layout(own, data, reading=True)
-                self.replace_tensor(value, from_blocks(data, kept, value.shape, value.device))
+                raw = file.array(name).reshape(*there[:-1], -1)
+                data = self.gguf_layout(own, raw, reading=True)
+                lying = None
+                if mapped and data is raw:
+                    lying = over_blocks(data, kept, value.shape, value.device)
+                if lying is None:
+                    lying = from_blocks(data, kept, value.shape, value.device)
+                    file.release(name)
+                pairs.append((value, lying))
                 continue
             array = np.asarray(file.array(name, dequantise=True), np.float32).reshape(there)
             array = self.gguf_layout(own, array, reading=True).reshape(value.shape)
             if value.dtype.name == "f32":
                 value.copy_(array)
             else:
-                self.replace_tensor(value, nn.Parameter(array, "f32", value.device))
+                pairs.append((value, nn.Parameter(array, "f32", value.device)))
+            file.release(name)
+        self.replace_tensors(pairs)
 
 
 # What llama.cpp reads as f32, or its quantizer leaves alone (src/llama-quant.cpp): tables of

@@ -98,7 +98,10 @@ def _gguf_in(folder: Path) -> Path:
 
 
 def load(
-    path: str | os.PathLike[str], keep_types: bool = False, check: bool = False
+    path: str | os.PathLike[str],
+    keep_types: bool = False,
+    check: bool = False,
+    mapped: bool = False,
 ) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
@@ -108,6 +111,10 @@ def load(
         keep_types: leave f16, bf16 and quantised matrices as they are instead of making them f32:
             they are frozen, and `nn.apply_lora` trains adapters on them; see `Model.from_gguf`.
         check: look for NaN and infinite weights, which takes a pass over all of them.
+        mapped: with keep_types, use the matrices of a GGUF file where they lie, on the CPU: no copy
+            is made, and processes that have the same file share its memory. The file must then not
+            be cut short or changed in place while the model lives: the system would end the
+            process (SIGBUS). A file that is replaced, as `save` does it, stays what it was.
 
     Raises:
         TypeError: path is not a path.
@@ -121,6 +128,7 @@ def load(
     """
     path = checks.path("load", "path", path)
     checks.flag("load", "check", check)
+    checks.flag("load", "mapped", mapped)
     file_path = _gguf_in(path) if path.is_dir() else path
     if find_config(path) is not None and not file_path.exists():
         model, tokenizer = read_folder(path, MODELS.values(), keep_types)
@@ -134,7 +142,7 @@ def load(
         raise FileNotFoundError(
             f"load: path must be a GGUF file, or a folder with model.gguf or config.json; {where}"
         )
-    with read_gguf(file_path) as file:
+    with read_gguf(file_path, private=mapped) as file:
         arch = file.metadata.get("general.architecture")
         readers = _readers()
         if not isinstance(arch, str) or arch not in readers:
@@ -151,7 +159,7 @@ def load(
                 "load_lora(model, path)"
             )
         reader = next(kind for kind in readers[arch] if kind.reads(file))
-        model = reader.from_gguf(file, keep_types, check)
+        model = reader.from_gguf(file, keep_types, check, mapped)
         tokenizer = None
         if "tokenizer.ggml.model" in file.metadata:
             from ..data import Tokenizer

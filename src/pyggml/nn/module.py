@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,13 +289,23 @@ class Module:
         Returns:
             The new one.
         """
+        self.replace_tensors([(old, new)])
+        return new
+
+    def replace_tensors(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Put tensors in the places of others; see `replace_tensor`.
+
+        Args:
+            pairs: the old and the new one of each.
+        """
+        kept = list(pairs)  # whose ids are theirs alone meanwhile
+        found = {id(old): new for old, new in kept}
         for _, module in self.named_modules():
-            for name in [n for n, value in vars(module).items() if value is old]:
+            for name in [n for n, value in vars(module).items() if id(value) in found]:
                 is_parameter = name in module.__dict__["_parameter_names"]
-                setattr(module, name, new)
+                setattr(module, name, found[id(vars(module)[name])])
                 if is_parameter:  # also where the new one is frozen
                     module.__dict__["_parameter_names"][name] = None
-        return new
 
     def zero_grad(self) -> None:
         """Set every gradient that exists to zero."""

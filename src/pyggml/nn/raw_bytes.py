@@ -8,10 +8,10 @@ import numpy as np
 from ..backend.device import Device
 from ..backend.dtypes import DType
 from ..tensors import Tensor, empty
-from ..tensors.storage import read_bytes, write
+from ..tensors.storage import place, read_bytes, write
 from ..tensors.tracing import check_write
 
-__all__ = ["blocks_of", "blocks_shape", "from_blocks", "set_blocks"]
+__all__ = ["blocks_of", "blocks_shape", "from_blocks", "over_blocks", "set_blocks"]
 
 
 def blocks_shape(value: Tensor) -> tuple[int, ...]:
@@ -30,6 +30,14 @@ def set_blocks(value: Tensor, data: np.ndarray) -> None:
     flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     assert flat.nbytes == value.nbytes
     write(value.node, flat)
+
+
+def over_blocks(
+    data: np.ndarray, dtype: DType, shape: tuple[int, ...], device: Device
+) -> Tensor | None:
+    """Make a tensor of bytes where they lie, without a copy; None where that cannot be."""
+    node = place(data, dtype, shape, device)
+    return None if node is None else Tensor(node)
 
 
 def from_blocks(data: np.ndarray, dtype: DType, shape: tuple[int, ...], device: Device) -> Tensor:

@@ -28,6 +28,7 @@ __all__ = [
     "copy_to",
     "natural_dtype",
     "ne_of",
+    "place",
     "read",
     "read_bytes",
     "store",
@@ -132,6 +133,24 @@ def allocate(specs: Sequence[tuple[tuple[int, ...], DType]], where: Device) -> l
         Node(header, arena, where, shape, buffer=buffer)
         for header, (shape, _) in zip(headers, specs, strict=True)
     ]
+
+
+def place(memory: np.ndarray, dtype: DType, shape: tuple[int, ...], where: Device) -> Node | None:
+    """Make a stored node of bytes where they lie; None where the device or alignment forbids it."""
+    aligned = memory.ctypes.data % lib.ggml_backend_buft_get_alignment(where.buffer_type) == 0
+    if where.kind != "cpu" or not aligned or not memory.flags.c_contiguous:
+        return None
+    arena = Arena(1)
+    header = lib.ggml_new_tensor(
+        arena.ctx, dtype.ggml_type, MAX_DIMS, ffi.new("int64_t[]", ne_of(shape))
+    )
+    if lib.ggml_backend_buft_get_alloc_size(where.buffer_type, header) != memory.nbytes:
+        return None
+    buffer = Buffer.over(where, memory)
+    base = lib.ggml_backend_buffer_get_base(buffer.ptr)
+    if lib.ggml_backend_tensor_alloc(buffer.ptr, header, base) != lib.GGML_STATUS_SUCCESS:
+        return None
+    return Node(header, arena, where, shape, buffer=buffer)
 
 
 def whole(node: Node) -> Node:

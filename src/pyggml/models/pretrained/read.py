@@ -129,6 +129,7 @@ def _take(model: Any, state: dict[str, Any], keep_types: bool) -> None:
             f"the tensors must be those of {type(model).__name__}; "
             f"missing {sorted(missing)[:8]}, unexpected {unexpected[:8]}"
         )
+    pairs = []
     for name, value in wanted.items():
         given = state.pop(name)
         array = np.asarray(given)
@@ -140,12 +141,13 @@ def _take(model: Any, state: dict[str, Any], keep_types: bool) -> None:
         if keep_types and kept in _KEPT.values() and value.ndim in (2, 3):
             # Widened numbers go back into their type as they were.
             frozen = tensor(np.asarray(array, np.float32), kept, value.device)
-            model.replace_tensor(value, frozen)
+            pairs.append((value, frozen))
         elif value.dtype.name == "f32":
             value.copy_(np.asarray(array, np.float32))
         else:
             own = nn.Parameter(np.asarray(array, np.float32), "f32", value.device)
-            model.replace_tensor(value, own)
+            pairs.append((value, own))
+    model.replace_tensors(pairs)
 
 
 def _template(folder: Path) -> str | None:

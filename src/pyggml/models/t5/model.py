@@ -290,8 +290,8 @@ class T5(Model):
         """Compare the metadata with the tensors; see `Model.check_gguf`."""
         t5_files.check_gguf(file, config)
 
-    def _read_tensors(self, file: GGUFFile, keep_types: bool = False) -> None:
-        super()._read_tensors(file, keep_types)
+    def _read_tensors(self, file: GGUFFile, keep_types: bool = False, mapped: bool = False) -> None:
+        super()._read_tensors(file, keep_types, mapped)
         if self.config.tie and t5_files.SCALED not in file.metadata:
             # Another's file has the norm as it is, and the head unscaled.
             scale = self.decoder.final_layer_norm.weight
