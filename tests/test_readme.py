@@ -31,6 +31,13 @@ def test_both_languages_show_the_same_code(language: str) -> None:
     assert [without_comments(b) for b in english] == [without_comments(b) for b in chinese]
 
 
+def test_both_languages_link_to_the_same_pages() -> None:
+    english, chinese = (
+        re.findall(r"\]\((?!README)(.*?)\)", path.read_text("utf-8")) for path in (ENGLISH, CHINESE)
+    )
+    assert english == chinese
+
+
 def test_python_in_the_project_folder_finds_the_installed_package(tmp_path: Path) -> None:
     """The README's examples run there too: nothing in the folder hides the package."""
     code = "import pyggml; print(pyggml.__file__)"

@@ -6,7 +6,7 @@ Tensors, ops and graphs are here; layers in `pyggml.nn`, optimizers in `pyggml.o
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from . import ops
 from .backend.device import (
@@ -44,15 +44,19 @@ from .graph import (
     value_and_grad,
 )
 from .ops.dropout import DropoutStream
-from .tensors.autocast import autocast, bf16_products
+from .tensors.autocast import autocast, bf16_matmuls
 from .tensors.create import empty, full, ones, tensor, zeros, zeros_group
 from .tensors.random import random_generator, seed
 from .tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .models import load
 
 __version__ = "0.1.0"
 
 # Imported when they are first asked for: `import pyggml` stays fast.
 _PACKAGES = ("data", "io", "models", "nn", "optim", "recipes", "train")
+_FROM_PACKAGES = {"load": "models"}
 
 __all__ = [
     "AnomalyError",
@@ -64,15 +68,15 @@ __all__ = [
     "DropoutStream",
     "FormatError",
     "GradientError",
+    "Graph",
     "OutOfMemoryError",
     "RecordingError",
-    "Graph",
     "ShapeError",
     "Tensor",
     "alone",
     "as_dtype",
     "autocast",
-    "bf16_products",
+    "bf16_matmuls",
     "check_grads",
     "checkpoint",
     "compile",
@@ -87,6 +91,7 @@ __all__ = [
     "get_threads",
     "ggml_version",
     "lib",
+    "load",
     "measure_peaks",
     "ones",
     "ops",
@@ -105,8 +110,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import a package such as `pyggml.nn` at its first use."""
+def __getattr__(name: str) -> Any:
+    """Import a package such as `pyggml.nn`, or a function of one, at its first use."""
     if name in _PACKAGES:
         return import_module(f"{__name__}.{name}")
+    if name in _FROM_PACKAGES:
+        return getattr(import_module(f"{__name__}.{_FROM_PACKAGES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

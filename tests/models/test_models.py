@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.errors import ShapeError
 from pyggml.models import GPT2, LANGUAGE_MODELS, MODELS, GPT2Config, build
 
 _LLAMA = {"vocab_size": 31, "context": 9, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_kv_head": 1}
@@ -88,6 +89,8 @@ def test_a_head_of_other_numbers_than_the_table_raises(case, strict):
     cure = "tie=False" if copy == _HEAD else "leave out"
     with pytest.raises(ValueError, match=f"{copy} must equal {table}.*{cure}"):
         model.load_state_dict(state, strict)
+    with pytest.raises(ShapeError, match=f"{copy} must have the shape of {table}.*{cure}"):
+        model.load_state_dict({**state, copy: np.zeros(3, np.float32)}, strict)
     for name, array in model.state_dict().items():
         np.testing.assert_array_equal(array, before[name])
     # A copy is welcome, and stands for the table where that is not named.

@@ -47,7 +47,7 @@ def as_multiplied(x, dtype):
     with a scale of f32 (ggml-quants.c, quantize_row_q8_K). Those of f16, and of bf16 on a CPU that
     multiplies no bf16, go by panels of f32 where there are many rows, as here.
     """
-    if dtype in ("f32", "f16") or (dtype == "bf16" and not pg.bf16_products()):
+    if dtype in ("f32", "f16") or (dtype == "bf16" and not pg.bf16_matmuls()):
         return x
     if dtype == "bf16":
         return pg.tensor(x, "bf16").numpy()

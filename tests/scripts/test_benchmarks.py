@@ -195,7 +195,7 @@ def test_bf16_is_what_the_steps_multiply(run: Run) -> None:
         check_step(result)
         losses[dtype] = result["last"]
     assert losses["bf16"] == pytest.approx(losses["f32"], rel=2e-2)
-    if pyggml.bf16_products():
+    if pyggml.bf16_matmuls():
         assert losses["bf16"] != losses["f32"]
 
 

@@ -23,7 +23,7 @@ def bf16(x: np.ndarray) -> np.ndarray:
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    return (bf16(x) if pg.bf16_products() else x).astype(np.float64)
+    return (bf16(x) if pg.bf16_matmuls() else x).astype(np.float64)
 
 
 def relative(got: np.ndarray, want: np.ndarray) -> float:
@@ -150,7 +150,7 @@ def test_a_model_learns_as_in_f32():
     # f16 keeps 11 bits.
     np.testing.assert_allclose(losses["f16"], losses["f32"], rtol=5e-4)
     assert losses["f16"] != losses["f32"]
-    if pg.bf16_products():
+    if pg.bf16_matmuls():
         assert losses["bf16"] != losses["f32"]
 
 
@@ -165,5 +165,5 @@ def test_a_training_step_follows_autocast() -> None:
             loss, _ = step.loss_sum((ids[:, :-1], ids[:, 1:]))
         assert losses.setdefault(dtype, loss) == loss
     assert graphs[0] is graphs[2] is not graphs[1]
-    if pg.bf16_products():
+    if pg.bf16_matmuls():
         assert losses["bf16"] != losses["f32"]

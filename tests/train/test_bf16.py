@@ -11,7 +11,7 @@ from pyggml.models import build
 from pyggml.optim import SGD
 from pyggml.train import TrainStep
 
-needs_bf16 = pytest.mark.skipif(not pg.bf16_products(), reason="this CPU multiplies no bf16")
+needs_bf16 = pytest.mark.skipif(not pg.bf16_matmuls(), reason="this CPU multiplies no bf16")
 
 
 def gradients(parts, rows=8, length=32, width=32):

@@ -163,7 +163,7 @@ class PlainReporter(Callback):
         if self._empty:
             scores.append(f"{self._empty} steps skipped, as none of their targets counts")
         time = format_seconds(result.elapsed_s)
-        early = ", early for want of progress" if result.stopped_early else ""
+        early = ", early: the validation loss fell no more" if result.stopped_early else ""
         said = ", ".join(scores or ["saved"])
         self.note(f"finished {result.step} steps in {time}{early}: {said}")
 

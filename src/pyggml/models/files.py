@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..backend.dtypes import as_dtype
-from ..errors import FormatError
+from ..errors import FormatError, ShapeError
 from ..io import GGUFFile, f64, i64
 from .config import ModelConfig
 
@@ -253,7 +253,8 @@ def drop_copies(
         copies: the further names, each with the tensor's own name and the cure for other numbers.
 
     Raises:
-        ValueError: a copy differs from the tensor.
+        ShapeError: a copy has another shape than the tensor.
+        ValueError: a copy has other numbers.
     """
     clean = dict(state)
     for name, (table, cure) in copies.items():
@@ -261,6 +262,11 @@ def drop_copies(
             continue
         copy = clean.pop(name)
         own = clean.setdefault(table, copy)
+        if np.shape(own) != np.shape(copy):
+            raise ShapeError(
+                f"{who}: {name} must have the shape of {table}, as the model has one tensor for "
+                f"both; got {np.shape(copy)} and {np.shape(own)}; {cure}"
+            )
         if not np.array_equal(np.asarray(own), np.asarray(copy)):
             raise ValueError(
                 f"{who}: {name} must equal {table}, as the model has one tensor for both; got "

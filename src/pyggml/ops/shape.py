@@ -225,8 +225,13 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
         or {x.dtype.name, to.name} == {"f32", "i32"}
     )
     if not known:
+        cure = "go through f32"
+        if to.name not in (*plain, "i32"):
+            cure = "choose f32, f16, bf16 or i32"
+        elif to.name == "f32":
+            cure = "x must be f16, bf16, i32 or quantised"
         raise DTypeError(
-            f"cast: ggml does not convert x of {x.dtype.name} to dtype {to.name}; go through f32"
+            f"cast: ggml does not convert x of {x.dtype.name} to dtype {to.name}; {cure}"
         )
     return record(lib.ggml_cast, [contiguous(x), to.ggml_type], x.shape)
 

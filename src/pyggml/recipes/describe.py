@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.device import get_threads
-from ..tensors.autocast import bf16_products
+from ..tensors.autocast import bf16_matmuls
 from ..train.fallbacks import tell_fallbacks
 from ..train.memory import format_bytes
 
@@ -109,7 +109,7 @@ def _precision(name: str) -> str:
         return ""
     if name == "f16":
         return ", operands of matmuls rounded to f16, loss scaled"
-    return f", {name} products" + ("" if bf16_products() else " (in f32: this CPU has no others)")
+    return f", {name} matmuls" + ("" if bf16_matmuls() else " (in f32: this CPU has no others)")
 
 
 def _device(run: Any) -> str:

@@ -9,7 +9,7 @@ from ..backend.dtypes import DType, as_dtype
 from ..backend.library import lib
 from ..backend.scopes import Scope, Scopes
 
-__all__ = ["allow_rounding", "autocast", "bf16_products", "rounding", "rounds_operands"]
+__all__ = ["allow_rounding", "autocast", "bf16_matmuls", "rounding", "rounds_operands"]
 
 _LEVELS = {
     "f32": lib.GGML_PREC_UNDEFINED,
@@ -30,7 +30,7 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
     Parameters, activations, gradients and sums stay f32: only what is multiplied is rounded,
     while it is copied into the matmul's panels, so there are no second copies in memory. The
     matmuls of the backward follow those of the forward. It is a permission: devices that gain
-    nothing from bf16 go on in f32; see `bf16_products`.
+    nothing from bf16 go on in f32; see `bf16_matmuls`.
 
     With f16 the operands of the forward's matmuls are rounded for certain, by casts of their own:
     more memory, no more speed. The backward multiplies those rounded operands with gradients in
@@ -78,11 +78,11 @@ def rounds_operands() -> bool:
     return rounding() not in _IN_PRODUCTS and rounding() != lib.GGML_PREC_UNDEFINED
 
 
-def bf16_products() -> bool:
+def bf16_matmuls() -> bool:
     """Return True if this CPU multiplies bf16 in hardware: `autocast` then makes it faster.
 
     Example:
-        >>> isinstance(bf16_products(), bool)
+        >>> isinstance(bf16_matmuls(), bool)
         True
     """
     return bool(lib.ggml_cpu_has_avx512_bf16())

@@ -122,7 +122,7 @@ class StepGraphs:
         loss: from (model, x, y) and further inputs by name to the mean loss of a batch, or to its
             sum and count.
         seed: of the dropouts' masks.
-        precision: what products multiply; None is what `pyggml.autocast` says.
+        precision: type of the numbers that matmuls multiply; None is what `pyggml.autocast` says.
 
     Attributes:
         dropout: where the masks come from.

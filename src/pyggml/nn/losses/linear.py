@@ -30,7 +30,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     softcap: float = 0.0,
 ) -> Tensor:
-    """`cross_entropy(linear(x, weight), targets)` with an eighth of the logits in memory.
+    """`cross_entropy(linear(x, weight), targets)` with a part of the logits in memory.
 
     Of a large vocabulary the logits are the largest result of a step. In parts of 64 MiB or more,
     at most eight, each lives from its matmul to its gradient. The loss has the same bits as that

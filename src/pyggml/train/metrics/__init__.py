@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Metrics of steps and evaluations, their file, and scores of predictions."""
+"""Metrics of steps and evaluations, their file, and metrics of predictions."""
 
 from .records import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
 from .scoring import (

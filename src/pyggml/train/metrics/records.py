@@ -72,7 +72,7 @@ class StepMetrics:
         elapsed_s: seconds of training since the run began.
         wait_s: seconds of this step that were spent waiting for its batches.
         memory_bytes: what the process takes of the CPU's memory, or the device has in use.
-        mfu: share of the device's measured peak that the model's products need, where measured.
+        mfu: share of the device's measured peak that the model's matmuls need, where measured.
         loss_scale: factor on the loss in this step, where there is loss scaling.
         skipped: steps of the run so far whose gradients overflowed, where there is loss scaling.
     """

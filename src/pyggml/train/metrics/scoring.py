@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Scores of predictions: accuracy, top-k, F1, bits per byte."""
+"""Metrics of predictions: accuracy, top-k, F1, bits per byte."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def cuttable(content: dict[str, Any]) -> bool:
 
 
 def _check_model(content: dict[str, Any]) -> None:
-    """Refuse what a byte-level BPE of llama.cpp would do otherwise."""
+    """Raise on what llama.cpp's byte-level BPE would do otherwise."""
     model = content["model"]
     for field in ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"):
         if model.get(field):
