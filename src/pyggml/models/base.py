@@ -35,15 +35,14 @@ from .files import (
 )
 from .llama_cpp import check_saving
 from .metadata import FILE_TYPES, common_type, file_type, kept_metadata, kept_vocabulary
-from .pretrained.fields import HFConfig
-from .pretrained.write import save_folder
+from .pretrained.folder import HasFolder
 
 __all__ = ["Model"]
 
 M = TypeVar("M", bound="Model")
 
 
-class Model(nn.Module, ABC):
+class Model(nn.Module, HasFolder, ABC):
     """A module with a configuration; one GGUF file holds both.
 
     A subclass defines `forward`. Where llama.cpp has the architecture it also says how
@@ -66,7 +65,6 @@ class Model(nn.Module, ABC):
         config_class: type of `config`.
         GGUF_NAMES: own path of a module, or of a parameter that has none of its own, {i} for the
             block's number, to that in the file; empty where the file has the own names.
-        HF_TYPES: `model_type` of the Hugging Face folders that this class reads.
         OWN_FIELDS: fields of the configuration that no key of llama.cpp holds; the file has those
             that are not at their default as `pyggml.field`.
 
@@ -78,7 +76,6 @@ class Model(nn.Module, ABC):
     gguf_archs: ClassVar[tuple[str, ...] | None] = None
     config_class: ClassVar[type[ModelConfig]]
     GGUF_NAMES: ClassVar[dict[str, str]] = {}
-    HF_TYPES: ClassVar[tuple[str, ...]] = ()
     OWN_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
@@ -398,65 +395,6 @@ class Model(nn.Module, ABC):
             (True, None)
         """
         self.save_gguf(path, tokenizer, dtype=dtype, strict=strict)
-
-    @classmethod
-    def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
-        """Return True if a Hugging Face folder of one of `HF_TYPES` is this model's.
-
-        Args:
-            model_type: of its `config.json`.
-            architectures: transformers' classes that it names.
-        """
-        return True
-
-    @classmethod
-    def config_from_hf(cls, given: HFConfig) -> ModelConfig:
-        """Read the configuration from the fields of a `config.json`.
-
-        Raises:
-            FormatError: a field is missing, or asks for what this model does not do.
-        """
-        raise FormatError(f"{given.path}: transformers has no {cls.__name__}")
-
-    def hf_config(self) -> dict[str, Any]:
-        """Return the fields of a `config.json`.
-
-        Raises:
-            ValueError: transformers has no such model.
-        """
-        raise ValueError(f"save_pretrained: transformers has no {type(self).__name__}; use save")
-
-    def hf_state(self) -> dict[str, np.ndarray]:
-        """Copy the parameters as transformers' class of `hf_config` has them."""
-        return self.state_dict(dequantise=True)
-
-    def save_pretrained(
-        self,
-        folder: str | os.PathLike[str],
-        tokenizer: Any = None,
-        dtype: str = "f32",
-        max_shard_bytes: int = 5_000_000_000,
-    ) -> None:
-        """Write a Hugging Face folder: `AutoModel` and `AutoTokenizer` open it, and `load` does.
-
-        Args:
-            folder: where; it is made when missing. `config.json` is written last.
-            tokenizer: a `pyggml.data.Tokenizer`; None writes none.
-            dtype: type of the matrices: "f32", "f16" or "bf16".
-            max_shard_bytes: largest file of weights; larger models have several.
-
-        Raises:
-            ValueError: transformers has no such model, or computes another thing; dtype is
-                unknown, or there are LoRA adapters: merge them, or `save_lora` writes them alone.
-            OSError: a file cannot be written.
-
-        Example:
-            >>> model.save_pretrained("folder")
-            >>> again, tokenizer = load("folder")
-            >>> type(again) is type(model), tokenizer
-            (True, None)
-        """
-        save_folder(self, folder, tokenizer, dtype, max_shard_bytes)
 
     @classmethod
     def from_gguf(
