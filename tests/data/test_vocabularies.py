@@ -285,3 +285,16 @@ def test_vocabularies_that_lie_are_refused(metadata: dict[str, Any], field: str)
     kept = {key: value for key, value in metadata.items() if value is not None}
     with pytest.raises(FormatError, match=f"tokenizer.ggml.{field}:"):
         Tokenizer.from_gguf_metadata(kept)
+
+
+def test_a_gguf_file_gives_its_tokenizer(tmp_path: Path) -> None:
+    from pyggml.io import write_gguf
+
+    path = tmp_path / "words.gguf"
+    write_gguf(path, {"general.architecture": "llama", **KINDS["llama"]}, {})
+    tokenizer = Tokenizer.from_file(path)
+    assert spelled(tokenizer, "hello") == ["\u2581hello"]
+    np.testing.assert_equal(tokenizer.to_gguf_metadata(276), KINDS["llama"])
+    write_gguf(path, {"general.architecture": "llama", **spm(PIECES, model="rwkv")}, {})
+    with pytest.raises(FormatError, match=r"words\.gguf.*model: 'rwkv'"):
+        Tokenizer.from_file(path)

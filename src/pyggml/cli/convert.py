@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .errors import friendly_errors
+from .options import TokenizerFile
 from .terminal import say
 
 __all__ = ["convert"]
@@ -27,6 +28,7 @@ def convert(
     base: Annotated[
         str | None, typer.Option(help="The model of an adapter, a file or folder.")
     ] = None,
+    tokenizer: TokenizerFile = None,
 ) -> None:
     """Convert a model or an adapter between GGUF and Hugging Face's formats.
 
@@ -37,4 +39,4 @@ def convert(
         from ..models import convert as convert_files
 
         set_default_device("cpu")  # nothing is computed
-        say(f"wrote {convert_files(source, target, dtype, base)}")
+        say(f"wrote {convert_files(source, target, dtype, base, tokenizer)}")

@@ -12,7 +12,7 @@ import typer
 from ..recipes import LLMConfig
 from .errors import friendly_errors
 from .generate import load_model
-from .options import with_options
+from .options import TokenizerFile, with_options
 from .terminal import say
 
 __all__ = ["evaluate"]
@@ -28,6 +28,7 @@ def evaluate(
     model: Annotated[
         str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
     ],
+    tokenizer_file: TokenizerFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the loss (nats per token), perplexity and bits per byte of a model on text.
@@ -50,7 +51,7 @@ def evaluate(
             raise ConfigError("`text` must be given: name files or folders")
         corpus = read_corpus(config, partial(say, error=True))
         pairs = data.pair_fields is not None
-        language_model, tokenizer = load_model(model, config.machine)
+        language_model, tokenizer = load_model(model, config.machine, tokenizer_file)
         context = language_model.config.context
         if seq_len is not None and seq_len > context:
             raise ConfigError(

@@ -14,7 +14,7 @@ from ..options import Options, option
 from ..recipes import Configuration
 from ..recipes.options import MachineOptions
 from .errors import friendly_errors
-from .options import with_options
+from .options import TokenizerFile, with_options
 from .terminal import written
 
 __all__ = ["generate", "load_model"]
@@ -99,6 +99,7 @@ def generate(
     model: Annotated[
         str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
     ],
+    tokenizer_file: TokenizerFile = None,
 ) -> None:
     """Continue a prompt; a T5 reads the prompt and writes its output.
 
@@ -112,7 +113,7 @@ def generate(
 
         config = GenerateConfig(**given)
         options = config.text
-        language_model, tokenizer = load_model(model, config.machine, (T5,))
+        language_model, tokenizer = load_model(model, config.machine, tokenizer_file, (T5,))
         reads = isinstance(language_model, T5)
         read = _read_ids if reads else _prompt_ids
         ids, shown = read(options.prompt, tokenizer, options.special)
@@ -142,12 +143,18 @@ def generate(
             print(f"{len(added)} tokens, {len(added) / took:,.0f} tokens/s", file=sys.stderr)
 
 
-def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) -> tuple[Any, Any]:
+def load_model(
+    path: str,
+    machine: MachineOptions,
+    tokenizer_file: str | None = None,
+    also: tuple[type, ...] = (),
+) -> tuple[Any, Any]:
     """Return the model and the tokenizer of a GGUF file or of a run's folder.
 
     Args:
         path: the file or folder.
         machine: device and threads.
+        tokenizer_file: a tokenizer instead of the file's own; see `models.load`.
         also: classes of models that are taken besides language models.
 
     Raises:
@@ -161,7 +168,7 @@ def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) 
 
     machine.choose()
     # Frozen weights stay in the types of the file, as llama.cpp computes with them.
-    language_model, tokenizer = load(path, keep_types=True)
+    language_model, tokenizer = load(path, keep_types=True, tokenizer=tokenizer_file)
     if not isinstance(language_model, (LanguageModel, *also)):
         images = isinstance(language_model, ImageModel)
         what = "names images: use pyggml infer, or" if images else "does not:"
@@ -172,8 +179,7 @@ def load_model(path: str, machine: MachineOptions, also: tuple[type, ...] = ()) 
         )
     if tokenizer is None:
         raise FormatError(
-            f"{path}: the file has no tokenizer (tokenizer.ggml.model): "
-            "convert the model again together with its vocabulary"
+            f"{path}: the file has no tokenizer (tokenizer.ggml.model): give one with --tokenizer"
         )
     return language_model, tokenizer
 

@@ -23,6 +23,7 @@ __all__ = [
     "OptionCommand",
     "Overwrite",
     "Resume",
+    "TokenizerFile",
     "flag_of",
     "named_by_flags",
     "with_options",
@@ -45,6 +46,12 @@ Resume = Annotated[
 Overwrite = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace the run in --artifact-dir.", rich_help_panel=_OUTPUT),
+]
+TokenizerFile = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer", help="A tokenizer JSON file, or a GGUF file, instead of the model's own."
+    ),
 ]
 
 _TYPES = {"switch": bool, "whole": int, "number": float, "texts": list[str], "table": list[str]}

@@ -22,6 +22,7 @@ def convert(
     target: str | os.PathLike[str],
     dtype: str | None = None,
     base: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Convert a model or an adapter between GGUF and Hugging Face's formats.
 
@@ -31,6 +32,8 @@ def convert(
         dtype: type of the matrices; None keeps those of the source. A folder takes "f32", "f16"
             and "bf16", and quantised matrices become f16 there.
         base: the model that an adapter is for: a file or folder as source.
+        tokenizer: a tokenizer JSON file or a GGUF file instead of the source's tokenizer; see
+            `load`.
 
     Returns:
         The target.
@@ -54,6 +57,8 @@ def convert(
     if _is_adapter(given):
         if base is None:
             raise ValueError(f"convert: base must name the model of the adapter {given}; got None")
+        if tokenizer is not None:
+            raise ValueError("convert: tokenizer is for models: leave it out")
         if dtype is not None:
             raise ValueError("convert: dtype is for models; an adapter stays f32: leave it out")
         model, _ = load(base, keep_types=True)
@@ -64,13 +69,13 @@ def convert(
         raise ValueError(f"convert: base is for adapters; {given} is a model: leave base out")
     if dtype is not None and not to_file:
         checks.choice("convert", "dtype", dtype, _FOLDER)
-    model, tokenizer = load(given, keep_types=dtype is None)
+    model, words = load(given, keep_types=dtype is None, tokenizer=tokenizer)
     if to_file:
-        model.save(there, tokenizer, dtype=dtype or "f32")
+        model.save(there, words, dtype=dtype or "f32")
         return there
     kinds = {p.dtype.name for _, p in model.named_state() if p.ndim > 1} - {"f32"}
     own = next(iter(kinds)) if len(kinds) == 1 and kinds <= set(_FOLDER) else "f16"
-    model.save_pretrained(there, tokenizer, dtype or (own if kinds else "f32"))
+    model.save_pretrained(there, words, dtype or (own if kinds else "f32"))
     return there
 
 

@@ -102,6 +102,7 @@ def load(
     keep_types: bool = False,
     check: bool = False,
     mapped: bool = False,
+    tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
 ) -> tuple[Any, Tokenizer | None]:
     """Read a model, and its tokenizer if it has one.
 
@@ -115,10 +116,13 @@ def load(
             is made, and processes that have the same file share its memory. The file must then not
             be cut short or changed in place while the model lives: the system would end the
             process (SIGBUS). A file that is replaced, as `save` does it, stays what it was.
+        tokenizer: a tokenizer JSON file, a folder with one, or a GGUF file, instead of the
+            tokenizer of the model's file, which is not read then; or a `Tokenizer`.
 
     Raises:
         TypeError: path is not a path.
-        ValueError: path is empty or no path of this system.
+        ValueError: path is empty or no path of this system; or the tokenizer has more tokens than
+            the model, or the model reads no tokens.
         FileNotFoundError: there is no such file, or the folder holds no model.gguf.
         FormatError: the file is not GGUF, is damaged, or is of an unknown architecture; with
             check: a weight is not finite.
@@ -131,10 +135,11 @@ def load(
     checks.flag("load", "mapped", mapped)
     file_path = _gguf_in(path) if path.is_dir() else path
     if find_config(path) is not None and not file_path.exists():
-        model, tokenizer = read_folder(path, MODELS.values(), keep_types)
+        given = None if tokenizer is None else _tokenizer(tokenizer)
+        model, own = read_folder(path, MODELS.values(), keep_types, tokenizer is None)
         if check:
             check_state(path, model.state_dict())
-        return model, tokenizer
+        return model, own if given is None else _fitting(model, given)
     if not file_path.exists():
         where = f"{path} holds no model.gguf" if path.is_dir() else f"{path} does not exist"
         if (path / "state.json").is_file():
@@ -142,6 +147,7 @@ def load(
         raise FileNotFoundError(
             f"load: path must be a GGUF file, or a folder with model.gguf or config.json; {where}"
         )
+    given = None if tokenizer is None else _tokenizer(tokenizer)
     with read_gguf(file_path, private=mapped) as file:
         arch = file.metadata.get("general.architecture")
         readers = _readers()
@@ -160,12 +166,33 @@ def load(
             )
         reader = next(kind for kind in readers[arch] if kind.reads(file))
         model = reader.from_gguf(file, keep_types, check, mapped)
-        tokenizer = None
-        if "tokenizer.ggml.model" in file.metadata:
-            from ..data import Tokenizer
+        if given is not None:
+            return model, _fitting(model, given)
+        if file.metadata.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
+            return model, None
+        from ..data import Tokenizer
 
-            try:
-                tokenizer = Tokenizer.from_gguf_metadata(file.metadata)
-            except FormatError as error:
-                raise FormatError(f"{file_path}: {error}") from error
-    return model, tokenizer
+        try:
+            return model, Tokenizer.from_gguf_metadata(file.metadata)
+        except FormatError as error:
+            raise FormatError(f"{file_path}: {error}") from error
+
+
+def _tokenizer(given: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
+    """Return a tokenizer that the caller has, or that a file holds."""
+    from ..data import Tokenizer
+
+    return given if isinstance(given, Tokenizer) else Tokenizer.from_file(given)
+
+
+def _fitting(model: Any, tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer; raise if the model cannot read its tokens."""
+    size = getattr(model.config, "vocab_size", None)
+    if size is None:
+        raise ValueError(f"load: tokenizer must be None: a {type(model).__name__} reads no tokens")
+    if tokenizer.vocab_size > size:
+        raise ValueError(
+            f"load: tokenizer must have at most the model's {size} tokens; got"
+            f" {tokenizer.vocab_size}: is it of another model?"
+        )
+    return tokenizer

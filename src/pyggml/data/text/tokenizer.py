@@ -13,6 +13,7 @@ import numpy as np
 from ... import checks
 from ...errors import DTypeError, FormatError
 from ...io.atomic import atomic_write
+from ...io.gguf import read_gguf
 from . import vocabulary as gguf
 from .chunks import Chunk, cut
 from .encoding import Encoded, Encoder
@@ -128,11 +129,11 @@ class Tokenizer:
     def from_file(
         cls, path: str | os.PathLike[str], bos: str | None = None, eos: str | None = None
     ) -> Tokenizer:
-        """Read a JSON file of the `tokenizers` library.
+        """Read a JSON file of the `tokenizers` library, or the tokenizer of a GGUF file.
 
         Args:
             path: the file, or a folder holding `tokenizer.json`. A `tokenizer_config.json` beside
-                it says which tokens begin and end a text.
+                it says which tokens begin and end a text. A GGUF file says so itself.
             bos: token that begins a text; None looks for it.
             eos: token that ends a text; None looks for it.
 
@@ -143,6 +144,12 @@ class Tokenizer:
         file = checks.path("Tokenizer.from_file", "path", path)
         if file.is_dir():
             file = file / "tokenizer.json"
+        if bos is None and eos is None and file.suffix == ".gguf" and file.is_file():
+            with read_gguf(file) as model:
+                try:
+                    return cls.from_gguf_metadata(model.metadata)
+                except FormatError as error:
+                    raise FormatError(f"{file}: {error}") from error
         backend, config = read_backend(file), read_config(file)
         return cls(backend, bos or config.get("bos_token"), eos or config.get("eos_token"))
 

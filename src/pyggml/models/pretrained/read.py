@@ -35,7 +35,7 @@ def find_config(folder: Path) -> Path | None:
 
 
 def read_folder(
-    folder: Path, models: Iterable[Any], keep_types: bool = False
+    folder: Path, models: Iterable[Any], keep_types: bool = False, tokenizer: bool = True
 ) -> tuple[Any, Tokenizer | None]:
     """Build the model of a Hugging Face folder, and its tokenizer if it has one.
 
@@ -43,6 +43,7 @@ def read_folder(
         folder: with `config.json` and `model.safetensors`, or its shards and their index.
         models: classes with `HF_TYPES`; of several for one type, `reads_hf` chooses.
         keep_types: leave f16 and bf16 matrices as they are, frozen.
+        tokenizer: whether to read the tokenizer.
 
     Raises:
         FormatError: a file is damaged, or asks for what no model computes; a tensor is missing,
@@ -70,7 +71,7 @@ def read_folder(
     template = _template(folder)
     if template is not None:
         model.metadata["tokenizer.chat_template"] = template
-    return model, _tokenizer(folder)
+    return model, _tokenizer(folder) if tokenizer else None
 
 
 def _choose(given: HFConfig, models: Iterable[Any]) -> Any:

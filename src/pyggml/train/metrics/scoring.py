@@ -24,7 +24,8 @@ __all__ = [
 
 # The matrix then takes 800 MB.
 _CLASSES_MAX = 10_000
-_CONTROL = 3  # llama.cpp's token type of what stands for no text
+# llama.cpp's token types of what stands for no text, and for one byte.
+_CONTROL, _BYTE = 3, 6
 
 
 def _counted(who: str, predicted: np.ndarray, targets: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -235,9 +236,16 @@ def token_bytes(tokenizer: Any) -> np.ndarray | None:
         metadata = tokenizer.to_gguf_metadata()
     except (ValueError, KeyError, AttributeError):
         return None
-    if metadata.get("tokenizer.ggml.model") != "gpt2":
+    tokens, model = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.model"]
+    types = np.asarray(metadata.get("tokenizer.ggml.token_type", np.ones(len(tokens))))
+    if model == "gpt2" and tokenizer.byte_level:
+        # Each byte is one sign there, as GPT-2 spells them.
+        sizes = np.array([len(token) for token in tokens], np.int64)
+    elif model in ("llama", "gpt2", "gemma4"):
+        spaced = (token.replace("\u2581", " ") for token in tokens)
+        sizes = np.array([len(token.encode()) for token in spaced], np.int64)
+        sizes[types == _BYTE] = 1
+    else:
         return None
-    # Each byte is one sign there, as GPT-2 spells them.
-    sizes = np.array([len(token) for token in metadata["tokenizer.ggml.tokens"]], np.int64)
-    sizes[np.asarray(metadata["tokenizer.ggml.token_type"]) == _CONTROL] = 0
+    sizes[types == _CONTROL] = 0
     return sizes
