@@ -111,6 +111,19 @@ def test_generate_repeats_itself_with_a_seed(trained, cli):
     assert texts[3] == texts[4] == texts[5]
 
 
+def test_generate_and_eval_with_another_tokenizer(trained, cli, text_file, tmp_path):
+    (tmp_path / "words.json").write_text((trained[0] / "tokenizer.json").read_text())
+    given = ("--model", trained[0] / "model.gguf", "--tokenizer")
+    code, out, err = cli("generate", *given, tmp_path / "words.json", "--max-tokens", 0)
+    assert (code, err) == (0, "")
+    code, _, err = cli("generate", *given, tmp_path / "gone.json")
+    assert (code, "gone.json" in err) == (1, True)
+    code, out, err = cli("eval", *given, tmp_path / "words.json", "--text", text_file, "--json")
+    assert (code, err) == (0, "")
+    want = cli("eval", "--model", trained[0], "--text", text_file, "--json")[1]
+    assert out == want
+
+
 def test_generate_without_prompt_or_tokens(trained, cli):
     code, out, err = cli("generate", "--model", trained[0], "--max-tokens", 5, "--seed", 0)
     assert (code, err) == (0, "")

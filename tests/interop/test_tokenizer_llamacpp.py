@@ -52,6 +52,8 @@ LLAMA3_PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+MODES = [(False, False), (False, True), (True, False), (True, True)]
+
 # Run apart: llama.cpp brings a ggml of its own.
 SERVER = """
 import json, sys, urllib.request
@@ -150,8 +152,7 @@ def compare(
     bodies = [
         {"content": text, "add_special": add, "parse_special": parse}
         for text in texts
-        for add in (False, True)
-        for parse in (False, True)
+        for add, parse in ([(False, False), (True, True)] if file else MODES)
     ]
     requests: list[tuple[str, dict[str, Any]]] = [("/tokenize", body) for body in bodies]
     parts = [] if not decode else [tokenizer.encode(text).tolist() for text in texts]

@@ -31,11 +31,12 @@ FILES = (
 ).split()
 PARTS = [
     *(
-        "'s 'S 'll 'VE '\u017f \u00a0 \u3000 the The ing 1234567 12 \u00bd \u00b2 <s> </s> <unk> [UNK]"
-        " <|endoftext|> <mask> [MASK] </ ``` -> --> --- ... !? (a) {b} $x + ~/ // \u3002 \u3001 \u2026"
-        " \u00dcn\u00efcode \u6f22\u5b57 \ud55c\uad6d\uc5b4 \u0e44\u0e17\u0e22 \u0416\u0436 e\u0301"
-        " \u0640 \u02b0 \u0661\u0662\u0663 \u01c5 \U0001f680 \U0001f469\u200d\U0001f467 <0x41> \u0f40"
-        " \u2167 \ue000 \U000e0100 IMGIMGABZ <sentinel:3>"
+        "'s 'S 'll 'VE '\u017f \u00a0 \u3000 the The ing 1234567 12 \u00bd \u00b2 <s> </s> <unk>"
+        " [UNK] <|endoftext|> <mask> [MASK] </ ``` -> --> --- ... !? (a) {b} $x + ~/"
+        " // \u3002 \u3001 \u2026 \u00dcn\u00efcode \u6f22\u5b57 \ud55c\uad6d\uc5b4"
+        " \u0e44\u0e17\u0e22 \u0416\u0436 e\u0301 \u0640 \u02b0 \u0661\u0662\u0663 \u01c5"
+        " \U0001f680 \U0001f469\u200d\U0001f467 <0x41> \u0f40 \u2167 \ue000"
+        " \U000e0100 IMGIMGABZ <sentinel:3>"
     ).split(" "),
     *(" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\x85", "\x1c", "\u2028", "//\n"),
 ]

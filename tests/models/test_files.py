@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.data import Tokenizer
+from pyggml.errors import FormatError
 from pyggml.io import GGUFFile, f64, i64, u32, write_gguf
 from pyggml.models import MODELS, T5, build, load
 
@@ -280,3 +282,35 @@ def test_llama_cpps_own_t5_files_have_an_unscaled_norm(tmp_path):
 def test_image_models_have_no_tokenizer(tmp_path):
     with pytest.raises(ValueError, match="a CNN reads no tokens; leave the tokenizer out"):
         make("cnn").save(tmp_path / "m.gguf", tokenizer=object())
+
+
+def test_a_tokenizer_instead_of_the_files_own(tmp_path):
+    pytest.importorskip("tokenizers")
+    own, other = Tokenizer.chars(["abc"]), Tokenizer.chars(["xyz"])
+    model = make("llama", vocab_size=8)
+    model.save(tmp_path / "m.gguf", own)
+    other.save(tmp_path / "other.json")
+    assert load(tmp_path / "m.gguf")[1].to_json() == own.to_json()
+    for given in (other, tmp_path / "other.json", str(tmp_path / "other.json")):
+        assert load(tmp_path / "m.gguf", tokenizer=given)[1].to_json() == other.to_json()
+    model.save(tmp_path / "more.gguf", other)
+    assert load(tmp_path / "m.gguf", tokenizer=tmp_path / "more.gguf")[1].token_id("x") is not None
+    # A vocabulary that cannot be read is in nobody's way then.
+    metadata = {**model.to_gguf_metadata(), "tokenizer.ggml.model": "rwkv"}
+    write_gguf(tmp_path / "r.gguf", metadata, model.to_gguf_tensors())
+    with pytest.raises(FormatError, match="rwkv"):
+        load(tmp_path / "r.gguf")
+    assert load(tmp_path / "r.gguf", tokenizer=other)[1] is other
+    for none in ("none", "no_vocab"):
+        metadata["tokenizer.ggml.model"] = none
+        write_gguf(tmp_path / "n.gguf", metadata, model.to_gguf_tensors())
+        assert load(tmp_path / "n.gguf")[1] is None
+    with pytest.raises(ValueError, match="tokenizer must have at most the model's 8 tokens"):
+        load(tmp_path / "m.gguf", tokenizer=Tokenizer.chars(["abcdefghijkl"]))
+    make("cnn").save(tmp_path / "cnn.gguf")
+    with pytest.raises(ValueError, match="a CNN reads no tokens"):
+        load(tmp_path / "cnn.gguf", tokenizer=own)
+    with pytest.raises(FormatError, match=r"gone\.json"):
+        load(tmp_path / "m.gguf", tokenizer=tmp_path / "gone.json")
+    with pytest.raises(TypeError, match="path"):
+        load(tmp_path / "m.gguf", tokenizer=3)
