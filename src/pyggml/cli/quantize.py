@@ -13,7 +13,7 @@ from ..recipes import Configuration
 from ..recipes.options import MachineOptions
 from .errors import friendly_errors
 from .generate import load_model
-from .options import with_options
+from .options import TokenizerFile, with_options
 from .terminal import say
 
 __all__ = ["imatrix", "quantize"]
@@ -86,6 +86,7 @@ def imatrix(
     output: Annotated[
         str, typer.Option("--output", help="The importance matrix.")
     ] = "imatrix.gguf",
+    tokenizer_file: TokenizerFile = None,
 ) -> None:
     """Measure an importance matrix on text, for pyggml quantize and llama.cpp's quantiser."""
     with friendly_errors():
@@ -95,7 +96,7 @@ def imatrix(
         from ..models.quantization import measure_importance, write_importance
 
         config = ImatrixConfig(**given)
-        language_model, tokenizer = load_model(model, config.machine)
+        language_model, tokenizer = load_model(model, config.machine, tokenizer_file)
         parts = []
         for path in text:
             with open_unpacked(path) as file:
