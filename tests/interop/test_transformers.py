@@ -49,6 +49,7 @@ CASES = {
     "gemma": ("Gemma", WIDE),
     "gemma2": ("Gemma2", GEMMA),
     "gemma3": ("Gemma3Text", {**GEMMA, "num_hidden_layers": 7}),
+    "phi2": ("Phi", {**BASE, "hidden_act": "gelu_new"}),
     "phi3": ("Phi3", {**BASE, "num_key_value_heads": 4}),
     "olmo2": ("Olmo2", BASE),
     "olmo3": ("Olmo3", {**BASE, "sliding_window": 5}),

@@ -181,8 +181,9 @@ def feed_forward(w, p, config, x, routings):
         part = "block_sparse_moe" if config.family == "llama" else "mlp"
         return experts(w, f"{p}.{part}", config, x, routings)
     if kind == "gelu":
-        hidden = F.gelu(linear(w, f"{p}.mlp.c_fc", x), approximate="tanh")
-        return linear(w, f"{p}.mlp.c_proj", hidden)
+        into, out = ("fc1", "fc2") if config.family == "phi2" else ("c_fc", "c_proj")
+        hidden = F.gelu(linear(w, f"{p}.mlp.{into}", x), approximate="tanh")
+        return linear(w, f"{p}.mlp.{out}", hidden)
     if config.traits.fused:
         gate, up = linear(w, f"{p}.mlp.gate_up_proj", x).chunk(2, -1)
     else:
@@ -230,7 +231,7 @@ def llama(w, config, ids, routings=None):
             q, k, v, causal(x.shape[1], window), config.score_scale,
             softcap=config.attention_softcap, sinks=w.get(f"{p}.sinks"),
         )  # fmt: skip
-        return linear(w, f"{p}.o_proj", gathered)
+        return linear(w, f"{p}.{'dense' if config.family == 'phi2' else 'o_proj'}", gathered)
 
     x = w["model.embed_tokens.weight"][ids] * config.input_scale
     more = config.residual_scale
@@ -251,7 +252,8 @@ def llama(w, config, ids, routings=None):
         y = feed_forward(w, p, config, seen, routings)
         x = x + norm(y, f"{p}.post_feedforward_layernorm")
     head = "lm_head" if "lm_head.weight" in w else "model.embed_tokens"
-    logits = linear(w, head, norm(x, "model.norm")) / config.logit_scale
+    last = "model.final_layernorm" if config.family == "phi2" else "model.norm"
+    logits = linear(w, head, norm(x, last)) / config.logit_scale
     return capped(logits, config.logit_softcap)
 
 

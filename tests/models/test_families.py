@@ -67,6 +67,11 @@ CASES = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
         },
     ),
+    "phi2": case(
+        "Phi", {"family": "phi2", "n_embd": 32, "rope_dims": 4, "tie": False},
+        layer_norm_eps=1e-5, hidden_size=32, resid_pdrop=0.0, embd_pdrop=0.0,
+        hidden_act="gelu_new", **rope(partial_rotary_factor=0.5),
+    ),
     "phi3": case(
         "Phi3", {"family": "phi3", "n_embd": 32, "rope_dims": 6, "tie": False,
                  "rope_scaling": long(kind="longrope", factor=2.0)},

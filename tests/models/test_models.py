@@ -202,7 +202,11 @@ PUBLISHED = {
         "qwen2-7b": 7_615_616_512, "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976,
         "qwen3-4b": 4_022_468_096, "qwen3-8b": 8_190_735_360,
         "qwen1.5-moe-a2.7b": 14_315_784_192, "qwen3-30b-a3b": 30_532_122_624,
-        "gemma-2b": 2_506_172_416, "gemma-7b": 8_537_680_896,
+        "gemma-2b": 2_506_172_416, "gemma-7b": 8_537_680_896, "gemma-2-2b": 2_614_341_888,
+        "gemma-2-9b": 9_241_705_984, "gemma-3-1b": 999_885_952, "phi-2": 2_779_683_840,
+        "phi-3-mini-4k": 3_821_079_552, "phi-4": 14_659_507_200, "olmo-2-1b": 1_484_916_736,
+        "smollm3-3b": 3_075_098_624, "starcoder2-3b": 3_030_371_328,
+        "gpt-oss-20b": 20_914_757_184,
     },
     "bert": {
         "bert-base-uncased": 109_482_240 - 590_592, "bert-large-uncased": 335_141_888 - 1_049_600,
@@ -224,7 +228,9 @@ def test_parameter_counts_are_the_published_ones(arch):
         assert kind.preset(name).count_parameters() == count, name
 
 
-@pytest.mark.parametrize("arch", ["gpt2", "llama", "llm", "bert", "t5"])
+@pytest.mark.parametrize(
+    "arch", ["gpt2", "llama", "llm", "bert", "t5", "modern-bert", "llama-classifier"]
+)
 def test_counting_is_what_building_gives(arch):
     kind = MODELS[arch].config_class
     sizes = {"n_layer": 1, "n_embd": 48, "n_head": 4, "n_ffn": 96}
@@ -232,7 +238,7 @@ def test_counting_is_what_building_gives(arch):
         given = {**kind.PRESETS[name], **sizes, "vocab_size": 60, "context": 8}
         # Few and small experts, narrow heads: what a preset has, at a size that is built at once.
         small = {"n_expert": 4, "n_expert_used": 2, "n_expert_ffn": 96, "n_shared_ffn": 64}
-        small |= {"n_head_dim": 10, "n_kv_head": 2, "labels": None}
+        small |= {"n_head_dim": 10, "n_kv_head": 2, "labels": None, "rope_dims": 4}
         given |= {key: value for key, value in small.items() if given.get(key)}
         if given.get("n_expert") and given.get("family", "llama") != "llama":
             given["n_expert_ffn"] = 32

@@ -211,6 +211,7 @@ ROWS = {
         logit_softcap=3.0,
         rope_scaling={"kind": "linear", "factor": 4.0},
     ),
+    "phi2": llama_row(family="phi2", rope_dims=2, tie=False),
     "phi3": llama_row(
         family="phi3",
         n_embd=32,

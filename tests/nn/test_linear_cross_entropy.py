@@ -59,6 +59,29 @@ def test_the_same_numbers_in_less_memory(by_parts, reduction):
     assert reduction == "none" or graph.memory_bytes < plain.memory_bytes - LOGITS_BYTES // 2
 
 
+def test_a_soft_cap_and_a_bias(by_parts):
+    """By parts, at once, and by NumPy."""
+    x, w, y = arrays()
+    bias = np.linspace(-1, 1, CLASSES).astype(np.float32)
+    found = []
+    for parts in (True, False):
+        leaves = [pg.tensor(a, requires_grad=True) for a in (x, w, bias)]
+        if parts:
+            loss = F.linear_cross_entropy(*leaves[:2], pg.tensor(y), softcap=2.0, bias=leaves[2])
+        else:
+            capped = 2.0 * pg.ops.tanh(F.linear(*leaves) * 0.5)
+            loss = F.cross_entropy(capped, pg.tensor(y))
+        loss.backward()
+        found.append([loss.item(), *(leaf.grad.numpy() for leaf in leaves)])
+    capped = 2.0 * np.tanh((x @ w.T + bias) / 2.0)
+    rows = np.log(np.exp(capped).sum(-1)) - np.take_along_axis(
+        capped, np.maximum(y, 0)[..., None], -1
+    ).squeeze(-1)
+    assert found[0][0] == pytest.approx(rows[y >= 0].mean(), rel=1e-5)
+    for ours, wanted in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, wanted, atol=2e-6 * np.abs(wanted).max())
+
+
 def test_nothing_counts(by_parts):
     x, w, _ = arrays()
     y = pg.tensor(np.full(x.shape[:-1], -100, np.int32))

@@ -146,7 +146,7 @@ class LanguageModel(Decoder):
         config = self.config
         if not config.tie:
             drawn = nn.init.gpt2(config.n_layer)
-            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, False, drawn)
+            self.lm_head = nn.Linear(config.n_embd, config.vocab_size, self.has_head_bias, drawn)
 
     @property
     def head_weight(self) -> Tensor:
@@ -158,6 +158,17 @@ class LanguageModel(Decoder):
         head = attrgetter(self.EMBEDDING)(self) if self.config.tie else self.lm_head
         weight: Tensor = head.weight
         return weight
+
+    @property
+    def has_head_bias(self) -> bool:
+        """True if the head has a bias."""
+        return False
+
+    @property
+    def head_bias(self) -> Tensor | None:
+        """The head's bias, (V,); None where it has none."""
+        bias: Tensor | None = self.lm_head.bias if self.has_head_bias else None
+        return bias
 
     def _copies(self) -> dict[str, tuple[str, str]]:
         """Return the name of a tied head in Hugging Face's files."""
@@ -198,7 +209,7 @@ class LanguageModel(Decoder):
         x = self.hidden(
             ids, positions=positions, mask=mask, segments=segments, cache=cache, rows=rows
         )
-        logits = nn.functional.linear(x, self.head_weight)
+        logits = nn.functional.linear(x, self.head_weight, self.head_bias)
         return soft_capped(logits, self.logit_softcap)
 
     @property
@@ -244,7 +255,12 @@ class LanguageModel(Decoder):
             )
         x = self.hidden(ids, positions=positions, segments=segments)
         return nn.functional.linear_cross_entropy(
-            x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
+            x,
+            self.head_weight,
+            targets,
+            reduction=reduction,
+            softcap=self.logit_softcap,
+            bias=self.head_bias,
         )
 
 

@@ -149,6 +149,10 @@ class LlamaConfig(ModelConfig):
             check_sizes(who, window=self.window)
         if self.family in ("gemma", "gemma2") and not self.tie:
             raise ValueError(f"{who}: a gemma's head is its embedding table; tie must be True")
+        if self.traits.head_bias and self.tie:
+            raise ValueError(
+                f"{who}: the head of the family {self.family} has a bias: set tie=False"
+            )
         if self.n_head_dim is not None and not self.traits.any_head:
             raise ValueError(
                 f"{who}: n_head_dim of the family {self.family} must be n_embd / n_head; "
@@ -310,4 +314,5 @@ class LlamaConfig(ModelConfig):
             block += (into + 1) * width * self.ffn
             block += into * self.ffn + width if self.mlp_bias else 0
         tables = self.vocab_size * width * (1 if self.tie else 2)
-        return tables + self.n_layer * block + norm
+        head = self.vocab_size if traits.head_bias else 0
+        return tables + self.n_layer * block + norm + head

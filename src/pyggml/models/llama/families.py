@@ -62,6 +62,8 @@ class Family:
         values: fields of the configuration that are not at `NEUTRAL`.
         free: fields of `NEUTRAL` that a configuration may set.
         names: own names to the file's where they are not those of most members.
+        renamed: parts of own paths to Hugging Face's where they are not those of most members.
+        head_bias: the head has a bias, and is not the embedding table.
     """
 
     norm: str = "rms"
@@ -86,6 +88,8 @@ class Family:
     values: Mapping[str, Any] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    head_bias: bool = False
 
 
 _BIASES = ("attention_bias", "mlp_bias")
@@ -118,6 +122,20 @@ FAMILIES: dict[str, Family] = {
         window_scaling=False,
         values={"qk_norm": True, "window_pattern": 6, "rope_theta_window": 10000.0},
         free=("window_pattern", "rope_theta_window", "logit_softcap"),
+    ),
+    "phi2": Family(
+        norm="layer",
+        mlp="gelu",
+        any_head=False,
+        head_bias=True,
+        values={"attention_bias": True, "mlp_bias": True, "parallel": True},
+        free=("rope_dims",),
+        renamed={
+            ".self_attn.o_proj.": ".self_attn.dense.",
+            ".mlp.c_fc.": ".mlp.fc1.",
+            ".mlp.c_proj.": ".mlp.fc2.",
+            "model.norm.": "model.final_layernorm.",
+        },
     ),
     "phi3": Family(fused=True, any_head=False, free=("rope_dims",)),
     "olmo2": Family(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike
 from .config import LlamaConfig
 
 __all__ = ["to_ours", "to_theirs"]
+
+T = TypeVar("T")
 
 # Mixtral's names of an expert's matrices.
 _MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
@@ -32,6 +35,8 @@ def to_theirs(config: LlamaConfig, state: Mapping[str, np.ndarray]) -> dict[str,
         return _fuse_clamped(state)
     if config.traits.qk_norm == "each":
         return _split_norms(state)
+    if config.traits.renamed:
+        return _renamed(state, config.traits.renamed)
     return _split_experts(state)
 
 
@@ -45,7 +50,18 @@ def to_ours(config: LlamaConfig, state: Mapping[str, ArrayLike]) -> dict[str, Ar
         return _part_clamped(state)
     if config.traits.qk_norm == "each":
         return _merge_norms(state)
+    if config.traits.renamed:
+        return _renamed(state, {there: own for own, there in config.traits.renamed.items()})
     return _merge_experts(state)
+
+
+def _renamed(state: Mapping[str, T], parts: Mapping[str, str]) -> dict[str, T]:
+    """Return a state with parts of its names replaced."""
+    renamed: dict[str, T] = {}
+    for name, array in state.items():
+        found = next((part for part in parts if part in name), None)
+        renamed[name if found is None else name.replace(found, parts[found])] = array
+    return renamed
 
 
 def _split_experts(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

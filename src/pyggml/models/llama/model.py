@@ -196,6 +196,11 @@ class Llama(LlamaModel, LanguageModel):
     arch = "llama"
     HF_TYPES = tuple(TYPES)
 
+    @property
+    def has_head_bias(self) -> bool:
+        """True if the head has a bias."""
+        return bool(self.config.traits.head_bias)
+
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
         self._add_head()
@@ -226,7 +231,12 @@ class Llama(LlamaModel, LanguageModel):
         routings: list[Routing] = []
         x = self.hidden(ids, routings=routings, **inputs)
         loss = nn.functional.linear_cross_entropy(
-            x, self.head_weight, targets, reduction=reduction, softcap=self.logit_softcap
+            x,
+            self.head_weight,
+            targets,
+            reduction=reduction,
+            softcap=self.logit_softcap,
+            bias=self.head_bias,
         )
         balance = ops.scale(nn.balance_loss(routings), share)
         return loss + (balance * _counted(targets) if reduction == "sum" else balance)

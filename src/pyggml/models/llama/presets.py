@@ -176,6 +176,10 @@ _GEMMA: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 _OTHERS: dict[str, dict[str, Any]] = {
+    "phi-2": {
+        "family": "phi2", "vocab_size": 51200, "context": 2048, "n_embd": 2560, "n_layer": 32,
+        "n_head": 32, "n_ffn": 10240, "rope_dims": 32, "tie": False,
+    },
     "phi-3-mini-4k": {
         "family": "phi3", "vocab_size": 32064, "context": 4096, "n_embd": 3072, "n_layer": 32,
         "n_head": 32, "n_ffn": 8192, "tie": False, "window": 2047,

@@ -29,6 +29,7 @@ def linear_cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     softcap: float = 0.0,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """`cross_entropy(linear(x, weight), targets)` with a part of the logits in memory.
 
@@ -44,9 +45,10 @@ def linear_cross_entropy(
         reduction: "mean" over the positions that count, "sum" or "none".
         label_smoothing: share of the target that is spread over all classes, in [0, 1].
         softcap: above 0, logits become softcap * tanh(logit / softcap).
+        bias: of the head; None has none.
 
     Shape:
-        x (..., C), weight (V, C), targets (...) -> (), or (...) for "none"
+        x (..., C), weight (V, C), bias (V,), targets (...) -> (), or (...) for "none"
 
     Raises:
         ShapeError: the extents do not fit.
@@ -82,7 +84,7 @@ def linear_cross_entropy(
     n = math.prod(targets.shape)
     parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _PART_BYTES), n)
     if parts < 2:
-        logits = soft_capped(ops.linear(x, weight), softcap)
+        logits = soft_capped(ops.linear(x, weight, bias), softcap)
         return cross_entropy(
             logits, targets, ignore_index, reduction, label_smoothing=label_smoothing
         )
@@ -91,6 +93,8 @@ def linear_cross_entropy(
     losses = []
     for start in range(0, n, size):
         logits = postpone(ops.linear(flat[start : start + size], weight))
+        if bias is not None:
+            logits = postpone(ops.add(logits, bias))
         logits = soft_capped(logits, softcap, postpone)
         at = classes[start : start + size]
         losses.append(
