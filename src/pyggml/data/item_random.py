@@ -14,9 +14,10 @@ _DRAWS = 2**31
 def virtual_items(
     items: np.ndarray, count: int, rng: np.random.Generator | None = None
 ) -> np.ndarray:
-    """Return items of an epoch, each with a random number; without a generator always the same.
+    """Add a random multiple of `count` to each item, which seeds what is drawn for the item.
 
-    A loader's order follows from its seed and the epoch, and so does what is drawn for an item.
+    Without a generator the items stay as they are. A loader's order is a function of its seed and
+    the epoch, and so are these numbers.
     """
     items = items.astype(np.int64)
     return items if rng is None else items + count * rng.integers(1, _DRAWS, items.size)

@@ -88,7 +88,7 @@ class Epochs:
         return {"epoch": self.epoch, "position": self.position, **self._fixed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to where `state_dict` was taken.
+        """Restore the position that `state_dict` returned.
 
         Args:
             state: what `state_dict` returned.

@@ -106,7 +106,7 @@ class Prefetch:
         return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to where `state_dict` was taken; see the loader's.
+        """Restore the position that `state_dict` returned.
 
         Args:
             state: what `state_dict` returned, of this or of the loader itself.

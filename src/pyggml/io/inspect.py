@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is in a file or folder of weights, without loading them."""
+"""Describe a file or folder of weights without loading them."""
 
 from __future__ import annotations
 

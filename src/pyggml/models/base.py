@@ -176,7 +176,7 @@ class Model(nn.Module, HasFolder, ABC):
 
     @classmethod
     def reads(cls, file: GGUFFile) -> bool:
-        """Return True if a file of one of `gguf_archs` is this model's, where several share one."""
+        """Return True if this class, of those that share an architecture's name, reads a file."""
         return True
 
     def gguf_config(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Generator:
 
     @property
     def length(self) -> int:
-        """How many tokens of the longest sequence it remembers."""
+        """The number of tokens of the longest sequence that it holds."""
         return max(self.lengths)
 
     def reset(self, sequence: int | None = None) -> None:

@@ -84,7 +84,7 @@ class Decoder(Model):
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """How many tokens a token sees, itself among them, in one layer or another; None is all."""
+        """The most tokens that a token attends to in any layer, itself included; None is all."""
         return (getattr(self.config, "window", None),)
 
     def _takes_flash(self, ids: Tensor) -> bool:
@@ -219,7 +219,7 @@ class LanguageModel(Decoder):
 
     @property
     def logit_softcap(self) -> float:
-        """What the size of logits stays below; 0 where nothing caps them."""
+        """The bound of the logits' magnitude; 0 where nothing caps them."""
         return float(getattr(self.config, "logit_softcap", 0.0))
 
     def loss(

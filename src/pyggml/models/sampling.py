@@ -18,7 +18,7 @@ __all__ = ["Sampling", "sample"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """The rule that chooses the next token.
 
     The steps follow each other as in transformers: penalties and biases, temperature, `top_k`,
     `top_p`, `min_p`, `typical_p`; each of them looks at what the ones before have left.

@@ -71,7 +71,7 @@ class DropoutStream(Scope):
         return self._tensors[device], self._index - 1
 
     def seek(self, offset: int) -> None:
-        """Go to the masks numbered `offset`, counted modulo 2^32."""
+        """Set the number of the next mask, modulo 2^32."""
         if offset == self._offset:
             return
         self._offset = offset

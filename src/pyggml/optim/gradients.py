@@ -18,7 +18,7 @@ _OWNED: WeakGroup[Tensor] = WeakGroup()
 
 
 class OwnGradients:
-    """The gradients of several parameters in one zeroed buffer, each set as `.grad`.
+    """A zeroed buffer that holds the gradients of several parameters, which are their `.grad`.
 
     Args:
         who: the optimizer, for errors.

@@ -33,8 +33,8 @@ State = Mapping[str, Tensor]
 class Optimizer(NotCopied, ABC):
     """The base of all optimizers; a subclass adds its state, its hyper-parameters and its ops.
 
-    The optimizer owns the gradients: one zeroed buffer for all, set as each parameter's
-    `.grad`. Its update is one graph, recorded once; learning rate and clipping are inputs.
+    The optimizer owns the gradients: each parameter's `.grad` is a part of one zeroed buffer. Its
+    update is one graph, recorded once; learning rate and clipping are inputs.
 
     `step` copies a `.grad` that was replaced into the buffer; None counts as zeros. Parameters that
     are frozen later stay as they are, and so does their state.

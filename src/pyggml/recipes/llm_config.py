@@ -235,7 +235,7 @@ class DataOptions(Options):
         return bool(self.packing) or self.pair_fields is not None
 
     def missing(self) -> Mapping[str, tuple[str, str]]:
-        """Return files where none is named."""
+        """Return the need of files of text where no option names one."""
         return {} if self.text or self.eval_text else {_FILES: ("no `text`", "give `text`")}
 
     def check(self) -> None:

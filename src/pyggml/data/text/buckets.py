@@ -107,7 +107,7 @@ class BucketLoader(Epochs):
 
     @property
     def dataset(self) -> BucketLoader:
-        """Return the loader itself, which has `seq_len`."""
+        """The loader itself, as it has the attribute `seq_len` of a dataset."""
         return self
 
     def _make_order(self, rng: np.random.Generator | None) -> list[tuple[int, np.ndarray]]:

@@ -187,7 +187,7 @@ def _reorder(
     again: Collection[int],
     waiting: Collection[int],
 ) -> tuple[list[Any], dict[int, Any], int]:
-    """Order a graph anew: results to recompute and deferred ones are computed late.
+    """Reorder a graph so that recomputed and deferred results are computed late.
 
     Args:
         nodes: forward and backward as ggml expanded them; the backward's are changed.

@@ -108,7 +108,7 @@ def gguf_layout(config: LlamaConfig, name: str, array: np.ndarray, reading: bool
 
 
 def gguf_extra(config: LlamaConfig) -> dict[str, np.ndarray]:
-    """Return the divisors of the angles where llama.cpp reads them from a tensor."""
+    """Return the tensors of RoPE divisors that llama.cpp expects in the file."""
     scaling = RopeScaling.of(config.rope_scaling)
     if scaling is not None and scaling.kind == "longrope":
         return {there: np.array(getattr(scaling, own), np.float32) for own, there in _LONG.items()}

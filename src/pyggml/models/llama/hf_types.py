@@ -22,7 +22,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class HFType:
-    """How a `model_type` of transformers stands in the family.
+    """The differences of a `model_type` of transformers from the family.
 
     Args:
         family: a key of `FAMILIES`.

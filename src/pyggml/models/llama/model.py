@@ -114,7 +114,7 @@ class LlamaModel(Decoder):
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """How many tokens a token sees, itself among them, in one layer or another; None is all."""
+        """The most tokens that a token attends to in any layer, itself included; None is all."""
         config = self.config
         return tuple({config.layer_window(i): None for i in range(config.n_layer)})
 
@@ -149,7 +149,7 @@ class LlamaModel(Decoder):
         return llama_files.gguf_layout(self.config, name, array, reading)
 
     def gguf_extra(self) -> dict[str, np.ndarray]:
-        """Return the divisors of the angles where llama.cpp reads them from a tensor."""
+        """Return the tensors of RoPE divisors that llama.cpp expects in the file."""
         return llama_files.gguf_extra(self.config)
 
     def gguf_copies(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ __all__ = ["LAYOUTS", "NAMES", "PRE_TOKENIZERS", "TOKENIZERS", "Layout"]
 
 @dataclass(frozen=True)
 class Layout:
-    """What llama.cpp reads of an architecture.
+    """The keys and tensors that llama.cpp reads of an architecture.
 
     Args:
         top: tensors that are there once.

@@ -328,7 +328,7 @@ def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _check_meaning(read: _Reader, layout: Layout, tensors: Mapping[str, tuple[int, ...]]) -> Said:
-    """What our own keys ask for and llama.cpp does not do."""
+    """Return findings on keys of pyggml whose effect llama.cpp lacks."""
     metadata = read.metadata
     window, context = metadata.get("pyggml.window"), read.number("context_length", 0)
     if isinstance(window, (int, np.integer)) and window < context and not layout.windowed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What llama.cpp would refuse is not written; where it would compute another thing, it is said."""
+"""Raise before a file that llama.cpp cannot read is written, and warn of other differences."""
 
 from __future__ import annotations
 

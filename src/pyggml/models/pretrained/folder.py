@@ -33,7 +33,7 @@ class HasFolder:
 
     @classmethod
     def reads_hf(cls, model_type: str, architectures: list[str]) -> bool:
-        """Return True if a Hugging Face folder of one of `HF_TYPES` is this model's.
+        """Return True if this class, of those with one `model_type`, reads a Hugging Face folder.
 
         Args:
             model_type: of its `config.json`.

@@ -205,7 +205,7 @@ class Mixer:
         return self.kind
 
     def _value(self) -> str:
-        """What is seen by attention, or all three in one; it needs the most bits."""
+        """Return the type of the matrix of values, or of the joint one; it needs the most bits."""
         at, mix, grouped = self._next("value"), self.mix, self.shared >= 4
         kind = self.kind
         if mix == "Q2_K":
@@ -273,7 +273,7 @@ class Mixer:
         return self.kind
 
     def _wide(self, part: str, name: str) -> str:
-        """What widens in the feed-forward part."""
+        """Return the type of a widening matrix of the feed-forward part."""
         at, blocks = self._place(part, name), self.blocks
         inner = blocks // 8 <= at < 7 * blocks // 8
         return "iq3_xxs" if self.mix == "IQ3_XS" and inner else self.kind

@@ -23,7 +23,7 @@ _LEAF_BIT, _VALUE_BITS, _CHECK_BITS = 8, (1 << 31) - 1, (1 << 31) | 0xFF
 
 
 class Charsmap:
-    """What characters, and runs of them, become.
+    """The replacements of characters and of runs of them.
 
     Args:
         table: replacement by key, both texts.

@@ -133,7 +133,7 @@ def coder(
 
 
 def _whitespace(content: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether runs of spaces become one, and whether a text gets a space before it."""
+    """Return whether runs of spaces become one, and whether a text gets a space before it."""
     rest = _table(content)[1]
     pre = content.get("pre_tokenizer")
     for merge in (True, False):

@@ -136,7 +136,7 @@ def describe(content: dict[str, Any], texts: list[str], types: list[int]) -> dic
 
 
 def _settings(content: dict[str, Any]) -> tuple[bool, bool]:
-    """Whether letters become small, and lose their accents."""
+    """Return whether letters become lower-case, and whether they lose their accents."""
     normalizer, pre = content.get("normalizer") or {}, content.get("pre_tokenizer") or {}
     for lowercase in (True, False):
         for strip_accents in (True, False):
