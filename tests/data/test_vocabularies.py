@@ -287,6 +287,19 @@ def test_vocabularies_that_lie_are_refused(metadata: dict[str, Any], field: str)
         Tokenizer.from_gguf_metadata(kept)
 
 
+def test_letters_of_a_whole_token_are_no_bytes() -> None:
+    metadata = Tokenizer.chars(["h\u00e9\u00fa"]).to_gguf_metadata()
+    tokens = metadata["tokenizer.ggml.tokens"]
+    assert "\u00fa" not in tokens
+    metadata |= keys("gpt2", [*tokens, "\u00fa"], [CONTROL, *[NORMAL] * (len(tokens) - 1), USER])
+    tokenizer = Tokenizer.from_gguf_metadata(metadata)
+    ids = tokenizer.encode("h\u00fa\u00e9")
+    assert len(tokens) in ids
+    assert tokenizer.decode(ids) == "h\u00fa\u00e9"
+    stream = tokenizer.stream()
+    assert "".join([*map(stream.push, ids), stream.finish()]) == "h\u00fa\u00e9"
+
+
 def test_a_gguf_file_gives_its_tokenizer(tmp_path: Path) -> None:
     from pyggml.io import write_gguf
 

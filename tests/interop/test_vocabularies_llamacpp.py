@@ -76,6 +76,19 @@ def sample(texts: list[str]) -> list[str]:
     return [text for text in texts if "\u2581" not in text]
 
 
+def covered(tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+    """Texts for which there are tokens: llama.cpp drops characters that have none, we raise."""
+    found = []
+    for text in texts:
+        try:
+            tokenizer.encode(text)
+        except ValueError:
+            continue
+        found.append(text)
+    assert len(found) > 0.95 * len(texts)
+    return found
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -120,7 +133,7 @@ def test_vocabulary_files(tmp_path: Path, name: str) -> None:
     for key, value in metadata.items():
         if key.startswith("tokenizer.ggml."):
             np.testing.assert_equal(np.asarray(again[key]), np.asarray(value), key)
-    texts = sample([*strings(2000), *lines(2000)])
+    texts = covered(tokenizer, sample([*strings(2000), *lines(2000)]))
     compare(tmp_path, tokenizer, texts, rows, file=metadata, decode=True)
 
 

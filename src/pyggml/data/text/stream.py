@@ -18,6 +18,7 @@ class Decoder(Protocol):
     vocab_size: int
     byte_level: bool
     special_ids: frozenset[int]
+    literal_ids: frozenset[int]
 
     def check_id(self, who: str, token_id: int) -> int:
         """Return a token id, checked."""
@@ -69,7 +70,8 @@ class StreamDecoder:
             return ""
         token = self._tokenizer.token(token_id) or ""
         values = [self._alphabet.get(char) for char in token]
-        data = token.encode() if None in values else bytes(v for v in values if v is not None)
+        literal = None in values or token_id in self._tokenizer.literal_ids
+        data = token.encode() if literal else bytes(v for v in values if v is not None)
         return self._utf8.decode(data)
 
     def _push_text(self, token_id: int) -> str:

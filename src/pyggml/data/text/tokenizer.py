@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ class Tokenizer:
         add_bos: whether a text begins with `bos_id` when special tokens are asked for.
         add_eos: whether a text ends with `eos_id` when special tokens are asked for.
         special_ids: ids of the tokens that are no text.
+        literal_ids: ids of the tokens of a byte-level BPE whose spelling is their text.
         byte_level: whether it is a BPE over bytes, which has tokens for any text.
         cuttable: whether no token spans a letter and a line end, so that long documents are
             tokenized in chunks.
@@ -68,6 +70,10 @@ class Tokenizer:
         self.byte_level, self.cuttable = self._encoder.byte_level, self._encoder.cuttable
         added = backend.get_added_tokens_decoder().items()
         self.special_ids = frozenset(number for number, token in added if token.special)
+        # The library would take their letters for bytes, if each is in the alphabet of bytes.
+        self.literal_ids = frozenset(
+            number for number, token in added if self.byte_level and not token.content.isascii()
+        )
         vocab = backend.get_vocab(with_added_tokens=True)
         if not vocab:
             raise FormatError("Tokenizer: the vocabulary is empty")
@@ -325,8 +331,15 @@ class Tokenizer:
         who = "Tokenizer.decode"
         numbers = [self.check_id(who, number) for number in checks.items(who, "ids", ids)]
         known = [number for number in numbers if number < self.vocab_size]
+        parts: list[str] = []
         with guarded(who):
-            return str(self._backend.decode(known, skip_special_tokens=skip_special))
+            for literal, run in itertools.groupby(known, self.literal_ids.__contains__):
+                shown = [n for n in run if not (skip_special and n in self.special_ids)]
+                if literal:
+                    parts += [self.token(number) or "" for number in shown]
+                else:
+                    parts.append(self._backend.decode(shown, skip_special_tokens=False))
+        return "".join(parts)
 
     def check_id(self, who: str, token_id: Any) -> int:
         """Return a token id as an int; raise if neither the vocabulary nor a filler has it."""
