@@ -126,6 +126,9 @@ static void round_trip(const gguf_context * gguf, ggml_context * ctx, bool only_
     // gguf_add_tensor places tensors by the alignment of the context, which is the default's.
     bool placed = gguf_get_alignment(gguf) == GGUF_DEFAULT_ALIGNMENT;
     for (ggml_tensor * t = ctx ? ggml_get_first_tensor(ctx) : nullptr; t && placed; t = ggml_get_next_tensor(ctx, t)) {
+        if (!only_meta && !t->data) {
+            continue; // all tensors are empty: there are no data, for which the writer asks its caller
+        }
         if (gguf_find_tensor(gguf, t->name) >= 0 && gguf_find_tensor(copy, t->name) < 0) {
             gguf_add_tensor(copy, t);
             if (!only_meta) {
