@@ -228,6 +228,62 @@ def test_json_of_each_kind_becomes_a_gguf_vocabulary(kind: str, tmp_path: Path) 
             assert again.encode(text, **options).tolist() == ids
 
 
+REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"}
+METASPACE = {"type": "Metaspace", "replacement": "\u2581"}
+SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}
+BERT = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "normalizer", "pre_tokenizer", "flags"),
+    [
+        ("llama", REPLACE, {**AT_SPACES, "invert": False}, {"add_space_prefix": False}),
+        ("llama", None, {**METASPACE, "prepend_scheme": "first", "split": False}, {}),
+        ("llama", None, {**METASPACE, "prepend_scheme": "never", "split": False}, {}),
+        ("t5", SPACES, {**METASPACE, "prepend_scheme": "always", "split": True}, {}),
+        (
+            "t5",
+            None,
+            {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "WhitespaceSplit"},
+                    {**METASPACE, "prepend_scheme": "always", "split": True},
+                ],
+            },
+            {"remove_extra_whitespaces": True},
+        ),
+        (
+            "bert",
+            {**BERT, "strip_accents": None, "lowercase": True},
+            {"type": "BertPreTokenizer"},
+            {"normalizer.lowercase": True, "normalizer.strip_accents": True},
+        ),
+        (
+            "bert",
+            {**BERT, "strip_accents": False, "lowercase": False},
+            {"type": "BertPreTokenizer"},
+            {"normalizer.lowercase": False, "normalizer.strip_accents": False},
+        ),
+    ],
+)
+def test_json_as_publishers_write_it(
+    kind: str, normalizer: Any, pre_tokenizer: Any, flags: dict[str, bool], tmp_path: Path
+) -> None:
+    content = json.loads(Tokenizer.from_gguf_metadata(KINDS[kind]).to_json())
+    content |= {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    file = Tokenizer.from_file(tmp_path)
+    metadata = file.to_gguf_metadata(file.vocab_size + 3)
+    assert {key: metadata[f"tokenizer.ggml.{key}"] for key in flags} == flags
+    again = Tokenizer.from_gguf_metadata(metadata)
+    for text in ("hello  hello", "h \u00e9 lo", "", "x hel</s> lo", "Hello , wo"):
+        for add in (False, True):
+            ids = file.encode(text, add_special=add).tolist()
+            assert again.encode(text, add_special=add).tolist() == ids, text
+
+
 def test_merges_that_no_scores_give_are_refused(tmp_path: Path) -> None:
     pieces = {"a": -9.0, "b": -9.0, "aa": -1.0, "aaa": -2.0, "ab": -3.0}
     content = json.loads(Tokenizer.from_gguf_metadata(spm(pieces)).to_json())

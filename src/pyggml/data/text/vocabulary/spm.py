@@ -10,6 +10,7 @@ does that is refused.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -27,12 +28,19 @@ if TYPE_CHECKING:
 
 __all__ = ["describe", "is_spaced", "read", "scores_of"]
 
+_log = logging.getLogger("pyggml.data")
+
 _SPACE = "\u2581"
 Pair = tuple[str, str]
+# The longest of known vocabularies have some dozens; each place in a token may be a pair's.
+_LENGTH_MAX = 2000
 
 
 def _pairs(tokens: Tokens, reachable: dict[str, int]) -> dict[str, list[Pair]]:
     """The pairs that make each token; a pair's parts are characters or made of pairs themselves."""
+    longest = max(reachable, key=len)
+    if len(longest) > _LENGTH_MAX:
+        raise bad("tokens", f"have at most {_LENGTH_MAX} characters; {longest!r:.40} has more")
     found: dict[str, list[Pair]] = {}
     for text in sorted((text for text in reachable if len(text) > 1), key=len):
         pairs = [
@@ -156,7 +164,10 @@ def _prefix(content: dict[str, Any]) -> bool:
         if parts in ([replaces], [prepends, replaces]):
             return len(parts) == 2
     elif pre["type"] == "Metaspace" and not parts and not pre.get("split", True):
-        return bool(pre.get("prepend_scheme", "always") != "never")
+        if pre.get("prepend_scheme", "always") == "never":
+            return False
+        _log.warning("llama.cpp puts a space also before a text that begins with one")
+        return True
     raise refusal("it normalizes or splits text in another way than SentencePiece")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 __all__ = ["coder", "describe", "read"]
+
+_log = logging.getLogger("pyggml.data")
 
 _SPACE = "\u2581"
 # No text has it, so the model finds no token of this spelling.
@@ -185,6 +188,8 @@ def describe(content: dict[str, Any], texts: list[str], types: list[int]) -> dic
     types[unknown] = UNKNOWN
     metadata["tokenizer.ggml.unknown_token_id"] = np.uint32(unknown)
     data = _table(content)[0]
+    if data is None and content.get("pre_tokenizer") is not None:
+        _log.warning("llama.cpp takes spaces alone for white space, without a table of characters")
     if data is not None:
         metadata["tokenizer.ggml.precompiled_charsmap"] = np.frombuffer(data, np.uint8)
     return metadata
