@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from ...errors import FormatError
 from ...io import GGUFFile, f32, u32
-from ...nn import RopeScaling
 from ..files import (
     check_block_count,
     check_tensor,
@@ -23,12 +21,12 @@ from ..files import (
 from ..pooling import POOLINGS
 from .config import LlamaConfig
 from .families import FAMILIES, Family
+from .stretched import read_scaling, scaling_keys
 
 __all__ = [
     "GGUF_NAMES",
     "check_gguf",
     "gguf_config",
-    "gguf_extra",
     "gguf_layout",
     "read_gguf_config",
 ]
@@ -69,13 +67,9 @@ GGUF_NAMES = {
     "model.norm": "output_norm",
     "lm_head": "output",
 }
-# A scaling that llama.cpp has no key for, or not all of it, as JSON.
-_SCALING_KEY = "pyggml.rope_scaling"
-_DIVISORS = "rope_freqs.weight"
 # The window of our own files; see `Model.OWN_FIELDS`.
 _WINDOW_KEY = "pyggml.window"
 _log = logging.getLogger("pyggml.models")
-_LONG = {"long": "rope_factors_long.weight", "short": "rope_factors_short.weight"}
 # Numbers of the configuration that some families have.
 _NUMBERS = {
     "rope_theta_window": "rope.freq_base_swa",
@@ -105,18 +99,6 @@ def gguf_layout(config: LlamaConfig, name: str, array: np.ndarray, reading: bool
     split = (heads, half, 2) if reading else (heads, 2, half)
     turned = array.reshape(*split, -1).swapaxes(1, 2)
     return np.ascontiguousarray(turned.reshape(array.shape))
-
-
-def gguf_extra(config: LlamaConfig) -> dict[str, np.ndarray]:
-    """Return the tensors of RoPE divisors that llama.cpp expects in the file."""
-    scaling = RopeScaling.of(config.rope_scaling)
-    if scaling is not None and scaling.kind == "longrope":
-        return {there: np.array(getattr(scaling, own), np.float32) for own, there in _LONG.items()}
-    if scaling is None or scaling.kind not in ("llama3", "table"):
-        return {}
-    dims = config.rope_dims or config.head_dim
-    divisors = scaling.divisors(dims, config.rope_theta, config.context)
-    return {_DIVISORS: divisors.astype(np.float32)}
 
 
 def gguf_config(config: LlamaConfig) -> dict[str, Any]:
@@ -156,34 +138,7 @@ def gguf_config(config: LlamaConfig) -> dict[str, Any]:
         if config.shared_ffn:
             keys["expert_shared_feed_forward_length"] = u32(config.shared_ffn)
     named = {f"{config.family}.{key}": value for key, value in keys.items()}
-    return {**named, **_scaling_keys(config)}
-
-
-def _scaling_keys(config: LlamaConfig) -> dict[str, Any]:
-    """The scaling of positions, for llama.cpp and whole for ourselves."""
-    scaling = RopeScaling.of(config.rope_scaling)
-    if scaling is None:
-        return {}
-    fields = {key: value for key, value in vars(scaling).items() if value is not None}
-    keys: dict[str, Any] = {_SCALING_KEY: json.dumps(fields)}
-    prefix = f"{config.family}.rope.scaling"
-    if scaling.kind == "longrope":
-        if config.family != "phi3":  # whose files have the factors, and no type
-            keys[f"{prefix}.type"] = scaling.kind
-        keys[f"{prefix}.original_context_length"] = u32(int(scaling.original or 0))
-        keys[f"{prefix}.attn_factor"] = f32(scaling.score_factor**0.5)
-    if scaling.kind in ("linear", "yarn"):
-        keys[f"{prefix}.type"] = scaling.kind
-        keys[f"{prefix}.factor"] = f32(scaling.factor)
-        if scaling.original is not None:
-            keys[f"{prefix}.original_context_length"] = u32(int(scaling.original))
-    if scaling.kind == "yarn":
-        keys[f"{prefix}.yarn_beta_fast"] = f32(scaling.beta_fast)
-        keys[f"{prefix}.yarn_beta_slow"] = f32(scaling.beta_slow)
-        # llama.cpp multiplies its own 0.1 ln(factor) + 1 by this.
-        usual = RopeScaling("yarn", scaling.factor, scaling.original).score_factor
-        keys[f"{prefix}.attn_factor"] = f32((scaling.score_factor / usual) ** 0.5)
-    return keys
+    return {**named, **scaling_keys(config)}
 
 
 def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
@@ -234,7 +189,7 @@ def read_gguf_config(file: GGUFFile) -> dict[str, Any]:
         "vocab_size": read_vocab_size(file),
         "eps": read_number(file, f"{arch}.{_eps_key(traits)}"),
         "rope_theta": read_number(file, f"{arch}.rope.freq_base", default=10000.0),
-        "rope_scaling": _read_scaling(file, arch, turned, fields["context"]),
+        "rope_scaling": read_scaling(file, arch, turned, fields["context"]),
         "tie": read_tie(file),
     }
 
@@ -297,55 +252,6 @@ def _read_pattern(file: GGUFFile, key: str) -> dict[str, Any]:
     raise FormatError(
         f"{file.path}: {key} must say that every so many layers one has no window; got {value!r}"
     )
-
-
-def _read_long(file: GGUFFile, arch: str, dims: int) -> RopeScaling:
-    """Read the two sets of divisors of "longrope"."""
-    tables: dict[str, Any] = {}
-    for own, name in _LONG.items():
-        check_tensor(file, name, (dims // 2,))
-        table = np.asarray(file.array(name, dequantise=True), np.float32)
-        tables[own] = tuple(float(str(number)) for number in table)
-    keys = {"original": "rope.scaling.original_context_length", "context": "context_length"}
-    sizes = read_sizes(file, arch, keys)
-    factor = max(sizes["context"] / sizes["original"], 1.0)
-    attention = read_number(file, f"{arch}.rope.scaling.attn_factor", 1.0)
-    return RopeScaling("longrope", factor, sizes["original"], attention=attention, **tables)
-
-
-def _read_scaling(file: GGUFFile, arch: str, head_dim: int, context: int) -> RopeScaling | None:
-    """Read how positions are stretched; a file that does not name the kind has llama.cpp's."""
-    text = file.metadata.get(_SCALING_KEY)
-    try:
-        if text is not None:
-            return RopeScaling.of(json.loads(text))
-        if any(name in file.tensors for name in _LONG.values()):
-            return _read_long(file, arch, head_dim)
-        if _DIVISORS in file.tensors:
-            check_tensor(file, _DIVISORS, (head_dim // 2,))
-            table = np.asarray(file.array(_DIVISORS, dequantise=True), np.float32)
-            return RopeScaling("table", 1.0, table=tuple(map(float, table)))
-        prefix = f"{arch}.rope.scaling"
-        kind = file.metadata.get(f"{prefix}.type", "linear")
-        keys = (f"{prefix}.factor", f"{arch}.rope.scale_linear")  # the older name
-        key = next((name for name in keys if file.metadata.get(name)), None)
-        if kind == "none" or (kind == "linear" and key is None):
-            return None
-        factor = read_number(file, key or keys[0])
-        if kind != "yarn":
-            original = file.metadata.get(f"{prefix}.original_context_length")
-            return (
-                None if factor == 1.0 and kind == "linear" else RopeScaling(kind, factor, original)
-            )
-        # llama.cpp leaves out yarn_beta_fast and yarn_beta_slow for these families.
-        usual = RopeScaling("yarn", factor, 1).score_factor ** 0.5
-        attention = usual * read_number(file, f"{prefix}.attn_factor", 1.0)
-        original = file.metadata.get(f"{prefix}.original_context_length", context)
-        return RopeScaling("yarn", factor, original, attention=attention)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{file.path}: {arch}.rope.scaling: {error}") from error
 
 
 def check_gguf(file: GGUFFile, config: LlamaConfig) -> None:

@@ -25,6 +25,7 @@ from .config import LlamaConfig
 from .families import FAMILIES
 from .hf_config import read_hf_config, write_hf_config
 from .hf_types import TYPES
+from .stretched import gguf_extra
 
 __all__ = ["Llama", "LlamaConfig", "LlamaModel"]
 
@@ -150,7 +151,7 @@ class LlamaModel(Decoder):
 
     def gguf_extra(self) -> dict[str, np.ndarray]:
         """Return the tensors of RoPE divisors that llama.cpp expects in the file."""
-        return llama_files.gguf_extra(self.config)
+        return gguf_extra(self.config)
 
     def gguf_copies(self) -> dict[str, str]:
         """Return a tied head that llama.cpp wants in the file as well."""
