@@ -456,3 +456,17 @@ def test_no_damage_kills_the_process(tmp_path: Path, count: int) -> None:
     results = json.loads(done.stdout)
     assert results["refused"] > count // 4
     assert results["read"] > 0
+
+
+def test_a_file_that_is_cut_short_while_it_is_open_is_named(tmp_path):
+    """A mapping would end the process."""
+    path = tmp_path / "m.gguf"
+    write_gguf(path, {}, {"a": np.ones((64, 1024), np.float32), "b": np.ones(8, np.float32)})
+    with read_gguf(path) as file:
+        kept = file.array("a")
+        os.truncate(path, path.stat().st_size - 1024)
+        with pytest.raises(FormatError, match=r"m\.gguf: the file was cut short"):
+            file.array("b")
+        assert kept.sum() == 64 * 1024
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0] = 2

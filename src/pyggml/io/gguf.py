@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,11 +62,49 @@ class TensorInfo:
     part: int = 0
 
 
-class GGUFFile:
-    """A GGUF file mapped into memory; metadata is read at once, tensors on request.
+class _Held:
+    """The bytes of a file in memory."""
 
-    Arrays keep the file mapped for as long as they live, also after `close`. The file must not
-    be cut short meanwhile; files written by `write_gguf` are replaced, never changed in place.
+    def __init__(self, data: np.ndarray) -> None:
+        self._data = data
+
+    def read(self, offset: int, size: int) -> np.ndarray:
+        """Return some of them."""
+        return self._data[offset : offset + size]
+
+
+class _Stored:
+    """The bytes of a file, read when they are asked for."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self._handle, self._path = os.dup(handle), path
+        weakref.finalize(self, os.close, self._handle)
+
+    def read(self, offset: int, size: int) -> np.ndarray:
+        """Return some of them."""
+        data: Any = np.empty(size, np.uint8)
+        done = 0
+        while done < size:
+            try:
+                count = os.preadv(self._handle, [data[done:]], offset + done)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise FormatError(f"read_gguf: {self._path}: cannot be read: {reason}") from error
+            if count == 0:
+                raise FormatError(
+                    f"read_gguf: {self._path}: the file was cut short after it had been opened; it"
+                    f" ends at byte {offset + done}; fetch it again"
+                )
+            done += count
+        data.setflags(write=False)
+        array: np.ndarray = data
+        return array
+
+
+class GGUFFile:
+    """A GGUF file; metadata is read at once, tensors on request.
+
+    Arrays live on after `close`.
 
     Attributes:
         path: the file.
@@ -83,30 +122,28 @@ class GGUFFile:
         """Parse bytes that are a whole GGUF file; `path` names them in errors."""
         self.path = checks.path("GGUFFile", "path", path)
         try:
-            self._parts: list[np.ndarray] | None = [np.frombuffer(data, np.uint8)]
+            held = np.frombuffer(data, np.uint8)
         except TypeError:
             raise TypeError(
                 f"GGUFFile: data must be the bytes of a file; got {shown(data)}; open a file with "
                 "GGUFFile.open(path)"
             ) from None
-        self._parts[0].setflags(write=False)
-        self._sources = [data]
+        held.setflags(write=False)
+        self._parts: list[_Held | _Stored] | None = [_Held(held)]
         self._types: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         params = ffi.new("struct gguf_init_params *", {"no_alloc": True})[0]
         with capture_log() as messages:
             # from_buffer keeps the memory; the parser copies what it needs.
-            context = lib.gguf_init_from_buffer(
-                ffi.from_buffer("char[]", self._parts[0]), self._parts[0].size, params
-            )
+            context = lib.gguf_init_from_buffer(ffi.from_buffer("char[]", held), held.size, params)
         pass_interrupt()
         if context == ffi.NULL:
             reasons = [text.split(": ", 1)[-1] for text in messages]
             raise self._error("; ".join(reasons) or "the file ends too early")
         try:
             self._read_metadata(context)
-            self._read_tensors(context, self._parts[0].size)
+            self._read_tensors(context, held.size)
         finally:
             lib.gguf_free(context)
 
@@ -116,8 +153,8 @@ class GGUFFile:
 
         Args:
             path: the file.
-            private: what is written to the mapped memory goes to a copy of the page, and is seen
-                here alone; no array is handed out for writing.
+            private: arrays are the mapped file, without a copy, which must not be cut short while
+                they live. What is written to this memory goes to a copy of the page.
         """
         path = checks.path("read_gguf", "path", path)
         access = mmap.ACCESS_COPY if private else mmap.ACCESS_READ
@@ -150,11 +187,14 @@ class GGUFFile:
                     raise FormatError(
                         f"read_gguf: {file}: the file is empty; write or fetch it again"
                     )
-                mapped = mmap.mmap(handle.fileno(), 0, access=access)
+                made = cls(mmap.mmap(handle.fileno(), 0, access=access), file)
+                if access == mmap.ACCESS_READ and hasattr(os, "preadv"):
+                    # Reading tells of a file that was cut short; in a mapping it ends the process.
+                    made._parts = [_Stored(handle.fileno(), file)]
+                return made
         except OSError as error:
             reason = error.strerror or str(error)
             raise FormatError(f"read_gguf: {file}: cannot be read: {reason}") from error
-        return cls(mapped, file)
 
     def _check_part(self, number: int, first: GGUFFile) -> None:
         """Raise unless this file is a part of the set that another is of."""
@@ -172,11 +212,10 @@ class GGUFFile:
 
     def _joined(self, files: list[GGUFFile]) -> GGUFFile:
         """Take over the tensors of the other parts."""
-        parts: list[np.ndarray] = []
+        parts: list[_Held | _Stored] = []
         for number, file in enumerate(files):
             assert file._parts is not None
             parts += file._parts
-            self._sources += file._sources if number else []
             for name, info in file.tensors.items() if number else ():
                 if name in self.tensors:
                     raise file._error(f"tensor {name!r}: another part of the set has it too")
@@ -229,7 +268,7 @@ class GGUFFile:
         return self.tensors[name]
 
     def array(self, name: str, dequantise: bool = False) -> np.ndarray:
-        """Get a tensor's data, read-only and straight from the file where possible.
+        """Read a tensor's data; it cannot be written to.
 
         Args:
             name: the tensor.
@@ -240,13 +279,14 @@ class GGUFFile:
             the tensor's; quantised bytes: (..., bytes of a row) uint8
 
         Raises:
-            FormatError: the file has no such tensor, or ggml cannot read its type.
+            FormatError: the file has no such tensor, was cut short after it had been opened, or
+                ggml cannot read its type.
             ValueError: the file is closed.
         """
         info = self.info(name)
         if self._parts is None:
             raise ValueError(f"GGUFFile.array: {self.path} is closed; open it again")
-        raw = self._parts[info.part][info.offset : info.offset + info.size_bytes]
+        raw = self._parts[info.part].read(info.offset, info.size_bytes)
         dtype = as_dtype(info.dtype)
         if dtype.numpy is not None:
             array: np.ndarray = raw.view(dtype.numpy).reshape(info.shape)
@@ -263,18 +303,6 @@ class GGUFFile:
             return decode(aligned, dtype, info.shape)
         except DTypeError as error:
             raise self._error(f"tensor {name!r}: {error}") from error
-
-    def release(self, name: str) -> None:
-        """Give a tensor's pages back to the system, once its data has been copied.
-
-        An array of it stays valid: its pages are read again when they are used.
-        """
-        info = self.info(name)
-        source, page = self._sources[info.part], mmap.PAGESIZE
-        start = -(-info.offset // page) * page
-        size = (info.offset + info.size_bytes) // page * page - start
-        if isinstance(source, mmap.mmap) and size > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            source.madvise(mmap.MADV_DONTNEED, start, size)
 
     def _error(self, reason: str) -> FormatError:
         return FormatError(f"read_gguf: {self.path}: {reason}")

@@ -483,7 +483,6 @@ class Model(nn.Module, HasFolder, ABC):
                     lying = over_blocks(data, kept, value.shape, value.device)
                 if lying is None:
                     lying = from_blocks(data, kept, value.shape, value.device)
-                    file.release(name)
                 pairs.append((value, lying))
                 continue
             array = np.asarray(file.array(name, dequantise=True), np.float32).reshape(there)
@@ -492,7 +491,6 @@ class Model(nn.Module, HasFolder, ABC):
                 value.copy_(array)
             else:
                 pairs.append((value, nn.Parameter(array, "f32", value.device)))
-            file.release(name)
         self.replace_tensors(pairs)
 
 
