@@ -364,15 +364,15 @@ def test_a_filler_never_repeats_a_token(tmp_path: Path) -> None:
                     {
                         "id": 0,
                         "content": END_OF_TEXT,
-                        "single_word": False,
-                        "lstrip": True,
+                        "single_word": True,
+                        "lstrip": False,
                         "rstrip": False,
                         "normalized": False,
                         "special": True,
                     }
                 ]
             },
-            "lstrip",
+            "single_word",
         ),
     ],
 )

@@ -356,6 +356,26 @@ def test_letters_of_a_whole_token_are_no_bytes() -> None:
     assert "".join([*map(stream.push, ids), stream.finish()]) == "h\u00fa\u00e9"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "want"),
+    [
+        ("llama", "Phi-3 mini", "lo</s>  h", ["\u2581", "lo", "</s>", "\u2581h"]),
+        ("llama", "Llama", "lo</s>h", ["\u2581", "lo", "</s>", "\u2581h"]),
+        ("llama", "Llama", "lo</s> h", ["\u2581", "lo", "</s>", "\u2581", "\u2581h"]),
+    ],
+)
+def test_tokens_that_take_the_space_beside_them(
+    kind: str, name: str, text: str, want: list[str], tmp_path: Path, caplog: Any
+) -> None:
+    tokenizer = Tokenizer.from_gguf_metadata({**KINDS[kind], "general.name": name})
+    assert spelled(tokenizer, text, parse_special=True) == want
+    tokenizer.save(tmp_path / "tokenizer.json")
+    file = Tokenizer.from_file(tmp_path)
+    assert spelled(file, text, parse_special=True) == want
+    file.to_gguf_metadata()
+    assert ("names of models" in caplog.text) == name.startswith("Phi")
+
+
 def test_a_gguf_file_gives_its_tokenizer(tmp_path: Path) -> None:
     from pyggml.io import write_gguf
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 __all__ = ["Vocabulary", "from_gguf", "to_gguf"]
+
+_log = logging.getLogger("pyggml.data")
 
 _PREFIX = "tokenizer.ggml."
 _FILLER_SCORE = -10000.0
@@ -170,8 +173,12 @@ def to_gguf(vocabulary: Vocabulary, vocab_size: int | None = None) -> dict[str, 
     kind = content["model"].get("type")
     special = [token["id"] for token in content["added_tokens"] if token["special"]]
     for token in content["added_tokens"]:
-        if token["single_word"] or token["lstrip"] or token["rstrip"]:
-            raise refusal(f"added token {token['content']!r} is single_word, lstrip or rstrip")
+        if token["single_word"]:
+            raise refusal(f"added token {token['content']!r} is single_word")
+    strips = [t["content"] for t in content["added_tokens"] if t["lstrip"] or t["rstrip"]]
+    if strips:
+        text = "llama.cpp knows by the names of models which tokens take the space beside them: %s"
+        _log.warning(text, ", ".join(strips[:4]))
     if vocabulary.eos_id is None:
         raise refusal("it has no end-of-text token; name one with eos=")
     if bpe.is_byte_level(content):
