@@ -113,7 +113,7 @@ def test_spans_need_sentinels_and_text() -> None:
 def test_too_few_sentinels_are_refused_before_the_first_batch() -> None:
     long, short = (Documents.of([np.arange(n)]) for n in (500, 40))
     assert AugmentedDataset(short, 100, CorruptSpans((998, 999))).crop_len > 100
-    with pytest.raises(ValueError, match=r"crops of 111 tokens need 6 sentinels; got 2; give"):
+    with pytest.raises(ValueError, match="sentinels"):
         AugmentedDataset(long, 100, CorruptSpans((998, 999)))
     for tokens in range(2, 200):
         corrupt = CorruptSpans(tuple(range(900, 1000)), rate=0.3, mean_span=1.5)

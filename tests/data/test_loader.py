@@ -147,7 +147,7 @@ def test_a_state_of_other_data_of_the_same_size_is_refused() -> None:
         loader = Loader(other, 3)
         assert loader.state_dict()["items"] == state["items"], name
         before = loader.state_dict()
-        with pytest.raises(ValueError, match=r"the data must be as when .*other data of the same"):
+        with pytest.raises(ValueError, match="data must be"):
             loader.load_state_dict(state)
         assert loader.state_dict() == before
     again = Loader(TokenDataset(ids.astype(np.uint16), 4), 3)

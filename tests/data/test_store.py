@@ -207,7 +207,7 @@ def test_bad_arguments(tokenizer: Tokenizer, tmp_path: Path) -> None:
         TokenStore.build(paths, tokenizer, tmp_path, separator="")
     with pytest.raises(FormatError, match=r"nothing: no such file"):
         TokenStore.build(tmp_path / "nothing", tokenizer, tmp_path)
-    with pytest.raises(FormatError, match=r"0\.txt: must hold text; the file is empty"):
+    with pytest.raises(FormatError, match=r"0\.txt: .*empty"):
         TokenStore.build(files(tmp_path / "b", ""), tokenizer, tmp_path)
     with pytest.raises(TypeError, match="tokenizer"):
         TokenStore.build(paths, "chars", tmp_path)  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def test_text_without_a_place_to_cut_is_refused(
 ) -> None:
     cut_small(monkeypatch, 100)
     monkeypatch.setattr(corpus, "LONGEST_CHARS", 1000)
-    with pytest.raises(FormatError, match=r"0\.txt: text must be cut.*give the separator"):
+    with pytest.raises(FormatError, match=r"0\.txt: .*separator"):
         TokenStore.build(files(tmp_path / "a", "x " * 5000), tokenizer, tmp_path)
 
 

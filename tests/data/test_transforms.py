@@ -241,7 +241,7 @@ def test_normalising() -> None:
     image = picture()
     made = Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(image)
     np.testing.assert_allclose(made, (image - [0.1, 0.2, 0.3]) / [1, 2, 4], rtol=1e-5, atol=1e-7)
-    with pytest.raises(ShapeError, match="must have 3 channels as mean has; got 1"):
+    with pytest.raises(ShapeError, match="mean"):
         Normalize((0.1, 0.2, 0.3), (1.0, 2.0, 4.0))(picture(2, 2, 1))
 
 

@@ -137,12 +137,12 @@ def test_a_device_that_cannot_write_there_adds(monkeypatch):
 def test_what_is_read_is_not_written_over():
     w, g = parameter(4), pg.tensor([1.0, 2.0, 3.0, 4.0])
     loss, seed = (w * g).sum(), pg.tensor(2.0)
-    with pytest.raises(ValueError, match="written over a tensor that the graph reads"):
+    with pytest.raises(ValueError, match="written over"):
         pg.Graph([loss], loss=loss, grads={w: g}, overwrite=True)
     s = pg.tensor(3.0, requires_grad=True)
     square = s * s
-    with pytest.raises(ValueError, match="written over a tensor that the graph reads"):
+    with pytest.raises(ValueError, match="written over"):
         pg.Graph([square], loss=square, grads={s: seed}, loss_grad=seed, overwrite=True)
     pg.Graph([loss], loss=loss, grads={w: g})
-    with pytest.raises(TypeError, match="overwrite must be True or False; got 'no'"):
+    with pytest.raises(TypeError, match="overwrite"):
         pg.Graph([loss], loss=loss, grads={w: pg.zeros((4,))}, overwrite="no")

@@ -280,7 +280,7 @@ def test_llama_cpps_own_t5_files_have_an_unscaled_norm(tmp_path):
 
 
 def test_image_models_have_no_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match="a CNN reads no tokens; leave the tokenizer out"):
+    with pytest.raises(ValueError, match=r"CNN .*tokenizer"):
         make("cnn").save(tmp_path / "m.gguf", tokenizer=object())
 
 
@@ -305,7 +305,7 @@ def test_a_tokenizer_instead_of_the_files_own(tmp_path):
         metadata["tokenizer.ggml.model"] = none
         write_gguf(tmp_path / "n.gguf", metadata, model.to_gguf_tensors())
         assert load(tmp_path / "n.gguf")[1] is None
-    with pytest.raises(ValueError, match="tokenizer must have at most the model's 8 tokens"):
+    with pytest.raises(ValueError, match=r"tokenizer .*8 tokens"):
         load(tmp_path / "m.gguf", tokenizer=Tokenizer.chars(["abcdefghijkl"]))
     make("cnn").save(tmp_path / "cnn.gguf")
     with pytest.raises(ValueError, match="a CNN reads no tokens"):

@@ -137,11 +137,11 @@ def test_bad_settings_are_named(model, arguments, message):
 
 
 def test_bad_capacity_and_overflow_are_named(model):
-    with pytest.raises(ValueError, match="capacity must be from 1 to the context 50"):
+    with pytest.raises(ValueError, match=r"capacity .*50"):
         Generator(model, 51)
     generator = Generator(model, 4)
     generator.feed([1, 2, 3])
-    with pytest.raises(ValueError, match="at most 4 tokens are remembered; got 2 after 3"):
+    with pytest.raises(ValueError, match="got 2 after 3"):
         generator.feed([1, 2])
     generator.reset()
     assert generator.feed([1, 2, 3, 4]).shape == (29,)

@@ -69,10 +69,10 @@ def test_a_gpt2_without_shifts_has_zeros_in_the_file(tie, tmp_path):
 def test_what_the_shifts_are_must_go_with_the_metadata(tmp_path):
     path, shift = tmp_path / "m.gguf", "blk.1.ffn_up.bias"
     rewrite("gpt2", path, tensors={shift: np.ones(128, np.float32)}, bias=False)
-    with pytest.raises(FormatError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.bias must be zeros"):
+    with pytest.raises(FormatError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.bias"):
         load(path)
     rewrite("gpt2", path, {"pyggml.gpt2.bias": "no"}, bias=False)
-    with pytest.raises(FormatError, match=r"pyggml\.gpt2\.bias must be true or false; got 'no'"):
+    with pytest.raises(FormatError, match=r"pyggml\.gpt2\.bias .*'no'"):
         load(path)
     rewrite("gpt2", path, tensors={shift: None}, bias=False)  # a writer that leaves zeros out
     assert not load(path)[0].config.bias
@@ -109,7 +109,7 @@ def test_the_tokenizer_travels(arch, tmp_path):
     again, found = load(tmp_path / "m.gguf")
     assert again.config.vocab_size == 40
     assert found.encode(texts[0]).tolist() == tokenizer.encode(texts[0]).tolist()
-    with pytest.raises(ValueError, match="tokens must be at most the model's vocab_size"):
+    with pytest.raises(ValueError, match="vocab_size"):
         make(arch, vocab_size=5).save_gguf(tmp_path / "m.gguf", tokenizer)
 
 

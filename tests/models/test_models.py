@@ -276,7 +276,7 @@ def test_bad_calls_are_named():
         model.loss(pg.zeros((1, 4), dtype="i32"), pg.zeros((1, 3), dtype="i32"))
     with pytest.raises(ValueError, match="preset must be one of tiny, small"):
         build("llama", "huge")
-    with pytest.raises(TypeError, match="config must be a LlamaConfig; got GPT2Config"):
+    with pytest.raises(TypeError, match=r"config .*GPT2Config"):
         build("llama", GPT2Config.preset("tiny"))
 
 
@@ -286,7 +286,7 @@ def test_segments_are_refused_where_they_do_not_fit(arch):
     segments = pg.zeros((2, 7), dtype="i32")
     with pytest.raises(ValueError, match="give mask or segments, not both"):
         model(ids, mask=pg.zeros((7, 7)), segments=segments)
-    with pytest.raises(pg.ShapeError, match=r"segments must be as ids, \(2, 7\); got \(7,\)"):
+    with pytest.raises(pg.ShapeError, match=r"segments .*\(7,\)"):
         model(ids, segments=pg.zeros((7,), dtype="i32"))
     whole = model(ids, segments=segments).numpy()
     np.testing.assert_array_equal(whole, model(ids).numpy())

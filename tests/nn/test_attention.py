@@ -154,5 +154,5 @@ def test_positions_of_each_sequence(fused):
     for row in range(2):
         alone = layer(pg.tensor(x[row : row + 1]), positions=pg.tensor(positions[row])).numpy()
         np.testing.assert_allclose(together[row], alone[0], rtol=1e-5, atol=1e-6)
-    with pytest.raises(pg.ShapeError, match=r"\(T,\) or \(B, T\) = \(2, 5\); got \(5, 2\)"):
+    with pytest.raises(pg.ShapeError, match=r"got \(5, 2\)"):
         layer(pg.tensor(x), positions=pg.tensor(positions.T.copy()))

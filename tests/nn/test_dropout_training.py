@@ -62,5 +62,5 @@ def test_nothing_is_dropped_when_evaluating_or_generating() -> None:
 
 
 def test_the_share_is_checked() -> None:
-    with pytest.raises(ValueError, match="Dropout: p must be a finite number >= 0 and < 1"):
+    with pytest.raises(ValueError, match="Dropout: p "):
         GPT2Config(**SIZES, dropout=1.0)

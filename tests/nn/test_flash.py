@@ -116,9 +116,7 @@ def test_auto_is_flash_where_it_rounds_no_mask() -> None:
 
 
 def test_an_unknown_attention_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="attention must be one of auto, plain, flash; got 'linear'"
-    ):
+    with pytest.raises(ValueError, match=r"attention .*'linear'"):
         nn.CausalSelfAttention(8, 2, attention="linear")
     with pytest.raises(ValueError, match="GPT2Config: attention must be"):
         GPT2Config.preset("tiny", attention="linear")

@@ -277,7 +277,7 @@ class Doubled(Linear):
 
 def test_a_layer_with_a_forward_of_its_own_is_refused():
     model = nn.Sequential(Doubled(4, 4), Linear(4, 4))
-    with pytest.raises(ValueError, match="must be Linear itself; got 0, a Doubled, whose own"):
+    with pytest.raises(ValueError, match="Doubled"):
         nn.apply_lora(model, rank=2, targets="all-linear")
     assert all(p.requires_grad for p in model.parameters())
     assert nn.apply_lora(model, rank=2, targets="1") == ["1"]
@@ -325,10 +325,10 @@ def test_mistakes_change_nothing(options, error, said):
 def test_adapters_are_not_stacked_nor_missing():
     model = Nested()
     for use in (nn.merge_lora, nn.remove_lora, nn.lora_state_dict):
-        with pytest.raises(ValueError, match="must have LoRA adapters; got none: apply_lora first"):
+        with pytest.raises(ValueError, match="apply_lora"):
             use(model)
     nn.apply_lora(model, rank=2, targets="one")
-    with pytest.raises(ValueError, match=r"must have no LoRA adapters; got 1, .* named.one"):
+    with pytest.raises(ValueError, match=r"got 1, .* named.one"):
         nn.apply_lora(model, rank=2, targets="one")
     with pytest.raises(ValueError, match="adapted already"):
         LoRALinear(model.named["one"])
@@ -338,7 +338,7 @@ def test_adapters_are_not_stacked_nor_missing():
         nn.apply_lora(Nested, targets="one")
     state = nn.lora_state_dict(model)
     wrong = {name: array[:1] for name, array in state.items()}
-    with pytest.raises(ShapeError, match=r"lora_A.weight must have the shape \(2, 4\)"):
+    with pytest.raises(ShapeError, match=r"lora_A.weight .*\(2, 4\)"):
         nn.load_lora_state_dict(model, wrong)
     with pytest.raises(KeyError, match=r"missing named.one.lora_A.weight"):
         nn.load_lora_state_dict(model, {})
@@ -350,9 +350,9 @@ def test_adapters_are_not_stacked_nor_missing():
 
 def test_what_is_frozen_has_no_gradient():
     lora, _ = adapted("q4_K")
-    with pytest.raises(DTypeError, match=r"parameters must be f32; got q4_K, .*apply_lora"):
+    with pytest.raises(DTypeError, match=r"q4_K, .*apply_lora"):
         lora.weight.requires_grad = True
-    with pytest.raises(DTypeError, match=r"unfreeze: .* weight is q4_K, .*apply_lora"):
+    with pytest.raises(DTypeError, match=r"unfreeze: .*q4_K"):
         lora.unfreeze()
     assert not lora.bias.requires_grad  # nothing has changed
     names = [name for name, _ in lora.named_parameters()]

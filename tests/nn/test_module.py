@@ -44,7 +44,7 @@ def test_load_refuses_wrong_names_and_shapes_and_changes_nothing():
     before = layer.state_dict()
     with pytest.raises(KeyError, match="missing bias, unexpected extra"):
         layer.load_state_dict({"weight": np.ones((3, 2)), "extra": np.ones(1)})
-    with pytest.raises(pg.ShapeError, match=r"bias must have the shape \(3,\); got \(4,\)"):
+    with pytest.raises(pg.ShapeError, match=r"bias .*\(4,\)"):
         layer.load_state_dict({"weight": np.ones((3, 2)), "bias": np.ones(4)})
     np.testing.assert_array_equal(layer.weight.numpy(), before["weight"])
     keys = layer.load_state_dict({"weight": np.ones((3, 2)), "extra": np.ones(1)}, strict=False)

@@ -83,7 +83,7 @@ def test_a_state_that_does_not_fit_changes_nothing():
     with pytest.raises(TypeError, match="scale must be"):
         both.load_state_dict(other)
     assert both.state_dict() == before
-    with pytest.raises(KeyError, match=r"needs the states of parts \['0', '1'\]; got \['0'\]"):
+    with pytest.raises(KeyError, match=r"got \['0'\]"):
         both.load_state_dict({"0": plateau().state_dict()})
     with pytest.raises(TypeError):
         both.load_state_dict(3)

@@ -483,7 +483,7 @@ def test_unfreezing_what_an_optimizer_left_out_is_refused():
     optimizer = SGD([w, b], lr=0.1)
     optimizer.step()
     b.requires_grad = True
-    with pytest.raises(pg.GradientError, match=r"parameter 1 of shape \(3,\) was frozen when"):
+    with pytest.raises(pg.GradientError, match="parameter 1 "):
         optimizer.step()
 
 

@@ -106,7 +106,7 @@ def test_a_checkpoint_of_another_rank_is_refused(file, tmp_path):
         model, train, None, AdamW(model.parameters()),
         steps=2, batch_size=4, seed=3, checkpoint_dir=tmp_path / "c",
     )  # fmt: skip
-    with pytest.raises(pg.FormatError, match=r"model.safetensors: .*lora_A.weight must have the"):
+    with pytest.raises(pg.FormatError, match=r"model.safetensors: .*lora_A.weight"):
         other.resume()
 
 
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_scale_is_refused(file, tmp_path):
     adapted(16, tmp_path / "c").fit()
     other = adapted(32, tmp_path / "c")
     before = other.model.state_dict()
-    with pytest.raises(pg.FormatError, match=r"q_proj must be scaled by 4.0, .*; got 8.0: call"):
+    with pytest.raises(pg.FormatError, match=r"q_proj .*8.0"):
         other.resume()
     assert same(other.model.state_dict(), before)
     assert adapted(16, tmp_path / "c").resume() == 2
@@ -139,7 +139,7 @@ def test_a_checkpoint_of_another_scale_is_refused(file, tmp_path):
     scales = nn.lora.adapters_of(other.model)
     for bad in ("4.0", None, [4.0]):
         edit_state(state, adapters=dict.fromkeys(scales, bad))
-        with pytest.raises(pg.FormatError, match=r"adapters\..*_proj' must be int or float; got"):
+        with pytest.raises(pg.FormatError, match=r"adapters\..*_proj'"):
             adapted(16, tmp_path / "c").resume()
     edit_state(state, adapters=dict.fromkeys(scales, math.nan))
     with pytest.raises(pg.FormatError, match="must be scaled by nan"):

@@ -100,7 +100,7 @@ def test_batches_without_targets_add_nothing_where_several_make_a_step(tmp_path)
 
 def test_a_run_that_has_nothing_to_learn_from_any_more_ends(tmp_path):
     trainer = masked_trainer(tmp_path, lambda n: n >= 5, steps=200, eval_every=0)
-    with pytest.raises(ValueError, match="100 steps in a row had no target that counts"):
+    with pytest.raises(ValueError, match="100 steps in a row"):
         trainer.fit()
     assert trainer.last_checkpoint is not None
     assert trainer.step == 104

@@ -174,7 +174,7 @@ def test_many_steps_without_a_target_end():
         step([batch(2, seed)])
     for _ in range(99):
         step([without_targets(1)])
-    with pytest.raises(ValueError, match=r"100 steps in a row .* targets \(1, 8\): targets that"):
+    with pytest.raises(ValueError, match=r"100 steps in a row .*\(1, 8\)"):
         step([without_targets(1)])
 
 
@@ -269,7 +269,7 @@ def test_a_line_search(parts):
         step(pieces)
     assert same(model.state_dict(), before)
     for options in ({"clip": 1.0}, {"clip_value": 1.0}, {"precision": "f16"}):
-        with pytest.raises(ValueError, match="line search needs the gradients as they are"):
+        with pytest.raises(ValueError, match="line search"):
             TrainStep(model, optimizer, **options)
 
 

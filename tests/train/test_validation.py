@@ -117,7 +117,7 @@ def test_a_set_for_other_data_is_refused_before_the_first_step():
     with pytest.raises(ValueError, match="validation set 'validation': "):
         trainer.fit()
     assert trainer.step == 0
-    with pytest.raises(ValueError, match="tell no seq_len to cut validation set 'validation' by"):
+    with pytest.raises(ValueError, match=r"seq_len .*'validation'"):
         trainer_on(tokens(50), Classifier(), Batches(*clouds(32)))
 
 
@@ -297,12 +297,12 @@ def test_checkpointing_needs_blocks():
     with pytest.raises(ValueError, match="got Classifier, which has no n_blocks"):
         trainer_on(None, Classifier(), loader, checkpointing="all")
     for model, every in ((Classifier(), "auto"), (CNN(CNNConfig(classes=2)), 2)):
-        with pytest.raises(ConfigError, match="`checkpointing` needs a model whose blocks"):
+        with pytest.raises(ConfigError, match="`checkpointing`"):
             trainer_on(None, model, loader, checkpointing=every)
     assert trainer_on(None, Classifier(), loader, checkpointing="none").fit().step == 4
 
 
 def test_flags_are_no_numbers():
     x, y = clouds(8)
-    with pytest.raises(ValueError, match=r"y must hold numbers; got bool: give y\.astype"):
+    with pytest.raises(ValueError, match=r"y .*bool"):
         trainer_on(Sets((x, y > 1)), Classifier(), Batches(*clouds(32))).fit()
