@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import re
@@ -107,17 +108,42 @@ def test_small_vocabularies(tmp_path: Path, metadata: dict[str, Any]) -> None:
 
 def source(pattern: str) -> bytes:
     """A file of the pinned source package, or skip."""
+    return sources(pattern)[pattern]
+
+
+@functools.cache
+def sources(*patterns: str) -> dict[str, bytes]:
+    """Files of the pinned source package by the ends of their names, or skip."""
     given = os.environ.get("PYGGML_GGML_SDIST")
     archives = [Path(given)] if given else sorted((ROOT / "vendor" / "cache").glob("*.tar.gz"))
     if not archives:
         pytest.skip("the source package is not there")
+    found = {}
     with tarfile.open(archives[0]) as archive:
         for member in archive:
-            if member.name.endswith(pattern):
-                file = archive.extractfile(member)
-                assert file is not None
-                return file.read()
-    pytest.skip(f"the source package has no {pattern}")
+            for pattern in patterns:
+                if member.name.endswith(pattern):
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    found[pattern] = file.read()
+    return found
+
+
+SMALL = ("llama-spm", "bert-bge", "deepseek-coder", "starcoder")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_texts_with_known_tokens(tmp_path: Path, name: str) -> None:
+    """The tokens of the publishers' own tokenizers, which llama.cpp's tests use."""
+    ends = ("gguf", "gguf.inp", "gguf.out")
+    found = sources(*(f"models/ggml-vocab-{n}.{end}" for n in SMALL for end in ends))
+    vocabulary, texts, ids = (found[f"models/ggml-vocab-{name}.{end}"] for end in ends)
+    path = tmp_path / "vocabulary.gguf"
+    path.write_bytes(vocabulary)
+    tokenizer = Tokenizer.from_file(path)
+    parts = texts.decode().split("\n__ggml_vocab_test__\n")
+    for text, line in zip(parts, ids.decode().splitlines(), strict=False):
+        assert tokenizer.encode(text).tolist() == [int(number) for number in line.split()], text
 
 
 @pytest.mark.slow
