@@ -3,7 +3,7 @@
 
 FAMILIES = (
     *("llama", "qwen2", "qwen3", "gemma", "qwen2moe", "qwen3moe", "gemma2", "gemma3", "phi3"),
-    *("olmo2", "granite", "smollm3", "starcoder2", "stablelm", "gpt-oss"),
+    *("olmo2", "granite", "smollm3", "starcoder2", "stablelm", "gpt-oss", "phi2"),
 )
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q5_1")
 
@@ -41,7 +41,9 @@ def draw(rng):
     sizes["family"] = family = str(rng.choice(FAMILIES))
     if family.startswith("gemma"):
         sizes["tie"] = True
-    if family in ("phi3", "olmo2", "granite", "starcoder2", "stablelm"):
+    if family == "phi2":
+        sizes["tie"] = False
+    if family in ("phi2", "phi3", "olmo2", "granite", "starcoder2", "stablelm"):
         sizes.pop("n_head_dim", None)
     if family in ("llama", "granite", "smollm3") and rng.random() < 0.3:
         sizes["attention_bias"] = True

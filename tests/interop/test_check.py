@@ -54,7 +54,7 @@ def tolerance(arch, sizes, dtype):
     if dtype == "bf16" or dtype.startswith("q"):
         return 0.25
     family = sizes.get("family", "")
-    gelu = arch in ("gpt2", "t5") or "gemma" in family or family == "starcoder2"
+    gelu = arch in ("gpt2", "t5") or "gemma" in family or family in ("starcoder2", "phi2")
     return 2e-2 if gelu or dtype == "f16" else 1e-4
 
 

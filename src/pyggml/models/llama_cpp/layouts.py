@@ -4,9 +4,9 @@
 A tensor is a line: its name, `?` where it may be absent, and its extents as letters, in Python
 order; `qkv` stands for the matrices of queries, keys and values, apart or in one, with biases.
 C is the stream, V the vocabulary, T the context, F the feed-forward part, B = 2 F, H heads, G
-key-value heads, D and W the widths of keys and values, Q = H D, K = G D, Z = G W, Y = C + 2 Z, J
-half of the rotated width, E experts, X and S the widths inside of an expert and of the shared one,
-N types of tokens, O classes, P buckets.
+key-value heads, D and W the widths of keys and values, Q = H D, K = G D, Z = G W, Y = C + 2 Z,
+A = 3 C, J half of the rotated width, E experts, X and S the widths inside of an expert and of the
+shared one, N types of tokens, O classes, P buckets.
 """
 
 from __future__ import annotations
@@ -113,6 +113,23 @@ LAYOUTS: dict[str, Layout] = {
         f"{_LAYER_NORMS}; {_attention('C')}; attn_output.bias C; ffn_norm.weight C;"
         " ffn_norm.bias C; ffn_up.weight F C; ffn_up.bias F; ffn_down.weight C F; ffn_down.bias C",
         _LAYER_EPS,
+    ),
+    "phi2": Layout(
+        f"{_TOP}; output_norm.bias C; output.weight V C; output.bias V",
+        f"{_LAYER_NORMS}; {_attention('C')}; attn_output.bias C; ffn_up.weight F C; ffn_up.bias F;"
+        " ffn_down.weight C F; ffn_down.bias C",
+        _LAYER_EPS,
+        rotary=False,
+    ),
+    "modern-bert": Layout(
+        "token_embd.weight V C; token_embd_norm.weight C; output_norm.weight C;"
+        " cls.weight? C C; cls.norm.weight? C; cls.output.weight? O C; cls.output.bias? O",
+        # the first block has no norm before attention
+        "attn_norm.weight? C; attn_qkv.weight A C; attn_output.weight C C; ffn_norm.weight C;"
+        " ffn_up.weight B C; ffn_down.weight C F",
+        _LAYER_EPS,
+        rotary=False,
+        windowed=True,
     ),
     "stablelm": Layout(
         f"{_TOP}; output_norm.bias C; output.weight V C",

@@ -246,6 +246,7 @@ def _sizes(read: _Reader, tensors: Mapping[str, tuple[int, ...]]) -> dict[str, i
         "T": read.number("context_length", 0),
         "F": inner,
         "B": 2 * inner,
+        "A": 3 * stream,
         "H": heads,
         "G": groups,
         "D": key,
