@@ -343,6 +343,30 @@ def test_vocabularies_that_lie_are_refused(metadata: dict[str, Any], field: str)
         Tokenizer.from_gguf_metadata(kept)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_gives_the_text_that_decoding_gives(kind: str) -> None:
+    tokenizer = Tokenizer.from_gguf_metadata(KINDS[kind])
+    rng = random.Random(5)
+    for _ in range(6):
+        # Half a character among others is beyond the library's decoder of byte tokens.
+        text = "".join(rng.choices("helowrd ,\n\u00e9\u6f22", k=rng.choice((5, 300))))
+        ids = tokenizer.encode(text + "</s> lo", parse_special=True).tolist()
+        for skip in (False, True):
+            stream = tokenizer.stream(skip_special=skip)
+            text = "".join([*map(stream.push, ids), stream.finish()])
+            assert text == tokenizer.decode(ids, skip_special=skip)
+
+
+def test_a_stream_continues_a_text() -> None:
+    tokenizer = Tokenizer.from_gguf_metadata(KINDS["llama"])
+    ids = tokenizer.encode("hello hello \u00e9 hello").tolist()
+    for at in (1, 2):
+        stream = tokenizer.stream(after=[tokenizer.bos_id, *ids[:at]])
+        text = "".join([*map(stream.push, ids[at:]), stream.finish()])
+        assert tokenizer.decode(ids[:at]) + text == "hello hello \u00e9 hello"
+    assert tokenizer.stream(after=[tokenizer.bos_id]).push(ids[0]) == "hello"
+
+
 def test_letters_of_a_whole_token_are_no_bytes() -> None:
     metadata = Tokenizer.chars(["h\u00e9\u00fa"]).to_gguf_metadata()
     tokens = metadata["tokenizer.ggml.tokens"]

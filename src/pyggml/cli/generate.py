@@ -117,7 +117,7 @@ def generate(
         reads = isinstance(language_model, T5)
         read = _read_ids if reads else _prompt_ids
         ids, shown = read(options.prompt, tokenizer, options.special)
-        decoder = tokenizer.stream()
+        decoder = tokenizer.stream(after=() if reads else ids)
 
         def write(token: int) -> None:
             sys.stdout.write(written(decoder.push(token)))

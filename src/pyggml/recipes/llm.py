@@ -323,7 +323,8 @@ class LLMRun(Run):
                 seed=self.config.trainer.seed if seed is None else seed,
                 stop_ids=stop,
             )
-        return prompt + self.tokenizer.decode(added, skip_special=True)
+        decoder = self.tokenizer.stream(after=ids if prompt else ())
+        return prompt + "".join([*map(decoder.push, added), decoder.finish()])
 
     def _encode(self, prompt: str) -> np.ndarray:
         """Return the tokens of a prompt that was given."""

@@ -355,9 +355,14 @@ class Tokenizer:
             )
         return number
 
-    def stream(self, skip_special: bool = True) -> StreamDecoder:
-        """Return a decoder that takes one token at a time."""
-        return StreamDecoder(self, skip_special)
+    def stream(self, skip_special: bool = True, after: Iterable[int] = ()) -> StreamDecoder:
+        """Return a decoder that takes one token at a time.
+
+        Args:
+            skip_special: whether special tokens are left out.
+            after: the ids that the text continues; see `StreamDecoder`.
+        """
+        return StreamDecoder(self, skip_special, after)
 
     def token(self, token_id: int) -> str | None:
         """The text of a token as the vocabulary spells it, or None."""
