@@ -128,9 +128,9 @@ def test_quantize_and_imatrix(tmp_path):
     done = run("imatrix", source, "--text", tmp_path / "a.txt", "--output", weights, "--chunk", 64)
     assert done.exit_code == 0, done.stderr
     assert read_importance(weights).chunks == 8
-    done = run("quantize", source, small, "--type", "iq3_xxs", "--imatrix", weights)
+    done = run("quantize", source, small, "--type", "iq4_xs", "--imatrix", weights)
     assert done.exit_code == 0, done.stderr
-    assert inspect_file(small)["types"]["iq3_xxs"]["tensors"] > 3
+    assert inspect_file(small)["types"]["iq4_xs"]["tensors"] > 3
     assert run("check", small).exit_code == 0
     done = run("generate", "--model", small, "--prompt", "hello", "--max-tokens", 4)
     assert done.exit_code == 0, done.stderr
