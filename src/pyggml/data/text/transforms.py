@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Training tasks on token sequences: masked tokens, corrupted spans, filled gaps."""
+"""Training tasks on token sequences: masked tokens, corrupted spans, fill-in-the-middle."""
 
 from __future__ import annotations
 

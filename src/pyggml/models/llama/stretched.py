@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How positions are stretched, in GGUF files."""
+"""The stretching of positions in GGUF files."""
 
 from __future__ import annotations
 
