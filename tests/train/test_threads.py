@@ -12,8 +12,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.models import GPT2, T5, GPT2Config, T5Config
-from pyggml.models.generate import Generator, generate
+from pyggml.models import GPT2, T5, Generator, GPT2Config, T5Config, generate
 from pyggml.train import TrainStep, evaluate
 
 from ..no_abort.test_threads import together

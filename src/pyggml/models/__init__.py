@@ -7,7 +7,8 @@ from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
 from .bert.model import BERT, BERTConfig
 from .config import ModelConfig
 from .convert import convert
-from .generate import Generator, generate
+from .generate import generate
+from .generator import Generator
 from .gpt2 import GPT2, GPT2Config
 from .language import LanguageModel
 from .llama.heads import LlamaClassifierConfig, LlamaForSequenceClassification

@@ -18,7 +18,7 @@ from ...graph import Graph
 from ...io import read_gguf, u32, write_gguf
 from ...nn.mode import in_mode
 from ...tensors import Tensor, zeros
-from ..generate import check_tokens
+from ..generator import check_tokens
 from ..language import LanguageModel
 
 __all__ = ["Importance", "measure_importance", "read_importance", "write_importance"]

@@ -14,7 +14,8 @@ from ...nn.mode import in_mode
 from ...nn.weight_check import WeightCheck
 from ...tensors import Tensor, tensor, zeros
 from ..base import Model
-from ..generate import check_settings, check_tokens, make_sampling
+from ..generate import check_settings, make_sampling
+from ..generator import check_tokens
 
 __all__ = ["generate_from"]
 
