@@ -9,7 +9,7 @@ import pytest
 import pyggml as pg
 from pyggml.data import Tokenizer, embedded_text
 from pyggml.errors import FormatError
-from pyggml.io import load_safetensors
+from pyggml.io import load_safetensors, save_safetensors
 from pyggml.models import build, load
 
 torch = pytest.importorskip("torch")
@@ -50,6 +50,7 @@ CASES = {
     "gemma2": ("Gemma2", GEMMA),
     "gemma3": ("Gemma3Text", {**GEMMA, "num_hidden_layers": 7}),
     "phi2": ("Phi", {**BASE, "hidden_act": "gelu_new"}),
+    "phi": ("Phi", BASE),
     "phi3": ("Phi3", {**BASE, "num_key_value_heads": 4}),
     "olmo2": ("Olmo2", BASE),
     "olmo3": ("Olmo3", {**BASE, "sliding_window": 5}),
@@ -143,6 +144,38 @@ def compare(model, folder):
 @pytest.mark.parametrize("name", CASES)
 def test_both_ways(name, tmp_path):
     compare(theirs(name), tmp_path)
+
+
+def test_experts_of_four_bits(tmp_path):
+    """gpt-oss's folders have blocks of 32 numbers with an exponent."""
+    model, _ = load_of(theirs("gpt-oss"), tmp_path)
+    state, rng = model.hf_state(), np.random.default_rng(0)
+    wanted = {}
+    for name in [n for n in state if n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, inside, out = state.pop(name).shape
+        numbers = rng.integers(0, 16, (experts, out, inside // 32, 32), np.uint8)
+        scales = rng.integers(122, 127, (experts, out, inside // 32), np.uint8)
+        state[f"{name}_blocks"] = numbers[..., ::2] | numbers[..., 1::2] << 4
+        state[f"{name}_scales"] = scales
+        table = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+        table = np.concatenate([table, -table])
+        wide = table[numbers] * np.exp2(scales.astype(np.float32) - 127)[..., None]
+        wanted[name] = wide.reshape(experts, out, inside).swapaxes(1, 2)
+    save_safetensors(tmp_path / "theirs" / "model.safetensors", state)
+    file = tmp_path / "theirs" / "config.json"
+    method = {"quantization_config": {"quant_method": "mxfp4"}}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **method}))
+    for keep_types in (False, True):
+        again, _ = load(tmp_path / "theirs", keep_types=keep_types)
+        found = again.hf_state()
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[name], array)
+
+
+def load_of(model, folder):
+    """The model here that transformers saved."""
+    model.save_pretrained(folder / "theirs")
+    return load(folder / "theirs")
 
 
 @pytest.mark.parametrize("name", HEADS)
