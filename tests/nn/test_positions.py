@@ -84,12 +84,12 @@ def test_dynamic_begins_beyond_the_original_context():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("cubic", 2.0), "kind must be one of linear, dynamic, llama3, yarn, table; got 'cubic'"),
+        (("cubic", 2.0), r"kind must be one of .*got 'cubic'"),
         (("linear", 0.5), "factor must be a finite number >= 1; got 0.5"),
         (("linear", math.nan), "factor must be a finite number >= 1"),
         (("yarn", 2.0), '"yarn" needs original, the context of the training; got None'),
         (("llama3", 2.0, 64, 4.0, 4.0), "low_freq must be below high_freq"),
-        (("table", 1.0), 'a table is for kind "table", which needs one'),
+        (("table", 1.0), 'table is for kind "table"'),
     ],
 )
 def test_bad_scalings_are_named(given, message):

@@ -109,7 +109,7 @@ def test_plan_refuses_what_does_not_fit():
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (12_345, "12.3 kB"), (5 * 10**15, "5000.0 TB")]
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (12_345, "12.3 kB"), (5 * 10**15, "5.0 PB")]
 )
 def test_sizes_for_people(size, text):
     assert format_bytes(size) == text

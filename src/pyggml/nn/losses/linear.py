@@ -67,6 +67,10 @@ def linear_cross_entropy(
     need_float(who, "x", x)
     need_tensor(who, "weight", weight)
     need_tensor(who, "targets", targets)
+    if bias is not None:
+        need_float(who, "bias", bias)
+        if bias.shape != weight.shape[:1]:
+            raise ShapeError(f"{who}: bias must be (V,), {weight.shape[:1]}; got {bias.shape}")
     checks.choice(who, "reduction", reduction, REDUCTIONS)
     checks.f32(who, "label_smoothing", label_smoothing, 0.0, 1.0)
     checks.f32(who, "softcap", softcap, 0.0)
