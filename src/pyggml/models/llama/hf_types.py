@@ -105,10 +105,6 @@ TYPES: dict[str, HFType] = {
         "phi2", "PhiForCausalLM", eps="layer_norm_eps", eps_default=1e-5, partial=0.5,
         only={"hidden_act": ("gelu_new", "gelu_pytorch_tanh"), "qk_layernorm": (False,)},
     ),
-    "phi": HFType(
-        "phi2", "PhiForCausalLM", eps="layer_norm_eps", eps_default=1e-5, partial=0.5,
-        only={"hidden_act": ("gelu_new",), "qk_layernorm": (False,)},
-    ),
     "phi3": HFType("phi3", "Phi3ForCausalLM", eps_default=1e-5, window="all", only=_SILU),
     "olmo2": HFType("olmo2", "Olmo2ForCausalLM", eps_default=1e-5, only={**_SILU, **_NO_BIAS}),
     "olmo3": HFType(
