@@ -106,6 +106,7 @@ def test_what_is_left_out_of_a_folder_is_told(tmp_path, cli):
     assert "a.json is read as text, with its braces: for records write JSONL" in out
 
 
+@pytest.mark.slow
 def test_memory_and_disk_and_threads_give_the_same_weights(tmp_path, text_file, cli):
     """And what is cached is found again."""
     found = []
@@ -140,7 +141,9 @@ def test_large_text_goes_into_the_users_cache(tmp_path, text_file, cli, monkeypa
     assert [store.name[:7] for store in stores] == ["tokens-"]
 
 
-@pytest.mark.parametrize("harm", [bytes, os.urandom], ids=["zeros", "noise"])
+@pytest.mark.parametrize(
+    "harm", [bytes, pytest.param(os.urandom, marks=pytest.mark.slow)], ids=["zeros", "noise"]
+)
 def test_a_damaged_cache_is_not_trained_on(tmp_path, text_file, cli, caplog, harm):
     """It would train on other text, or name the tokenizer, in every run that finds it."""
     found = []
@@ -159,7 +162,13 @@ def test_a_damaged_cache_is_not_trained_on(tmp_path, text_file, cli, caplog, har
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--packing"], ["--cache-dir", "cache", "--packing"]], ids=str
+    "more",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        pytest.param(["--packing"], marks=pytest.mark.slow),
+        ["--cache-dir", "cache", "--packing"],
+    ],
+    ids=str,
 )
 def test_resume_is_exact(tmp_path, cli, monkeypatch, more):
     monkeypatch.chdir(tmp_path)

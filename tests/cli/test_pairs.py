@@ -75,7 +75,7 @@ def test_validation_and_other_texts_are_pairs_too(file, tmp_path):
     assert found["validation"].tokens == sum(len(row["a"]) + 1 for row in validation)
 
 
-@pytest.mark.parametrize("tokenizer", ["chars", "bpe:300"])
+@pytest.mark.parametrize("tokenizer", [pytest.param("chars", marks=pytest.mark.slow), "bpe:300"])
 def test_the_command(file, tmp_path, cli, tokenizer):
     base = ["train-llm", "--text", file, *FIELDS,
             *options(steps=8, save_every=4, keep=9, tokenizer=tokenizer)]  # fmt: skip

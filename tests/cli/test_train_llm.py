@@ -138,6 +138,7 @@ def test_updates_in_the_backward_keep_no_gradients(tmp_path, text_file, cli):
     assert all(line["grad_norm"] > 0 for line in lines if line["kind"] == "train")
 
 
+@pytest.mark.slow
 def test_blocks_computed_twice_and_a_limit(tmp_path, text_file, cli):
     base = ["train-llm", "--text", text_file, "--artifact-dir", tmp_path / "run", "--overwrite"]
     for given, words in (
@@ -407,6 +408,7 @@ def limit_file_size():
     resource.setrlimit(resource.RLIMIT_FSIZE, (25_000, 25_000))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
 def test_full_disk(tmp_path, text_file):
     """A limit on the size of files stands in for a full disk: the system refuses the write."""

@@ -148,6 +148,7 @@ def test_a_run_that_was_made_meanwhile_stays(tmp_path):
     assert (folder / "checkpoints" / "step-000001").is_dir()
 
 
+@pytest.mark.slow
 def test_nobody_comes_between_preparation_and_training(tmp_path):
     pytest.importorskip("fcntl")
     folder = tmp_path / "run"

@@ -228,6 +228,7 @@ def test_updates_in_the_backward(run: Run, script: str) -> None:
         assert result["planned_mib"]["gradients"] == 0
 
 
+@pytest.mark.slow
 def test_scaling(run: Run) -> None:
     options = [*MODEL, "--sweeps", "tokens", "depth", "--tokens", "16,32", "--depth", "2"]
     found = lines_of(run("scaling.py", *options, "--json", "--steps", "1"))
@@ -238,6 +239,7 @@ def test_scaling(run: Run) -> None:
     assert points == [("tokens", 16, 1, 16, 1), ("tokens", 32, 2, 32, 1), ("depth", 2, 2, 32, 2)]
 
 
+@pytest.mark.slow
 def test_products(run: Run) -> None:
     shape = ["--tokens", "9", "--embd", "256", "--vocab", "67", "--layers", "proj", "head"]
     found = lines_of(run("gemm.py", *shape, *ALONE, "--rounds", "1", "--threads", "1"))
@@ -258,6 +260,7 @@ def test_products(run: Run) -> None:
         assert result["error"] < bound, key
 
 
+@pytest.mark.slow
 def test_products_against_numpy_as_a_table(run: Run) -> None:
     options = "--tokens 5 --embd 32 --layers up --dtypes f32 bf16 --rounds 1 --threads 1".split()
     done = run("gemm.py", *options, "--only", "numpy,pyggml", "--openblas-core", "Haswell")
@@ -397,6 +400,7 @@ def test_the_measured_peak_is_that_of_the_plan(run: Run) -> None:
         assert found["measured"] == pytest.approx(found["planned"], rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["mlp", "bert", "t5"])
 def test_small_presets_are_measured(run: Run, arch: str) -> None:
     done = run("models.py", "--seconds", "0.01", "--only", arch, "--most", "40")
@@ -415,6 +419,7 @@ def test_small_presets_are_measured(run: Run, arch: str) -> None:
         assert float(speed.split()[0]) > 0
 
 
+@pytest.mark.slow
 def test_a_run_rewrites_its_rows_and_leaves_the_others(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -297,6 +297,7 @@ def test_a_stage_is_over_when_its_program_has_ended(
     assert stages_of(checkout / "build/gpu/out")[stage]["outcome"] == "cut short"
 
 
+@pytest.mark.slow
 def test_a_call_that_is_ended_ends_its_stage_and_tells_of_it(
     checkout: Path, tmp_path: Path
 ) -> None:
@@ -319,6 +320,7 @@ def test_a_call_that_is_ended_ends_its_stage_and_tells_of_it(
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_call_without_time_starts_nothing(checkout: Path) -> None:
     """And names every stage that there is."""
     done = run(checkout, LIMIT="1")
@@ -483,6 +485,7 @@ def test_the_limits_are_those_of_the_docs() -> None:
     assert f"add up to {whole:,} s" in docs
 
 
+@pytest.mark.slow
 def test_what_is_not_built_is_told(checkout: Path) -> None:
     shutil.rmtree(checkout / "build/gpu/cmake")
     run(checkout, "grad", "train-weights", LIMIT_EACH="100")
