@@ -108,9 +108,9 @@ def test_stand_in(name, texts, tmp_path):
     wants_vector = not isinstance(model, (LanguageModel, T5))
     requests = [llamacpp.tokenize(text) for text in texts]
     requests.append(llamacpp.embed(prompt) if wants_vector else llamacpp.complete(prompt, 12))
-    if isinstance(model, T5):
-        del requests[-1]
-    answers = llamacpp.ask(path, requests, embedding=wants_vector)
+    if isinstance(model, T5):  # the server runs none; `test_vocabulary_files` has its tokens
+        requests = []
+    answers = llamacpp.ask(path, requests, embedding=wants_vector) if requests else []
     for text, answer in zip(texts, answers, strict=False):
         assert tokenizer.encode(text).tolist() == answer["tokens"], text
     if wants_vector:
