@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import checks
 
-__all__ = ["ModelConfig", "check_labels"]
+__all__ = ["ModelConfig", "check_labels", "label_names"]
 
 C = TypeVar("C", bound="ModelConfig")
 
@@ -105,3 +105,8 @@ def check_labels(who: str, labels: Any, classes: int) -> tuple[str, ...] | None:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"{who}: labels must differ; got {', '.join(twice)} more than once")
     return names
+
+
+def label_names(config: Any) -> list[str]:
+    """Return the names of a configuration's classes: numbered ones where it has none."""
+    return list(config.labels or (f"LABEL_{i}" for i in range(config.classes)))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..backend.dtypes import as_dtype
-from ..errors import FormatError, ShapeError
+from ..errors import FormatError, ShapeError, shown
 from ..io import GGUFFile, f64, i64
 from .config import ModelConfig
 
@@ -30,6 +30,7 @@ __all__ = [
     "keeps_type",
     "matrix_type",
     "own_metadata",
+    "read_classes",
     "read_config",
     "read_number",
     "read_own",
@@ -211,6 +212,24 @@ def read_number(file: GGUFFile, key: str, default: float | None = None) -> float
         raise FormatError(f"{file.path}: {key} must be finite and > 0; got {value!r}")
     # A float of the file is f32: its shortest decimal is the number that was meant.
     return float(str(np.float32(value)))
+
+
+def read_classes(file: GGUFFile, arch: str) -> dict[str, Any]:
+    """Read a classifier's number of classes, and their names where they have any.
+
+    Raises:
+        FormatError: the names are no list of text.
+    """
+    key = f"{arch}.classifier.output_labels"
+    labels, head = file.metadata.get(key), file.tensors.get("cls.output.weight")
+    if labels is not None and not isinstance(labels, list):
+        raise FormatError(f"{file.path}: {key} must be names; got {shown(labels)}")
+    classes = len(labels) if labels else 2
+    if head is not None:
+        classes = head.shape[0] if len(head.shape) == 2 else 1
+    # Numbered names stand for having none.
+    named = labels is not None and labels != [f"LABEL_{i}" for i in range(len(labels))]
+    return {"classes": classes, "labels": tuple(labels) if labels and named else None}
 
 
 def read_vocab_size(file: GGUFFile) -> int:

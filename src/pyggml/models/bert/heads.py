@@ -10,6 +10,7 @@ from ...io import GGUFFile, u32
 from ...nn import functional
 from ...nn.module import Parameter
 from ...tensors import Tensor
+from ..config import label_names
 from ..files import LEFT_OUT
 from ..masked import MaskedLM
 from ..pooling import RANK, TextClassifier
@@ -131,11 +132,10 @@ class BERTForSequenceClassification(BERTModel, TextClassifier):
     def gguf_config(self) -> dict[str, object]:
         """Return the hyper-parameters under llama.cpp's keys."""
         # llama.cpp knows the number of classes from their names.
-        labels = self.config.labels or [f"LABEL_{i}" for i in range(self.config.classes)]
         return {
             **super().gguf_config(),
             "bert.pooling_type": u32(RANK),
-            "bert.classifier.output_labels": list(labels),
+            "bert.classifier.output_labels": label_names(self.config),
         }
 
     def forward(  # type: ignore[override]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import nn, ops
-from ...errors import FormatError, ShapeError
+from ...errors import ShapeError
 from ...io import GGUFFile, f32, u32
 from ...nn import functional, init
 from ...nn.masks import position_ids
@@ -21,6 +21,7 @@ from ..base import Model
 from ..files import (
     check_block_count,
     check_tensor,
+    read_classes,
     read_number,
     read_sizes,
     read_vocab_size,
@@ -274,24 +275,14 @@ class BERTModel(Model):
             },
         )
         pooling = file.metadata.get(f"{arch}.pooling_type", 1)
-        labels = file.metadata.get(f"{arch}.classifier.output_labels")
-        if labels == [f"LABEL_{i}" for i in range(len(labels or []))]:
-            labels = None  # what stands for having none
-        if labels is not None and not isinstance(labels, list):
-            raise FormatError(f"{file.path}: {arch}.classifier.output_labels must be names")
-        head = file.tensors.get("cls.output.weight")
-        classes = 2 if labels is None else len(labels)
-        if head is not None:
-            classes = head.shape[0] if len(head.shape) == 2 else 1
         types = file.tensors.get("token_types.weight")
         return BERTConfig(
             vocab_size=read_vocab_size(file),
             eps=read_number(file, f"{arch}.attention.layer_norm_epsilon"),
             types=1 if types is None or len(types.shape) < 2 else types.shape[0],
             pooling=POOLINGS[pooling - 1] if pooling in (1, 2, 3) else "mean",
-            pooler="cls.weight" in file.tensors or head is None,
-            classes=classes,
-            labels=None if labels is None else tuple(labels),
+            pooler="cls.weight" in file.tensors or "cls.output.weight" not in file.tensors,
+            **read_classes(file, arch),
             **sizes,
         )
 

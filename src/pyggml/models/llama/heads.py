@@ -13,7 +13,8 @@ from ...io import GGUFFile, u32
 from ...nn import init
 from ...nn.layers import check_sizes
 from ...tensors import Tensor
-from ..config import check_labels
+from ..config import check_labels, label_names
+from ..files import read_classes
 from ..pooling import RANK, TextClassifier, pool
 from ..pretrained.fields import HFConfig
 from ..pretrained.labels import read_labels, write_labels
@@ -168,28 +169,19 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         """Return the hyper-parameters under llama.cpp's keys."""
         config, arch = self.config, self.gguf_arch
         # llama.cpp knows the number of classes from their names.
-        labels = config.labels or [f"LABEL_{i}" for i in range(config.classes)]
         return {
             **super().gguf_config(),
             f"{arch}.pooling_type": u32(RANK),
-            f"{arch}.classifier.output_labels": list(labels),
+            f"{arch}.classifier.output_labels": label_names(config),
         }
 
     @classmethod
     def config_from_gguf(cls, file: GGUFFile) -> LlamaClassifierConfig:
         """Read the configuration from a GGUF file's metadata."""
         base = super().config_from_gguf(file)
-        arch, head = base.family, file.tensors.get("cls.output.weight")
-        if head is None:
+        if "cls.output.weight" not in file.tensors:
             raise FormatError(f"{file.path}: the tensor cls.output.weight must be there")
-        classes = head.shape[0] if len(head.shape) == 2 else 1
-        labels = file.metadata.get(f"{arch}.classifier.output_labels")
-        if labels is not None and not isinstance(labels, list):
-            raise FormatError(f"{file.path}: {arch}.classifier.output_labels must be names")
-        if labels == [f"LABEL_{i}" for i in range(classes)]:
-            labels = None  # what stands for having none
-        sizes = {**vars(base), "classes": classes}
-        return LlamaClassifierConfig(**{**sizes, "labels": labels and tuple(labels)})
+        return LlamaClassifierConfig(**{**vars(base), **read_classes(file, base.family)})
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, *, attention_mask: Tensor | None = None

@@ -10,6 +10,7 @@ from ...io import GGUFFile, u32
 from ...nn import functional, init
 from ...nn.module import Parameter
 from ...tensors import Tensor
+from ..config import label_names
 from ..files import LEFT_OUT
 from ..masked import MaskedLM
 from ..pooling import POOLINGS, RANK, TextClassifier, pool
@@ -127,13 +128,12 @@ class ModernBERTForSequenceClassification(ModernBERTModel, TextClassifier):
         """Return the hyper-parameters under llama.cpp's keys."""
         config, arch = self.config, self.gguf_arch
         # llama.cpp knows the number of classes from their names.
-        labels = config.labels or [f"LABEL_{i}" for i in range(config.classes)]
         return {
             **super().gguf_config(),
             f"{arch}.pooling_type": u32(RANK),
             f"{arch}.classifier.pooling_type": u32(1 + POOLINGS.index(config.pooling)),
             f"{arch}.classifier.activation": "gelu",
-            f"{arch}.classifier.output_labels": list(labels),
+            f"{arch}.classifier.output_labels": label_names(config),
         }
 
     def forward(  # type: ignore[override]

@@ -18,7 +18,14 @@ from ...ops.attention import computes_flash_attn
 from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from ..base import Model
-from ..files import check_block_count, check_tensor, read_number, read_sizes, read_vocab_size
+from ..files import (
+    check_block_count,
+    check_tensor,
+    read_classes,
+    read_number,
+    read_sizes,
+    read_vocab_size,
+)
 from ..language import check_ids, check_room
 from ..pooling import POOLINGS, embed
 from ..pretrained.fields import HFConfig
@@ -245,15 +252,6 @@ class ModernBERTModel(Model):
         pooling = file.metadata.get(f"{arch}.pooling_type", 1)
         if pooling not in (1, 2, 3):
             pooling = file.metadata.get(f"{arch}.classifier.pooling_type", 1)
-        labels = file.metadata.get(f"{arch}.classifier.output_labels")
-        if labels is not None and not isinstance(labels, list):
-            raise FormatError(f"{file.path}: {arch}.classifier.output_labels must be names")
-        if labels == [f"LABEL_{i}" for i in range(len(labels or []))]:
-            labels = None  # what stands for having none
-        head = file.tensors.get("cls.output.weight")
-        classes = 2 if labels is None else len(labels)
-        if head is not None:
-            classes = head.shape[0] if len(head.shape) == 2 else 1
         return ModernBERTConfig(
             vocab_size=read_vocab_size(file),
             eps=read_number(file, f"{arch}.attention.layer_norm_epsilon"),
@@ -261,8 +259,7 @@ class ModernBERTModel(Model):
             rope_theta_window=read_number(file, f"{arch}.rope.freq_base_swa", 10000.0),
             activation=activation,
             pooling=POOLINGS[pooling - 1] if pooling in (1, 2, 3) else "mean",
-            classes=classes,
-            labels=None if labels is None else tuple(labels),
+            **read_classes(file, arch),
             **sizes,
         )
 

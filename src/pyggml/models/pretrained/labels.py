@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..config import label_names
 from .fields import HFConfig, read_json
 
 __all__ = ["read_labels", "read_pooling", "write_labels"]
@@ -34,7 +35,7 @@ def read_labels(given: HFConfig) -> dict[str, Any]:
 
 def write_labels(config: Any) -> dict[str, Any]:
     """Return the names of the classes, as transformers numbers them."""
-    labels = config.labels or [f"LABEL_{i}" for i in range(config.classes)]
+    labels = label_names(config)
     return {
         "id2label": {str(i): name for i, name in enumerate(labels)},
         "label2id": {name: i for i, name in enumerate(labels)},
