@@ -19,7 +19,8 @@ from .text.corpus import Corpus
 from .text.documents import Documents
 from .text.files import TEXT_SUFFIXES, embedded_text, read_text
 from .text.packing import PackedDataset, best_fit
-from .text.records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
+from .text.record_files import RECORD_SUFFIXES
+from .text.records import encode_pairs, read_pairs, read_records, read_texts
 from .text.store import TokenStore
 from .text.stream import StreamDecoder
 from .text.tokenizer import END_OF_TEXT, Tokenizer

@@ -7,7 +7,8 @@ from .corpus import Corpus
 from .documents import Documents
 from .files import TEXT_SUFFIXES, embedded_text, read_text
 from .packing import PackedDataset, best_fit
-from .records import RECORD_SUFFIXES, encode_pairs, read_pairs, read_records, read_texts
+from .record_files import RECORD_SUFFIXES
+from .records import encode_pairs, read_pairs, read_records, read_texts
 from .store import TokenStore
 from .stream import StreamDecoder
 from .tokenizer import END_OF_TEXT, Tokenizer

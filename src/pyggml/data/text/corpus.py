@@ -17,7 +17,8 @@ from ...io.regular import open_unpacked
 from .chunks import LONGEST_CHARS, Chunk, cut
 from .documents import Documents
 from .files import TEXT_SUFFIXES, file_size, find_files, is_text, read_blocks
-from .records import RECORD_SUFFIXES, is_records, read_located_texts
+from .record_files import RECORD_SUFFIXES, is_records
+from .records import read_located_texts
 from .tokenizer import Tokenizer
 
 __all__ = ["Corpus", "Report", "silent"]

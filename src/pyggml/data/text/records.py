@@ -3,12 +3,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +12,13 @@ import numpy as np
 
 from ... import checks
 from ...errors import FormatError, reason
-from ...io.regular import open_regular, open_unpacked
 from .documents import Documents
+from .record_files import Record, read_file
 from .tokenizer import Tokenizer
 
-__all__ = ["RECORD_SUFFIXES", "encode_pairs", "read_pairs", "read_records", "read_texts"]
+__all__ = ["encode_pairs", "read_pairs", "read_records", "read_texts"]
 
-_COMPRESSED = ".gz"
-# A line is in memory as a whole, with what is made of it several times.
-_LINE_MAX = 1 << 26
-# A field of a CSV file; Python's own limit is 128 KiB, less than many a document.
-_FIELD_MAX = 1 << 28
-_PARQUET_ROWS = 1024
 _PAIRS = ", or read pairs with `read_pairs`"
-
-
-class Record(dict[str, Any]):
-    """A row with the place that it comes from."""
-
-    def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
-        super().__init__(fields)
-        self.where = where
 
 
 class Pair(tuple[str, str]):
@@ -89,7 +71,7 @@ def read_records(source: Any) -> Iterator[dict[str, Any]]:
         )
     for number, item in enumerate(source):
         if isinstance(item, (str, os.PathLike)):
-            yield from _file(Path(item))
+            yield from read_file(Path(item))
         elif isinstance(item, Mapping):
             yield Record(getattr(item, "where", f"row {number}"), item)
         else:
@@ -235,159 +217,3 @@ def _dataset(source: Any) -> Iterator[Record]:
                 f" {type(row).__name__}: was its format changed? Use dataset.with_format(None)"
             )
         yield Record(f"row {number}", row)
-
-
-def _jsonl(path: Path) -> Iterator[Record]:
-    with _open(path) as file:
-        for number, line in enumerate(_lines(path, file), 1):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise FormatError(f"read_records: {where}: not JSON: {error}") from error
-            if not isinstance(value, dict):
-                raise FormatError(
-                    f"read_records: {where}: must be a JSON object; got {type(value).__name__};"
-                    " JSONL has one object on each line"
-                )
-            yield Record(where, value)
-
-
-def _csv(path: Path) -> Iterator[Record]:
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
-    before = csv.field_size_limit(_FIELD_MAX)
-    try:
-        with _open(path) as file:
-            # What stands between a field's quotes may hold line ends: `line_num` counts those.
-            rows = csv.reader(_lines(path, file), delimiter=delimiter, strict=True)
-            yield from _csv_rows(path, rows)
-    finally:
-        csv.field_size_limit(before)
-
-
-def _csv_rows(path: Path, rows: Any) -> Iterator[Record]:
-    header: list[str] | None = None
-    while True:
-        line = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise FormatError(f"read_records: {path}:{line}: not CSV: {error}") from error
-        if row is None:
-            return
-        if not row:
-            continue
-        if header is None:
-            header = row
-            twice = {name for name, times in Counter(row).items() if times > 1}
-            if twice:
-                raise FormatError(
-                    f"read_records: {path}:{line}: names of columns must differ; got"
-                    f" {', '.join(sorted(twice))} twice"
-                )
-        elif len(row) != len(header):
-            raise FormatError(
-                f"read_records: {path}:{line}: must have {len(header)} fields as the first line"
-                f" has; got {len(row)}"
-            )
-        else:
-            yield Record(f"{path}:{line}", dict(zip(header, row, strict=True)))
-
-
-def _parquet(path: Path) -> Iterator[Record]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        cure = 'pip install "pyggml[data]"'
-        raise ImportError(
-            f"read_records: {path}: Parquet needs the package pyarrow; {cure}"
-        ) from error
-    number = 0
-    try:
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
-                for row in batch.to_pylist():
-                    yield Record(f"{path}: row {number}", row)
-                    number += 1
-    except (ArrowException, OSError) as error:
-        raise FormatError(
-            f"read_records: {path}: row {number}: not a Parquet file, or damaged: {error}"
-        ) from error
-
-
-_READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
-    ".jsonl": _jsonl,
-    ".ndjson": _jsonl,
-    ".csv": _csv,
-    ".tsv": _csv,
-    ".parquet": _parquet,
-}
-RECORD_SUFFIXES = tuple(_READERS)
-"""The suffixes of files of records."""
-
-
-def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
-    """Return the reader of a file, by its name; None for other files."""
-    suffixes = [s.lower() for s in path.suffixes]
-    packed = suffixes[-1:] == [_COMPRESSED]
-    reader = _READERS.get("".join(suffixes[-2:-1] if packed else suffixes[-1:]))
-    return None if packed and reader is _parquet else reader
-
-
-def is_records(path: Path) -> bool:
-    """Return True for a file name with a suffix of record files, such as `.jsonl`."""
-    return _reader(path) is not None
-
-
-def _file(path: Path) -> Iterator[Record]:
-    reader = _reader(path)
-    if reader is None:
-        raise FormatError(
-            f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)} (all but"
-            f" Parquet also with {_COMPRESSED}); rename it, or give its rows"
-        )
-    if not path.is_file():
-        what = "is a folder; name its files" if path.is_dir() else "no such file"
-        raise FormatError(f"read_records: {path}: {what}")
-    return reader(path)
-
-
-def _open(path: Path) -> Any:
-    packed = path.suffix.lower() == _COMPRESSED
-    try:
-        file = (open_unpacked if packed else open_regular)(path)
-        # Line ends inside of a CSV field stay as they are.
-        return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    except OSError as error:
-        raise FormatError(f"read_records: {path}: cannot be read: {error.strerror}") from error
-
-
-def _lines(path: Path, file: Any) -> Iterator[str]:
-    """Go through the lines of a text file; raise on bytes that are not text, with the line."""
-    number = 0
-    try:
-        while line := file.readline(_LINE_MAX + 1):
-            number += 1
-            if len(line) > _LINE_MAX:
-                raise FormatError(
-                    f"read_records: {path}:{number}: a line must have at most {_LINE_MAX:,}"
-                    " characters; got more; put each row on a line of its own"
-                )
-            if "\0" in line:
-                raise FormatError(
-                    f"read_records: {path}:{number}: must be text; got a NUL byte; the file is"
-                    " binary"
-                )
-            yield line
-    except UnicodeDecodeError as error:
-        raise FormatError(
-            f"read_records: {path}:{number + 1}: text must be UTF-8; got byte"
-            f" 0x{error.object[error.start]:02x} ({error.reason}) in or after this line; convert"
-            " the file to UTF-8 first"
-        ) from error
-    except (OSError, EOFError) as error:
-        cause = getattr(error, "strerror", None) or error
-        raise FormatError(f"read_records: {path}:{number + 1}: cannot be read: {cause}") from error

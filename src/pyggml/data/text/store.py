@@ -21,7 +21,7 @@ from .chunks import Chunk, cut
 from .corpus import Corpus
 from .documents import Documents
 from .encoding import Encoded
-from .records import is_records
+from .record_files import is_records
 from .tokenizer import Tokenizer
 
 __all__ = ["TokenStore"]
