@@ -22,7 +22,7 @@ from pyggml.data import (
     read_records,
     read_texts,
 )
-from pyggml.data.text import records
+from pyggml.data.text import record_files
 from pyggml.errors import FormatError
 from pyggml.io import regular
 
@@ -278,7 +278,7 @@ def test_a_compressed_file_that_fills_the_memory_is_refused(
 
 
 def test_a_line_is_in_memory_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_LINE_MAX", 100)
+    monkeypatch.setattr(record_files, "_LINE_MAX", 100)
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "%s"}\n' % ("a" * 80) * 3)
     assert len(list(read_texts(file))) == 3

@@ -15,6 +15,19 @@ from .loader import Loader
 from .prefetch import Prefetch
 from .text.augment import AugmentedDataset
 from .text.buckets import BucketLoader
+from .text.chat import (
+    BUILTIN_TEMPLATES,
+    CHAT_FORMATS,
+    Chat,
+    ChatCounts,
+    Chats,
+    ChatTemplate,
+    EncodedChats,
+    encode_chats,
+    encode_prompt,
+    read_chats,
+    show_sample,
+)
 from .text.corpus import Corpus
 from .text.documents import Documents
 from .text.files import TEXT_SUFFIXES, embedded_text, read_text
@@ -28,6 +41,17 @@ from .text.tokens import RandomWindows, TokenDataset, split_tokens
 from .text.transforms import CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
 
 __all__ = [
+    "show_sample",
+    "read_chats",
+    "encode_prompt",
+    "encode_chats",
+    "EncodedChats",
+    "Chats",
+    "ChatTemplate",
+    "ChatCounts",
+    "Chat",
+    "CHAT_FORMATS",
+    "BUILTIN_TEMPLATES",
     "END_OF_TEXT",
     "IGNORE_INDEX",
     "RECORD_SUFFIXES",

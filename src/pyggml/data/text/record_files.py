@@ -32,7 +32,11 @@ class Record(dict[str, Any]):
         self.where = where
 
 
-def _jsonl(path: Path) -> Iterator[Record]:
+# A row, or the error of one that is none.
+_Row = Record | FormatError
+
+
+def _jsonl(path: Path) -> Iterator[_Row]:
     with _open(path) as file:
         for number, line in enumerate(_lines(path, file), 1):
             if not line.strip():
@@ -41,16 +45,48 @@ def _jsonl(path: Path) -> Iterator[Record]:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise FormatError(f"read_records: {where}: not JSON: {error}") from error
-            if not isinstance(value, dict):
-                raise FormatError(
+                yield _bad(f"read_records: {where}: not JSON: {error}", error)
+                continue
+            if isinstance(value, dict):
+                yield Record(where, value)
+            else:
+                yield FormatError(
                     f"read_records: {where}: must be a JSON object; got {type(value).__name__};"
                     " JSONL has one object on each line"
                 )
+
+
+def _json(path: Path) -> Iterator[_Row]:
+    """The objects of one list, or of lines as in JSONL."""
+    with _open(path) as file:
+        first = next((line.strip()[0] for line in _lines(path, file) if line.strip()), "")
+    if first != "[":
+        yield from _jsonl(path)
+        return
+    with _open(path) as file:
+        text = "".join(_lines(path, file))
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"read_records: {path}: not JSON: {error}") from error
+    for number, value in enumerate(values):
+        where = f"{path}: item {number}"
+        if isinstance(value, dict):
             yield Record(where, value)
+        else:
+            yield FormatError(
+                f"read_records: {where}: must be a JSON object; got {type(value).__name__}"
+            )
 
 
-def _csv(path: Path) -> Iterator[Record]:
+def _bad(message: str, cause: Exception) -> FormatError:
+    """Return the error of a row, after which the next row is read."""
+    error = FormatError(message)
+    error.__cause__ = cause
+    return error
+
+
+def _csv(path: Path) -> Iterator[_Row]:
     delimiter = "\t" if ".tsv" in path.suffixes else ","
     before = csv.field_size_limit(_FIELD_MAX)
     try:
@@ -62,14 +98,15 @@ def _csv(path: Path) -> Iterator[Record]:
         csv.field_size_limit(before)
 
 
-def _csv_rows(path: Path, rows: Any) -> Iterator[Record]:
+def _csv_rows(path: Path, rows: Any) -> Iterator[_Row]:
     header: list[str] | None = None
     while True:
         line = rows.line_num + 1
         try:
             row = next(rows, None)
         except csv.Error as error:
-            raise FormatError(f"read_records: {path}:{line}: not CSV: {error}") from error
+            yield _bad(f"read_records: {path}:{line}: not CSV: {error}", error)
+            continue
         if row is None:
             return
         if not row:
@@ -83,7 +120,7 @@ def _csv_rows(path: Path, rows: Any) -> Iterator[Record]:
                     f" {', '.join(sorted(twice))} twice"
                 )
         elif len(row) != len(header):
-            raise FormatError(
+            yield FormatError(
                 f"read_records: {path}:{line}: must have {len(header)} fields as the first line"
                 f" has; got {len(row)}"
             )
@@ -91,7 +128,7 @@ def _csv_rows(path: Path, rows: Any) -> Iterator[Record]:
             yield Record(f"{path}:{line}", dict(zip(header, row, strict=True)))
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def _parquet(path: Path) -> Iterator[_Row]:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -113,7 +150,7 @@ def _parquet(path: Path) -> Iterator[Record]:
         ) from error
 
 
-_READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
+_READERS: dict[str, Callable[[Path], Iterator[_Row]]] = {
     ".jsonl": _jsonl,
     ".ndjson": _jsonl,
     ".csv": _csv,
@@ -124,24 +161,27 @@ RECORD_SUFFIXES = tuple(_READERS)
 """The suffixes of files of records."""
 
 
-def _reader(path: Path) -> Callable[[Path], Iterator[Record]] | None:
+def _reader(path: Path) -> Callable[[Path], Iterator[_Row]] | None:
     """Return the reader of a file, by its name; None for other files."""
     suffixes = [s.lower() for s in path.suffixes]
     packed = suffixes[-1:] == [_COMPRESSED]
-    reader = _READERS.get("".join(suffixes[-2:-1] if packed else suffixes[-1:]))
+    name = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+    reader = _json if name == ".json" else _READERS.get(name)
     return None if packed and reader is _parquet else reader
 
 
 def is_records(path: Path) -> bool:
     """Return True for a file name with a suffix of record files, such as `.jsonl`."""
-    return _reader(path) is not None
+    # A folder of texts may hold settings in JSON.
+    return _reader(path) not in (None, _json)
 
 
-def read_file(path: Path) -> Iterator[Record]:
+def read_file(path: Path, on_bad: Callable[[FormatError], None] | None = None) -> Iterator[Record]:
     """Go through the rows of a file.
 
     Args:
-        path: a file with one of `RECORD_SUFFIXES`.
+        path: a file with one of `RECORD_SUFFIXES`, or `.json` with a list of rows.
+        on_bad: called with the error of each line that is no row; None raises it.
 
     Raises:
         FormatError: the file is missing, of another kind, or has a line that is no row.
@@ -149,13 +189,19 @@ def read_file(path: Path) -> Iterator[Record]:
     reader = _reader(path)
     if reader is None:
         raise FormatError(
-            f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)} (all but"
+            f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)}, .json (all but"
             f" Parquet also with {_COMPRESSED}); rename it, or give its rows"
         )
     if not path.is_file():
         what = "is a folder; name its files" if path.is_dir() else "no such file"
         raise FormatError(f"read_records: {path}: {what}")
-    return reader(path)
+    for row in reader(path):
+        if isinstance(row, Record):
+            yield row
+        elif on_bad is None:
+            raise row
+        else:
+            on_bad(row)
 
 
 def _open(path: Path) -> Any:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,16 @@ class Pair(tuple[str, str]):
         return pair
 
 
-def read_records(source: Any) -> Iterator[dict[str, Any]]:
+def read_records(
+    source: Any, on_bad: Callable[[FormatError], None] | None = None
+) -> Iterator[dict[str, Any]]:
     """Go through the rows of files or of a dataset, one after another.
 
     Args:
-        source: a path or several (`RECORD_SUFFIXES`), a Hugging Face `Dataset` or
-            `IterableDataset`, or anything that gives mappings from names to values.
+        source: a path or several (`RECORD_SUFFIXES`, or `.json` with a list of rows), a Hugging
+            Face `Dataset` or `IterableDataset`, or anything that gives mappings from names to
+            values.
+        on_bad: called with the error of each line of a file that is no row; None raises it.
 
     Yields:
         Rows. Of a file no more than a few are in memory.
@@ -71,7 +75,7 @@ def read_records(source: Any) -> Iterator[dict[str, Any]]:
         )
     for number, item in enumerate(source):
         if isinstance(item, (str, os.PathLike)):
-            yield from read_file(Path(item))
+            yield from read_file(Path(item), on_bad)
         elif isinstance(item, Mapping):
             yield Record(getattr(item, "where", f"row {number}"), item)
         else:

@@ -4,11 +4,12 @@
 from .bpe import build, byte_alphabet, cuttable, is_byte_level
 from .charsmap import Charsmap
 from .gguf import Vocabulary, from_gguf, to_gguf
-from .special import Special, split_special
+from .special import END_NAMES, Special, split_special
 from .ugm import coder
 
 __all__ = [
     "Charsmap",
+    "END_NAMES",
     "Special",
     "Vocabulary",
     "build",

@@ -11,10 +11,10 @@ from .fields import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Tokens
 if TYPE_CHECKING:
     import tokenizers
 
-__all__ = ["Special", "add_special", "retyped", "split_special"]
+__all__ = ["END_NAMES", "Special", "add_special", "retyped", "split_special"]
 
-# Tokens that llama.cpp takes for control tokens by their names, whatever their types.
-_ENDS = frozenset(
+# Tokens that llama.cpp takes for control tokens, and for ends of a text, by their names.
+END_NAMES = frozenset(
     "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>"
     " <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>"
     " <eos> <turn|> <|tool_response> <\uff5cend\u2581of\u2581sentence\uff5c> [e~["
@@ -69,7 +69,7 @@ def retyped(tokens: Tokens, metadata: Mapping[str, Any]) -> Tokens:
         keys = (role, _OLD_NAMES.get(role, role))
         if not any(f"tokenizer.ggml.{key}_token_id" in metadata for key in keys):
             control(names.split())
-    control(_ENDS)
+    control(END_NAMES)
     for name in _SHOWN:
         if name in ids:
             types[ids[name]] = USER_DEFINED

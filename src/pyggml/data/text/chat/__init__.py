@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""Conversations: templates, files of chats, tokens with the answers marked."""
+
+from .builtin import BUILTIN_TEMPLATES
+from .chats import Chat, Chats, read_chats
+from .encoding import ChatCounts, EncodedChats, encode_chats, encode_prompt, show_sample
+from .formats import FORMATS
+from .spans import Rendered
+from .template import ChatTemplate
+
+CHAT_FORMATS = tuple(FORMATS)
+"""The names of the formats of rows that hold conversations."""
+
+__all__ = [
+    "BUILTIN_TEMPLATES",
+    "CHAT_FORMATS",
+    "Chat",
+    "ChatCounts",
+    "ChatTemplate",
+    "Chats",
+    "EncodedChats",
+    "Rendered",
+    "encode_chats",
+    "encode_prompt",
+    "read_chats",
+    "show_sample",
+]

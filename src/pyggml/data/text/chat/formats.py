@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""The formats of rows that hold conversations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ....errors import FormatError, shown
+
+__all__ = ["FORMATS", "ROLES", "Row", "recognised"]
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+"""The roles of messages."""
+_OTHER_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function_response": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
+}
+
+
+class Row(NamedTuple):
+    """The content of a row: messages with tools, or a text."""
+
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    text: str | None = None
+
+
+def _messages(record: Mapping[str, Any]) -> Row:
+    """`messages` of `role` and `content`."""
+    name = "messages" if "messages" in record else "conversation"
+    given = _list(record, name)
+    messages = [_message(item, name, number) for number, item in enumerate(given)]
+    tools = record.get("tools") or None
+    return _checked(Row(messages, None if tools is None else _list(record, "tools")))
+
+
+def _sharegpt(record: Mapping[str, Any]) -> Row:
+    """`conversations` of `from` and `value`."""
+    messages = []
+    if record.get("system"):
+        messages.append({"role": "system", "content": _text(record, "system")})
+    for number, item in enumerate(_list(record, "conversations")):
+        at = f"conversations[{number}]"
+        renamed = _renamed(item, at) if isinstance(item, Mapping) else item
+        messages.append(_message(renamed, "conversations", number))
+    tools = record.get("tools") or None
+    return _checked(Row(messages, None if tools is None else _list(record, "tools")))
+
+
+def _renamed(item: Mapping[str, Any], at: str) -> dict[str, Any]:
+    """Return a message of ShareGPT under the names of the others; its calls are JSON."""
+    message = {key: value for key, value in item.items() if key not in ("from", "value")}
+    if "from" in item:
+        message |= {"role": item["from"], "content": item.get("value")}
+    if message.get("role") == "function_call":
+        call = _json(str(message.get("content")), f"{at}.value")
+        calls = [
+            {"type": "function", "function": each}
+            for each in (call if isinstance(call, list) else [call])
+        ]
+        message = {"role": "assistant", "content": "", "tool_calls": calls}
+    return message
+
+
+def _alpaca(record: Mapping[str, Any]) -> Row:
+    """`instruction`, `input` and `output`."""
+    messages: list[dict[str, Any]] = []
+    if record.get("system"):
+        messages.append({"role": "system", "content": _text(record, "system")})
+    history = _list(record, "history") if record.get("history") else []
+    for number, turn in enumerate(history):
+        if not isinstance(turn, (list, tuple)) or len(turn) != 2:
+            raise FormatError(f"history[{number}] must be a question and its answer; got {turn!r}")
+        messages.append({"role": "user", "content": str(turn[0])})
+        messages.append({"role": "assistant", "content": str(turn[1])})
+    question = _text(record, "instruction")
+    if record.get("input"):
+        question = f"{question}\n\n{_text(record, 'input')}"
+    messages.append({"role": "user", "content": question})
+    messages.append({"role": "assistant", "content": _text(record, "output")})
+    return _checked(Row(messages))
+
+
+def _pairs(record: Mapping[str, Any]) -> Row:
+    """`prompt` and `completion`: texts, or lists of messages."""
+    messages: list[dict[str, Any]] = []
+    for name, role in (("prompt", "user"), ("completion", "assistant")):
+        if isinstance(record.get(name), (list, tuple)):
+            given = _list(record, name)
+            messages += [_message(item, name, number) for number, item in enumerate(given)]
+            if role == "user":
+                # What a prompt holds was said before; only the completion is learned.
+                messages = [{**m, "train": False} if _answers(m) else m for m in messages]
+        else:
+            messages.append({"role": role, "content": _text(record, name)})
+    return _checked(Row(messages))
+
+
+def _plain(record: Mapping[str, Any]) -> Row:
+    """`text` without a conversation."""
+    text = _text(record, "text")
+    if not text.strip():
+        raise FormatError("text must not be empty")
+    return Row([], text=text)
+
+
+FORMATS: dict[str, Callable[[Mapping[str, Any]], Row]] = {
+    "messages": _messages,
+    "sharegpt": _sharegpt,
+    "alpaca": _alpaca,
+    "pairs": _pairs,
+    "text": _plain,
+}
+"""The formats of rows by name: functions that read a row."""
+
+
+def recognised(record: Mapping[str, Any]) -> str:
+    """Return the format of a row, by its fields.
+
+    Raises:
+        FormatError: no format has these fields.
+    """
+    fields = set(record)
+    if fields & {"messages", "conversation"}:
+        return "messages"
+    if "conversations" in fields:
+        return "sharegpt"
+    if {"instruction", "output"} <= fields:
+        return "alpaca"
+    if {"prompt", "completion"} <= fields:
+        return "pairs"
+    if "text" in fields:
+        return "text"
+    raise FormatError(
+        "a row must have messages, conversations, instruction and output, prompt and completion, or"
+        f" text; got {', '.join(map(shown, record)) or 'no field'}"
+    )
+
+
+def _message(item: Any, name: str, number: int) -> dict[str, Any]:
+    """Return a message with a known role; raise on another."""
+    at = f"{name}[{number}]"
+    if not isinstance(item, Mapping):
+        raise FormatError(f"{at} must be a mapping with role and content; got {shown(item)}")
+    # Columns of Parquet give every message every field.
+    message = {key: value for key, value in item.items() if value is not None}
+    role = message.get("role")
+    role = _OTHER_ROLES.get(role, role) if isinstance(role, str) else role
+    if role not in ROLES:
+        raise FormatError(f"{at}: role must be one of {', '.join(ROLES)}; got {shown(role)}")
+    message["role"] = role
+    content = message.setdefault("content", "")
+    parts = content if isinstance(content, (list, tuple)) else [content]
+    for part in parts:
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if not isinstance(text, str):
+            raise FormatError(f"{at}: content must be text; got {shown(part)}")
+    if isinstance(message.get("tool_calls"), str):
+        message["tool_calls"] = _json(message["tool_calls"], f"{at}.tool_calls")
+    calls = message.get("tool_calls")
+    if calls is not None and (
+        not isinstance(calls, (list, tuple)) or not all(isinstance(c, Mapping) for c in calls)
+    ):
+        raise FormatError(f"{at}: tool_calls must be a list of mappings; got {shown(calls)}")
+    if isinstance(content, (list, tuple)) and all(isinstance(part, str) for part in content):
+        message["content"] = "".join(content)
+    return message
+
+
+def _checked(row: Row) -> Row:
+    """Return a row whose conversation has an answer, and none that is empty."""
+    if not any(_answers(message) for message in row.messages):
+        raise FormatError("a conversation must have an answer of the assistant; got none")
+    for number, message in enumerate(row.messages):
+        if _answers(message) and not message.get("tool_calls") and not _written(message):
+            raise FormatError(f"message {number}: an answer must not be empty")
+    return row
+
+
+def _answers(message: Mapping[str, Any]) -> bool:
+    return message.get("role") == "assistant"
+
+
+def _written(message: Mapping[str, Any]) -> bool:
+    """Return True for a message with a text that is not blank."""
+    content = message["content"]
+    parts = content if isinstance(content, (list, tuple)) else [content]
+    return any((part["text"] if isinstance(part, Mapping) else part).strip() for part in parts)
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    value = record.get(name)
+    if not isinstance(value, str):
+        raise FormatError(
+            f"{name} must be text; got {shown(value) if name in record else 'no such field'}"
+        )
+    return value
+
+
+def _list(record: Mapping[str, Any], name: str) -> list[Any]:
+    value: Any = record.get(name)
+    if isinstance(value, str):
+        value = _json(value, name)
+    if hasattr(value, "tolist"):  # an array, as pandas gives
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        raise FormatError(
+            f"{name} must be a list; got {shown(value) if name in record else 'no such field'}"
+        )
+    return list(value)
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{name} must be JSON: {error}") from error

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: MIT
+"""The spans of a rendered conversation that the assistant writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ....errors import FormatError
+from .renderer import View
+
+__all__ = ["Rendered", "Writer", "examples"]
+
+# Stands in for an answer, to see what the template writes around it.
+_PROBE = "\ufdd2answer\ufdd3"
+
+
+class Rendered(NamedTuple):
+    """A text and its trained spans.
+
+    Attributes:
+        text: the text.
+        spans: starts and ends of what is trained, ascending and apart.
+        ended: whether a mark ends the last answer. If not, the end-of-text token is to follow it.
+    """
+
+    text: str
+    spans: list[tuple[int, int]]
+    ended: bool = True
+
+
+class Writer(NamedTuple):
+    """A template with a conversation.
+
+    Attributes:
+        name: of the template.
+        marked: whether it has `{% generation %}`.
+        ends: marks that may end an answer.
+        special: special tokens, any of which may be the mark where none of `ends` is.
+        render: views to answers, as `renderer.ask`.
+        text: an answer's text; raises where the template failed.
+    """
+
+    name: str
+    marked: bool
+    ends: Sequence[str]
+    special: Sequence[str]
+    render: Callable[[Sequence[View]], list[dict[str, Any]]]
+    text: Callable[[Mapping[str, Any]], str]
+
+
+class _Turn(NamedTuple):
+    """A text that ends with an answer: where that begins, and where its end mark ends."""
+
+    text: str
+    start: int
+    end: int
+    ended: bool
+
+
+def examples(writer: Writer, messages: Sequence[Any], train_on: str) -> list[Rendered]:
+    """Return the texts to train on; see `ChatTemplate.examples`."""
+    wanted = [i for i, message in enumerate(messages) if _trains(message)]
+    wanted = wanted[-1:] if train_on == "last" else wanted
+    whole = View(len(messages))
+    if train_on == "all":
+        text = writer.text(writer.render([whole])[0])
+        ended = text.rstrip().endswith(tuple(writer.ends))
+        return [Rendered(text, [(0, len(text))], ended)]
+    if writer.marked:
+        return _marked(writer, messages, wanted, writer.render([whole])[0])
+    views = [whole]
+    for i in wanted:
+        probe = {i: {**messages[i], "content": _PROBE}}
+        views += [View(i, prompt=True), View(i + 1), View(i + 1, changed=probe)]
+    answers = writer.render(views)
+    text = writer.text(answers[0])
+    turns = {
+        i: _turn(writer, messages[i], *answers[3 * n + 1 : 3 * n + 4]) for n, i in enumerate(wanted)
+    }
+    found = []
+    left = wanted
+    while left:
+        # Of the answers that this text writes as their own texts do, none needs its own.
+        here = [i for i in left if text.startswith(turns[i].text[: turns[i].end])]
+        if here:
+            spans = [(turns[i].start, turns[i].end) for i in here]
+            found.append(Rendered(text, spans, turns[here[-1]].ended))
+        left = [i for i in left if i not in here]
+        text = turns[left[-1]].text if left else ""
+    return found[::-1]
+
+
+def _trains(message: Mapping[str, Any]) -> bool:
+    """Return True for an assistant's message that its data do not leave out of training."""
+    return (
+        message.get("role") == "assistant"
+        and message.get("train", True) is not False
+        and message.get("weight", 1) != 0
+    )
+
+
+def _marked(
+    writer: Writer, messages: Sequence[Any], wanted: Sequence[int], answer: Mapping[str, Any]
+) -> list[Rendered]:
+    """Return the text with the spans that `{% generation %}` encloses."""
+    text = writer.text(answer)
+    spans = [(start, end) for start, end in answer["spans"] if start < end]
+    every = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+    if list(wanted) != every:
+        if len(spans) != len(every):
+            raise FormatError(
+                f"ChatTemplate: {writer.name}: {{% generation %}} must enclose each answer once to"
+                f" train some of them; got {len(spans)} spans for {len(every)} answers; train all,"
+                " or use another template"
+            )
+        spans = [span for i, span in zip(every, spans, strict=True) if i in wanted]
+    ended = bool(spans) and text[: spans[-1][1]].rstrip().endswith(tuple(writer.ends))
+    return [Rendered(text, spans, ended)] if spans else []
+
+
+def _turn(
+    writer: Writer,
+    message: Mapping[str, Any],
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    probed: Mapping[str, Any],
+) -> _Turn:
+    """Find the answer at the end of a text.
+
+    Args:
+        writer: the template.
+        message: the answer.
+        before: the prompt for it.
+        after: the text that ends with it.
+        probed: the same with another content.
+    """
+    text = writer.text(after)
+    prompt = before.get("text")
+    head, probe, tail = str(probed.get("text", "")).rpartition(_PROBE)
+    if probe and head.count(_PROBE):
+        raise FormatError(
+            f"ChatTemplate: {writer.name}: the template must write an answer once; it writes"
+            f" {head.count(_PROBE) + 1} copies; use another template"
+        )
+    if prompt is not None and text.startswith(prompt):
+        start = len(prompt)
+    elif probe and text.startswith(head):
+        start = len(head)
+    else:
+        raise FormatError(
+            f"ChatTemplate: {writer.name}: the prompt for an answer and the answer after it must"
+            " begin alike, or the answer must stand by itself; they do not: use another template"
+        )
+    if not probe or not text.endswith(tail) or len(text) - len(tail) < start:
+        tail, at = "", 0
+        end, ended = _peeled(text, start, writer.ends)
+    else:
+        at, ended = _first_end(writer, tail, tools=bool(message.get("tool_calls")))
+        end = len(text) - len(tail) + at
+    thoughts = _thoughts(message)
+    if thoughts and thoughts not in text[start:end] and prompt is not None and probe:
+        # The template leaves them out of every answer; the model begins with them.
+        own = _with_thoughts(message, prompt)
+        text, start, end = prompt + own + tail, len(prompt), len(prompt) + len(own) + at
+    for part in _texts(message):
+        if part.strip() not in text[start:end]:
+            raise FormatError(
+                f"ChatTemplate: {writer.name}: the template must write an answer as it is; it"
+                f" writes {text[start:end]!r:.200}: use another template"
+            )
+    return _Turn(text, start, end, ended)
+
+
+def _first_end(writer: Writer, tail: str, tools: bool) -> tuple[int, bool]:
+    """Return where the first end mark of what follows an answer ends, and whether there is one."""
+    for marks in (writer.ends, () if tools else writer.special):
+        found = [(tail.find(mark), -len(mark)) for mark in marks if mark in tail]
+        if found:
+            at, length = min(found)
+            return at - length, True
+    return (len(tail.rstrip()) if tools else 0), False
+
+
+def _peeled(text: str, start: int, ends: Sequence[str]) -> tuple[int, bool]:
+    """Return where the answer at the end of a text ends; several end marks may follow it."""
+    end, ended = len(text.rstrip()), False
+    while True:
+        body = text[start:end].rstrip()
+        mark = max((mark for mark in ends if body.endswith(mark)), key=len, default=None)
+        if mark is None:
+            return end, ended
+        # The first of several counts.
+        inner = body[: -len(mark)].rstrip()
+        end, ended = start + len(body), True
+        if not inner.endswith(tuple(ends)):
+            return end, True
+        end = start + len(inner)
+
+
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a message's content without thoughts."""
+    content = message.get("content")
+    parts = content if isinstance(content, (list, tuple)) else [content]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    return [text.rpartition("</think>")[2] for text in texts if isinstance(text, str)]
+
+
+def _thoughts(message: Mapping[str, Any]) -> str:
+    """Return the thoughts of an answer, which are fields of their own or stand before it."""
+    content = message.get("content")
+    if isinstance(content, str) and "</think>" in content:
+        return content.rpartition("</think>")[0].rpartition("<think>")[2].strip()
+    found = (message.get(name) for name in ("reasoning_content", "thinking", "reasoning"))
+    return str(next((text for text in found if text), "")).strip()
+
+
+def _with_thoughts(message: Mapping[str, Any], prompt: str) -> str:
+    """Return an answer with its thoughts, as it continues the prompt."""
+    content = str(message.get("content") or "")
+    if "</think>" not in content:
+        content = f"<think>\n{_thoughts(message)}\n</think>\n\n{content}"
+    if prompt.rstrip().endswith("<think>"):
+        content = content.lstrip().removeprefix("<think>")
+        content = content.lstrip() if prompt[-1:].isspace() else content
+    return content
