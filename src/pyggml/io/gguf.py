@@ -7,8 +7,9 @@ import math
 import mmap
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,6 @@ class GGUFFile:
 
     def __init__(self, data: Any, path: str | os.PathLike[str] = "<memory>") -> None:
         """Parse bytes that are a whole GGUF file; `path` names them in errors."""
-        self.path = checks.path("GGUFFile", "path", path)
         try:
             held = np.frombuffer(data, np.uint8)
         except TypeError:
@@ -129,21 +129,27 @@ class GGUFFile:
                 "GGUFFile.open(path)"
             ) from None
         held.setflags(write=False)
+        # from_buffer keeps the memory; the parser copies what it needs.
+        source = ffi.from_buffer("char[]", held)
+        self._parse(path, held.size, partial(lib.gguf_init_from_buffer, source, held.size))
         self._parts: list[_Held | _Stored] | None = [_Held(held)]
+
+    def _parse(self, path: str | os.PathLike[str], size: int, parse: Callable[[Any], Any]) -> None:
+        """Take over the header of a file of some bytes from ggml's parser."""
+        self.path = checks.path("GGUFFile", "path", path)
         self._types: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         params = ffi.new("struct gguf_init_params *", {"no_alloc": True})[0]
         with capture_log() as messages:
-            # from_buffer keeps the memory; the parser copies what it needs.
-            context = lib.gguf_init_from_buffer(ffi.from_buffer("char[]", held), held.size, params)
+            context = parse(params)
         pass_interrupt()
         if context == ffi.NULL:
             reasons = [text.split(": ", 1)[-1] for text in messages]
             raise self._error("; ".join(reasons) or "the file ends too early")
         try:
             self._read_metadata(context)
-            self._read_tensors(context, held.size)
+            self._read_tensors(context, size)
         finally:
             lib.gguf_free(context)
 
@@ -183,15 +189,26 @@ class GGUFFile:
     def _open_one(cls, file: Path, access: int) -> GGUFFile:
         try:
             with open_regular(file) as handle:
-                if os.fstat(handle.fileno()).st_size == 0:
+                number = handle.fileno()
+                size = os.fstat(number).st_size
+                if size == 0:
                     raise FormatError(
                         f"read_gguf: {file}: the file is empty; write or fetch it again"
                     )
-                made = cls(mmap.mmap(handle.fileno(), 0, access=access), file)
+                # Reading tells of a file that was cut short; in a mapping it ends the process.
+                made = cls.__new__(cls)
+                made._parse(file, size, partial(lib.gguf_init_from_file_ptr, handle))
                 if access == mmap.ACCESS_READ and hasattr(os, "preadv"):
-                    # Reading tells of a file that was cut short; in a mapping it ends the process.
-                    made._parts = [_Stored(handle.fileno(), file)]
+                    made._parts = [_Stored(number, file)]
+                else:
+                    held = np.frombuffer(mmap.mmap(number, size, access=access), np.uint8)
+                    held.setflags(write=False)
+                    made._parts = [_Held(held)]
                 return made
+        except ValueError as error:  # of mmap: the file has become shorter than size
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"read_gguf: {file}: cannot be read: {error}") from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise FormatError(f"read_gguf: {file}: cannot be read: {reason}") from error
