@@ -169,7 +169,7 @@ def test_empty_paths(cli, tmp_path, text_file, monkeypatch):
     for more in ([], ["--resume"]):
         result = cli("train-llm", "--text", text_file, "--artifact-dir", "", *options(), *more)
         check(result, 2, "--artifact-dir must not be empty")
-    check(cli("generate", "--model", ""), 1, "--model must name a file or a folder")
+    check(cli("generate", "--model", ""), 2, "--model must name a file or a folder")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 

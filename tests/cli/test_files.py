@@ -134,8 +134,6 @@ def test_quantize_and_imatrix(tmp_path):
     assert run("check", small).exit_code == 0
     done = run("generate", "--model", small, "--prompt", "hello", "--max-tokens", 4)
     assert done.exit_code == 0, done.stderr
-    assert run("quantize", source, small, "--type", "IQ2_S").exit_code == 1
-    assert run("quantize", source, small, "--type", "none").exit_code == 1
     assert run("imatrix", source, "--text", tmp_path / "none.txt").exit_code == 1
 
 
@@ -144,3 +142,36 @@ def test_commands_compute_in_the_types_of_the_file(model, tmp_path):
     model.save(tmp_path / "q.gguf", Tokenizer.chars(["hello there, general text"]), dtype="q8_0")
     found, _ = load_model(str(tmp_path / "q.gguf"), MachineOptions())
     assert found.model.layers[0].mlp.up_proj.weight.dtype.name == "q8_0"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("convert M out.gguf --dtype q9", 2, "--dtype must"),
+        ("convert M out --dtype q8_0", 2, "--dtype must"),
+        ("convert M out.gguf --base M", 2, "--base is for adapters"),
+        ("convert M out.gguf --tokenizer none.json", 1, "none.json: "),
+        ("convert none.gguf out.gguf", 1, "SOURCE must"),
+        ("quantize M out.gguf --type none", 2, "--type must"),
+        ("quantize M out.gguf --type IQ1_S", 2, "give --imatrix"),
+        ("quantize M out.gguf --max-part-bytes -3", 2, "--max-part-bytes must"),
+        ("quantize M out.gguf --imatrix none", 1, "none: "),
+        ("quantize none.gguf out.gguf", 1, "none.gguf: "),
+        ("check none.gguf", 1, "none.gguf: "),
+        ("inspect none.gguf", 1, "FILE must"),
+        ("imatrix M --text T --chunk 0", 2, "--chunk must"),
+        ("imatrix M --text T --chunk 1000", 2, "--chunk must"),
+        ("imatrix M --text T --output none/x.gguf", 2, "--output none/x.gguf: "),
+    ],
+)
+def test_bad_input_is_told_by_flags(words, code, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes = {**SIZES, "n_embd": 256, "n_ffn": 256, "n_layer": 1}
+    build("llama", sizes).save("model.gguf", Tokenizer.chars(["hello there, general text"]))
+    (tmp_path / "text.txt").write_text("hello there, general text " * 4)
+    named = {"M": "model.gguf", "T": "text.txt"}
+    done = run(*(named.get(word, word) for word in words.split()))
+    assert done.exit_code == code, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert told in done.stderr

@@ -117,16 +117,17 @@ def explain(error: BaseException) -> tuple[str, int]:
     """
     if type(error) is KeyboardInterrupt:  # which may have come while the next line was at work
         return "interrupted", 128 + signal.SIGINT
-    from ..errors import ConfigError
+    from ..errors import ConfigError, FormatError
     from ..train import TrainingInterrupted
-    from .options import named_by_flags
+    from .options import blames_option, named_by_flags
 
     if isinstance(error, TrainingInterrupted):
         cure = "continue with --resume" if error.checkpoint else "nothing was saved"
         return f"interrupted: {error}; {cure}", 128 + error.signum
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 128 + getattr(error, "signum", signal.SIGINT)
-    if isinstance(error, ConfigError):
+    wrong = isinstance(error, (ValueError, TypeError)) and not isinstance(error, FormatError)
+    if isinstance(error, ConfigError) or (wrong and blames_option(str(error))):
         return f"error: {named_by_flags(str(error))}", EXIT_USAGE
     return f"error: {named_by_flags(_message(error))}", EXIT_FAILED
 

@@ -24,6 +24,7 @@ __all__ = [
     "Overwrite",
     "Resume",
     "TokenizerFile",
+    "blames_option",
     "flag_of",
     "named_by_flags",
     "with_options",
@@ -56,13 +57,29 @@ TokenizerFile = Annotated[
 
 _TYPES = {"switch": bool, "whole": int, "number": float, "texts": list[str], "table": list[str]}
 # The flags of arguments that are not options, and those of the options of all commands.
-_WORDS = "config resume overwrite size image model tries start end"
-_FLAGS = {name: f"--{name}" for name in _WORDS.split()}
-# The options that arguments of the library's functions come from; "" is for messages that begin
-# with the name of a file.
-_ARGUMENTS = {
+_WORDS = (
+    "config resume overwrite size image model tries start end source target file base dtype type"
+    " imatrix allow_requantize max_part_bytes text output"
+)
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _WORDS.split()}
+# The options that arguments of the library's functions come from, the running command's first one
+# of several; "" is for messages that begin with the name of a file. Names of functions are left
+# out of messages that begin with one of these.
+_ARGUMENTS: dict[str, dict[str, str]] = {
     "find_lr": {"steps": "tries", "start": "start", "end": "end"},
-    "load": {"path": "model"},
+    "load": {"path": "model source"},
+    "inspect_file": {"path": "file"},
+    "read_gguf": {},
+    "read_importance": {},
+    "Tokenizer.from_file": {},
+    "convert": {name: name for name in ("source", "target", "dtype", "base", "tokenizer")},
+    "to_gguf_metadata": {"dtype": "dtype"},
+    "quantize_gguf": {
+        **{"mix": "type", "importance": "imatrix", "requantize": "allow_requantize"},
+        **{"source": "source", "target": "target"},
+    },
+    "write_gguf": {"max_part_bytes": "max_part_bytes"},
+    "measure_importance": {"length": "chunk", "ids": "text"},
     "Corpus": {"": "text"},
     "Corpus.tokens": {"": "text"},
     "encode_pairs": {"": "text"},
@@ -70,7 +87,7 @@ _ARGUMENTS = {
     "read_pairs": {"": "text", "prompt": "prompt_field", "completion": "completion_field"},
 }
 _FUNCTION = re.compile(rf"(^|: )({'|'.join(map(re.escape, _ARGUMENTS))}): ")
-# The flags of the command that runs; None before one does.
+# The flags and arguments of the command that runs; None before one does.
 _RUNNING: ContextVar[frozenset[str] | None] = ContextVar("_RUNNING", default=None)
 # The value of a flag that stands without one.
 _BARE: dict[str, str] = {}
@@ -111,7 +128,28 @@ def named_by_flags(message: str) -> str:
         >>> named_by_flags("find_lr: steps must be a whole number >= 5; got 1")
         '--tries must be a whole number >= 5; got 1'
     """
-    message, own = _CALLER.sub(r"\1", message), _RUNNING.get()
+    return _translated(message)[0]
+
+
+def blames_option(message: str) -> bool:
+    """Return True if a message of the library begins with an argument that is an option.
+
+    Args:
+        message: as of `named_by_flags`.
+
+    Example:
+        >>> from pyggml.cli.app import app  # whose commands have the flags
+        >>> blames_option("find_lr: steps must be a whole number >= 5; got 1")
+        True
+        >>> blames_option("read_gguf: model.gguf: the file is truncated")
+        False
+    """
+    return _translated(message)[1]
+
+
+def _translated(message: str) -> tuple[str, bool]:
+    """The message with flags, and True if it begins with a function's argument that is one."""
+    message, blamed = _CALLER.sub(r"\1", message), False
     arguments: Mapping[str, str] = {}
     called = _FUNCTION.search(message)
     if called:
@@ -120,19 +158,30 @@ def named_by_flags(message: str) -> str:
         first, space, after = rest.partition(" ")
         if first in arguments:
             rest = f"`{first}`{space}{after}"
+            blamed = _flag(arguments[first]) is not None
         elif not before and "" in arguments:
             rest = f"`{arguments['']}`={rest}"
         message = before + rest
 
     def flagged(match: re.Match[str]) -> str:
-        flag = _FLAGS.get(arguments.get(match[1], match[1]))
-        if flag is None or (own is not None and flag not in own):
+        flag = _flag(arguments.get(match[1], match[1]))
+        if flag is None:
             return match[0]
         if match[2]:
             return flag if match[2] == "True" else f"--no-{flag[2:]}"
         return flag + (" " if match[3] else "")
 
-    return _NAMED.sub(flagged, message)
+    return _NAMED.sub(flagged, message), blamed
+
+
+def _flag(names: str) -> str | None:
+    """The flag, or the argument in capitals, of the first of these that the command has."""
+    own = _RUNNING.get()
+    for name in names.split():
+        for shown in filter(None, (_FLAGS.get(name), name.upper())):
+            if shown in own if own is not None else shown.startswith("--"):
+                return shown
+    return None
 
 
 def with_options(
@@ -225,7 +274,10 @@ class OptionCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        before = _RUNNING.set(frozenset(flag for param in self.params for flag in param.opts))
+        shown = (name for param in self.params for name in param.opts)
+        before = _RUNNING.set(
+            frozenset(name if name.startswith("-") else name.upper() for name in shown)
+        )
         try:
             return super().invoke(ctx)
         finally:

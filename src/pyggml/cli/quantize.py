@@ -11,7 +11,7 @@ import typer
 from ..options import Options, option
 from ..recipes import Configuration
 from ..recipes.options import MachineOptions
-from .errors import friendly_errors
+from .errors import friendly_errors, naming
 from .generate import load_model
 from .options import TokenizerFile, with_options
 from .terminal import say
@@ -20,8 +20,8 @@ __all__ = ["imatrix", "quantize"]
 
 
 def quantize(
-    source: Annotated[str, typer.Argument(metavar="IN", help="A GGUF file of f32, f16 or bf16.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="The file that is written.")],
+    source: Annotated[str, typer.Argument(help="A GGUF file of f32, f16 or bf16.")],
+    target: Annotated[str, typer.Argument(help="The file that is written.")],
     mix: Annotated[
         str, typer.Option("--type", help="llama.cpp's name of the mix, such as Q4_K_M or IQ2_XS.")
     ] = "Q4_K_M",
@@ -104,7 +104,8 @@ def imatrix(
             parts.append(tokenizer.encode(content, add_special=bool(tokenizer.add_bos)))
         ids = np.concatenate(parts)
         if not ids.size:
-            raise ValueError("read_texts: the text must not be empty; got none")
+            raise ValueError(f"read_texts: {', '.join(text)}: must not be empty; got no text")
         found = measure_importance(language_model, ids, config.text.chunk, text)
-        write_importance(output, found)
+        with naming("--output", output):
+            write_importance(output, found)
         say(f"{output}: {len(found.values)} matrices, {found.chunks} × {found.chunk_size} tokens")

@@ -66,7 +66,7 @@ def convert(
         save_lora(model, there)
         return there
     if base is not None:
-        raise ValueError(f"convert: base is for adapters; {given} is a model: leave base out")
+        raise ValueError(f"convert: base is for adapters; {given} is a model: leave `base` out")
     if dtype is not None and not to_file:
         checks.choice("convert", "dtype", dtype, _FOLDER)
     model, words = load(given, keep_types=dtype is None, tokenizer=tokenizer)

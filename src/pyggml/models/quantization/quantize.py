@@ -109,7 +109,7 @@ def _check(
         if as_dtype(info.dtype).quantized and not requantize:
             raise FormatError(
                 f"{who}: {file.path}: tensor {name} must be f32, f16 or bf16; got {info.dtype}: "
-                "start from the file before it was quantised, or give requantize=True"
+                "start from the file before it was quantised, or give `requantize`=True"
             )
         if not as_dtype(info.dtype).is_readable:
             raise FormatError(f"{who}: {file.path}: tensor {name}: {info.dtype} cannot be read")
@@ -117,7 +117,7 @@ def _check(
         if given is None and needs_importance(name, kind, mix):
             raise ValueError(
                 f"{who}: mix {mix} needs an importance matrix for {name}, which becomes {kind}: "
-                "measure one with measure_importance, or choose Q2_K or larger"
+                "give `importance`, or choose Q2_K or larger"
             )
         wanted = info.shape[-1] * (info.shape[0] if len(info.shape) == 3 else 1)
         if given is not None and given.size != wanted and name != "token_embd.weight":
