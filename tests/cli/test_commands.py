@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import pyggml as pg
-from pyggml.cli.live import format_seconds
+from pyggml.cli.training.live import format_seconds
 from pyggml.data import Tokenizer
 from pyggml.models import build
 

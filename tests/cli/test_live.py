@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyggml.cli.live import PlainReporter
+from pyggml.cli.training.live import PlainReporter
 
 
 @pytest.mark.parametrize(("last", "times"), [("The end", 1), ("The best", 0)])

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyggml.cli.live import PlainReporter, RichReporter
 from pyggml.cli.terminal import LogFormatter, say, shown, written
+from pyggml.cli.training.live import PlainReporter, RichReporter
 from pyggml.data import Tokenizer
 from pyggml.errors import printable
 from pyggml.models import build

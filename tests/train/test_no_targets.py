@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from pyggml.cli.live import PlainReporter
+from pyggml.cli.training.live import PlainReporter
 from pyggml.data import IGNORE_INDEX, Loader
 from pyggml.optim import SGD
 from pyggml.recipes.report.report import summary

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pyggml import nn, ops
-from pyggml.cli.live import PlainReporter
+from pyggml.cli.training.live import PlainReporter
 from pyggml.data import Documents, Loader, PackedDataset, TokenDataset
 from pyggml.errors import ConfigError
 from pyggml.models import CNN, CNNConfig

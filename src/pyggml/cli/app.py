@@ -18,12 +18,12 @@ from .export import export
 from .generate import generate
 from .infer import infer
 from .inspect import inspect
-from .lr_find import lr_find
 from .options import Commands, OptionCommand
 from .quantize import imatrix, quantize
 from .report import report
-from .train_image import train_image
-from .train_llm import train_llm
+from .training.lr_find import lr_find
+from .training.train_image import train_image
+from .training.train_llm import train_llm
 
 __all__ = ["app"]
 

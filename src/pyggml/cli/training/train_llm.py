@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..recipes import LLMConfig
-from .errors import friendly_errors
-from .options import ConfigFile, Overwrite, Resume, with_options
+from ...recipes import LLMConfig
+from ..errors import friendly_errors
+from ..options import ConfigFile, Overwrite, Resume, with_options
 
 __all__ = ["train_llm"]
 
@@ -27,8 +27,8 @@ def train_llm(
     writes a checkpoint; --resume goes on from it with the options of the run.
     """
     with friendly_errors():
-        from ..recipes import read_config
-        from ..recipes import train_llm as train
+        from ...recipes import read_config
+        from ...recipes import train_llm as train
         from .live import make_reporter, trained
 
         if config is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..recipes import ImageConfig
-from .errors import friendly_errors
-from .options import ConfigFile, Overwrite, Resume, with_options
+from ...recipes import ImageConfig
+from ..errors import friendly_errors
+from ..options import ConfigFile, Overwrite, Resume, with_options
 
 if TYPE_CHECKING:
-    from ..recipes import ImageResults
+    from ...recipes import ImageResults
 
 __all__ = ["train_image"]
 
@@ -34,8 +34,8 @@ def train_image(
     report.html and a checkpoint.
     """
     with friendly_errors():
-        from ..recipes import read_config
-        from ..recipes import train_image as train
+        from ...recipes import read_config
+        from ...recipes import train_image as train
         from .live import ImageReporter, trained
 
         if config is not None:

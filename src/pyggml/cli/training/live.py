@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..train import (
+from ...train import (
     Callback,
     EvalMetrics,
     FitResult,
@@ -20,8 +20,8 @@ from ..train import (
     TrainingInterrupted,
     format_bytes,
 )
-from .options import named_by_flags
-from .terminal import say, shown
+from ..options import named_by_flags
+from ..terminal import say, shown
 
 __all__ = [
     "ImageReporter",

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..recipes import LLMConfig
-from .errors import friendly_errors
-from .options import with_options
+from ...recipes import LLMConfig
+from ..errors import friendly_errors
+from ..options import with_options
 
 __all__ = ["lr_find"]
 
@@ -41,8 +41,8 @@ def lr_find(
     clipping is as there.
     """
     with friendly_errors():
-        from ..errors import ConfigError
-        from ..recipes import LLMRun, read_config
+        from ...errors import ConfigError
+        from ...recipes import LLMRun, read_config
 
         if config is not None:
             given = LLMConfig.merged(read_config(config), given)
