@@ -13,7 +13,7 @@ from typing import Any
 from generated_page import ROOT, write_or_check
 
 from pyggml.options import Option, options_of
-from pyggml.recipes import Configuration, ImageConfig, LLMConfig
+from pyggml.recipes import Configuration, FinetuneConfig, ImageConfig, LLMConfig
 from pyggml.train.options import NAMED_SCHEDULE
 
 PAGE = ROOT / "docs" / "reference" / "options.md"
@@ -58,6 +58,10 @@ _TITLES = {
     LLMConfig: (
         "Language models",
         "`pyggml train-llm`, `pyggml.recipes.train_llm`, `pyggml.recipes.LLMConfig`",
+    ),
+    FinetuneConfig: (
+        "Fine-tuning",
+        "`pyggml finetune`, `pyggml.recipes.finetune`, `pyggml.recipes.FinetuneConfig`",
     ),
     ImageConfig: (
         "Images",
@@ -149,7 +153,8 @@ def _section(kind: type[Configuration], shared: dict[str, Option]) -> str:
 def page() -> str:
     """Return the text of docs/reference/options.md."""
     llm = dict(LLMConfig.options())
-    return _HEAD + _section(LLMConfig, {}) + _section(ImageConfig, llm)
+    rest = (_section(kind, llm) for kind in (FinetuneConfig, ImageConfig))
+    return "".join([_HEAD, _section(LLMConfig, {}), *rest])
 
 
 def main(argv: list[str] | None = None) -> int:

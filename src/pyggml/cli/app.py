@@ -21,6 +21,7 @@ from .inspect import inspect
 from .options import Commands, OptionCommand
 from .quantize import imatrix, quantize
 from .report import report
+from .training.finetune import finetune
 from .training.lr_find import lr_find
 from .training.train_image import train_image
 from .training.train_llm import train_llm
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 _COMMANDS: dict[str, Callable[..., None]] = {
     "train-llm": train_llm,
+    "finetune": finetune,
     "train-image": train_image,
     "generate": generate,
     "infer": infer,

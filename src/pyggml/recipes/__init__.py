@@ -20,11 +20,14 @@ from .report import (
     write_report,
 )
 from .script import script_options
-from .train import train_image, train_llm
+from .train import finetune, train_image, train_llm
+from .tuning import FinetuneConfig, FinetuneRun
 
 __all__ = [
     "ArtifactDir",
     "Configuration",
+    "FinetuneConfig",
+    "FinetuneRun",
     "ImageClassifier",
     "ImageConfig",
     "ImageResults",
@@ -33,6 +36,7 @@ __all__ = [
     "LLMRun",
     "check_plot",
     "export_checkpoint",
+    "finetune",
     "make_optimizer",
     "plot_curves",
     "plot_loss",

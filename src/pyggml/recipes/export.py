@@ -78,15 +78,15 @@ def exported_weights(trainer: Any, which: str) -> Iterator[Exported]:
         with trainer.averaged():
             yield found
         return
-    before = trainer.model.state_dict()
+    before = trainer.weights.state_dict()
     try:
         try:
-            trainer.model.load_state_dict(weights)
+            trainer.weights.load_state_dict(weights)
             yield found
         finally:
-            trainer.model.load_state_dict(before)
+            trainer.weights.load_state_dict(before)
     except BaseException:  # again, where a Ctrl-C came in between
-        trainer.model.load_state_dict(before)
+        trainer.weights.load_state_dict(before)
         raise
 
 

@@ -22,6 +22,8 @@ from .resume import merge
 __all__ = ["Note", "Run", "log_writers", "read_record", "silent"]
 
 Note = Callable[[str], None]
+# The commands by the tasks that folders name.
+_COMMANDS = {None: "train-llm", "image": "train-image", "finetune": "finetune"}
 
 
 def silent(text: str) -> None:
@@ -175,8 +177,9 @@ class Run:
         note: Note,
     ) -> _R:
         """Do the work of `resume` in a folder that is locked."""
-        if artifact.read_config().get("task") != cls.TASK:
-            other = "train-image" if cls.TASK is None else "train-llm"
+        task = artifact.read_config().get("task")
+        if task != cls.TASK:
+            other = _COMMANDS.get(task, "another kind")
             raise ConfigError(
                 f"`resume`: {artifact.path} holds a run of {other}: continue it with that"
             )

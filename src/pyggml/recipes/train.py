@@ -14,8 +14,9 @@ from .image_config import ImageConfig
 from .llm import LLMRun
 from .llm_config import LLMConfig
 from .run import Note, Run, silent
+from .tuning import FinetuneConfig, FinetuneRun
 
-__all__ = ["train_image", "train_llm"]
+__all__ = ["finetune", "train_image", "train_llm"]
 
 
 def train_llm(
@@ -98,6 +99,50 @@ def train_image(
     """
     given = (config, resume, overwrite, callbacks, note, prepared, options)
     run: ImageRun = _train("train_image", ImageRun, *given)
+    return run
+
+
+def finetune(
+    config: FinetuneConfig | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Iterable[Callback] = (),
+    note: Note = silent,
+    prepared: Callable[[FinetuneRun], None] = lambda run: None,
+    **options: Any,
+) -> FinetuneRun:
+    """Fine-tune a language model on examples, and return the finished run.
+
+    The base keeps the types of its file; adapters (LoRA) are trained beside its linear layers. The
+    folder `artifact_dir` gets adapter.gguf, which llama.cpp applies to the base, adapter/ for PEFT,
+    answers.json with loss and answers before and after, and with `merge` or `full` model.gguf.
+
+    Args:
+        config: the configuration; None takes the defaults, and `model` and `data` must be given.
+        resume: continue the run in `artifact_dir` with its own options, but for those given here.
+        overwrite: replace the run in `artifact_dir`.
+        callbacks: told of the trainer's events.
+        note: called with lines of progress.
+        prepared: called with the run before it trains.
+        options: options by name, such as `model`, `data`, `epochs`; they override those of
+            `config`. See the page of options in the reference.
+
+    Raises:
+        ConfigError: an option is unknown or cannot be used, or the folder cannot.
+        FormatError: base, adapter or examples cannot be read, or are not those of the run that is
+            resumed.
+        OutOfMemoryError: the run does not fit into the device's memory.
+        TrainingInterrupted: a signal asked for the end; checkpoint and results are written.
+        TrainingError: a loss or gradient is not finite.
+
+    Example:
+        >>> run = finetune(model="base.gguf", data="chats.jsonl")  # doctest: +SKIP
+        >>> print(run.comparison.after)  # doctest: +SKIP
+        validation loss 0.4031, perplexity 1.50
+    """
+    given = (config, resume, overwrite, callbacks, note, prepared, options)
+    run: FinetuneRun = _train("finetune", FinetuneRun, *given)
     return run
 
 

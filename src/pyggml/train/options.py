@@ -72,12 +72,14 @@ def _read_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_limit(value: Any) -> int | str:
+    if value == "auto":
+        return "auto"
     try:
         parse_bytes(value)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(
-            f"must be a number of bytes, or text such as 500MB or 2GiB; got {shown(value)}"
+            f"must be auto, a number of bytes, or text such as 500MB or 2GiB; got {shown(value)}"
         ) from None
     return value  # type: ignore[no-any-return]
 
@@ -190,7 +192,8 @@ class TrainerOptions(Options):
     )
     memory_limit: int | str | None = option(
         None,
-        "Limit of the memory that the run plans, such as 2GiB.",
+        "Limit of the memory that the run plans, such as 2GiB; auto is nine tenths of the device's "
+        "free memory.",
         metavar="BYTES",
         chosen="the device's free memory",
         read=_read_limit,

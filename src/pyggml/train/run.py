@@ -15,6 +15,7 @@ from .callbacks import Callback
 from .options import TrainerOptions
 from .scaler import GradScaler
 from .step import TrainStep
+from .weights import TrainedWeights
 
 __all__ = ["LowestLoss", "Run"]
 
@@ -87,8 +88,10 @@ class Run(NotCopied):
         train_step: computes the steps.
         callbacks: objects that are told of events.
         data: fingerprint of the training data.
+        save_frozen: checkpoints hold the frozen parameters as well.
 
     Attributes:
+        weights: the part of the model that checkpoints hold.
         step: optimizer steps done.
         tokens: targets trained on.
         elapsed_s: seconds of training.
@@ -111,7 +114,9 @@ class Run(NotCopied):
         train_step: TrainStep,
         callbacks: list[Callback],
         data: dict[str, Any] | None,
+        save_frozen: bool = True,
     ):
+        self.weights: Any = model if save_frozen else TrainedWeights(model)
         self.model, self.optimizer, self.loader = model, optimizer, loader
         self.options, self.schedule, self.total_steps = options, schedule, total_steps
         self.train_step, self.callbacks, self.data = train_step, callbacks, data

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import function
+from ..checks import flag, function
 from ..checks import path as check_path
 from ..data import Prefetch
 from ..data.loader import Epochs
@@ -74,6 +74,8 @@ class Trainer(Run):
         data: fingerprint of the training data, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` returns them, for bits
             per byte.
+        save_frozen: checkpoints hold the frozen parameters as well. Without them a checkpoint of
+            an adapter is small, and the run resumes only on the same base.
         given: options by name, such as `batch_size=16, steps=200`; they replace those of `options`.
 
     Attributes:
@@ -112,6 +114,7 @@ class Trainer(Run):
         loss: LossFunction | None = None,
         data: dict[str, Any] | None = None,
         token_bytes: np.ndarray | None = None,
+        save_frozen: bool = True,
         **given: Any,
     ):
         who = "Trainer"
@@ -169,6 +172,7 @@ class Trainer(Run):
             train_step,
             check_callbacks(who, callbacks),
             check_fingerprint(who, data),
+            flag(who, "save_frozen", save_frozen),
         )
         self.token_bytes = check_token_bytes(who, token_bytes, model)
         folder = (

@@ -171,6 +171,23 @@ class PlainReporter(Callback):
         """Print text that the model wrote."""
         self.note(f"\nsample:\n{text}\n")
 
+    def example(self, pieces: Sequence[tuple[str, bool]]) -> None:
+        """Print an example whose trained parts stand between marks.
+
+        Args:
+            pieces: texts, each with whether it is trained.
+        """
+        say("".join(f"⟦{text}⟧" if trained else text for text, trained in pieces) + "\n")
+
+    def answer(self, name: str, text: str) -> None:
+        """Print a prompt or an answer of a model.
+
+        Args:
+            name: of the text.
+            text: perhaps with several lines.
+        """
+        say(f"{name:<8} {text.strip()}")
+
     def written(self, paths: Sequence[Path]) -> None:
         """Print the files of the run and their sizes."""
         self.note("written:")
@@ -270,6 +287,16 @@ class RichReporter(PlainReporter):
         """Leave the bar as it is."""
         self._progress.stop()
 
+    def example(self, pieces: Sequence[tuple[str, bool]]) -> None:
+        """Print an example with its trained parts in colour."""
+        from rich.text import Text
+
+        text = Text()
+        for part, trained in pieces:
+            text.append(shown(part), style="bold green" if trained else "dim")
+        self._console.print(text, soft_wrap=True)
+        self._console.print()
+
     def sample(self, text: str) -> None:
         """Print text that the model wrote."""
         from rich.panel import Panel
@@ -288,7 +315,7 @@ def trained(train: Callable[..., Any], reporter: PlainReporter, **given: Any) ->
     """Train a run: describe it first, and list its files in the end, also after Ctrl-C.
 
     Args:
-        train: `train_llm` or `train_image`.
+        train: `train_llm`, `train_image` or `finetune`.
         reporter: prints the lines.
         given: further arguments of `train`.
 
@@ -300,12 +327,15 @@ def trained(train: Callable[..., Any], reporter: PlainReporter, **given: Any) ->
     def prepared(run: Any) -> None:
         runs.append(run)
         reporter.describe(run.describe())
+        if getattr(run.config.output, "show_sample", False):
+            for example in run.sample():
+                reporter.example(example)
 
     try:
         run = train(callbacks=[reporter], note=reporter.note, prepared=prepared, **given)
     except TrainingInterrupted:
         for run in runs:
-            reporter.note(f"model.gguf has {run.exported}")
+            reporter.note(f"the files have {run.exported}")
             reporter.written(run.artifact.files())
         raise
     yield run

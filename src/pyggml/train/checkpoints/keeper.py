@@ -80,7 +80,7 @@ class Checkpoints:
         path = save_checkpoint(
             self._folder("save"),
             state_of(run, self.loader_state() if loader is None else loader),
-            run.model.state_dict(),
+            run.weights.state_dict(),
             optimizer_state(run),
             run.options.value("keep"),
         )
@@ -97,7 +97,7 @@ class Checkpoints:
         """
         run, folder = self._run, self._folder("save_best")
         saved = self.last if self.is_saved else None
-        model = {} if saved else run.model.state_dict()
+        model = {} if saved else run.weights.state_dict()
         optimizer = {} if saved else optimizer_state(run)
         self.best = keep_best(folder, state_of(run, self.loader_state()), model, optimizer, saved)
         if saved is None:

@@ -80,7 +80,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         parts.append(("state.json: schedule", run.schedule, state.schedule))
     if run.ema is not None and average is not None:
         parts.append(("optimizer.safetensors: ema", run.ema, average))
-    parts.append(("model.safetensors", run.model, checkpoint.model))
+    parts.append(("model.safetensors", run.weights, checkpoint.model))
     undo: list[Callable[[], None]] = []
     ema = run.ema
     try:

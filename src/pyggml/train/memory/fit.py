@@ -12,6 +12,9 @@ from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
 
 __all__ = ["MemoryPlanner", "choices"]
 
+# Of the free memory: the rest is for Python, batches and what other programs take meanwhile.
+_SHARE = 0.9
+
 
 def choices(n_blocks: int) -> list[int]:
     """Return the values of a model's `checkpointing`, from the least recomputing to the most.
@@ -64,9 +67,15 @@ class MemoryPlanner:
             self.plan = self._fit() if self.must_fit else self._count()
         return self.plan
 
+    def _limit(self, given: int | str | None) -> int | None:
+        """Return the bytes that the run may take; None where the device does not tell."""
+        if given == "auto":
+            return None if self._free is None else int(_SHARE * self._free)
+        return self._free if given is None else parse_bytes(given)
+
     def _fit(self) -> MemoryPlan:
         model, options = self._run.model, self._run.options
-        limit = self._free if options.memory_limit is None else parse_bytes(options.memory_limit)
+        limit = self._limit(options.memory_limit)
         chooses = options.checkpointing in (None, "auto") and hasattr(model, "n_blocks")
         before = getattr(model, "checkpointing", False)
         tried: list[tuple[int, MemoryPlan | None]] = []

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""The loss and the answers of a model, before and after its fine-tuning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...data import Documents, Tokenizer
+from ...models import generate
+from ...train.evaluation import evaluate
+from .data import turns
+
+__all__ = ["Answer", "Comparison", "Measurement", "answers_of", "measure"]
+
+_PROMPT_SHOWN = 400
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The validation loss of a model.
+
+    Args:
+        loss: mean over the trained tokens.
+    """
+
+    loss: float
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss."""
+        return math.exp(min(self.loss, 700.0))
+
+    def __str__(self) -> str:
+        return f"validation loss {self.loss:.4f}, perplexity {self.perplexity:.2f}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A validation prompt, the answer of the data, and that of a model.
+
+    Args:
+        prompt: its text, of which the end is kept.
+        expected: the answer of the data.
+        given: that of the model.
+        exact: whether the two are the same tokens.
+    """
+
+    prompt: str
+    expected: str
+    given: str
+    exact: bool
+
+
+@dataclass
+class Comparison:
+    """The measurements and answers of a fine-tuning, before and after.
+
+    Args:
+        before: loss of the base; None without validation data.
+        after: loss of the trained weights that were exported.
+        merged: loss of the merged model's file.
+        base_answers: of the base.
+        answers: of the trained model.
+    """
+
+    before: Measurement | None = None
+    after: Measurement | None = None
+    merged: Measurement | None = None
+    base_answers: list[Answer] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the measurements as (name, text)."""
+        named = (("base", self.before), ("trained", self.after), ("merged", self.merged))
+        return [(name, str(found)) for name, found in named if found is not None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Comparison:
+        """Return what `to_dict` wrote.
+
+        Args:
+            values: JSON-ready values.
+        """
+        made = cls()
+        for name in ("before", "after", "merged"):
+            if values[name] is not None:
+                setattr(made, name, Measurement(**values[name]))
+        for name in ("base_answers", "answers"):
+            setattr(made, name, [Answer(**each) for each in values[name]])
+        return made
+
+
+def measure(model: Any, batches: Any, step: Any = None) -> Measurement | None:
+    """Return the mean loss of a model over batches.
+
+    Args:
+        model: the model.
+        batches: inputs and targets.
+        step: a step whose recorded graphs are used; None makes one.
+    """
+    found = evaluate(model, batches, step)
+    return None if found is None else Measurement(found.loss)
+
+
+def answers_of(
+    model: Any,
+    documents: Documents,
+    tokenizer: Tokenizer,
+    stop_ids: frozenset[int],
+    count: int,
+    max_tokens: int,
+) -> list[Answer]:
+    """Return a model's likeliest answers to the first validation prompts.
+
+    Args:
+        model: the model.
+        documents: validation examples.
+        tokenizer: tokens to text.
+        stop_ids: tokens that end an answer.
+        count: most prompts.
+        max_tokens: most tokens of an answer.
+    """
+    found = []
+    for number in range(min(count, len(documents))):
+        prompt, expected = turns(documents, number)
+        most = min(max_tokens, max(1, model.config.context - 1))
+        added = generate(model, prompt, most, temperature=0, stop_ids=stop_ids)
+        wanted = _until(expected, stop_ids)
+        wanted_text, text = (tokenizer.decode(ids, skip_special=True) for ids in (wanted, added))
+        shown = tokenizer.decode(prompt)
+        shown = "…" + shown[-_PROMPT_SHOWN:] if len(shown) > _PROMPT_SHOWN else shown
+        found.append(Answer(shown, wanted_text, text, wanted.tolist() == list(added)))
+    return found
+
+
+def _until(ids: np.ndarray, stop_ids: frozenset[int]) -> np.ndarray:
+    """Return the tokens before the first one that ends an answer."""
+    ends = np.flatnonzero(np.isin(ids, list(stop_ids)))
+    return ids[: ends[0]] if ends.size else ids

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""The base of a fine-tuning: read in its own types, and made ready to be trained."""
+
+from __future__ import annotations
+
+import zlib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ... import nn
+from ...data import Tokenizer
+from ...errors import ConfigError, FormatError, reason, shown
+from ...models import LanguageModel, load, load_lora
+from ...nn.raw_bytes import blocks_of
+from ..artifact import ArtifactDir
+from .config import TunedModelOptions
+
+__all__ = ["base_file", "check_adapter", "checksum", "prepare_model", "read_base"]
+
+_ALL = "all-linear"
+
+
+def read_base(options: TunedModelOptions) -> tuple[Any, Tokenizer]:
+    """Return the base in the types of its file, mapped where it can be, and its tokenizer.
+
+    Args:
+        options: the name of the base, and perhaps another tokenizer.
+
+    Raises:
+        ConfigError: it is the folder of a run that holds an adapter alone.
+        FormatError: it is no model, or one that continues no text, or has no tokenizer.
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(options.model)
+    folder = ArtifactDir(path)
+    if path.is_dir() and folder.holds_run and not folder.model.exists():
+        base = folder.read_config().get("base")
+        cure = f"give its base, {base}, as `model` and {path / 'adapter.gguf'} as `adapter`"
+        raise ConfigError(
+            f"`model`={path}: the folder must hold model.gguf; it has none"
+            + (f": {cure}" if base else ": did its run not finish? Give another model")
+        )
+    model, tokenizer = load(path, keep_types=True, mapped=True, tokenizer=options.tokenizer)
+    if not isinstance(model, LanguageModel):
+        raise FormatError(
+            f"{path}: must be a model that continues text; got {model.gguf_arch!r}, a "
+            f"{type(model).__name__}: choose another base"
+        )
+    if tokenizer is None:
+        raise FormatError(
+            f"{path}: the file has no tokenizer: give one with `tokenizer`, a JSON file or a GGUF"
+        )
+    return model, tokenizer
+
+
+def base_file(path: Path) -> Path | None:
+    """Return the GGUF file of a base; None for a Hugging Face folder.
+
+    Args:
+        path: the base as it was given.
+    """
+    if not path.is_dir():
+        return path
+    single = path / "model.gguf"
+    if single.exists():
+        return single
+    sets = sorted(path.glob("*-00001-of-?????.gguf"))
+    return sets[0] if len(sets) == 1 else None
+
+
+def checksum(model: Any) -> int:
+    """Return a checksum of a model's weights, in the types that they have.
+
+    Args:
+        model: the model.
+    """
+    found = 0
+    for name, value in model.named_state():
+        found = zlib.crc32(name.encode(), found)
+        found = zlib.crc32(blocks_of(value).data, found)
+    return found
+
+
+def check_adapter(options: TunedModelOptions, base: int) -> None:
+    """Raise for an adapter whose run was on other weights than those of the base.
+
+    Args:
+        options: with the adapter, if there is one.
+        base: the checksum of the base.
+
+    Raises:
+        FormatError: the adapter lies in the folder of a run on another base.
+    """
+    if options.adapter is None:
+        return
+    folder = ArtifactDir(Path(options.adapter).parent)
+    data = folder.read_config().get("data") if folder.holds_run else None
+    before = data.get("base") if isinstance(data, dict) else None
+    if before is not None and before != base:
+        raise FormatError(
+            f"`adapter`={options.adapter}: must be of the base that it was trained on; the "
+            f"weights of {options.model} are others: give its own base"
+        )
+
+
+def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
+    """Make a base trainable: all of its weights, or adapters beside its linear layers.
+
+    Args:
+        model: changed in place.
+        options: what to train.
+
+    Returns:
+        The paths of the adapted layers; none where the weights themselves are trained.
+
+    Raises:
+        ConfigError: a pattern or target matches nothing, nothing is left to train, or the base
+            cannot be adapted.
+        FormatError: the adapter is damaged, or is another model's.
+    """
+    if options.full:
+        _unfreeze(model, options.freeze)
+        return []
+    if options.adapter is not None:
+        return load_lora(model, options.adapter, dropout=options.lora_dropout)
+    rank = options.value("lora_rank")
+    targets = _targets(model, options)
+    try:
+        return nn.apply_lora(
+            model,
+            rank,
+            float(rank) if options.lora_alpha is None else options.lora_alpha,
+            options.lora_dropout or 0.0,
+            targets,
+            rslora=options.rslora,
+        )
+    except ValueError as error:
+        raise _of_option(error) from error
+
+
+def _of_option(error: ValueError) -> ConfigError:
+    """Return an error of `apply_lora` with the option that it comes from."""
+    said = reason(error)
+    if said.startswith("rank must"):
+        return ConfigError(f"`lora_{said.replace('rank must', 'rank` must', 1)}")
+    return ConfigError(f"`targets`: {said.replace('in targets', 'in `targets`')}")
+
+
+def _targets(model: Any, options: TunedModelOptions) -> list[str]:
+    """Return the targets; with patterns of frozen layers, the paths that remain."""
+    targets = list(options.targets or (_ALL,))
+    if not options.freeze:
+        return targets
+    try:
+        paths = nn.apply_lora(model, 1, 1.0, targets=targets)
+    except ValueError as error:
+        raise _of_option(error) from error
+    nn.remove_lora(model)
+    names = [name for name, _ in model.named_parameters()]
+    frozen = {name for pattern in options.freeze for name in _matching(names, pattern)}
+    kept = [path for path in paths if f"{path}.weight" not in frozen]
+    if not kept:
+        raise ConfigError("`freeze` leaves no layer to adapt: give fewer patterns")
+    return kept
+
+
+def _unfreeze(model: Any, patterns: tuple[str, ...]) -> None:
+    """Make all parameters f32 and trained, but those that patterns name."""
+    names = dict(model.named_parameters())
+    frozen = {name for pattern in patterns for name in _matching(list(names), pattern)}
+    if len(frozen) == len(names):
+        raise ConfigError("`freeze` leaves no parameter to train: give fewer patterns")
+    pairs = []
+    for name, value in names.items():
+        if name in frozen:
+            value.requires_grad = False
+        elif value.dtype.name == "f32":
+            value.requires_grad = True
+        else:
+            pairs.append((value, nn.Parameter(value.numpy(), "f32", value.device)))
+    model.replace_tensors(pairs)
+
+
+def _matching(names: list[str], pattern: str) -> list[str]:
+    found = [n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.weight")]
+    if not found:
+        raise ConfigError(
+            f"`freeze` must match the name of a parameter; {shown(pattern)} matches none of "
+            f"{len(names)}, such as {', '.join(names[:2])} and {names[-1]}"
+        )
+    return found

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""The files of a fine-tuning: its folder, the merged model, and the commands that use them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ... import nn
+from ...models.quantization import quantize_gguf
+from ...nn.swap import swap_modules
+from ..artifact import ArtifactDir
+from .base import base_file
+
+__all__ = ["FinetuneArtifact", "llama_cpp_commands", "save_merged"]
+
+# Matrices of these types are written as they are; those of the others are rounded once, of f32.
+_FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+
+
+class FinetuneArtifact(ArtifactDir):
+    """The folder of a fine-tuning: that of a run, the adapter, and the answers.
+
+    Args:
+        path: the folder; it need not exist yet.
+    """
+
+    def __init__(self, path: str | Path):
+        super().__init__(path)
+        self.adapter = self.path / "adapter.gguf"
+        self.peft = self.path / "adapter"
+        self.template = self.path / "chat_template.jinja"
+        self.comparison = self.path / "answers.json"
+
+    def files(self) -> list[Path]:
+        """Return the files and folders of the run that exist."""
+        own = (self.adapter, self.peft, self.template, self.comparison)
+        return [path for path in own if path.exists()] + super().files()
+
+
+@contextmanager
+def _merged(model: Any, dtype: str | None) -> Iterator[None]:
+    """Add the adapters to the weights inside the block; they are apart again afterwards."""
+    before = dict(nn.lora.adapters_of(model))
+    nn.merge_lora(model, dtype)
+    modules = dict(model.named_modules())
+    back = {id(modules[path]): layer for path, layer in before.items()}
+    try:
+        yield
+    finally:
+        swap_modules(model, back.get)
+
+
+def save_merged(model: Any, path: Path, kind: str, tokenizer: Any) -> None:
+    """Write a model with its adapters added to the weights.
+
+    Args:
+        model: with adapters; it is as before afterwards.
+        path: the file.
+        kind: `base` for the types of the base, or a key of `MIXES`.
+        tokenizer: of the model.
+    """
+    if kind == "base":
+        with _merged(model, None):
+            model.save_gguf(path, tokenizer)
+        return
+    # Other types are made of numbers that were not rounded.
+    whole = path.with_name(f".{path.name}.unrounded")
+    try:
+        with _merged(model, _FLOATS.get(kind, "f32")):
+            model.save_gguf(whole, tokenizer)
+        quantize_gguf(whole, path, kind, requantize=True)
+    finally:
+        whole.unlink(missing_ok=True)
+
+
+def llama_cpp_commands(
+    base: Path, artifact: FinetuneArtifact, full: bool, template: bool
+) -> list[str]:
+    """Return the command lines with which llama.cpp uses the results.
+
+    Args:
+        base: the base as it was given.
+        artifact: the folder of the run.
+        full: the weights themselves were trained.
+        template: the files of the base have no chat template, or another one.
+    """
+    more = ["--chat-template-file", str(artifact.template)] if template else []
+    found = []
+    if artifact.model.exists():
+        found.append(["llama-cli", "-m", str(artifact.model)])
+    if not full:
+        file = base_file(base)
+        if file is None:
+            file = artifact.path / "base.gguf"
+            found.append(["pyggml", "convert", str(base), str(file)])
+        found.append(["llama-cli", "-m", str(file), "--lora", str(artifact.adapter), *more])
+    return [shlex.join(command) for command in found]

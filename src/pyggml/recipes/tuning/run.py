@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: MIT
+"""A whole fine-tuning: from a base and examples to an adapter or a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...errors import FormatError, OutOfMemoryError
+from ...io import atomic_write, read_regular
+from ...io.names import portable
+from ...models import load, save_lora
+from ...tensors.random import seed as set_seed
+from ...train.arguments import check_callbacks
+from ...train.callbacks import Callback, MetricsWriter
+from ...train.metrics import read_metrics, token_bytes
+from ...train.trainer import FitResult, Trainer
+from ..config_file import save_config
+from ..optimizer import make_optimizer
+from ..report import plot_loss, system_info, write_report
+from ..run import Note, Run, log_writers, silent
+from .answers import Comparison, Measurement, answers_of, measure
+from .base import check_adapter, checksum, prepare_model, read_base
+from .config import FinetuneConfig
+from .data import Examples, default_seq_len, loaders, pieces, read_examples
+from .describe import describe
+from .results import FinetuneArtifact, llama_cpp_commands, save_merged
+
+__all__ = ["FinetuneRun"]
+
+_TEMPLATE = "tokenizer.chat_template"
+# A merged model whose loss rises by more than this has lost a part of what was learnt.
+_LOST = 0.05
+
+
+class FinetuneRun(Run):
+    """A fine-tuning with everything it needs, made by `prepare` or `resume`.
+
+    Attributes:
+        config: the run's configuration.
+        artifact: its folder.
+        tokenizer: text to tokens and back.
+        examples: the data as tokens.
+        model: the base with adapters, or with all weights trained.
+        adapted: paths of the layers with adapters.
+        trainer: trains the model.
+        memory: bytes by kind.
+        comparison: loss and answers before and after.
+        exported: the weights that the files have, or None before they are written.
+
+    Example:
+        >>> options = {"model": "base.gguf", "data": "chats.jsonl"}
+        >>> run = FinetuneRun.prepare(FinetuneConfig(**options))  # doctest: +SKIP
+        >>> run.train().step  # doctest: +SKIP
+        120
+    """
+
+    CONFIG = FinetuneConfig
+    ARTIFACT = FinetuneArtifact
+    TASK = "finetune"
+
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        artifact: FinetuneArtifact,
+        callbacks: Iterable[Callback] = (),
+        note: Note = silent,
+    ):
+        self.config: FinetuneConfig = config
+        self.artifact: FinetuneArtifact = artifact
+        self.note = note
+        self.comparison = Comparison()
+        config.machine.choose()
+        self.model, self.tokenizer = read_base(config.model)
+        self.base_parameters = self.model.num_parameters()
+        base = checksum(self.model)
+        self.examples: Examples = read_examples(config, self.model, self.tokenizer)
+        documents = self.examples.documents
+        self.seq_len = default_seq_len(config, documents, self.model.config.context)
+        loader, validation, self.train_examples, self.val_examples = loaders(
+            config, documents, self.seq_len
+        )
+        self.data = {
+            "examples": len(documents),
+            "tokens": int(documents.ids.size),
+            "crc32": self.examples.crc32,
+            "base": base,
+        }
+        set_seed(config.trainer.seed)
+        check_adapter(config.model, base)
+        self.adapted = prepare_model(self.model, config.model)
+        self._add_template()
+        # Batches of examples that are not packed have as many rows as fit.
+        size = min(config.trainer.value("batch_size"), loader.batch_size)
+        options = config.trainer.replace(batch_size=size if config.data.packing else None)
+        self.trainer = Trainer(
+            self.model,
+            loader,
+            None if validation is None else {"validation": validation},
+            make_optimizer(config.optimizer, self.model, config.lr),
+            options=options,
+            checkpoint_dir=artifact.checkpoints,
+            callbacks=[
+                MetricsWriter(artifact.metrics),
+                *log_writers(config, artifact),
+                *check_callbacks("FinetuneRun", callbacks),
+            ],
+            data=self.data,
+            token_bytes=token_bytes(self.tokenizer),
+            save_frozen=False,
+        )
+        self.memory = self.trainer.plan()
+        self._note_overlong()
+
+    @classmethod
+    def make(
+        cls,
+        config: FinetuneConfig,
+        artifact: Any,
+        callbacks: Iterable[Callback] = (),
+        note: Note = silent,
+        resumed: bool = False,
+    ) -> FinetuneRun:
+        """Read base and examples, and make the trainer."""
+        return cls(config, artifact, callbacks, note)
+
+    def write_inputs(self) -> None:
+        """Write the options, and the chat template."""
+        save_config(self.config, self.artifact.options)
+        if self.examples.template is not None:
+            with atomic_write(self.artifact.template, "w") as file:
+                file.write(self.examples.template)
+
+    def check_data(self, record: dict[str, Any]) -> None:
+        """Raise `FormatError` unless base and examples are those that the run began with."""
+        before = record.get("data")
+        before = before if isinstance(before, dict) else {}
+        if before.get("base") != self.data["base"]:
+            raise FormatError(
+                f"{self.artifact.config}: `model`={self.config.model.model} must be the base that "
+                "the run began with; its weights are others: give the old one with `model`, or "
+                "start anew with `overwrite`"
+            )
+        if before != self.data:
+            raise FormatError(
+                f"{self.artifact.config}: data must be that of the run, {before}; got "
+                f"{self.data}: the examples have changed since; give the old ones with `data`, or "
+                "start anew with `overwrite`"
+            )
+
+    def record(self) -> dict[str, Any]:
+        """Return the content of `config.json`."""
+        return {
+            "pyggml": __version__,
+            "task": self.TASK,
+            "arch": self.model.arch,
+            "base": str(self.config.model.model),
+            "model": self.model.config.to_dict(),
+            "parameters": self.model.num_parameters(),
+            "trained_parameters": self.model.num_parameters(trainable_only=True),
+            "total_steps": self.trainer.total_steps,
+            "data": self.data,
+            "system": system_info(),
+            "train": self.config.to_dict(),
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return what is about to be trained, as (name, text)."""
+        return describe(self)
+
+    def sample(self) -> list[list[tuple[str, bool]]]:
+        """Return the first row of an epoch: its examples in pieces, each with whether it trains.
+
+        Example:
+            >>> run.sample()  # doctest: +SKIP
+            [[('2 + 2 =', False), (' 4', True)]]
+        """
+        batch = next(iter(self.trainer.loader.once()))
+        return pieces(batch, 0, self.tokenizer)
+
+    def train(self) -> FitResult:
+        """Measure the base, train, then write adapter or model, the answers and the report.
+
+        Raises:
+            TrainingInterrupted: a signal asked for the end; checkpoint and results are written.
+            TrainingError: a loss or gradient is not finite.
+            OutOfMemoryError: memory ran out; names the checkpoint to go on from.
+            CheckpointError: a checkpoint could not be written.
+            MetricsError: the metrics could not be written.
+        """
+        try:
+            self._measure_base()
+            return super().train()
+        except OutOfMemoryError as error:
+            last = self.trainer.last_checkpoint
+            cure = "nothing was saved yet" if last is None else f"the checkpoint {last} is whole"
+            raise OutOfMemoryError(
+                f"train: memory ran out at step {self.trainer.step + 1} ({error}); {cure}: "
+                "continue with `resume` and a smaller `memory_limit`, or start with a smaller "
+                "`batch_size` or `seq_len`"
+            ) from error
+        finally:
+            self.artifact.release()
+
+    def _measure_base(self) -> None:
+        """Compute loss and answers of the base, or read them where the run goes on."""
+        with self.artifact.lock():
+            if self.trainer.step:
+                self._read_comparison()
+                return
+            self.comparison.before = self._loss()
+            self.comparison.base_answers = self._answers()
+            self._write_comparison()
+        if self.comparison.before is not None:
+            self.note(f"base: {self.comparison.before}")
+
+    def _loss(self) -> Measurement | None:
+        """Return the validation loss of the model as it is; None without validation."""
+        sets = self.trainer.sets
+        if not sets:
+            return None
+        most = self.config.trainer.eval_batches
+        return measure(self.model, sets["validation"].batches(most), self.trainer.train_step)
+
+    def _answers(self) -> list[Any]:
+        """Return answers of the model as it is to validation prompts."""
+        output = self.config.output
+        if self.val_examples is None or not output.answers:
+            return []
+        return answers_of(
+            self.model,
+            self.val_examples,
+            self.tokenizer,
+            self.examples.stop_ids,
+            output.answers,
+            output.answer_tokens,
+        )
+
+    def _read_comparison(self) -> None:
+        try:
+            values = json.loads(read_regular(self.artifact.comparison))
+            self.comparison = Comparison.from_dict(values)
+        except (OSError, ValueError, KeyError, TypeError):
+            self.note(f"note: {self.artifact.comparison} is lost; the base is not measured again")
+
+    def _write_comparison(self) -> None:
+        with atomic_write(self.artifact.comparison, "w") as file:
+            json.dump(portable(self.comparison.to_dict()), file, indent=1)
+            file.write("\n")
+
+    def save_model(self, path: Path, dtype: str = "f32") -> None:
+        """Write the model as it is: adapters alone, or all weights.
+
+        Args:
+            path: the file, or for adapters a folder for PEFT.
+            dtype: type of the matrices; adapters are f32.
+        """
+        if self.adapted:
+            save_lora(self.model, path)
+        else:
+            self.model.save_gguf(path, self.tokenizer, dtype=dtype)
+
+    def write_results(self) -> None:
+        """Write adapter or model, answers, the picture of the loss, and the report.
+
+        The weights are those of the best evaluation or of the last step, as `export` chooses. Of a
+        run that was interrupted there are no answers, and no merged model.
+
+        Raises:
+            FormatError: the best checkpoint is damaged.
+            OSError: a file cannot be written; an earlier one is then whole.
+        """
+        title = f"{self.model.arch}, {self.model.num_parameters(trainable_only=True):,} trained"
+        with self.artifact.naming():
+            with self.exported_weights() as exported:
+                if self.adapted:
+                    self.save_model(self.artifact.adapter)
+                    self.save_model(self.artifact.peft)
+                else:
+                    self.save_model(self.artifact.model)
+                if self.trainer.is_done:
+                    self.comparison.after = self._loss()
+                    self.comparison.answers = self._answers()
+                    self._merge()
+            self.exported = exported
+            self._write_comparison()
+            self.artifact.write_config({**self.record(), "exported": asdict(exported)})
+            plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
+            write_report(self.artifact.path)
+
+    def _merge(self) -> None:
+        """Write the merged model, and measure what the rounding of its weights costs."""
+        kind = self.config.output.merge
+        if kind is None:
+            return
+        save_merged(self.model, self.artifact.model, kind, self.tokenizer)
+        if not self.trainer.sets or self.comparison.after is None:
+            return
+        merged, _ = load(self.artifact.model, keep_types=True, mapped=True)
+        batches = self.trainer.sets["validation"].batches(self.config.trainer.eval_batches)
+        found = self.comparison.merged = measure(merged, batches)
+        if found is not None and found.loss > self.comparison.after.loss + _LOST:
+            self.note(
+                f"note: rounding to {kind} costs the merged model a part of what was learnt: "
+                f"{found}, where the adapter beside the base has a loss of "
+                f"{self.comparison.after.loss:.4f}: use the adapter, or `merge`=Q8_0 or F16"
+            )
+
+    def commands(self) -> list[str]:
+        """Return the command lines with which llama.cpp uses the results."""
+        base = Path(self.config.model.model)
+        return llama_cpp_commands(base, self.artifact, not self.adapted, self._has_own_template)
+
+    def _add_template(self) -> None:
+        """Give the model the template of the examples, for the files that are written."""
+        template, own = self.examples.template, self.model.metadata.get(_TEMPLATE)
+        self._has_own_template = template is not None and template != own
+        if self._has_own_template:
+            self.model.metadata[_TEMPLATE] = template
+
+    def _note_overlong(self) -> None:
+        """Note how many examples are longer than a row, and what becomes of them."""
+        lengths = self.examples.documents.lengths
+        count = int((lengths - 1 > self.seq_len).sum())
+        if count:
+            how = {"truncate": "cut", "split": "split", "drop": "left out"}
+            self.note(
+                f"note: {count:,} of {len(lengths):,} examples are longer than `seq_len`="
+                f"{self.seq_len} (the longest has {int(lengths.max()):,} tokens): they are "
+                f"{how[self.config.data.overlong]}"
+            )
+
+    def summary(self) -> dict[str, Any]:
+        """Return the run and where it stands, as JSON-ready values."""
+        return {
+            **self.record(),
+            **self.trainer.summary(),
+            "memory": asdict(self.memory),
+            "comparison": self.comparison.to_dict(),
+        }

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""Fine-tuning: files, exact resume, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from pyggml.data import Tokenizer
+from pyggml.errors import ConfigError, FormatError, OutOfMemoryError
+from pyggml.io import read_gguf
+from pyggml.models import Llama, LlamaConfig, load, load_lora
+from pyggml.recipes import FinetuneConfig, FinetuneRun, finetune
+from pyggml.train import Callback, list_checkpoints
+
+SMALL = {"seq_len": 24, "batch_size": 4, "steps": 6, "warmup": 1, "threads": 1, "lr": 1e-2,
+         "lora_rank": 4, "answers": 1, "answer_tokens": 4}  # fmt: skip
+
+
+def write_pairs(path, count=24, word="It is"):
+    rows = [{"prompt": f"{n} and {n}? ", "completion": f"{word} {2 * n}."} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A folder with a quantised base, another one, and examples."""
+    folder = tmp_path_factory.mktemp("finetune")
+    texts = [f"{n} and {n}? It is {2 * n}." for n in range(30)]
+    tokenizer = Tokenizer.train_bpe(texts, 280)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_ffn": 64, "context": 32}
+    for name in ("base.gguf", "other.gguf"):
+        model = Llama(LlamaConfig(vocab_size=tokenizer.vocab_size, **sizes))
+        model.save(folder / name, tokenizer, dtype="q8_0")
+    write_pairs(folder / "pairs.jsonl")
+    return folder
+
+
+def options(here, name, **changes):
+    given = {"model": here / "base.gguf", "data": here / "pairs.jsonl", "artifact_dir": here / name}
+    return {**given, **SMALL, **changes}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_pictures():
+    """Leave out the pictures, which take longer than the runs; see tests/cli/test_finetune.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("plot_loss", "write_report"):
+            patch.setattr(f"pyggml.recipes.tuning.run.{name}", lambda *args, **more: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(here):
+    """A finished run with a merged model."""
+    return finetune(**options(here, "run", merge="base", show_sample=True))
+
+
+def test_the_folder_has_adapter_merged_model_and_answers(here, trained):
+    names = {path.name for path in trained.artifact.files()}
+    assert {"adapter.gguf", "adapter", "model.gguf", "answers.json"} <= names
+    found = trained.comparison
+    assert found.after.loss < found.before.loss
+    assert abs(found.merged.loss - found.after.loss) < 0.02
+    assert [a.prompt for a in found.answers] == [a.prompt for a in found.base_answers]
+    assert found.answers[0].expected.startswith("It is ")
+    assert json.loads((here / "run" / "answers.json").read_text()) == found.to_dict()
+    with read_gguf(here / "run" / "model.gguf") as file:
+        assert file.tensors["blk.0.ffn_up.weight"].dtype == "q8_0"
+    assert str(here / "run" / "adapter.gguf") in trained.commands()[-1]
+
+
+def test_the_adapter_of_the_folder_is_the_trained_one(here, trained):
+    ids = np.arange(8, dtype=np.int32)[None]
+    logits = []
+    for path in (here / "run" / "adapter.gguf", here / "run" / "adapter"):
+        model, _ = load(here / "base.gguf", keep_types=True)
+        load_lora(model, path)
+        logits.append(model.eval()(trained_ids(ids)).numpy())
+    ours = trained.model.eval()(trained_ids(ids)).numpy()
+    for each in logits:
+        np.testing.assert_allclose(each, ours, rtol=0, atol=1e-6)
+
+
+def trained_ids(ids):
+    import pyggml as pg
+
+    return pg.tensor(ids)
+
+
+def test_checkpoints_hold_the_adapters_alone(trained):
+    newest = list_checkpoints(trained.artifact.checkpoints)[-1]
+    adapters = (trained.artifact.adapter).stat().st_size
+    assert (newest / "model.safetensors").stat().st_size < 2 * adapters
+
+
+def test_the_sample_marks_completions_and_their_end(trained):
+    for example in trained.sample():
+        (prompt, first), (completion, second) = example
+        assert (first, second) == (False, True)
+        assert prompt.endswith("? ")
+        assert completion.startswith("It is ")
+        assert completion.endswith("<|endoftext|>")
+
+
+class StopAt(Callback):
+    """Raises after a step."""
+
+    def __init__(self, step, error):
+        self.at, self.error = step, error
+
+    def on_step(self, trainer, metrics):
+        if metrics.step == self.at:
+            raise self.error
+
+
+def test_a_resumed_run_ends_with_the_same_bits(here, trained):
+    given = options(here, "broken", save_every=2, merge="base")
+    with pytest.raises(RuntimeError, match="stop"):
+        finetune(**given, callbacks=[StopAt(3, RuntimeError("stop"))])
+    run = finetune(artifact_dir=here / "broken", resume=True)
+    assert run.comparison.before == trained.comparison.before
+    for name in ("adapter.gguf", "model.gguf"):
+        assert (here / "broken" / name).read_bytes() == (here / "run" / name).read_bytes()
+
+
+def test_memory_that_runs_out_leaves_the_checkpoint(here):
+    given = options(here, "oom", save_every=2, lora_dropout=0.1)
+    with pytest.raises(OutOfMemoryError, match="step-000002"):
+        finetune(**given, callbacks=[StopAt(3, OutOfMemoryError("no room"))])
+    assert finetune(artifact_dir=here / "oom", resume=True).result.step == 6
+
+
+def test_other_data_and_another_base_are_refused(here, trained, tmp_path):
+    shutil.copytree(here / "run", tmp_path / "run")
+    changes = {
+        "data": write_pairs(tmp_path / "changed.jsonl", word="That is"),
+        "model": here / "other.gguf",
+    }
+    for name, value in changes.items():
+        with pytest.raises(FormatError, match=f"`{name}`"):
+            finetune(artifact_dir=tmp_path / "run", resume=True, **{name: value})
+    moved = shutil.copy(here / "pairs.jsonl", tmp_path / "moved.jsonl")
+    assert (
+        finetune(artifact_dir=tmp_path / "run", resume=True, data=moved, steps=7).result.step == 7
+    )
+
+
+def test_an_adapter_goes_on_and_one_of_another_base_is_refused(here, trained):
+    adapter = here / "run" / "adapter.gguf"
+    changes = {"adapter": adapter, "lora_rank": None}
+    run = FinetuneRun.prepare(FinetuneConfig(**options(here, "more", **changes)))
+    assert run.model.num_parameters(trainable_only=True) > 0
+    with pytest.raises(FormatError, match="other"):
+        finetune(**options(here, "wrong", model=here / "other.gguf", **changes))
+    assert not (here / "wrong").exists()
+
+
+def test_full_training_keeps_frozen_tables_as_they_are(here):
+    given = options(here, "full", full=True, lora_rank=None, optimizer="adamw8bit")
+    run = finetune(**given, freeze=["model.embed_tokens"])
+    assert run.comparison.after.loss < run.comparison.before.loss
+    with read_gguf(here / "base.gguf") as base, read_gguf(here / "full" / "model.gguf") as full:
+        name = "token_embd.weight"
+        assert np.array_equal(base.array(name), full.array(name))
+        assert full.tensors["blk.0.ffn_up.weight"].dtype == "f32"
+
+
+def test_long_examples_are_counted(here):
+    notes = []
+    given = options(here, "long", seq_len=8, overlong="split", steps=1)
+    finetune(**given, note=notes.append)
+    assert any("24 of 24 examples are longer than `seq_len`=8" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"targets": ["nope"]}, "targets"),
+        ({"lora_rank": 4000}, "lora_rank"),
+        ({"freeze": ["nope"]}, "freeze"),
+        ({"seq_len": 64}, "seq_len"),
+        ({"merge": "q9"}, "merge"),
+        ({"full": True}, "lora_rank"),
+        ({"model": "run"}, "adapter"),
+    ],
+)
+def test_options_that_cannot_be_are_named(here, trained, tmp_path, changes, named):
+    given = options(here, "never")
+    if "model" in changes:
+        folder = shutil.copytree(here / "run", tmp_path / "run")
+        (folder / "model.gguf").unlink()
+        changes = {"model": folder}
+    with pytest.raises(ConfigError, match=f"`{named}`"):
+        finetune(**{**given, **changes})
+    assert not (here / "never").exists()
