@@ -27,6 +27,7 @@ LONG = {
     "baby_llama",
     "finetune_bert",
     "gpt2_train",
+    "lr_finder",
     "simple_gpt2_train",
     "t5_denoise",
     "train_image",

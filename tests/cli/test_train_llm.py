@@ -457,6 +457,7 @@ def test_a_terminal_sees_a_bar(tmp_path, text_file):
     assert "validation loss" in text
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_no_error(tmp_path, text_file):
     folder = tmp_path / "run"
     args = command("train-llm", "--text", text_file, "--artifact-dir", folder, *options())
@@ -471,6 +472,7 @@ def test_a_closed_stdout_is_no_error(tmp_path, text_file):
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_a_line_of_metrics_names_run_and_checkpoint(tmp_path, text_file):
     folder = tmp_path / "run"
     small = pyggml("train-llm", *long_run(folder, text_file, steps=5))

@@ -64,12 +64,12 @@ def run(library: Path, folder: Path, *jobs: tuple[str, str, int, int, int]) -> l
 
 def test_some_calls(library: Path, tmp_path: Path) -> None:
     jobs = [
-        ("train", "malloc", 0, 11, 37),
-        ("train", "write", errno.ENOSPC, 7, 37),
-        ("train", "fsync", errno.EIO, 5, 37),
-        ("train", "rename", errno.EIO, 3, 37),
-        ("ops", "malloc", 0, 3, 37),
-        ("threads", "thread", 0, 2, 37),
+        ("train", "malloc", 0, 11, 71),
+        ("train", "write", errno.ENOSPC, 7, 71),
+        ("train", "fsync", errno.EIO, 5, 71),
+        ("train", "rename", errno.EIO, 3, 71),
+        ("ops", "malloc", 0, 3, 71),
+        ("threads", "thread", 0, 2, 71),
     ]
     for result in run(library, tmp_path, *jobs):
         assert result["wrong"] == {}, result["job"]

@@ -161,6 +161,8 @@ _CXX = ("-std=c++17", "-O1", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off
 # what ggml's CUDA headers are read with: some of its structures have members for graphs
 _LAYOUT = ("-DGGML_CUDA_USE_GRAPHS",)
 _OWN = ("-Wall", "-Wextra", *_LAYOUT)
+# what each kernel file includes first, read once
+_COMMON = "common.cuh"
 # 600: device code without tensor cores, whose instructions are inline PTX; cuda/ptx.cpp has some
 # alignment: common/alignment.cpp takes the reports
 _CUDA = ("-x", "c++", "-w", *_LAYOUT, "-fsanitize=alignment")
@@ -303,16 +305,34 @@ class Builder:
         out = self.cache / "obj" / f"{source.stem}{kind}-{key}.o"
         if out.exists():
             return out
+        if flags[: len(_CUDA)] == _CUDA:
+            flags = (*flags, "-include", str(self._precompiled()))
+        self._compile(source, flags, out)
+        for stale in out.parent.glob(f"{source.stem}{kind}-{'?' * 24}.o"):
+            if stale != out:
+                stale.unlink()
+        return out
+
+    def _compile(self, source: Path, flags: tuple[str, ...], out: Path) -> None:
         with tempfile.TemporaryDirectory(dir=self.cache) as folder:
             part = Path(folder) / "part.o"
             command = [self.cxx, *_CXX, *flags, *self.includes, "-c", str(source)]
             done = _run([*command, "-o", str(part)])
             if done.returncode:
                 raise BuildError(f"{source.name}\n{done.stderr[-6000:]}")
-            for stale in out.parent.glob(f"{source.stem}{kind}-{'?' * 24}.o"):
-                stale.unlink()
             part.replace(out)
-        return out
+
+    def _precompiled(self) -> Path:
+        """The header to include first; compilers take the .gch beside it if the flags are its."""
+        key = _digest([], self.headers, self.cxx, *_CXX, *_flags(""))
+        header = self.cache / "precompiled" / key / _COMMON
+        gch = header.with_name(f"{_COMMON}.gch")
+        if not gch.exists():
+            shutil.rmtree(header.parent.parent, ignore_errors=True)
+            header.parent.mkdir(parents=True)
+            header.write_text(f'#include "ggml-cuda/{_COMMON}"\n')
+            self._compile(header, (*_flags(""), "-x", "c++-header"), gch)
+        return header
 
     def _kernel(self, name: str) -> Path:
         return self._object(self.src / "ggml-cuda" / f"{name}.cu", _flags(name))

@@ -43,6 +43,7 @@ def test_the_tables_are_those_of_the_benchmark():
 
 
 @pytest.mark.skipif(not SCRIPT.is_file(), reason="benchmarks/ is not here")
+@pytest.mark.slow
 def test_sizes_are_those_of_what_is_built():
     for preset in load(SCRIPT).presets():
         if preset.parameters < 2e7:

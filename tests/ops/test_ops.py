@@ -33,7 +33,7 @@ def test_gradient_of_an_operand_used_twice(case: Case) -> None:
     assert result.backward <= F32[1]
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("dtype", [pytest.param("f16", marks=pytest.mark.slow), "bf16"])
 def test_no_case_fails_in_half_precision(dtype: str) -> None:
     results = [run_case(case, dtype, pg.device("cpu")) for case in CASES]
     assert [(r.case.id, r.forward, r.backward) for r in results if r.verdict == "FAIL"] == []

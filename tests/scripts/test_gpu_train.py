@@ -20,6 +20,7 @@ from .gpu_logs import ROOT, judging, train
 SCRIPT = ROOT / "scripts" / "gpu_train.py"
 
 
+@pytest.mark.slow
 def test_adapters_of_a_quantised_model_train() -> None:
     command = [sys.executable, str(SCRIPT), "qlora", "--device", "cpu", "--size", "tiny"]
     command += ["--context", "32", "--batch", "2", "--steps", "6", "--warmup", "1", "--profile"]
@@ -50,6 +51,7 @@ def test_the_sizes_are_those_published() -> None:
         assert width % 256 == 0  # a block of q4_K
 
 
+@pytest.mark.slow
 def test_matrices_are_filled_with_random_blocks() -> None:
     with empty_weights("q4_K"):
         model = Llama(LlamaConfig(vocab_size=64, n_embd=256, n_layer=1, n_head=4, n_ffn=512))

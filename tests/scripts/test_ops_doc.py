@@ -93,6 +93,7 @@ def test_the_page_is_fresh(gen: ModuleType) -> None:
 
 
 @needs_source
+@pytest.mark.slow
 def test_a_stale_page_is_told(
     gen: ModuleType,
     tmp_path: Path,
