@@ -308,10 +308,10 @@ main()
 class Running:
     """A training in a process of its own, read line by line."""
 
-    def __init__(self, *args, slowly=False):
-        start = [sys.executable, "-c", SLOWLY, "train-llm", *map(str, args)]
+    def __init__(self, *args, slowly=False, verb="train-llm"):
+        start = [sys.executable, "-c", SLOWLY, verb, *map(str, args)]
         self.process = subprocess.Popen(
-            start if slowly else command("train-llm", *args),
+            start if slowly else command(verb, *args),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

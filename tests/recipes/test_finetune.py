@@ -172,9 +172,9 @@ def test_full_training_keeps_frozen_tables_as_they_are(here):
 
 def test_long_examples_are_counted(here):
     notes = []
-    given = options(here, "long", seq_len=8, overlong="split", steps=1)
+    given = options(here, "long", seq_len=8, too_long="split", steps=1)
     finetune(**given, note=notes.append)
-    assert any("24 of 24 examples are longer than `seq_len`=8" in note for note in notes)
+    assert any("chats are longer than `seq_len`=8" in note for note in notes)
 
 
 @pytest.mark.parametrize(

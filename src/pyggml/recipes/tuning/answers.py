@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -114,7 +115,6 @@ def answers_of(
     model: Any,
     documents: Documents,
     tokenizer: Tokenizer,
-    stop_ids: frozenset[int],
     count: int,
     max_tokens: int,
 ) -> list[Answer]:
@@ -124,13 +124,15 @@ def answers_of(
         model: the model.
         documents: validation examples.
         tokenizer: tokens to text.
-        stop_ids: tokens that end an answer.
         count: most prompts.
         max_tokens: most tokens of an answer.
     """
     found = []
     for number in range(min(count, len(documents))):
         prompt, expected = turns(documents, number)
+        # The mark that ends an answer is its last token, or the end of the text.
+        stop_ids = {int(expected[-1])} & tokenizer.special_ids
+        stop_ids |= set() if tokenizer.eos_id is None else {tokenizer.eos_id}
         most = min(max_tokens, max(1, model.config.context - 1))
         added = generate(model, prompt, most, temperature=0, stop_ids=stop_ids)
         wanted = _until(expected, stop_ids)
@@ -141,7 +143,7 @@ def answers_of(
     return found
 
 
-def _until(ids: np.ndarray, stop_ids: frozenset[int]) -> np.ndarray:
+def _until(ids: np.ndarray, stop_ids: Set[int]) -> np.ndarray:
     """Return the tokens before the first one that ends an answer."""
     ends = np.flatnonzero(np.isin(ids, list(stop_ids)))
     return ids[: ends[0]] if ends.size else ids

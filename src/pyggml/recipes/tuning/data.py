@@ -1,63 +1,90 @@
 # SPDX-License-Identifier: MIT
-"""The examples of a fine-tuning: tokens, which of them are trained, and rows."""
+"""The chats of a fine-tuning: tokens, which of them are trained, and rows."""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...data import (
-    BucketLoader,
-    Documents,
-    Loader,
-    PackedDataset,
-    Tokenizer,
-    encode_pairs,
-    read_pairs,
-)
+from ...data import BucketLoader, Documents, Loader, PackedDataset, Tokenizer
 from ...data.dataset import IGNORE_INDEX
+from ...data.text.chat import Chats, ChatTemplate, EncodedChats, encode_chats, read_chats
 from ...errors import ConfigError, FormatError, reason
-from .config import FinetuneConfig
+from .config import FinetuneConfig, read_weight
 
-__all__ = ["Examples", "default_seq_len", "loaders", "pieces", "read_examples", "turns"]
+__all__ = ["Examples", "loader_of", "pieces", "read_examples", "turns"]
 
 _SEQ_LEN_MAX = 1024
 _MULTIPLE = 32
 _SHOWN_MAX = 400
+_KEY = "tokenizer.chat_template"
+# The template for a base without one, by the special token that its vocabulary has.
+_BY_TOKEN = {
+    "<|im_end|>": "chatml",
+    "<|eot_id|>": "llama3",
+    "<end_of_turn>": "gemma",
+    "<|end|>": "phi3",
+}
+# Of any vocabulary that has a token for the end of a text.
+_OTHERWISE = "zephyr"
+# Formats that are trained as they are where there is no template.
+_PLAIN = {"pairs", "text"}
+_MARK = re.compile(r"\{%([-+]?)\s*(?:end)?generation\s*([-+]?)%\}")
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples as tokens.
+    """Chats as tokens.
 
     Args:
-        documents: tokens of each, and which of them the loss counts.
-        told: their format and what was left out, in words.
-        stop_ids: tokens that end an answer.
-        template: the chat template, or None where there is none.
+        chats: what was read.
+        train: documents to train on, and what became of the chats.
+        validation: those to validate on, or None.
+        seq_len: tokens of a row.
+        template: the chat template, or None where pairs and texts are trained as they are.
+        is_own: the template is not that of the base.
     """
 
-    documents: Documents
-    told: str
-    stop_ids: frozenset[int]
-    template: str | None = None
-    counts: dict[str, int] = field(default_factory=dict)
+    chats: Chats
+    train: EncodedChats
+    validation: EncodedChats | None
+    seq_len: int
+    template: ChatTemplate | None
+    is_own: bool
+
+    @property
+    def sets(self) -> list[Documents]:
+        """The documents to train on and, if there are any, to validate on."""
+        return [each.documents for each in (self.train, self.validation) if each is not None]
 
     @property
     def crc32(self) -> int:
         """A checksum of the tokens and of which are trained."""
-        crc = zlib.crc32(np.asarray(self.documents.ids, np.int32).tobytes())
-        crc = zlib.crc32(np.asarray(self.documents.offsets, np.int64).tobytes(), crc)
-        counted = self.documents.counted
-        return crc if counted is None else zlib.crc32(counted.tobytes(), crc)
+        crc = self.seq_len
+        for documents in self.sets:
+            for array in (documents.ids, documents.offsets, documents.counted):
+                if array is not None:
+                    crc = zlib.crc32(np.ascontiguousarray(array).tobytes(), crc)
+        return crc
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all chats."""
+        return sum(int(documents.ids.size) for documents in self.sets)
+
+    @property
+    def template_file(self) -> str | None:
+        """The template without the marks that llama.cpp has no use for; None without one."""
+        return None if self.template is None else _MARK.sub(r"{#\1 \2#}", self.template.source)
 
 
 def read_examples(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> Examples:
-    """Read and encode the examples.
+    """Read the chats, write them by the template, and encode them.
 
     Args:
         config: of the run.
@@ -65,88 +92,106 @@ def read_examples(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> E
         tokenizer: text to tokens.
 
     Raises:
-        FormatError: a file is missing or damaged, or a row is no example; names it.
+        FormatError: a file is missing or damaged, or a row is no chat; names it.
         ConfigError: an option does not suit the files.
     """
-    try:
-        documents = encode_pairs(read_pairs(config.data.data), tokenizer)
-    except ValueError as error:
-        if isinstance(error, FormatError):
-            raise
-        raise ConfigError(f"`data`: {reason(error)}") from error
-    stop = frozenset(() if tokenizer.eos_id is None else (tokenizer.eos_id,))
-    return Examples(documents, "prompts and completions", stop)
-
-
-def default_seq_len(config: FinetuneConfig, documents: Documents, context: int) -> int:
-    """Return the tokens of a row: as given, or those of the longest example within bounds.
-
-    Args:
-        config: of the run.
-        documents: the examples.
-        context: longest sequence of the base.
-
-    Raises:
-        ConfigError: the rows given are longer than the context.
-    """
-    given = config.data.seq_len
-    if given is not None:
-        if given > context:
+    data = config.data
+    chats = _read(config)
+    template, is_own = _template(config, chats, model, tokenizer)
+    parts: list[Chats] = [chats]
+    if data.val_fraction:
+        try:
+            parts = list(chats.split(data.val_fraction, config.trainer.seed))
+        except ValueError as error:
             raise ConfigError(
-                f"`seq_len` must be at most the context of the base, {context}; got {given}: "
-                "lower it"
-            )
-        return given
-    longest = max(int(documents.lengths.max(initial=0)) - 1, 1)
-    return min(-(-longest // _MULTIPLE) * _MULTIPLE, _SEQ_LEN_MAX, context)
+                f"`val_fraction`={data.val_fraction}: {reason(error)}: give more chats, or "
+                "`val_fraction`=0"
+            ) from error
+    context = model.config.context
+    if data.seq_len is not None and data.seq_len > context:
+        raise ConfigError(
+            f"`seq_len` must be at most the context of the base, {context}; got {data.seq_len}: "
+            "lower it"
+        )
+    # Without a limit first: the longest chat chooses it.
+    how: dict[str, Any] = {"train_on": data.train_on, "skip_bad": data.skip_bad}
+    seq_len = data.seq_len
+    if seq_len is None:
+        whole = [encode_chats(part, tokenizer, template, **how) for part in parts]
+        longest = max(each.counts.longest for each in whole) - 1
+        seq_len = min(-(-longest // _MULTIPLE) * _MULTIPLE, _SEQ_LEN_MAX, context)
+        if longest <= seq_len:
+            return Examples(chats, whole[0], _second(whole), seq_len, template, is_own)
+    how |= {"seq_len": seq_len, "too_long": data.too_long}
+    cut = [encode_chats(part, tokenizer, template, **how) for part in parts]
+    return Examples(chats, cut[0], _second(cut), seq_len, template, is_own)
 
 
-def loaders(
-    config: FinetuneConfig, documents: Documents, seq_len: int
-) -> tuple[Any, Any, Documents, Documents | None]:
-    """Return batches to train on and to validate on, and the examples of each.
+def _second(encoded: list[EncodedChats]) -> EncodedChats | None:
+    return encoded[1] if len(encoded) > 1 else None
+
+
+def _read(config: FinetuneConfig) -> Chats:
+    """Return the chats of all files, each as often as its weight says."""
+    data = config.data
+    weights = dict(map(read_weight, data.data_weight))
+    found: Chats | None = None
+    for file in data.data:
+        try:
+            chats = read_chats(file, data.format, system=data.system, skip_bad=data.skip_bad)
+        except FormatError as error:
+            raise FormatError(f"`data`: {reason(error)}") from error
+        if file in weights:
+            chats = chats.repeated(weights[file], config.trainer.seed)
+        found = chats if found is None else found + chats
+    assert found is not None
+    if data.unique:
+        found = found.unique()
+    if not len(found):
+        raise ConfigError("`data_weight` leaves no chat: give larger factors")
+    return found
+
+
+def _template(
+    config: FinetuneConfig, chats: Chats, model: Any, tokenizer: Tokenizer
+) -> tuple[ChatTemplate | None, bool]:
+    """Return the template, and whether it is another than that of the base."""
+    given, own = config.data.chat_template, model.metadata.get(_KEY)
+    if given is not None:
+        try:
+            template = ChatTemplate.of(given, tokenizer)
+        except FormatError as error:
+            raise FormatError(f"`chat_template`: {reason(error)}") from error
+        return template, template.source != own
+    tokens = {
+        "bos_token": _spelled(tokenizer, tokenizer.bos_id),
+        "eos_token": _spelled(tokenizer, tokenizer.eos_id),
+    }
+    if isinstance(own, str) and own.strip():
+        return ChatTemplate(own, **tokens, name=f"{config.model.model}: {_KEY}"), False
+    if set(chats.formats.values()) <= _PLAIN:
+        return None, False
+    names = (name for token, name in _BY_TOKEN.items() if tokenizer.token_id(token) is not None)
+    return ChatTemplate.builtin(next(names, _OTHERWISE), **tokens), True
+
+
+def _spelled(tokenizer: Tokenizer, number: int | None) -> str:
+    return "" if number is None else tokenizer.token(number) or ""
+
+
+def loader_of(config: FinetuneConfig, documents: Documents, seq_len: int, training: bool) -> Any:
+    """Return batches of rows: packed, or of one chat each.
 
     Args:
         config: of the run.
-        documents: the examples.
+        documents: what is read.
         seq_len: tokens of a row.
-
-    Raises:
-        ConfigError: there are too few examples.
+        training: in another order in each epoch.
     """
-    data, train, rest = config.data, documents, None
-    try:
-        if data.val_fraction:
-            order = np.random.default_rng(config.trainer.seed).permutation(len(documents))
-            train, rest = _reordered(documents, order).split(data.val_fraction)
-        made = _loader(config, train, seq_len, True)
-        validation = None if rest is None else _loader(config, rest, seq_len, False)
-    except ValueError as error:
-        raise ConfigError(
-            f"`data`, `val_fraction`={data.val_fraction}, `seq_len`={seq_len}: {reason(error)}: "
-            "give more examples, or a larger `seq_len`"
-        ) from error
-    return made, validation, train, rest
-
-
-def _reordered(documents: Documents, order: np.ndarray) -> Documents:
-    """Return the documents in another order: files are often sorted."""
-    sequences = [documents[int(i)] for i in order]
-    if documents.counted is None:
-        return Documents.of(sequences)
-    return Documents.of(sequences, [documents.targets(int(i)) for i in order])
-
-
-def _loader(config: FinetuneConfig, documents: Documents, seq_len: int, training: bool) -> Any:
-    """Return batches of rows: packed, or of one example each."""
-    data, size = config.data, config.trainer.value("batch_size")
-    seed = config.trainer.seed
-    if not data.packing:
-        return BucketLoader(
-            documents, size * seq_len, seq_len=seq_len, overlong=data.overlong,
-            shuffle=training, seed=seed,
-        )  # fmt: skip
-    rows = PackedDataset(documents, seq_len, data.overlong)
+    size, seed = config.trainer.value("batch_size"), config.trainer.seed
+    if not config.data.packing:
+        return BucketLoader(documents, size * seq_len, seq_len=seq_len, shuffle=training, seed=seed)
+    rows = PackedDataset(documents, seq_len)
     size = min(size, len(rows))
     if training:
         return Loader(rows, size, seed=seed)

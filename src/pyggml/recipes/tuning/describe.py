@@ -33,17 +33,16 @@ def describe(run: Any) -> list[tuple[str, str]]:
 
 
 def _data(run: Any) -> str:
-    """Return the examples, their tokens and rows."""
-    examples, documents = run.examples, run.examples.documents
-    held = 0 if run.val_examples is None else len(run.val_examples)
-    counted = documents.counted
-    trained = documents.ids.size if counted is None else int(counted.sum())
-    names = ", ".join(map(str, run.config.data.data))
-    rows = getattr(run.trainer.loader.dataset, "fill", None)
-    fill = "" if rows is None else f", {rows:.1%} of the rows filled"
+    """Return the chats, their tokens and rows."""
+    examples = run.examples
+    held = examples.validation
+    fill = getattr(run.trainer.loader.dataset, "fill", None)
+    rows = "" if fill is None else f"; {fill:.1%} of the rows filled"
+    template = "" if examples.template is None else f"; template {examples.template.name}"
+    validation = "" if held is None else f"; for validation {held.counts.summary()}"
     return (
-        f"{names}: {examples.told}; {len(documents) - held:,} examples for training, {held:,} for "
-        f"validation; {documents.ids.size:,} tokens, {trained:,} of them trained{fill}"
+        f"{examples.chats.summary()}{template}; for training "
+        f"{examples.train.counts.summary()}{validation}{rows}"
     )
 
 

@@ -26,7 +26,7 @@ from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
 from .base import check_adapter, checksum, prepare_model, read_base
 from .config import FinetuneConfig
-from .data import Examples, default_seq_len, loaders, pieces, read_examples
+from .data import Examples, loader_of, pieces, read_examples
 from .describe import describe
 from .results import FinetuneArtifact, llama_cpp_commands, save_merged
 
@@ -44,7 +44,7 @@ class FinetuneRun(Run):
         config: the run's configuration.
         artifact: its folder.
         tokenizer: text to tokens and back.
-        examples: the data as tokens.
+        examples: the chats as tokens.
         model: the base with adapters, or with all weights trained.
         adapted: paths of the layers with adapters.
         trainer: trains the model.
@@ -79,14 +79,13 @@ class FinetuneRun(Run):
         self.base_parameters = self.model.num_parameters()
         base = checksum(self.model)
         self.examples: Examples = read_examples(config, self.model, self.tokenizer)
-        documents = self.examples.documents
-        self.seq_len = default_seq_len(config, documents, self.model.config.context)
-        loader, validation, self.train_examples, self.val_examples = loaders(
-            config, documents, self.seq_len
-        )
+        self.seq_len = self.examples.seq_len
+        sets = self.examples.sets
+        loader = loader_of(config, sets[0], self.seq_len, True)
+        validation = [loader_of(config, each, self.seq_len, False) for each in sets[1:]]
         self.data = {
-            "examples": len(documents),
-            "tokens": int(documents.ids.size),
+            "chats": len(self.examples.chats),
+            "tokens": self.examples.tokens,
             "crc32": self.examples.crc32,
             "base": base,
         }
@@ -100,7 +99,7 @@ class FinetuneRun(Run):
         self.trainer = Trainer(
             self.model,
             loader,
-            None if validation is None else {"validation": validation},
+            {"validation": validation[0]} if validation else None,
             make_optimizer(config.optimizer, self.model, config.lr),
             options=options,
             checkpoint_dir=artifact.checkpoints,
@@ -114,7 +113,7 @@ class FinetuneRun(Run):
             save_frozen=False,
         )
         self.memory = self.trainer.plan()
-        self._note_overlong()
+        self._note_left_out()
 
     @classmethod
     def make(
@@ -131,9 +130,9 @@ class FinetuneRun(Run):
     def write_inputs(self) -> None:
         """Write the options, and the chat template."""
         save_config(self.config, self.artifact.options)
-        if self.examples.template is not None:
+        if self.examples.template_file is not None:
             with atomic_write(self.artifact.template, "w") as file:
-                file.write(self.examples.template)
+                file.write(self.examples.template_file)
 
     def check_data(self, record: dict[str, Any]) -> None:
         """Raise `FormatError` unless base and examples are those that the run began with."""
@@ -148,7 +147,7 @@ class FinetuneRun(Run):
         if before != self.data:
             raise FormatError(
                 f"{self.artifact.config}: data must be that of the run, {before}; got "
-                f"{self.data}: the examples have changed since; give the old ones with `data`, or "
+                f"{self.data}: the chats have changed since; give the old ones with `data`, or "
                 "start anew with `overwrite`"
             )
 
@@ -228,16 +227,11 @@ class FinetuneRun(Run):
 
     def _answers(self) -> list[Any]:
         """Return answers of the model as it is to validation prompts."""
-        output = self.config.output
-        if self.val_examples is None or not output.answers:
+        output, held = self.config.output, self.examples.validation
+        if held is None or not output.answers:
             return []
         return answers_of(
-            self.model,
-            self.val_examples,
-            self.tokenizer,
-            self.examples.stop_ids,
-            output.answers,
-            output.answer_tokens,
+            self.model, held.documents, self.tokenizer, output.answers, output.answer_tokens
         )
 
     def _read_comparison(self) -> None:
@@ -313,26 +307,29 @@ class FinetuneRun(Run):
     def commands(self) -> list[str]:
         """Return the command lines with which llama.cpp uses the results."""
         base = Path(self.config.model.model)
-        return llama_cpp_commands(base, self.artifact, not self.adapted, self._has_own_template)
+        return llama_cpp_commands(base, self.artifact, not self.adapted, self.examples.is_own)
 
     def _add_template(self) -> None:
-        """Give the model the template of the examples, for the files that are written."""
-        template, own = self.examples.template, self.model.metadata.get(_TEMPLATE)
-        self._has_own_template = template is not None and template != own
-        if self._has_own_template:
-            self.model.metadata[_TEMPLATE] = template
+        """Give the model the template of the chats, for the files that are written."""
+        if self.examples.is_own:
+            self.model.metadata[_TEMPLATE] = self.examples.template_file
 
-    def _note_overlong(self) -> None:
-        """Note how many examples are longer than a row, and what becomes of them."""
-        lengths = self.examples.documents.lengths
-        count = int((lengths - 1 > self.seq_len).sum())
-        if count:
-            how = {"truncate": "cut", "split": "split", "drop": "left out"}
+    def _note_left_out(self) -> None:
+        """Note what is not trained of the chats, and a template that the base does not have."""
+        counts, template = self.examples.train.counts, self.examples.template
+        if counts.cut or counts.split or counts.dropped:
             self.note(
-                f"note: {count:,} of {len(lengths):,} examples are longer than `seq_len`="
-                f"{self.seq_len} (the longest has {int(lengths.max()):,} tokens): they are "
-                f"{how[self.config.data.overlong]}"
+                f"note: {counts.cut + counts.split + counts.dropped:,} of {counts.chats:,} chats "
+                f"are longer than `seq_len`={self.seq_len} (the longest has {counts.longest:,} "
+                f"tokens): {counts.cut:,} cut, {counts.split:,} split, {counts.dropped:,} left out"
             )
+        if self.examples.chats.bad:
+            self.note(
+                f"note: {self.examples.chats.bad:,} bad rows are left out, of which the first is: "
+                f"{self.examples.chats.first_bad}"
+            )
+        if template is not None and self.examples.is_own:
+            self.note(f"note: the chats are written by the template {template.name}")
 
     def summary(self) -> dict[str, Any]:
         """Return the run and where it stands, as JSON-ready values."""

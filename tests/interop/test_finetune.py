@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+"""llama.cpp computes what a fine-tuned model computes here: with the adapter, and merged."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pyggml.data import Tokenizer
+from pyggml.models import load
+from pyggml.recipes import finetune
+
+from . import llamacpp
+from .test_families import SIZES, random_model
+from .test_lora import ours, theirs
+
+pytestmark = pytest.mark.skipif(not llamacpp.HERE, reason="needs the xllamacpp wheel")
+
+
+def test_llama_cpp_answers_as_the_fine_tuned_model(tmp_path, monkeypatch):
+    for name in ("plot_loss", "write_report"):  # which take longer than the run
+        monkeypatch.setattr(f"pyggml.recipes.tuning.run.{name}", lambda *args, **more: None)
+    pairs = [(f"{n} and {n}?", f"It is {2 * n}.") for n in range(24)]
+    tokenizer = Tokenizer.train_bpe([f"<|user|> {q} {a}" for q, a in pairs], 300)
+    path, data, folder = (tmp_path / name for name in ("base.gguf", "chats.jsonl", "run"))
+    sizes = {**SIZES, "n_embd": 64, "n_ffn": 96, "context": 64}
+    random_model("llama", sizes, tokenizer.vocab_size).save(path, tokenizer, dtype="q8_0")
+    rows = [
+        {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
+        for q, a in pairs
+    ]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    run = finetune(
+        model=path, data=data, artifact_dir=folder, steps=12, batch_size=4, lr=2e-2, threads=1,
+        merge="q8_0", answers=0, lora_rank=4,
+    )  # fmt: skip
+    ids = run.examples.train.documents[3][:-4]
+    found, with_adapter = theirs(path, ids, tokenizer, folder / "adapter.gguf")
+    np.testing.assert_allclose(with_adapter, ours(run.model, ids, found), atol=5e-5, rtol=0)
+    merged, _ = load(folder / "model.gguf", keep_types=True)
+    found, there = theirs(folder / "model.gguf", ids, tokenizer)
+    np.testing.assert_allclose(there, ours(merged, ids, found), atol=5e-5, rtol=0)
+    base, _ = load(path, keep_types=True)
+    assert np.abs(ours(base, ids, found) - ours(merged, ids, found)).mean() > 0.2
