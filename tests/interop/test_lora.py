@@ -23,7 +23,7 @@ def tokenizer():
 def adapted(path, folder, **options):
     """A model of a file with adapters that matter, and their file."""
     model, _ = load(path, keep_types=True)
-    nn.apply_lora(model, targets="all-linear", **options)
+    nn.apply_lora(model, **{"targets": "all-linear", **options})
     rng = np.random.default_rng(6)
     for layer in nn.lora.adapters_of(model).values():
         b = layer.lora_B.weight
@@ -54,7 +54,7 @@ def test_llama_cpp_applies_adapters(family, rslora, tokenizer, tmp_path):
     """Beside the base model, and merged; `llama` has rows of q and k in another order there."""
     size, path = tokenizer.vocab_size, tmp_path / "base.gguf"
     random_model("llama", {**SIZES, "family": family}, size).save(path, tokenizer)
-    model, adapter = adapted(path, tmp_path, rank=4, alpha=6, rslora=rslora)
+    model, adapter = adapted(path, tmp_path, rank=4, alpha=6, use_rslora=rslora)
     ids = np.random.default_rng(5).integers(5, size, 20)
     found, with_adapter = theirs(path, ids, tokenizer, adapter)
     np.testing.assert_allclose(with_adapter, ours(model, ids, found), atol=5e-5, rtol=0)
@@ -82,3 +82,34 @@ def test_llama_cpp_applies_adapters_to_a_quantised_model(tokenizer, tmp_path):
     assert np.std(want) > 0.5
     # Both make eight bits of what they multiply the weights by, of sums in another order.
     assert np.abs(with_adapter - want).mean() < 0.05
+
+
+def test_llama_cpp_applies_adapters_of_experts_table_and_head(tokenizer, tmp_path):
+    size, path = tokenizer.vocab_size, tmp_path / "base.gguf"
+    sizes = {**SIZES, "n_expert": 4, "n_ffn": 64, "tie": False}
+    random_model("llama", sizes, size).save(path, tokenizer)
+    targets = ["q_proj", "*.experts.*", "embed_tokens", "lm_head"]
+    model, adapter = adapted(path, tmp_path, targets=targets, rank=3, alpha=6)
+    table = model.model.embed_tokens.lora_A.weight
+    drawn = np.random.default_rng(7).standard_normal(table.shape) * 0.05
+    table.copy_(drawn.astype(np.float32))
+    save_lora(model, adapter)
+    ids = np.random.default_rng(5).integers(5, size, 20)
+    found, with_adapter = theirs(path, ids, tokenizer, adapter)
+    np.testing.assert_allclose(with_adapter, ours(model, ids, found), atol=5e-5, rtol=0)
+    plain, without = theirs(path, ids, tokenizer)
+    at = {each["id"]: p for each, p in zip(plain, without, strict=True)}
+    assert np.abs([p - at[e["id"]] for e, p in zip(found, with_adapter, strict=True)]).mean() > 0.5
+    again, _ = load(path)
+    assert load_lora(again, adapter) == list(nn.lora.adapters_of(model))
+    np.testing.assert_allclose(ours(again, ids, found), ours(model, ids, found), atol=1e-4, rtol=0)
+
+
+def test_an_adapter_that_began_by_pissa_is_for_the_first_model(tokenizer, tmp_path):
+    size, path = tokenizer.vocab_size, tmp_path / "base.gguf"
+    random_model("llama", SIZES, size).save(path, tokenizer)
+    options = {"rank": 3, "alpha": 6, "init_lora_weights": "pissa"}
+    model, adapter = adapted(path, tmp_path, **options)
+    ids = np.random.default_rng(5).integers(5, size, 20)
+    found, with_adapter = theirs(path, ids, tokenizer, adapter)
+    np.testing.assert_allclose(with_adapter, ours(model, ids, found), atol=5e-5, rtol=0)

@@ -23,6 +23,8 @@ ADAPTERS = {
     "defaults": {"target_modules": ["q_proj", "v_proj"]},
     "all": {"target_modules": "all-linear", "r": 4, "lora_alpha": 6},
     "rslora": {"target_modules": ["down_proj"], "use_rslora": True, "r": 4},
+    "dora": {"target_modules": ["q_proj", "down_proj"], "use_dora": True},
+    "table-and-head": {"target_modules": ["embed_tokens", "lm_head", "v_proj"], "r": 3},
     "patterns": {
         "target_modules": ["q_proj", "up_proj"],
         "rank_pattern": {"up_proj": 3},
@@ -31,9 +33,9 @@ ADAPTERS = {
 }
 
 
-def base(arch, folder):
+def base(arch, folder, **more):
     pg.seed(1)
-    model = build(arch, "tiny", vocab_size=65)
+    model = build(arch, "tiny", vocab_size=65, **more)
     model.save_pretrained(folder)
     return model
 
@@ -56,13 +58,13 @@ def fill(names):
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_theirs_is_read_and_ours_is_written(name, tmp_path):
-    model = base("llama", tmp_path / "base")
+    model = base("llama", tmp_path / "base", tie=name != "table-and-head")
     there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     there = peft.get_peft_model(there, peft.LoraConfig(task_type="CAUSAL_LM", **ADAPTERS[name]))
     for parameter in there.parameters():
         if parameter.requires_grad:
             parameter.data += 0.1 * torch.randn_like(parameter)
-    there.save_pretrained(tmp_path / "theirs")
+    there.save_pretrained(tmp_path / "theirs", save_embedding_layers=name == "table-and-head")
     want = theirs(there)
     load_lora(model, tmp_path / "theirs")
     np.testing.assert_allclose(ours(model), want, atol=5e-6 * np.abs(want).max())
@@ -88,6 +90,22 @@ def test_gpt2(tmp_path):
     np.testing.assert_allclose(theirs(there), want, atol=5e-6 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("use_rslora", [False, True])
+def test_an_adapter_that_began_by_pissa_is_for_the_first_model(use_rslora, tmp_path):
+    model = base("llama", tmp_path / "base")
+    options = {"init_lora_weights": "pissa", "use_rslora": use_rslora}
+    nn.apply_lora(model, rank=3, targets="all-linear", **options)
+    for name, value in fill(model.named_parameters()).items():
+        if "lora_" in name:
+            own = dict(model.named_parameters())[name]
+            own.copy_((own.numpy() + 0.3 * value).astype(np.float32))
+    save_lora(model, tmp_path / "adapter")
+    want = ours(model)
+    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    there = peft.PeftModel.from_pretrained(there, tmp_path / "adapter")
+    np.testing.assert_allclose(theirs(there), want, atol=1e-5 * np.abs(want).max())
+
+
 def test_the_default_scale_is_theirs():
     model = build("llama", "tiny", vocab_size=65)
     nn.apply_lora(model)
@@ -100,7 +118,7 @@ def test_the_default_scale_is_theirs():
     ("change", "field"),
     [
         ({"peft_type": "IA3"}, "peft_type"),
-        ({"use_dora": True}, "use_dora"),
+        ({"use_dora": True}, "magnitude"),
         ({"bias": "all"}, "bias"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights"),

@@ -125,7 +125,7 @@ def test_scales():
     layer, _ = linear("f32")
     assert LoRALinear(layer, 4, 8.0).scale == 2.0
     assert LoRALinear(layer, 4, np.float32(8.0)).scale == 2.0
-    assert LoRALinear(layer, 4, 8.0, rslora=True).scale == 4.0
+    assert LoRALinear(layer, 4, 8.0, use_rslora=True).scale == 4.0
 
 
 def test_dropout_is_of_the_adapters_input_and_of_training():
@@ -310,7 +310,11 @@ def test_targets_are_ends_of_paths_or_globs():
         ({"targets": "one", "alpha": 1e-50}, ValueError, "alpha must be"),
         ({"targets": "one", "alpha": 10**400}, ValueError, "alpha must be"),
         ({"targets": "one", "alpha": "16"}, TypeError, "alpha must be a number; got '16'"),
-        ({"targets": "one", "rslora": "no"}, TypeError, "rslora must be True or False; got 'no'"),
+        (
+            {"targets": "one", "use_rslora": "no"},
+            TypeError,
+            "use_rslora must be True or False; got 'no'",
+        ),
         ({"targets": "one", "dropout": 1.0}, ValueError, "p must be a finite number >= 0 and < 1"),
     ],
 )

@@ -140,6 +140,8 @@ class LanguageModel(Decoder):
     """
 
     EMBEDDING: ClassVar[str]
+    # `apply_lora` may name the head, or the table that is the head.
+    adapts_head: ClassVar[bool] = True
 
     def _add_head(self) -> None:
         """Make the head of a model whose head is not tied."""
@@ -155,9 +157,36 @@ class LanguageModel(Decoder):
         Shape:
             (V, C)
         """
-        head = attrgetter(self.EMBEDDING)(self) if self.config.tie else self.lm_head
-        weight: Tensor = head.weight
+        weight: Tensor = self._head.weight
         return weight
+
+    @property
+    def _head(self) -> Any:
+        """The layer that has the head's weight."""
+        return attrgetter(self.EMBEDDING)(self) if self.config.tie else self.lm_head
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """Return the head's output; an adapter of it, or of the table that it is, adds its own."""
+        head = self._head
+        if isinstance(head, nn.LoRALinear):
+            adapted: Tensor = head(x)
+            return adapted
+        logits = nn.functional.linear(x, self.head_weight, self.head_bias)
+        return logits + head.head(x) if isinstance(head, nn.LoRAEmbedding) else logits
+
+    def _head_loss(self, x: Tensor, targets: Tensor, reduction: str) -> Tensor:
+        """Return the cross-entropy of what the head makes of the stream."""
+        if isinstance(self._head, nn.lora.LoRALayer):
+            logits = soft_capped(self._logits(x), self.logit_softcap)
+            return nn.functional.cross_entropy(logits, targets, reduction=reduction)
+        return nn.functional.linear_cross_entropy(
+            x,
+            self.head_weight,
+            targets,
+            reduction=reduction,
+            softcap=self.logit_softcap,
+            bias=self.head_bias,
+        )
 
     @property
     def has_head_bias(self) -> bool:
@@ -209,8 +238,7 @@ class LanguageModel(Decoder):
         x = self.hidden(
             ids, positions=positions, mask=mask, segments=segments, cache=cache, rows=rows
         )
-        logits = nn.functional.linear(x, self.head_weight, self.head_bias)
-        return soft_capped(logits, self.logit_softcap)
+        return soft_capped(self._logits(x), self.logit_softcap)
 
     @property
     def target_classes(self) -> int:
@@ -254,14 +282,7 @@ class LanguageModel(Decoder):
                 f"{who}: ids and targets must have one shape; got {ids.shape} and {targets.shape}"
             )
         x = self.hidden(ids, positions=positions, segments=segments)
-        return nn.functional.linear_cross_entropy(
-            x,
-            self.head_weight,
-            targets,
-            reduction=reduction,
-            softcap=self.logit_softcap,
-            bias=self.head_bias,
-        )
+        return self._head_loss(x, targets, reduction)
 
 
 def mask_of(mask: Mask, window: int | None) -> Tensor | None:

@@ -20,7 +20,10 @@ from .layers import (
     Tanh,
 )
 from .lora import (
+    LoRAConv2d,
+    LoRAEmbedding,
     LoRALinear,
+    LoRAStackedLinear,
     apply_lora,
     load_lora_state_dict,
     lora_state_dict,
@@ -71,7 +74,10 @@ __all__ = [
     "LayerCache",
     "LayerNorm",
     "Linear",
+    "LoRAConv2d",
+    "LoRAEmbedding",
     "LoRALinear",
+    "LoRAStackedLinear",
     "MaxPool2d",
     "MixtureOfExperts",
     "Module",

@@ -30,7 +30,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-class _Stacked(Module):
+class StackedLinear(Module):
     """One matrix per expert."""
 
     def __init__(
@@ -57,9 +57,9 @@ class _Experts(Module):
         drawn: init.Initializer,
         out: init.Initializer,
     ) -> None:
-        self.gate_proj = _Stacked(experts, hidden, dim, bias, drawn)
-        self.up_proj = _Stacked(experts, hidden, dim, bias, drawn)
-        self.down_proj = _Stacked(experts, dim, hidden, bias, out)
+        self.gate_proj = StackedLinear(experts, hidden, dim, bias, drawn)
+        self.up_proj = StackedLinear(experts, hidden, dim, bias, drawn)
+        self.down_proj = StackedLinear(experts, dim, hidden, bias, out)
 
 
 class MixtureOfExperts(Module):

@@ -83,8 +83,14 @@ class BERTForMaskedLM(BERTModel, MaskedLM):
     ) -> Tensor:
         """Return a logit for each token of the vocabulary; see `BERT.forward`."""
         x = self._hidden(self.bert, ids, attention_mask, types)
-        y: Tensor = self.cls.predictions(x, self.bert.embeddings.word_embeddings.weight)
+        y: Tensor = self.cls.predictions(x, self.head_weight)
         return y
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The matrix of the logits, which is the embedding table, (V, C)."""
+        weight: Tensor = self.bert.embeddings.word_embeddings.weight
+        return weight
 
 
 class BERTForSequenceClassification(BERTModel, TextClassifier):

@@ -231,14 +231,7 @@ class Llama(LlamaModel, LanguageModel):
             return super().loss(ids, targets, reduction, **inputs)
         routings: list[Routing] = []
         x = self.hidden(ids, routings=routings, **inputs)
-        loss = nn.functional.linear_cross_entropy(
-            x,
-            self.head_weight,
-            targets,
-            reduction=reduction,
-            softcap=self.logit_softcap,
-            bias=self.head_bias,
-        )
+        loss = self._head_loss(x, targets, reduction)
         balance = ops.scale(nn.balance_loss(routings), share)
         return loss + (balance * _counted(targets) if reduction == "sum" else balance)
 

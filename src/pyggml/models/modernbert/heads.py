@@ -77,8 +77,13 @@ class ModernBERTForMaskedLM(ModernBERTModel, MaskedLM):
     ) -> Tensor:
         """Return a logit for each token of the vocabulary; see `ModernBERT.forward`."""
         x = self.head(self._hidden(self.model, ids, attention_mask))
-        table = self.model.embeddings.tok_embeddings.weight
-        return functional.linear(x, table, self.decoder.bias)
+        return functional.linear(x, self.head_weight, self.decoder.bias)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The matrix of the logits, which is the embedding table, (V, C)."""
+        weight: Tensor = self.model.embeddings.tok_embeddings.weight
+        return weight
 
 
 class ModernBERTForSequenceClassification(ModernBERTModel, TextClassifier):

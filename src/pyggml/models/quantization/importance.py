@@ -18,6 +18,7 @@ from ...graph import Graph
 from ...io import read_gguf, u32, write_gguf
 from ...nn.mode import in_mode
 from ...tensors import Tensor, zeros
+from ..base import Model
 from ..generator import check_tokens
 from ..language import LanguageModel
 
@@ -43,6 +44,20 @@ class Importance:
     datasets: Sequence[str] = ()
     chunks: int = 0
     chunk_size: int = 0
+
+    def by_path(self, model: Model) -> dict[str, np.ndarray]:
+        """Return the values by the path of the layer, as `nn.merge_lora` takes them.
+
+        Args:
+            model: whose layers.
+
+        Example:
+            >>> found = measure_importance(model, [1, 2, 3, 4, 5, 6], length=3)
+            >>> found.by_path(model)["transformer.h.0.mlp.c_fc"].shape
+            (16,)
+        """
+        names = {path: model.gguf_name(f"{path}.weight") for path in nn.lora.layers_of(model)}
+        return {path: self.values[n] for path, n in names.items() if n in self.values}
 
 
 def measure_importance(

@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: MIT
-"""LoRALinear: a frozen linear layer with two small trained matrices beside it."""
+"""LoRALayer: a frozen layer with two small trained matrices beside it; and the linear one."""
 
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ... import checks, ops
-from ...backend.dtypes import as_dtype
+from ...backend.device import Device
+from ...backend.dtypes import DType, as_dtype
+from ...backend.quantize import quantize_rows
 from ...errors import DTypeError
 from ...ops.operands import need_tensor
 from ...tensors import Tensor, tensor
 from .. import functional, init
 from ..layers import Dropout, Linear
 from ..module import Module, Parameter
+from ..raw_bytes import from_blocks
+from .dora import Magnitude
 
-__all__ = ["LoRALinear", "check_numbers", "check_rank"]
+__all__ = ["LoRALayer", "LoRALinear", "check_numbers", "check_rank"]
+
+# What an adapted layer has beside the attributes of its plain one.
+_ADDED = (
+    *("rank", "scale", "lora_A", "lora_B", "lora_magnitude_vector", "dropout"),
+    *("initial", "base_rounded"),
+)
 
 
 class _Factor(Module):
@@ -26,20 +37,180 @@ class _Factor(Module):
         self.weight = weight
 
 
-class LoRALinear(Linear):
+class LoRALayer(Module):
+    """A layer with a frozen weight, to which the product of two small matrices is added.
+
+    The classes below it say of which layer, and how its input meets the matrices.
+
+    Args:
+        layer: what is adapted; its tensors are shared.
+        rank: width between the matrices.
+        alpha: scale times rank.
+        dropout: probability that an element of the adapter's input is dropped.
+        use_rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
+        use_dora: train the norm of each row of the weight by itself; linear layers only.
+
+    Attributes:
+        rank: width between the matrices.
+        scale: factor of their product.
+        initial: the matrices that the weight gave up when training began (PiSSA), or that took
+            up its rounding (LoftQ); None where the first product is zero.
+        base_rounded: the weight was quantised anew for `initial`: no file has it.
+
+    Raises:
+        TypeError: layer is of another kind, or a subclass, whose forward would be lost.
+        ValueError: it is adapted already, or a number is out of range.
+    """
+
+    kind: ClassVar[type[Module]]
+    weight: Tensor
+    lora_A: _Factor
+    lora_B: _Factor
+
+    def __init__(
+        self,
+        layer: Any,
+        rank: int = 8,
+        alpha: float = 8.0,
+        dropout: float = 0.0,
+        use_rslora: bool = False,
+        use_dora: bool = False,
+    ) -> None:
+        who, name = type(self).__name__, self.kind.__name__
+        kind: type[Any] = self.kind
+        checks.instance(who, "layer", layer, kind)
+        if isinstance(layer, LoRALayer):
+            raise ValueError(f"{who}: layer must not be adapted already; merge_lora first")
+        if type(layer) is not kind:
+            raise TypeError(
+                f"{who}: layer must be a {name} itself; got {type(layer).__name__}, a subclass, "
+                "whose own forward would be lost"
+            )
+        rank, alpha = check_numbers(who, rank, alpha)
+        self.check(who, layer, rank)
+        by_root = checks.flag(who, "use_rslora", use_rslora)
+        if checks.flag(who, "use_dora", use_dora) and kind is not Linear:
+            raise ValueError(
+                f"{who}: use_dora is for linear layers; got a {name}: leave it out of targets"
+            )
+        _take(self, vars(layer))
+        self.rank, self.scale = rank, alpha / (math.sqrt(rank) if by_root else rank)
+        self.initial: tuple[np.ndarray, np.ndarray] | None = None
+        self.base_rounded = False
+        for own in (layer.weight, getattr(layer, "bias", None)):
+            if own is not None:
+                own.requires_grad = False
+        where = layer.weight.device
+        a, b = self._drawn(rank)
+        self.lora_A = _Factor(Parameter(np.asarray(a, np.float32), device=where))
+        self.lora_B = _Factor(Parameter(np.asarray(b, np.float32), device=where))
+        self.dropout = Dropout(dropout)
+        self.dropout.training = layer.training
+        self.lora_magnitude_vector = Magnitude(layer.weight) if use_dora else None
+
+    @classmethod
+    def shapes(cls, layer: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of A and B beside a layer."""
+        raise NotImplementedError
+
+    @classmethod
+    def check(cls, who: str, layer: Any, rank: int, path: str = "the layer") -> None:
+        """Raise a ValueError for a layer that cannot be adapted, or not with this rank."""
+        check_rank(who, rank, layer.weight.shape, path)
+
+    def _drawn(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return A, uniform within 1 / sqrt(its fan in), and B, zeros."""
+        a, b = self.shapes(self, rank)
+        fan_in = math.prod(a[1:]) if len(a) == 4 else a[-1]
+        return uniform_within(a, fan_in), np.zeros(b, np.float32)
+
+    @classmethod
+    def split(cls, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the matrices whose product has the weight's numbers, of A and B."""
+        return b, a
+
+    @classmethod
+    def join(
+        cls, left: np.ndarray, right: np.ndarray, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return A and B of the matrices whose product has the numbers of a weight of a shape."""
+        return right, left
+
+    def product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return scale times the product of an A and a B, in the weight's shape."""
+        left, right = self.split(a, b)
+        return np.asarray(np.float32(self.scale) * (left @ right), np.float32).reshape(
+            self.weight.shape
+        )
+
+    def factors(self) -> dict[str, Tensor]:
+        """Return what is trained, by name."""
+        found = {"lora_A.weight": self.lora_A.weight, "lora_B.weight": self.lora_B.weight}
+        if self.lora_magnitude_vector is not None:
+            found["lora_magnitude_vector.weight"] = self.lora_magnitude_vector.weight
+        return found
+
+    def delta(self) -> np.ndarray:
+        """Return what the adapter adds to the weight, in its shape.
+
+        With DoRA it includes what the trained norms change.
+        """
+        added = self.product(self.lora_A.weight.numpy(), self.lora_B.weight.numpy())
+        if self.lora_magnitude_vector is None:
+            return added
+        weight = self.weight.numpy().astype(np.float32)
+        return self.lora_magnitude_vector.scaled(weight + added) - weight
+
+    def merged(
+        self, dtype: str | None = None, importance: np.ndarray | None = None
+    ) -> tuple[Module, float]:
+        """Return the layer with the adapter in its weight, and what rounding did to the adapter.
+
+        Args:
+            dtype: of the weight; None is its own.
+            importance: weight of the squared error of each column of a quantised weight.
+
+        Returns:
+            The plain layer; and the norm of what rounding added, divided by that of what the
+            adapter added: 0 keeps all of it, and at 1 as much is wrong as was learnt.
+        """
+        wanted = self.weight.dtype if dtype is None else as_dtype(dtype)
+        if not (wanted.is_float or wanted.quantized):
+            raise DTypeError(f"merge_lora: dtype must be a float or quantised; got {wanted.name}")
+        delta = self.delta()
+        values = self.weight.numpy().astype(np.float32) + delta
+        # A tensor of its own: another layer may share the frozen one.
+        weight = encoded(values, wanted, self.weight.device, importance)
+        learnt = float(np.linalg.norm(delta))
+        off = float(np.linalg.norm(weight.numpy().astype(np.float32) - values))
+        return self.plain(weight), off / learnt if learnt else 0.0
+
+    def plain(self, weight: Tensor | None = None) -> Module:
+        """Return the layer without the adapter, of this weight or another."""
+        made = self.kind.__new__(self.kind)
+        _take(made, {k: v for k, v in vars(self).items() if k not in _ADDED})
+        if weight is not None:
+            replace_frozen(made, weight)
+        return made
+
+
+class LoRALinear(LoRALayer, Linear):
     """A `Linear` with a frozen weight, to which the matmul of two small matrices is added.
 
     y = x @ weight.T + bias + scale * (dropout(x) @ A.T) @ B.T
 
     A begins uniform within 1 / sqrt(in_features), B at zero: the first output is the linear's own.
-    The parameters are `weight` and `bias`, frozen, `lora_A.weight` and `lora_B.weight`.
+    The parameters are `weight` and `bias`, frozen, `lora_A.weight` and `lora_B.weight`. With DoRA
+    each row of weight + scale * B @ A is then given a norm of its own,
+    `lora_magnitude_vector.weight`, which begins as the row's.
 
     Args:
-        linear: what is adapted; its tensors are shared, of any type that `ops.linear` multiplies.
+        layer: what is adapted; its tensors are shared, of any type that `ops.linear` multiplies.
         rank: width between A and B.
         alpha: scale times rank.
         dropout: probability that an element of A's input is dropped.
-        rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
+        use_rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
+        use_dora: train the norms of the rows by themselves.
 
     Attributes:
         rank: width between A and B.
@@ -49,13 +220,14 @@ class LoRALinear(Linear):
         x (..., in_features) -> (..., out_features); A (rank, in_features), B (out_features, rank)
 
     Raises:
-        TypeError: linear is no Linear, or a subclass, whose forward would be lost; or
+        TypeError: layer is no Linear, or a subclass, whose forward would be lost; or
             a number is of a wrong kind.
         ValueError: it is adapted already, or a number is out of range: a rank beyond both widths
             says no more than one of that width.
 
     Source: Hu et al. 2021, arXiv:2106.09685; over quantised weights: Dettmers et al. 2023,
-        arXiv:2305.14314; rslora: Kalajdzievski 2023, arXiv:2312.03732. Names as in PEFT.
+        arXiv:2305.14314; rsLoRA: Kalajdzievski 2023, arXiv:2312.03732; DoRA: Liu et al. 2024,
+        arXiv:2402.09353. Names as in PEFT.
 
     Example:
         >>> layer = LoRALinear(Linear(4, 3), rank=2)
@@ -63,77 +235,74 @@ class LoRALinear(Linear):
         ['lora_A.weight', 'lora_B.weight']
     """
 
-    def __init__(
-        self,
-        linear: Linear,
-        rank: int = 8,
-        alpha: float = 8.0,
-        dropout: float = 0.0,
-        rslora: bool = False,
-    ) -> None:
-        checks.instance("LoRALinear", "linear", linear, Linear)
-        if isinstance(linear, LoRALinear):
-            raise ValueError("LoRALinear: linear must not be adapted already; merge_lora first")
-        if type(linear) is not Linear:
-            raise TypeError(
-                f"LoRALinear: linear must be a Linear itself; got {type(linear).__name__}, a "
-                "subclass, whose own forward would be lost"
-            )
-        rank, alpha = check_numbers("LoRALinear", rank, alpha)
-        check_rank("LoRALinear", rank, linear.weight.shape)
-        _share(self, linear.weight, linear.bias, linear.training)
-        self.rank = rank
-        by_root = checks.flag("LoRALinear", "rslora", rslora)
-        self.scale = alpha / (math.sqrt(rank) if by_root else rank)
-        for own in (linear.weight, linear.bias):
-            if own is not None:
-                own.requires_grad = False
-        out, inside = self.weight.shape
-        where = self.weight.device
-        # Within 1 / sqrt(in), as Linear's own weight.
-        drawn = init.kaiming_uniform(math.sqrt(1.0 / 3.0))((rank, inside))
-        self.lora_A = _Factor(Parameter(drawn, device=where))
-        self.lora_B = _Factor(Parameter(np.zeros((out, rank), np.float32), device=where))
-        self.dropout = Dropout(dropout)
-        self.dropout.training = linear.training
+    kind = Linear
+
+    @classmethod
+    def shapes(cls, layer: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of A and B beside a layer."""
+        out, inside = layer.weight.shape
+        return (rank, inside), (out, rank)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the frozen layer's output with the adapter's added."""
-        y = functional.linear(need_tensor("LoRALinear", "x", x), self.weight, self.bias)
+        need_tensor("LoRALinear", "x", x)
+        dropped = self.dropout(x)
         # Scaled where it is narrow.
-        inner = ops.scale(functional.linear(self.dropout(x), self.lora_A.weight), self.scale)
-        return y + functional.linear(inner, self.lora_B.weight)
-
-    def delta(self) -> np.ndarray:
-        """Return what the adapter adds to the weight: scale * B @ A.
-
-        Shape:
-            -> (out_features, in_features)
-        """
-        delta = self.lora_B.weight.numpy() @ self.lora_A.weight.numpy()
-        return np.asarray(np.float32(self.scale) * delta, np.float32)
-
-    def merged(self, dtype: str | None = None) -> Linear:
-        """Return a `Linear` with the adapter in its weight; see `merge_lora`."""
-        wanted = self.weight.dtype if dtype is None else as_dtype(dtype)
-        if not (wanted.is_float or wanted.quantized):
-            raise DTypeError(f"merge_lora: dtype must be a float or quantised; got {wanted.name}")
-        values = self.weight.numpy() + self.delta()
-        # A tensor of its own: another layer may share the frozen one.
-        return self.plain(tensor(values, wanted, self.weight.device))
-
-    def plain(self, weight: Tensor | None = None) -> Linear:
-        """Return a `Linear` without the adapter, of this weight or another."""
-        weight = self.weight if weight is None else weight
-        return _share(Linear.__new__(Linear), weight, self.bias, self.training)
+        inner = ops.scale(functional.linear(dropped, self.lora_A.weight), self.scale)
+        beside = functional.linear(inner, self.lora_B.weight)
+        if self.lora_magnitude_vector is None:
+            return functional.linear(x, self.weight, self.bias) + beside
+        a, b = self.lora_A.weight, self.lora_B.weight
+        factor: Tensor = self.lora_magnitude_vector(self.weight, a, b, self.scale)
+        y = functional.linear(x, self.weight)
+        if dropped is x:
+            y = (y + beside) * factor
+        else:  # what was dropped still passes the frozen weight, as in PEFT
+            again = functional.linear(dropped, self.weight)
+            y = y + again * (factor - 1.0) + beside * factor
+        return y if self.bias is None else y + self.bias
 
 
-def _share(layer: Linear, weight: Tensor, bias: Tensor | None, training: bool) -> Linear:
-    """Give a layer tensors that are there: its parameters, also where they are frozen."""
-    layer.weight, layer.bias, layer.training = weight, bias, training
-    given = {"weight": weight, "bias": bias}
-    layer.__dict__["_parameter_names"] = {n: None for n, t in given.items() if t is not None}
-    return layer
+def encoded(
+    values: np.ndarray, dtype: DType, where: Device, importance: np.ndarray | None = None
+) -> Tensor:
+    """Store numbers in a type; quantised ones with the importance of each column.
+
+    Args:
+        values: f32.
+        dtype: the type.
+        where: device.
+        importance: None is the quantiser's own.
+
+    Shape:
+        values (..., C), importance (C,), or (E * C,) of matrices (E, M, C)
+    """
+    if importance is None or not dtype.quantized:
+        return tensor(values, dtype, where)
+    stacks = values.reshape(-1 if values.ndim == 3 else 1, *values.shape[-2:])
+    columns = np.asarray(importance, np.float32).reshape(len(stacks), values.shape[-1])
+    parts = [quantize_rows(rows, dtype, c) for rows, c in zip(stacks, columns, strict=True)]
+    return from_blocks(np.concatenate(parts), dtype, values.shape, where)
+
+
+def replace_frozen(layer: Any, weight: Tensor) -> None:
+    """Give a layer another weight, which stays a parameter, and frozen."""
+    layer.weight = weight
+    layer.__dict__["_parameter_names"]["weight"] = None
+
+
+def _take(layer: Module, attributes: dict[str, Any]) -> None:
+    """Give a layer attributes that are there: its parameters, also where they are frozen."""
+    layer.__dict__.update(attributes)
+    names = ("weight", "bias")
+    given = [n for n in names if attributes.get(n) is not None]
+    layer.__dict__["_parameter_names"] = dict.fromkeys(given)
+
+
+def uniform_within(shape: tuple[int, ...], fan_in: int) -> np.ndarray:
+    """Draw numbers within 1 / sqrt(fan_in), as the layers' own weights are."""
+    bound = 1.0 / math.sqrt(fan_in)
+    return np.asarray(init.uniform(-bound, bound)(shape), np.float32)
 
 
 def check_numbers(who: str, rank: int, alpha: float) -> tuple[int, float]:
@@ -145,7 +314,8 @@ def check_numbers(who: str, rank: int, alpha: float) -> tuple[int, float]:
 
 def check_rank(who: str, rank: int, shape: tuple[int, ...], path: str = "the layer") -> None:
     """Raise a ValueError for a rank beyond both of a weight's widths."""
-    if rank > max(shape):
+    most = max(shape[-2:] if len(shape) == 3 else (shape[0], math.prod(shape[1:])))
+    if rank > most:
         raise ValueError(
-            f"{who}: rank must be at most the larger width of {path}, {max(shape)}; got {rank}"
+            f"{who}: rank must be at most the larger width of {path}, {most}; got {rank}"
         )

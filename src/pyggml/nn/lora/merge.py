@@ -3,33 +3,46 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ... import checks
 from ...backend.dtypes import as_dtype
 from ...errors import DTypeError, ShapeError
 from ...tensors import Tensor
 from ..module import Module, check_names
 from ..swap import swap_modules
 from .apply import need_adapters
-from .layer import LoRALinear
+from .layer import LoRALayer
 
 __all__ = ["load_lora_state_dict", "lora_state_dict", "merge_lora", "remove_lora"]
 
+_log = logging.getLogger("pyggml.nn")
 
-def merge_lora(model: Module, dtype: str | None = None) -> list[str]:
+
+def merge_lora(
+    model: Module,
+    dtype: str | None = None,
+    importance: Mapping[str, np.ndarray] | None = None,
+) -> list[str]:
     """Add adapters to their weights: weight + scale * B @ A; plain layers replace them.
 
     A weight that is quantised is quantised again, which rounds what the adapter adds to the steps
-    of its blocks: the model then differs from the one that was trained. `dtype="f32"` keeps all of
-    it, at four bytes for each number of the adapted weights. The weights stay frozen. A weight that
-    layers share is one for each of them afterwards.
+    of its blocks: the model then differs from the one that was trained. Where rounding changes the
+    weights as much as the adapter did, a warning says so, with the figures. `dtype="f32"` keeps all
+    of it, at four bytes for each number of the adapted weights. The weights stay frozen. A weight
+    that layers share is one for each of them afterwards; a head that is an embedding's table stays
+    the table.
 
     Args:
         model: changed in place.
         dtype: type of the merged weights; None is each weight's own.
+        importance: weight of the squared error of each column, by the layer's path, as
+            `Importance.by_path` of `pyggml.models.quantization` gives them; the others have the
+            quantiser's own.
 
     Returns:
         The paths of the layers.
@@ -37,7 +50,7 @@ def merge_lora(model: Module, dtype: str | None = None) -> list[str]:
     Raises:
         ValueError: the model has no adapters, or one is not finite; nothing has changed then.
         DTypeError: dtype is none of numbers, or the weights are not finite and dtype is quantised.
-        ShapeError: rows are no whole blocks of dtype.
+        ShapeError: rows are no whole blocks of dtype, or an importance has another width.
 
     Example:
         >>> model = Sequential(Linear(4, 8))
@@ -45,31 +58,53 @@ def merge_lora(model: Module, dtype: str | None = None) -> list[str]:
         >>> merge_lora(model), type(model[0]).__name__
         (['0'], 'Linear')
     """
-    found = need_adapters("merge_lora", model)
-    if dtype is not None:
-        wanted = as_dtype(dtype)
-        for path, layer in found.items():
-            if layer.weight.shape[1] % wanted.block_size:
-                raise ShapeError(
-                    f"merge_lora: rows of {wanted.name} must be multiples of {wanted.block_size}; "
-                    f"got {path} of shape {layer.weight.shape}: choose another dtype"
-                )
-    layers: dict[int, Module] = {}
+    who = "merge_lora"
+    found = need_adapters(who, model)
+    weights = {} if importance is None else checks.mapping(who, "importance", importance)
+    wanted = None if dtype is None else as_dtype(dtype)
     for path, layer in found.items():
-        factors = (layer.lora_A.weight.numpy(), layer.lora_B.weight.numpy())
-        if not all(np.isfinite(factor).all() for factor in factors):
-            raise ValueError(
-                f"merge_lora: adapters must be finite; that of {path} holds NaN or Inf"
+        shape = layer.weight.shape
+        if wanted is not None and shape[-1] % wanted.block_size:
+            raise ShapeError(
+                f"{who}: rows of {wanted.name} must be multiples of {wanted.block_size}; "
+                f"got {path} of shape {shape}: choose another dtype"
             )
+        columns = shape[-1] * (shape[0] if len(shape) == 3 else 1)
+        if path in weights and np.size(weights[path]) != columns:
+            raise ShapeError(
+                f"{who}: importance must have {columns} values for {path}; got "
+                f"{np.size(weights[path])}: it is another model's"
+            )
+    layers: dict[int, Module] = {}
+    noise: dict[str, float] = {}
+    for path, layer in found.items():
+        if not all(np.isfinite(factor.numpy()).all() for factor in layer.factors().values()):
+            raise ValueError(f"{who}: adapters must be finite; that of {path} holds NaN or Inf")
         if id(layer) not in layers:
-            layers[id(layer)] = layer.merged(dtype)
+            layers[id(layer)], noise[path] = layer.merged(dtype, weights.get(path))
     # Only now, when all of them could be made.
     swap_modules(model, layers.get)
+    _warn(found, noise)
     return list(found)
+
+
+def _warn(found: Mapping[str, LoRALayer], noise: Mapping[str, float]) -> None:
+    """Say where rounding changed the weights as much as the adapter did."""
+    lost = [path for path, share in noise.items() if share >= 1.0]
+    if lost:
+        worst = max(lost, key=lambda path: noise[path])
+        _log.warning(
+            "merge_lora: rounding changed the weights more than the adapter did in %d of %d layers,"
+            " most in %s, %.1f times as much: the merged model may not have what was learnt; merge"
+            ' into a wider type, such as dtype="q8_0", or keep the adapter beside the base',
+            len(lost), len(found), worst, noise[worst],
+        )  # fmt: skip
 
 
 def remove_lora(model: Module) -> list[str]:
     """Remove adapters: the layers are as they were before, and frozen.
+
+    A weight that gave a part of itself up when training began (PiSSA) stays without that part.
 
     Returns:
         The paths of the layers.
@@ -89,11 +124,11 @@ def remove_lora(model: Module) -> list[str]:
     return list(found)
 
 
-def _factors(found: Mapping[str, LoRALinear]) -> Iterator[tuple[str, Tensor]]:
+def _factors(found: Mapping[str, LoRALayer]) -> Iterator[tuple[str, Tensor]]:
     """Yield name and tensor of each matrix of adapters."""
     for path, layer in found.items():
-        yield f"{path}.lora_A.weight", layer.lora_A.weight
-        yield f"{path}.lora_B.weight", layer.lora_B.weight
+        for name, value in layer.factors().items():
+            yield f"{path}.{name}", value
 
 
 def lora_state_dict(model: Module) -> dict[str, np.ndarray]:

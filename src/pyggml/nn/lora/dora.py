@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""DoRA: the norms of a weight's rows, trained beside their direction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import ops
+from ...tensors import Tensor, tensor, without_gradient
+from .. import functional
+from ..module import Module, Parameter
+
+__all__ = ["Magnitude"]
+
+
+class Magnitude(Module):
+    """The trained norms of the rows of a weight with an adapter.
+
+    Called, it gives the factor of each row, m / |weight + scale * B @ A|, in which the divisor
+    has no gradient. The divisor is computed without the sum: |w|² is known, and
+    |w + s b A|² = |w|² + 2 s b (A w) + s² b (A Aᵀ) bᵀ for each row w and b.
+
+    Args:
+        weight: the frozen matrix; the norms begin as those of its rows.
+
+    Shape:
+        weight (M, C), A (R, C), B (M, R) -> (M,)
+
+    Source: Liu et al. 2024, arXiv:2402.09353, section 4.3; PEFT's DoraLinearLayer.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        values = weight.numpy().astype(np.float32)
+        squares = np.asarray((values.astype(np.float64) ** 2).sum(axis=1), np.float32)
+        self.weight = Parameter(np.sqrt(squares), device=weight.device)
+        self._squares = tensor(squares, device=weight.device)
+
+    def set_base(self, weight: Tensor) -> None:
+        """Note another frozen matrix."""
+        values = weight.numpy().astype(np.float64)
+        self._squares.copy_((values**2).sum(axis=1).astype(np.float32))
+
+    def forward(self, weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
+        """Return the factor of each row."""
+        a, b = without_gradient(a), without_gradient(b)
+        mixed = functional.linear(b, functional.linear(a, a))  # b (A Aᵀ), symmetric
+        crossed = functional.linear(a, weight).T  # (M, R)
+        inner = ops.scale(crossed, 2.0 * scale) + ops.scale(mixed, scale * scale)
+        squares = self._squares + (b * inner).sum(axis=1)
+        return self.weight / ops.sqrt(squares)
+
+    def scaled(self, total: np.ndarray) -> np.ndarray:
+        """Return a matrix with these norms of its rows."""
+        norms = np.linalg.norm(total.astype(np.float64), axis=1)
+        factor = self.weight.numpy().astype(np.float64) / np.maximum(norms, np.finfo(float).tiny)
+        return np.asarray(total * factor[:, None], np.float32)
