@@ -133,7 +133,7 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
             float(rank) if options.lora_alpha is None else options.lora_alpha,
             options.lora_dropout or 0.0,
             targets,
-            rslora=options.rslora,
+            use_rslora=options.rslora,
         )
     except ValueError as error:
         raise _of_option(error) from error
