@@ -80,8 +80,10 @@ class Chats(Sequence[Chat]):
 
     def unique(self) -> Chats:
         """Return each content once, at its first place."""
-        kept = list({chat.key(): chat for chat in reversed(self.items)}.values())[::-1]
-        return self._with(kept, self.duplicates + len(self.items) - len(kept))
+        kept: dict[str, Chat] = {}
+        for chat in self.items:
+            kept.setdefault(chat.key(), chat)
+        return self._with([*kept.values()], self.duplicates + len(self.items) - len(kept))
 
     def repeated(self, weight: float, seed: int = 0) -> Chats:
         """Return each conversation `weight` times; of a fraction, as many as it gives.

@@ -52,8 +52,8 @@ class _Renderer:
         self._owner = 0
         self._known: set[str] = set()
 
-    def ask(self, key: str, source: str, request: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the answers to the views of a request.
+    def ask(self, key: str, source: str, given: str, views: Sequence[View]) -> list[dict[str, Any]]:
+        """Return the answers to views of what JSON gives.
 
         Raises:
             TimeoutError: the template ran for too long.
@@ -61,9 +61,10 @@ class _Renderer:
         """
         with self._lock:
             process = self._started()
+            request: dict[str, Any] = {"key": key, "views": views, "limit": _OUTPUT_CHARS}
             if key not in self._known:
-                request = {**request, "source": source}
-            line = json.dumps({**request, "key": key}).encode() + b"\n"
+                request["source"] = source
+            line = f"{given[:-1]}, {json.dumps(request)[1:]}\n".encode()
             answer = b""
             try:
                 assert process.stdin is not None
@@ -158,13 +159,11 @@ def ask(
         FormatError: a message holds characters that are no text.
         ImportError: jinja2 is missing.
     """
-    request = {
-        "messages": messages, "variables": variables, "views": views, "limit": _OUTPUT_CHARS
-    }  # fmt: skip
-    if any(frame in json.dumps(messages) for frame in _FRAMES):
+    given = json.dumps({"messages": messages, "variables": variables})
+    if "\\ufdd" in given and any(frame in given for frame in _FRAMES):
         raise FormatError("ChatTemplate: a message must hold text; got U+FDD0 to U+FDD3")
     try:
-        answers = _RENDERER.ask(key, source, request)
+        answers = _RENDERER.ask(key, source, given, views)
     except TimeoutError:
         message = f"it runs for longer than {_TIME_S:g} seconds: does a loop of it never end?"
     except MemoryError as error:

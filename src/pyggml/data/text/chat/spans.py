@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ from .renderer import View
 
 __all__ = ["Rendered", "Writer", "examples"]
 
+_log = logging.getLogger("pyggml.data")
 # Stands in for an answer, to see what the template writes around it.
 _PROBE = "\ufdd2answer\ufdd3"
 
@@ -159,6 +162,12 @@ def _turn(
         at, ended = _first_end(writer, tail, tools=bool(message.get("tool_calls")))
         end = len(text) - len(tail) + at
     thoughts = _thoughts(message)
+    open_prompt = prompt is not None and prompt.rstrip().endswith("<think>")
+    if prompt is not None and start != len(prompt) and not thoughts and not open_prompt:
+        # It asks for an answer otherwise than it writes one: train what it will ask for.
+        text, end, start = prompt + text[start:], end + len(prompt) - start, len(prompt)
+    elif open_prompt and not thoughts:
+        _warn(writer.name)
     if thoughts and thoughts not in text[start:end] and prompt is not None and probe:
         # The template leaves them out of every answer; the model begins with them.
         own = _with_thoughts(message, prompt)
@@ -170,6 +179,17 @@ def _turn(
                 f" writes {text[start:end]!r:.200}: use another template"
             )
     return _Turn(text, start, end, ended)
+
+
+@functools.cache
+def _warn(name: str) -> None:
+    """Tell once of answers without the thoughts that a template asks for."""
+    _log.warning(
+        "ChatTemplate: %s: the template begins an answer with <think>, and the answers have no"
+        " thoughts: the model will be asked otherwise than it is trained; is there a variable such"
+        " as enable_thinking?",
+        name,
+    )
 
 
 def _first_end(writer: Writer, tail: str, tools: bool) -> tuple[int, bool]:

@@ -53,6 +53,13 @@ def _environment() -> Any:
         def _frame(self, caller: Any) -> str:
             return _OPEN + str(caller()) + _CLOSE
 
+    class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
+        """jinja2's sandbox; what it forbids raises, where jinja2 would write nothing."""
+
+        def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
+            """Raise for an attribute that leads out of the sandbox."""
+            raise jinja2.exceptions.SecurityError(f"{attribute!r} of a {type(obj).__name__}")
+
     class Dict:
         """`dict` without its attributes."""
 
@@ -83,7 +90,7 @@ def _environment() -> Any:
     def raise_exception(message: Any) -> None:
         raise jinja2.exceptions.TemplateError(str(message))
 
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    environment = Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
     )
     environment.filters["tojson"] = _tojson
