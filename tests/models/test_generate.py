@@ -48,6 +48,15 @@ def test_cached_greedy_is_full_forward_greedy(model):
     assert generate(model, prompt, 45, temperature=0) == greedy(model, prompt, 45)
 
 
+def test_a_cache_is_read_by_the_fused_attention(model):
+    generator = Generator(model)
+    generator.feed([1, 2, 3])
+    with pg.profile() as profile:
+        generator.feed([4])
+    # The plain ops copy all values of the cache for each token.
+    assert "FLASH_ATTN_EXT" in {record.op for record in profile.records}
+
+
 @pytest.mark.parametrize("pieces", [[1] * 12, [12], [1, 5, 1, 4, 1], [11, 1], [33, 1, 16]])
 def test_any_cut_of_the_input_gives_the_same_logits(model, pieces):
     ids = np.random.default_rng(0).integers(0, 29, sum(pieces))

@@ -15,6 +15,7 @@ from ..graph import Graph
 from ..nn.mode import in_mode
 from ..nn.weight_check import WeightCheck
 from ..tensors import Tensor, zeros
+from ..tensors.storage import write
 from .language import LanguageModel
 from .vision.image import ImageModel
 
@@ -23,6 +24,8 @@ __all__ = ["Generator", "check_tokens", "need_language_model"]
 # Graphs are recorded per (tokens read, rows of the cache seen), both rounded up to powers of
 # two from here on, so that a long generation records a handful of graphs.
 _SMALLEST_BUCKET = 32
+# What is added to the scores of seen and of hidden tokens.
+_SEEN = {"f32": (np.float32(0), np.float32(-np.inf)), "f16": (np.float16(0), np.float16(-np.inf))}
 
 
 @dataclass
@@ -171,20 +174,22 @@ class Generator:
         """Write the inputs of a graph."""
         # Tokens beyond a sequence's own are padding: written after them, and hidden until they are
         # overwritten. Those beyond the cache lie on its last row, which is no token's yet.
-        ids = np.stack([np.pad(tokens, (0, width - len(tokens))) for tokens in each])
+        ids = np.zeros((self.batch, width), np.int32)
+        for row, tokens in zip(ids, each, strict=True):
+            row[: len(tokens)] = tokens
         at = np.asarray(self.lengths)[:, None] + np.arange(width)
-        at = np.minimum(at, self.capacity - 1)
-        plan.ids.copy_(ids)
-        plan.positions.copy_(at.astype(np.int32).reshape(plan.positions.shape))
+        at = np.minimum(at, self.capacity - 1).astype(np.int32)
+        last = [i * width + max(len(tokens), 1) - 1 for i, tokens in enumerate(each)]
+        # Without the checks of `copy_`: the tokens were checked, and the rest is made here.
+        write(plan.ids.node, ids)
+        write(plan.positions.node, at)
+        write(plan.rows.node, np.asarray(last, np.int32))
         rows = np.arange(seen)
         for window, mask in plan.masks.items():
             visible = rows <= at[..., None]
             if window is not None:
                 visible &= rows > at[..., None] - window
-            hidden = np.where(visible, 0.0, -np.inf).astype(np.float32)
-            mask.copy_(hidden.reshape(mask.shape))
-        last = [i * width + max(len(tokens), 1) - 1 for i, tokens in enumerate(each)]
-        plan.rows.copy_(np.asarray(last, np.int32))
+            write(mask.node, np.where(visible, *_SEEN[mask.dtype.name]))
 
     def _plan(self, width: int, seen: int) -> _Plan:
         """Return the graph that reads `width` tokens and sees `seen` rows of the cache."""
@@ -194,8 +199,9 @@ class Generator:
             many = batch > 1
             positions = zeros((batch, width) if many else (width,), dtype="i32", device=device)
             shape = (batch, 1, width, seen) if many else (width, seen)
+            kind = self.model.cached_mask_dtype
             masks = {
-                window: zeros(shape, dtype="f32", device=device) for window in self.model.windows
+                window: zeros(shape, dtype=kind, device=device) for window in self.model.windows
             }
             rows = zeros((batch,), dtype="i32", device=device)
             given: dict[str, Any] = {"positions": positions, "mask": masks, "rows": rows}

@@ -87,12 +87,17 @@ class Decoder(Model):
         """The most tokens that a token attends to in any layer, itself included; None is all."""
         return (getattr(self.config, "window", None),)
 
-    def _takes_flash(self, ids: Tensor) -> bool:
+    @property
+    def cached_mask_dtype(self) -> str:
+        """The type of masks with which the model is fastest where it reads a cache."""
+        return "f16" if self.device.kind == "cpu" and self._takes_flash(self.device) else "f32"
+
+    def _takes_flash(self, where: Device) -> bool:
         """Return True if the fused attention op computes this model."""
         attention = getattr(self.config, "attention", "plain")
         if attention != "auto":
             return bool(attention == "flash")
-        return computes_flash_attn(ids.device, self.head_dim)
+        return computes_flash_attn(where, self.head_dim)
 
     def _mask(self, ids: Tensor, mask: Mask, segments: Tensor | None) -> Mask:
         """Return the masks of segments, recorded once for all blocks, or the given ones."""
@@ -103,7 +108,7 @@ class Decoder(Model):
             raise ValueError(f"{who}: give mask or segments, not both; segments make the mask")
         if need_tensor(who, "segments", segments).shape != ids.shape:
             raise ShapeError(f"{who}: segments must be as ids, {ids.shape}; got {segments.shape}")
-        dtype = "f16" if self._takes_flash(ids) else "f32"
+        dtype = "f16" if self._takes_flash(ids.device) else "f32"
         return {window: nn.segment_mask(segments, dtype, window) for window in self.windows}
 
     def new_cache(

@@ -41,8 +41,8 @@ class CausalSelfAttention(Module):
         softcap: above 0, scores become softcap * tanh(score / softcap).
         sinks: learn one more score for each head, which takes its share and gives nothing.
         attention: "plain" computes the T × S scores; "flash" is one fused op that stores none;
-            "auto" is "flash" without a cache, with no mask or one of f16, and on a device that
-            computes the op and its gradient for heads of this width.
+            "auto" is "flash" with no mask or one of f16, on a device that computes the op and its
+            gradient for heads of this width; with a cache, on the CPU only.
         init_weight: initialiser of the q, k and v projections; None is Linear's.
         init_out: initialiser of the output projection; None is init_weight.
 
@@ -185,9 +185,10 @@ class CausalSelfAttention(Module):
     def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
         if self.attention != "auto":
             return self.attention == "flash"
-        # A mask of f32 is not rounded for the sake of speed.
+        # A mask of f32 is not rounded for the sake of speed; nor are keys and values, as kernels of
+        # GPUs for a few queries do it.
         fits = mask is None or mask.dtype.name == "f16"
-        if not fits or cache is not None:
+        if not fits or (cache is not None and x.device.kind != "cpu"):
             return False
         softcap, sinks = self.softcap > 0, self.sinks is not None
         return computes_flash_attn(x.device, self.head_dim, softcap, sinks)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import nn, ops
+from ...backend.device import Device
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.experts import Routing
@@ -119,13 +120,13 @@ class LlamaModel(Decoder):
         config = self.config
         return tuple({config.layer_window(i): None for i in range(config.n_layer)})
 
-    def _takes_flash(self, ids: Tensor) -> bool:
+    def _takes_flash(self, where: Device) -> bool:
         """Return True if the fused attention op computes this model."""
         config = self.config
         if config.attention != "auto":
             return bool(config.attention == "flash")
         options = (config.attention_softcap > 0, config.traits.sinks)
-        return computes_flash_attn(ids.device, config.head_dim, *options)
+        return computes_flash_attn(where, config.head_dim, *options)
 
     def state_dict(self, dequantise: bool = False) -> dict[str, np.ndarray]:
         """Copy the parameters under Hugging Face's names and in its layouts."""
