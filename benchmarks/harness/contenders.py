@@ -26,7 +26,7 @@ class Contender:
 
     Args:
         peer: who.
-        task: "step" or "gemm".
+        task: "step", "gemm" or "infer".
         threads: of the computation.
         name: to show; None is the peer.
         environment: added to the process's.

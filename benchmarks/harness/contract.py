@@ -13,6 +13,8 @@ LIBRARIES = {
     "torch.compile": "torch",
     "jax": "jax",
     "numpy": "numpy",
+    "llama.cpp": "ctypes",
+    "xllamacpp": "xllamacpp",
 }
 
 

@@ -89,6 +89,56 @@ class Multiplier:
         return {"seconds": seconds}
 
 
+class Reader:
+    """Loads a file on order, and reads and continues a prompt."""
+
+    def __init__(self, peer: str, order: dict[str, Any]) -> None:
+        self._make = importlib.import_module(module(peer, "infer")).Model
+        self._order = order
+        self._model: Any = None
+
+    def ready(self) -> Answer:
+        return {"import_mib": rss.now_mib()}
+
+    def load(self, order: dict[str, Any]) -> Answer:
+        """Load the file, and read and add a token, which records and plans."""
+        self._model, began = None, time.perf_counter()
+        self._model = self._make(self._order["path"], self._order["context"], self._order)
+        loaded = time.perf_counter() - began
+        self._model.read([1])
+        return {"seconds": loaded, "first": time.perf_counter() - began, **self._memory()}
+
+    def prompt(self, order: dict[str, Any]) -> Answer:
+        """Read a prompt into the empty cache."""
+        ids = [(17 * i) % order["vocab"] for i in range(order["tokens"])]
+        self._model.reset()
+        return self._timed(lambda: self._model.read(ids), len(ids))
+
+    def decode(self, order: dict[str, Any]) -> Answer:
+        """Read tokens one by one, each after the logits of the one before."""
+        self._model.reset()
+        if order["depth"]:
+            self._model.read([(17 * i) % order["vocab"] for i in range(order["depth"])])
+        count = order["tokens"]
+        return self._timed(
+            lambda: [self._model.read([i % order["vocab"]]) for i in range(count)], count
+        )
+
+    def logits(self, order: dict[str, Any]) -> Answer:
+        """Tell some logits, for a comparison."""
+        self._model.reset()
+        return {"logits": [float(x) for x in self._model.read(order["ids"])[:64]]}
+
+    def _timed(self, work: Callable[[], Any], tokens: int) -> Answer:
+        cpu_began, began = time.process_time(), time.perf_counter()
+        work()
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+        return {"seconds": took / tokens, "cpu": cpu / tokens, **self._memory()}
+
+    def _memory(self) -> Answer:
+        return {"rss_mib": rss.peak_mib()}
+
+
 def limit_cores(count: int) -> None:
     """Let this process use that many of its cores, where the system can do it."""
     if hasattr(os, "sched_setaffinity"):
@@ -130,7 +180,9 @@ def main() -> None:
 
     def start() -> Answer:
         nonlocal contender
-        contender = {"step": Trainer, "gemm": Multiplier}[first["task"]](peer, first)
+        contender = {"step": Trainer, "gemm": Multiplier, "infer": Reader}[first["task"]](
+            peer, first
+        )
         answer: Answer = contender.ready()
         return answer
 

@@ -71,17 +71,21 @@ def answers(jobs):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _library():
-    """The wheel's library with the types of what is called."""
-    import xllamacpp.xllamacpp as module
+def library(file=None):
+    """The wheel's library, or a libllama.so, with the types of what is called."""
+    if file is None:
+        import xllamacpp.xllamacpp as module
 
-    lib = ctypes.CDLL(module.__file__)
+        file = module.__file__
+    lib = ctypes.CDLL(file)
     lib.llama_model_default_params.restype = _Params
     lib.llama_context_default_params.restype = _Context
     lib.llama_model_load_from_file.argtypes = [ctypes.c_char_p, _Params]
     lib.llama_init_from_model.argtypes = [c_void_p, _Context]
-    for name in ("llama_model_load_from_file", "llama_init_from_model", "llama_model_get_vocab"):
-        getattr(lib, name).restype = c_void_p
+    for name in "model_load_from_file init_from_model model_get_vocab get_memory".split():
+        getattr(lib, f"llama_{name}").restype = c_void_p
+    lib.llama_get_memory.argtypes = [c_void_p]
+    lib.llama_memory_clear.argtypes = [c_void_p, c_bool]
     for name in ("llama_decode", "llama_encode"):
         getattr(lib, name).argtypes = [c_void_p, _Batch]
     lib.llama_batch_get_one.argtypes = [c_void_p, c_int32]
@@ -95,12 +99,18 @@ def _library():
     return lib
 
 
-def _logits(lib, path, ids):
-    """The logits after ids, or the reason why there are none."""
-    said = []
+def begin(lib, said):
+    """Start the library; what it logs goes to a list. Keep the result as long as it runs."""
     log = _Log(lambda level, text, data: said.append(text.decode("utf-8", "replace")))
     lib.llama_log_set(log, None)
     lib.llama_backend_init()
+    return log
+
+
+def _logits(lib, path, ids):
+    """The logits after ids, or the reason why there are none."""
+    said = []
+    log = begin(lib, said)  # noqa: F841
     params = lib.llama_model_default_params()
     params.n_gpu_layers = 0
     model = lib.llama_model_load_from_file(path.encode(), params)
@@ -137,7 +147,7 @@ def _logits(lib, path, ids):
 def main():
     """Answer the jobs on stdin, a line of JSON each."""
     jobs = json.load(sys.stdin)
-    lib = _library()
+    lib = library()
     for path, ids in jobs:
         reader, writer = os.pipe()
         child = os.fork()

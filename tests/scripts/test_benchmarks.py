@@ -26,6 +26,7 @@ SCRIPTS = [
     "checkpointing.py",
     "gemm.py",
     "import_time.py",
+    "inference.py",
     "memory.py",
     "models.py",
     "scaling.py",
@@ -281,9 +282,24 @@ def test_import_time(run: Run) -> None:
     assert "start_s" not in numpy
 
 
+def test_inference(run: Run) -> None:
+    shape = (
+        "--layers 1 --embd 64 --heads 2 --kv-heads 1 --vocab 70 --context 24 --prompt 20".split()
+    )
+    turns = "--decode 4 --depth 3 --rounds 1 --loads 1 --types q8_0 --threads 1".split()
+    (found,) = lines_of(run("inference.py", *shape, *turns, *ALONE))
+    assert (found["peer"], found["type"], found["status"]) == ("pyggml", "q8_0", "ok")
+    for key in ("load_s", "prompt_tokens_s", "prompt_cpu_ms", "decode_tokens_s", "decode_cpu_ms"):
+        assert found[key] > 0
+    assert found["load_s"] < found["first_s"]
+    assert found["difference"] == 0
+
+
 @pytest.mark.parametrize(
     ("script", "args", "message"),
     [
+        ("inference.py", "--library none.so", "--library: no such file: none.so"),
+        ("inference.py", "--context 8", "--context: must hold --prompt"),
         ("train_step.py", "--layers 0", "--layers: must be a whole number >= 1; got '0'"),
         ("train_step.py", "--batch two", "--batch: must be a whole number >= 1; got 'two'"),
         ("train_step.py", "--heads 5", "--heads: must divide --embd 768; got 5"),
