@@ -177,12 +177,23 @@ def test_long_examples_are_counted(here):
     assert any("chats are longer than `seq_len`=8" in note for note in notes)
 
 
+def test_dora_is_merged_for_llama_cpp(here):
+    run = finetune(**options(here, "dora", dora=True, rank_pattern={"down_proj": 2}, steps=2))
+    assert not run.artifact.adapter.exists()
+    assert run.artifact.peft.is_dir()
+    assert run.comparison.merged is not None
+    assert run.commands() == [f"llama-cli -m {run.artifact.model}"]
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"targets": ["nope"]}, "targets"),
         ({"lora_rank": 4000}, "lora_rank"),
         ({"freeze": ["nope"]}, "freeze"),
+        ({"lora_init": "nope"}, "lora_init"),
+        ({"lora_init": "loftq"}, "originals"),
+        ({"rank_pattern": {"nope": 3}}, "rank_pattern"),
         ({"seq_len": 64}, "seq_len"),
         ({"merge": "q9"}, "merge"),
         ({"full": True}, "lora_rank"),

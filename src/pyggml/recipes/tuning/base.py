@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,15 @@ from .config import TunedModelOptions
 __all__ = ["base_file", "check_adapter", "checksum", "prepare_model", "read_base"]
 
 _ALL = "all-linear"
+# The options that arguments of `apply_lora` come from.
+_ARGUMENTS = {
+    "rank_pattern": "rank_pattern",
+    "use_dora": "dora",
+    "init_lora_weights": "lora_init",
+    "originals": "originals",
+    "targets": "targets",
+    "rank": "lora_rank",
+}
 
 
 def read_base(options: TunedModelOptions) -> tuple[Any, Tokenizer]:
@@ -126,6 +136,9 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
         return load_lora(model, options.adapter, dropout=options.lora_dropout)
     rank = options.value("lora_rank")
     targets = _targets(model, options)
+    originals = None
+    if options.originals is not None:
+        originals, _ = load(options.originals, keep_types=True, mapped=True)
     try:
         return nn.apply_lora(
             model,
@@ -134,17 +147,25 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
             options.lora_dropout or 0.0,
             targets,
             use_rslora=options.rslora,
+            use_dora=options.dora,
+            init_lora_weights=options.lora_init or True,
+            originals=originals,
+            rank_pattern=options.rank_pattern or None,
         )
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise _of_option(error) from error
 
 
-def _of_option(error: ValueError) -> ConfigError:
+def _of_option(error: Exception) -> ConfigError:
     """Return an error of `apply_lora` with the option that it comes from."""
-    said = reason(error)
-    if said.startswith("rank must"):
-        return ConfigError(f"`lora_{said.replace('rank must', 'rank` must', 1)}")
-    return ConfigError(f"`targets`: {said.replace('in targets', 'in `targets`')}")
+    said, found = reason(error), False
+    for argument, option in _ARGUMENTS.items():
+        # A word of two kinds names the argument where no other one is named.
+        if found and argument in ("targets", "rank"):
+            break
+        said, count = re.subn(rf"\b{argument}\b", f"`{option}`", said)
+        found = found or count > 0
+    return ConfigError(said if found else f"`targets`: {said}")
 
 
 def _targets(model: Any, options: TunedModelOptions) -> list[str]:

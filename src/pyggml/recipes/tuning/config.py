@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...data.text.chat import BUILTIN_TEMPLATES, CHAT_FORMATS
 from ...errors import ConfigError, shown
@@ -151,6 +151,36 @@ class TunedModelOptions(Options):
         needs=(_NEW_ADAPTERS,),
         on_resume="same",
     )
+    dora: bool = option(
+        False,
+        "Train the norms of the rows of the weights, too (DoRA); llama.cpp needs the merged model.",
+        needs=(_NEW_ADAPTERS,),
+        on_resume="same",
+    )
+    lora_init: str | None = option(
+        None,
+        "How adapters begin: gaussian, pissa, pissa_niter_16 or loftq; on a quantised base the "
+        "last ones need `originals`.",
+        metavar="NAME",
+        chosen="with a product of zero",
+        needs=(_NEW_ADAPTERS,),
+        on_resume="same",
+    )
+    originals: str | None = option(
+        None,
+        "The base before it was quantised: a GGUF file or a Hugging Face folder.",
+        is_path=True,
+        metavar="MODEL",
+        needs=("lora_init",),
+        on_resume="free",
+    )
+    rank_pattern: dict[str, Any] = option(
+        {},
+        "Other ranks of some layers, such as down_proj=32.",
+        metavar="NAME=RANK",
+        needs=(_NEW_ADAPTERS,),
+        on_resume="same",
+    )
     freeze: tuple[str, ...] = option(
         (),
         "Parameters that stay as they are, such as '*embed*'; they keep their types and stay "
@@ -278,6 +308,15 @@ class FinetuneOutputOptions(OutputOptions):
         "base; else a mix of llama.cpp, such as Q8_0.",
         metavar="TYPE",
         read=_read_merge,
+        on_resume="free",
+    )
+    imatrix: str | None = option(
+        None,
+        "Importance matrix of the base, a file of pyggml imatrix, for the rounding of merged "
+        "weights.",
+        is_path=True,
+        metavar="FILE",
+        needs=("merge",),
         on_resume="free",
     )
     answers: int = option(

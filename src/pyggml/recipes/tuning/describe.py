@@ -55,8 +55,9 @@ def _trained(run: Any) -> str:
         return share
     ranks = sorted({layer.rank for layer in layers.values()})
     kinds = sorted({path.rpartition(".")[2] for path in layers})
+    kind = "DoRA" if run.config.model.dora else "LoRA"
     return (
-        f"LoRA of rank {', '.join(map(str, ranks))} on {len(layers)} layers "
+        f"{kind} of rank {', '.join(map(str, ranks))} on {len(layers)} layers "
         f"({', '.join(kinds)}): {share}"
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import nn
-from ...models.quantization import quantize_gguf
+from ...models.quantization import quantize_gguf, read_importance
 from ...nn.swap import swap_modules
 from ..artifact import ArtifactDir
 from .base import base_file
@@ -42,10 +42,11 @@ class FinetuneArtifact(ArtifactDir):
 
 
 @contextmanager
-def _merged(model: Any, dtype: str | None) -> Iterator[None]:
+def _merged(model: Any, dtype: str | None, importance: str | None = None) -> Iterator[None]:
     """Add the adapters to the weights inside the block; they are apart again afterwards."""
     before = dict(nn.lora.adapters_of(model))
-    nn.merge_lora(model, dtype)
+    weights = None if importance is None else read_importance(importance).by_path(model)
+    nn.merge_lora(model, dtype, weights)
     modules = dict(model.named_modules())
     back = {id(modules[path]): layer for path, layer in before.items()}
     try:
@@ -54,7 +55,9 @@ def _merged(model: Any, dtype: str | None) -> Iterator[None]:
         swap_modules(model, back.get)
 
 
-def save_merged(model: Any, path: Path, kind: str, tokenizer: Any) -> None:
+def save_merged(
+    model: Any, path: Path, kind: str, tokenizer: Any, importance: str | None = None
+) -> None:
     """Write a model with its adapters added to the weights.
 
     Args:
@@ -62,9 +65,10 @@ def save_merged(model: Any, path: Path, kind: str, tokenizer: Any) -> None:
         path: the file.
         kind: `base` for the types of the base, or a key of `MIXES`.
         tokenizer: of the model.
+        importance: a file with an importance matrix of the base, or None.
     """
     if kind == "base":
-        with _merged(model, None):
+        with _merged(model, None, importance):
             model.save_gguf(path, tokenizer)
         return
     # Other types are made of numbers that were not rounded.
@@ -72,27 +76,24 @@ def save_merged(model: Any, path: Path, kind: str, tokenizer: Any) -> None:
     try:
         with _merged(model, _FLOATS.get(kind, "f32")):
             model.save_gguf(whole, tokenizer)
-        quantize_gguf(whole, path, kind, requantize=True)
+        quantize_gguf(whole, path, kind, importance, requantize=True)
     finally:
         whole.unlink(missing_ok=True)
 
 
-def llama_cpp_commands(
-    base: Path, artifact: FinetuneArtifact, full: bool, template: bool
-) -> list[str]:
+def llama_cpp_commands(base: Path, artifact: FinetuneArtifact, template: bool) -> list[str]:
     """Return the command lines with which llama.cpp uses the results.
 
     Args:
         base: the base as it was given.
         artifact: the folder of the run.
-        full: the weights themselves were trained.
         template: the files of the base have no chat template, or another one.
     """
     more = ["--chat-template-file", str(artifact.template)] if template else []
     found = []
     if artifact.model.exists():
         found.append(["llama-cli", "-m", str(artifact.model)])
-    if not full:
+    if artifact.adapter.exists():
         file = base_file(base)
         if file is None:
             file = artifact.path / "base.gguf"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...errors import FormatError, OutOfMemoryError
+from ...errors import FormatError, OutOfMemoryError, reason
 from ...io import atomic_write, read_regular
 from ...io.names import portable
 from ...models import load, save_lora
@@ -35,6 +35,8 @@ __all__ = ["FinetuneRun"]
 _TEMPLATE = "tokenizer.chat_template"
 # A merged model whose loss rises by more than this has lost a part of what was learnt.
 _LOST = 0.05
+# The types of a merged model that llama.cpp needs, where it has no such adapters.
+_WIDE = "Q8_0"
 
 
 class FinetuneRun(Run):
@@ -271,27 +273,37 @@ class FinetuneRun(Run):
         title = f"{self.model.arch}, {self.model.num_parameters(trainable_only=True):,} trained"
         with self.artifact.naming():
             with self.exported_weights() as exported:
-                if self.adapted:
-                    self.save_model(self.artifact.adapter)
-                    self.save_model(self.artifact.peft)
-                else:
+                kind = self.config.output.merge
+                if not self.adapted:
                     self.save_model(self.artifact.model)
+                elif not self._save_adapter():
+                    kind = kind or _WIDE
                 if self.trainer.is_done:
                     self.comparison.after = self._loss()
                     self.comparison.answers = self._answers()
-                    self._merge()
+                    if kind is not None:
+                        self._merge(kind)
             self.exported = exported
             self._write_comparison()
             self.artifact.write_config({**self.record(), "exported": asdict(exported)})
             plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
             write_report(self.artifact.path)
 
-    def _merge(self) -> None:
+    def _save_adapter(self) -> bool:
+        """Write the adapter for llama.cpp and for PEFT; return whether llama.cpp has a file."""
+        has_file = True
+        for path in (self.artifact.adapter, self.artifact.peft):
+            try:
+                self.save_model(path)
+            except ValueError as error:  # an adapter that one of the two does not know
+                self.note(f"note: {path.name} is not written: {reason(error)}")
+                has_file = has_file and path is not self.artifact.adapter
+        return has_file
+
+    def _merge(self, kind: str) -> None:
         """Write the merged model, and measure what the rounding of its weights costs."""
-        kind = self.config.output.merge
-        if kind is None:
-            return
-        save_merged(self.model, self.artifact.model, kind, self.tokenizer)
+        output = self.config.output
+        save_merged(self.model, self.artifact.model, kind, self.tokenizer, output.imatrix)
         if not self.trainer.sets or self.comparison.after is None:
             return
         merged, _ = load(self.artifact.model, keep_types=True, mapped=True)
@@ -307,7 +319,7 @@ class FinetuneRun(Run):
     def commands(self) -> list[str]:
         """Return the command lines with which llama.cpp uses the results."""
         base = Path(self.config.model.model)
-        return llama_cpp_commands(base, self.artifact, not self.adapted, self.examples.is_own)
+        return llama_cpp_commands(base, self.artifact, self.examples.is_own)
 
     def _add_template(self) -> None:
         """Give the model the template of the chats, for the files that are written."""
