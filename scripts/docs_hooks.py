@@ -33,6 +33,7 @@ PACKAGES = [
     "pyggml.io",
     "pyggml.models",
     "pyggml.train",
+    "pyggml.train.preferences",
     "pyggml.recipes",
     "pyggml.debug",
     "pyggml.testing",
