@@ -15,6 +15,7 @@ from .optimizer import Optimizer
 from .patterns import decay_groups, layerwise_lr, muon_groups, param_groups
 from .registry import optimizers, schedule_functions
 from .rmsprop import Adagrad, RMSprop
+from .rounded import RoundedWeights
 from .schedules.plateau import ReduceOnPlateau
 from .sgd import SGD
 
@@ -36,6 +37,7 @@ __all__ = [
     "ParamGroups",
     "RMSprop",
     "ReduceOnPlateau",
+    "RoundedWeights",
     "clip_factor",
     "decay_groups",
     "layerwise_lr",

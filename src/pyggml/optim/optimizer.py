@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from .clip import check_norm, factor_of, sum_of_squares
 from .gradients import OwnGradients
 from .groups import Group, Model, ParamGroups, check_params, read_groups
 from .patterns import decay_groups
+from .rounded import RoundedWeights
 from .state import check_entries, load_arrays, read_steps, save_arrays
 
 __all__ = ["Optimizer", "Spec", "State"]
@@ -57,6 +58,8 @@ class Optimizer(NotCopied, ABC):
         groups: the parameter groups.
         lr: learning rate of the next step.
         state: the state of each parameter, by kind.
+        rounded: parameters that are to hold rounded numbers, or None; see
+            `train.quantization_aware`.
         steps: updates done.
 
     Raises:
@@ -106,6 +109,7 @@ class Optimizer(NotCopied, ABC):
         self._frozen = [False] * len(self.params)
         self._decays = self._which_decay()
         self._recorded: tuple[list[bool], list[bool]] | None = None
+        self.rounded: RoundedWeights | None = None
 
     def _model_groups(self, model: Model, weight_decay: float) -> list[dict[str, Any]]:
         """Divide a module's parameters where the optimizer was given the module."""
@@ -313,7 +317,8 @@ class Optimizer(NotCopied, ABC):
         if multiplies:
             self._factor.copy_(np.full((1,), factor, np.float32))
         self._set_hyper(factor)
-        self._update(multiplies).run()
+        with nullcontext() if self.rounded is None else self.rounded.updating(self.steps):
+            self._update(multiplies).run()
         return norm
 
     def zero_grad(self) -> None:
@@ -332,11 +337,12 @@ class Optimizer(NotCopied, ABC):
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return all state by the names that it is saved under."""
-        return {
+        own = {
             f"{name}.{kind}": value
             for name, kinds in zip(self.names, self.state, strict=True)
             for kind, value in kinds.items()
         }
+        return own if self.rounded is None else {**own, **self.rounded.tensors()}
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
@@ -360,6 +366,8 @@ class Optimizer(NotCopied, ABC):
         restore = load_arrays(self._who, own, state)
         self.steps, self.lr = read_steps(self._who, state)
         restore()
+        if self.rounded is not None:
+            self.rounded.show()
 
     @property
     def nbytes(self) -> int:

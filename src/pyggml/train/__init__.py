@@ -28,6 +28,7 @@ from .metrics import (
     top_k_accuracy,
 )
 from .options import TrainerOptions
+from .quantized import QuantizationAware, quantization_aware
 from .scaler import GradScaler
 from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer
@@ -48,6 +49,7 @@ __all__ = [
     "MetricsWriter",
     "NonFiniteError",
     "OutOfMemoryError",
+    "QuantizationAware",
     "Sampler",
     "StepMetrics",
     "StepResult",
@@ -74,6 +76,7 @@ __all__ = [
     "load_checkpoint",
     "parse_bytes",
     "perplexity",
+    "quantization_aware",
     "read_metrics",
     "save_checkpoint",
     "step_fallbacks",

@@ -131,6 +131,11 @@ class Trainer(Run):
         if optimizer is None:
             optimizer = AdamW(model)
         check_optimizer(who, optimizer, model)
+        if optimizer.rounded is not None and options.ema:
+            raise ConfigError(
+                f"{who}: `ema` must be 0 where the weights are rounded, as an average of rounded "
+                f"weights is not rounded; got {options.ema}"
+            )
         loader = make_loader(who, train, options, checkpoint_dir is not None)
         sets = read_sets(val, loader)
         check_read(who, options, schedule, loader, sets, checkpoint_dir)
