@@ -32,14 +32,17 @@ class SamplingOptions(Options):
 
     prompt: str = option("", "Text to continue; empty starts a new document.", may_be_empty=True)
     max_tokens: int = option(200, "Most tokens to add.", least=0)
-    temperature: float = option(
-        0.8, "0 takes the likeliest token each time, 1 the model's own chances.", least=0
+    temperature: float | None = option(
+        None,
+        "0 takes the likeliest token each time, 1 the model's own chances.",
+        least=0,
+        chosen="that of the model's makers, or 0.8",
     )
     top_k: int | None = option(
         None,
         "Choose among the k likeliest tokens.",
         least=1,
-        chosen="all",
+        chosen="that of the model's makers, or all",
         needs=("temperature",),
     )
     top_p: float | None = option(
@@ -47,7 +50,7 @@ class SamplingOptions(Options):
         "Choose among the likeliest of this probability.",
         above=0,
         most=1,
-        chosen="1.0",
+        chosen="that of the model's makers, or 1.0",
         needs=("temperature",),
     )
     min_p: float | None = option(
@@ -55,7 +58,7 @@ class SamplingOptions(Options):
         "Choose among tokens at least this share as likely as the likeliest.",
         above=0,
         most=1,
-        chosen="0",
+        chosen="that of the model's makers, or 0",
         needs=("temperature",),
     )
     typical_p: float | None = option(
@@ -63,11 +66,14 @@ class SamplingOptions(Options):
         "Choose among the tokens of nearly the expected surprise, of this probability.",
         above=0,
         most=1,
-        chosen="1.0",
+        chosen="that of the model's makers, or 1.0",
         needs=("temperature",),
     )
-    repetition_penalty: float = option(
-        1.0, "Divides the logits of tokens that were there; 1 changes nothing.", above=0
+    repetition_penalty: float | None = option(
+        None,
+        "Divides the logits of tokens that were there; 1 changes nothing.",
+        above=0,
+        chosen="that of the model's makers, or 1",
     )
     presence_penalty: float = option(0.0, "Subtracted from the logits of added tokens.")
     frequency_penalty: float = option(
@@ -108,7 +114,7 @@ def generate(
     """
     with friendly_errors():
         from ..errors import ConfigError
-        from ..models import T5
+        from ..models import T5, generation_settings
         from ..models import generate as continue_ids
 
         config = GenerateConfig(**given)
@@ -126,8 +132,11 @@ def generate(
         sys.stdout.write(written(shown))
         sys.stdout.flush()
         began = time.perf_counter()
-        settings = {name: getattr(options, name) for name in _SAMPLING} | {"callback": write}
-        stop = () if tokenizer.eos_id is None else (tokenizer.eos_id,)
+        own = generation_settings(language_model)
+        given = {name: getattr(options, name) for name in _SAMPLING}
+        given = {name: value for name, value in given.items() if value is not None}
+        settings = {"temperature": 0.8, **own, **given, "callback": write}
+        stop = {*settings.pop("stop_ids", ()), *_known(tokenizer.eos_id)}
         if reads and options.stop:
             raise ConfigError("--stop is for models that continue text; a T5 ends by itself")
         if reads:  # it writes no more than its context
@@ -182,6 +191,10 @@ def load_model(
             f"{path}: the file has no tokenizer (tokenizer.ggml.model): give one with --tokenizer"
         )
     return language_model, tokenizer
+
+
+def _known(token: int | None) -> tuple[int, ...]:
+    return () if token is None else (token,)
 
 
 def _read_ids(prompt: str, tokenizer: Any, special: bool) -> tuple[Any, str]:

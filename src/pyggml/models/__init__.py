@@ -18,6 +18,7 @@ from .llm import LLM, LLMConfig
 from .modernbert.config import ModernBERTConfig
 from .modernbert.heads import ModernBERTForMaskedLM, ModernBERTForSequenceClassification
 from .modernbert.model import ModernBERT
+from .pretrained.generation import generation_settings
 from .registry import LANGUAGE_MODELS, MODELS, build, load
 from .sampling import Sampling, sample
 from .t5.generate import generate_from
@@ -67,6 +68,7 @@ __all__ = [
     "check_gguf",
     "generate",
     "generate_from",
+    "generation_settings",
     "load",
     "load_lora",
     "sample",

@@ -13,6 +13,7 @@ import numpy as np
 from .. import checks
 from .generator import Generator, check_tokens, need_language_model
 from .language import LanguageModel
+from .pretrained.generation import generation_settings
 from .sampling import Sampling
 
 __all__ = ["check_settings", "generate", "make_sampling"]
@@ -23,11 +24,11 @@ def generate(
     prompt_ids: Sequence[int] | np.ndarray | Sequence[Sequence[int] | np.ndarray],
     max_tokens: int,
     *,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-    stop_ids: Collection[int] = (),
+    stop_ids: Collection[int] | None = None,
     stop_strings: str | Sequence[str] = (),
     tokenizer: Any = None,
     callback: Callable[..., Any] | None = None,
@@ -39,6 +40,9 @@ def generate(
     generation does not stop there. Several prompts are read in one pass and continued in one pass
     for each token; each is continued as it is alone but for rounding.
 
+    Settings that are None are those of `generation_settings`, which the model's makers chose, or
+    else those of `Sampling`.
+
     Args:
         model: the model.
         prompt_ids: at least one token; of a longer prompt the last `context` tokens count. A list
@@ -49,7 +53,8 @@ def generate(
         top_p: choose among the likeliest that together have this probability.
         seed: of the choices; None differs from call to call. Prompt i of several has its own
             stream of choices, of (seed, i).
-        stop_ids: tokens after which to stop; they are not returned.
+        stop_ids: tokens after which to stop; they are not returned. None is the makers' choice, or
+            none.
         stop_strings: texts after which to stop; the tokens that spell them are returned.
         tokenizer: a `pyggml.data.Tokenizer`, which `stop_strings` needs.
         callback: called with every new token, and of several prompts with (prompt's number,
@@ -73,13 +78,18 @@ def generate(
         [5, 5]
     """
     need_language_model("generate", model)
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, **sampling}
+    settings = {**generation_settings(model), **{k: v for k, v in given.items() if v is not None}}
+    own_stops = settings.pop("stop_ids", ())
     stops = check_settings(
-        "generate", max_tokens=max_tokens, seed=seed, stop_ids=stop_ids, callback=callback
+        "generate",
+        max_tokens=max_tokens,
+        seed=seed,
+        stop_ids=own_stops if stop_ids is None else stop_ids,
+        callback=callback,
     )
     strings = _check_strings(stop_strings, tokenizer)
-    chosen = make_sampling(
-        "generate", temperature=temperature, top_k=top_k, top_p=top_p, **sampling
-    )
+    chosen = make_sampling("generate", **settings)
     prompts = _prompts(prompt_ids)
     many = prompts is not None
     size = model.config.vocab_size

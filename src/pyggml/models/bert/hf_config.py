@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..pretrained.fields import HFConfig
-from ..pretrained.labels import read_labels, read_pooling, write_labels
+from ..pretrained.labels import read_labels, write_labels
+from ..pretrained.sentences import read_pooling
 from .config import BERTConfig
 
 __all__ = ["read_hf_config", "write_hf_config"]

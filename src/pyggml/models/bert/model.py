@@ -362,6 +362,12 @@ class BERT(BERTModel):
         """
         return self._hidden(self, ids, attention_mask, types)
 
+    @property
+    def vector_pooling(self) -> str | None:
+        """The pooling of `embed`; None if none was chosen."""
+        pooling: str | None = self.config.pooling
+        return pooling
+
     def embed(
         self,
         ids: Tensor,

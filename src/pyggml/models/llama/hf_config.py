@@ -7,6 +7,7 @@ from typing import Any
 
 from ...nn import RopeScaling
 from ..pretrained.fields import HFConfig
+from ..pretrained.sentences import read_pooling
 from .config import LlamaConfig
 from .families import FAMILIES
 from .hf_types import SIZES, TYPES, HFType
@@ -64,6 +65,7 @@ def read_hf_config(given: HFConfig) -> dict[str, Any]:
     fields |= _read_window(given, kind, fields["n_layer"])
     fields |= _read_rope(given, kind, fields["n_head_dim"], fields["context"])
     fields["family"] = kind.family
+    fields["pooling"] = read_pooling(given, None)
     if "query_pre_attn_scalar" in given.values:
         scale = LlamaConfig(**fields).score_scale
         if abs(given.number("query_pre_attn_scalar", 1.0) * scale * scale - 1.0) > 1e-6:

@@ -83,6 +83,12 @@ class LlamaModel(Decoder):
         x = body.norm(x)
         return x if config.logit_scale == 1.0 else ops.scale(x, 1.0 / config.logit_scale)
 
+    @property
+    def vector_pooling(self) -> str | None:
+        """The pooling of `embed`; None if none was chosen."""
+        pooling: str | None = self.config.pooling
+        return pooling
+
     def embed(
         self,
         ids: Tensor,

@@ -329,6 +329,12 @@ class ModernBERT(ModernBERTModel):
         """
         return self._hidden(self, ids, attention_mask)
 
+    @property
+    def vector_pooling(self) -> str | None:
+        """The pooling of `embed`; None if none was chosen."""
+        pooling: str | None = self.config.pooling
+        return pooling
+
     def embed(
         self,
         ids: Tensor,

@@ -58,6 +58,11 @@ class HasFolder:
         """
         raise ValueError(f"save_pretrained: transformers has no {type(self).__name__}; use save")
 
+    @property
+    def vector_pooling(self) -> str | None:
+        """The pooling that makes one vector of a text; None if it makes something else."""
+        return None
+
     def hf_state(self) -> dict[str, np.ndarray]:
         """Copy the parameters as transformers' class of `hf_config` has them."""
         return self.state_dict(dequantise=True)

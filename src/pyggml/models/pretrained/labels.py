@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Classes and pooling in Hugging Face's files."""
+"""Classes in Hugging Face's files."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ..config import label_names
-from .fields import HFConfig, read_json
+from .fields import HFConfig
 
-__all__ = ["read_labels", "read_pooling", "write_labels"]
-
-_POOLING = Path("1_Pooling") / "config.json"
-_MODES = {"cls_token": "cls", "lasttoken": "last"}
+__all__ = ["read_labels", "write_labels"]
 
 
 def read_labels(given: HFConfig) -> dict[str, Any]:
@@ -40,20 +36,3 @@ def write_labels(config: Any) -> dict[str, Any]:
         "id2label": {str(i): name for i, name in enumerate(labels)},
         "label2id": {name: i for i, name in enumerate(labels)},
     }
-
-
-def read_pooling(given: HFConfig) -> str:
-    """Read how sentence-transformers makes one vector of a text; without a word, the mean.
-
-    Raises:
-        FormatError: it does so in another way.
-    """
-    file = Path(given.path).parent / _POOLING
-    if not file.is_file():
-        return "mean"
-    beside = HFConfig(file, read_json(file))
-    for key, pooling in _MODES.items():
-        if beside.flag(f"pooling_mode_{key}", False):
-            return pooling
-    beside.only("pooling_mode_mean_tokens", True)
-    return "mean"

@@ -15,6 +15,7 @@ from ...errors import FormatError, ShapeError, shown
 from ...io import StoredArray, open_safetensors, read_regular
 from ...tensors import tensor
 from .fields import HFConfig, read_json
+from .generation import read_generation
 
 if TYPE_CHECKING:
     from ...data import Tokenizer
@@ -70,6 +71,7 @@ def read_folder(
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise FormatError(f"{folder}: {text}") from error
     model.metadata["general.name"] = folder.resolve().name
+    model.metadata |= read_generation(folder)
     template = _template(folder)
     if template is not None:
         model.metadata["tokenizer.chat_template"] = template

@@ -14,6 +14,8 @@ from ... import checks, nn
 from ...errors import shown
 from ...io import atomic_write, make_dirs, save_safetensors
 from .fields import HFConfig
+from .generation import written_generation
+from .sentences import written_pooling
 
 __all__ = ["save_folder"]
 
@@ -74,9 +76,14 @@ def save_folder(
     template = model.metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         _write(target / "chat_template.jinja", template)
-    ids = {key: config[key] for key in ids if config[key] is not None}
-    if ids and model.target_classes == config.get("vocab_size"):
-        _write_json(target / "generation_config.json", ids)
+    writes = model.target_classes == config.get("vocab_size")
+    chosen = written_generation(model, {k: config[k] for k in ids if config[k] is not None})
+    if chosen and writes:
+        _write_json(target / "generation_config.json", chosen)
+    if model.vector_pooling is not None:
+        for name, content in written_pooling(model.vector_pooling, model.config.n_embd).items():
+            make_dirs((target / name).parent)
+            _write_json(target / name, content)
     # Last: a folder with it has all the rest.
     _write_json(target / "config.json", config)
 
@@ -119,5 +126,5 @@ def _write(file: Path, text: str) -> None:
         handle.write(text)
 
 
-def _write_json(file: Path, content: dict[str, Any]) -> None:
+def _write_json(file: Path, content: Any) -> None:
     _write(file, json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
