@@ -7,12 +7,12 @@ The blocks of a page follow one another: they run in order, with the same names,
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pyggml as pg
@@ -31,7 +31,7 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
         ("seq_len=128", "seq_len=32"),
         ("steps=200", "steps=10"),
         ("100, temperature", "10, temperature"),
-        ('"epochs": 10', '"epochs": 2'),
+        ('data="chats.jsonl")', 'data="chats.jsonl", answers=1, answer_tokens=4, epochs=1)'),
     ],
     "quickstart.md": [
         ("range(20)", "range(2)"),
@@ -40,15 +40,22 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
 }
 
 
-def pets() -> None:
-    """Make a folder of images of two classes."""
-    image = pytest.importorskip("PIL.Image")
-    rng = np.random.default_rng(0)
-    for name, level in (("cat", 60), ("dog", 170)):
-        Path("pets", name).mkdir(parents=True)
-        for number in range(20):
-            pixels = level + rng.integers(0, 60, (int(rng.integers(20, 50)), 40, 3))
-            image.fromarray(pixels.astype(np.uint8)).save(f"pets/{name}/{number}.png")
+def chats() -> None:
+    """Make a file of chats."""
+    rows = [[("user", f"{n} + {n}?"), ("assistant", f"It is {2 * n}.")] for n in range(40)]
+    with Path("chats.jsonl").open("w", encoding="utf-8") as file:
+        for row in rows:
+            messages = [{"role": role, "content": content} for role, content in row]
+            file.write(json.dumps({"messages": messages}) + "\n")
+
+
+def base() -> None:
+    """Make a model of a file, and chats."""
+    chats()
+    tokenizer = pg.data.Tokenizer.train_bpe([f"<|user|> {n} + {n}? It is." for n in range(9)], 280)
+    sizes = {"vocab_size": tokenizer.vocab_size, "context": 64, "n_embd": 32, "n_ffn": 64}
+    model = models.build("llama", {**sizes, "n_layer": 1, "n_head": 2})
+    model.save("base.gguf", tokenizer, dtype="q8_0")
 
 
 def notes() -> None:
@@ -58,11 +65,16 @@ def notes() -> None:
 
 
 # What a page's blocks expect in their folder, and packages that they need.
-FILES: dict[str, list[Callable[[], None]]] = {"README.md": [pets], "quickstart.md": [notes]}
+FILES: dict[str, list[Callable[[], None]]] = {
+    "README.md": [chats],
+    "quickstart.md": [notes],
+    "guide/finetuning.md": [base],
+}
 NEEDS: dict[str, list[str]] = {
-    "README.md": ["tokenizers", "PIL.Image"],
+    "README.md": ["tokenizers", "matplotlib"],
     "quickstart.md": ["tokenizers"],
     "guide/data.md": ["tokenizers", "PIL.Image"],
+    "guide/finetuning.md": ["tokenizers", "matplotlib"],
     "guide/training.md": ["matplotlib"],
 }
 
