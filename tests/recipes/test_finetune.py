@@ -170,6 +170,20 @@ def test_full_training_keeps_frozen_tables_as_they_are(here):
         assert full.tensors["blk.0.ffn_up.weight"].dtype == "f32"
 
 
+def test_rounded_training_resumes_and_writes_the_rounded_weights(here):
+    more = {"full": True, "lora_rank": None, "qat": "q4_0", "freeze": ["model.norm"]}
+    whole = finetune(**options(here, "qat", **more, save_every=2))
+    assert whole.comparison.after.loss < whole.comparison.before.loss
+    file = here / "qat" / "model.gguf"
+    with read_gguf(file) as found:
+        assert found.tensors["blk.0.ffn_up.weight"].dtype == "q4_0"
+    stop = StopAt(3, RuntimeError("stop"))
+    with pytest.raises(RuntimeError, match="stop"):
+        finetune(**options(here, "qat2", **more, save_every=2), callbacks=[stop])
+    finetune(artifact_dir=here / "qat2", resume=True)
+    assert (here / "qat2" / "model.gguf").read_bytes() == file.read_bytes()
+
+
 def test_long_examples_are_counted(here):
     notes = []
     given = options(here, "long", seq_len=8, too_long="split", steps=1)
@@ -197,6 +211,7 @@ def test_dora_is_merged_for_llama_cpp(here):
         ({"seq_len": 64}, "seq_len"),
         ({"merge": "q9"}, "merge"),
         ({"full": True}, "lora_rank"),
+        ({"qat": "q4_0"}, "qat"),
         ({"model": "run"}, "adapter"),
     ],
 )

@@ -14,10 +14,11 @@ from ...data import Tokenizer
 from ...errors import ConfigError, FormatError, reason, shown
 from ...models import LanguageModel, load, load_lora
 from ...nn.raw_bytes import blocks_of
+from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
 from .config import TunedModelOptions
 
-__all__ = ["base_file", "check_adapter", "checksum", "prepare_model", "read_base"]
+__all__ = ["aware_of", "base_file", "check_adapter", "checksum", "prepare_model", "read_base"]
 
 _ALL = "all-linear"
 # The options that arguments of `apply_lora` come from.
@@ -154,6 +155,26 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
         )
     except (ValueError, TypeError) as error:
         raise _of_option(error) from error
+
+
+def aware_of(model: Any, optimizer: Any, options: TunedModelOptions) -> Any:
+    """Let a model train with rounded weights where the options ask for it; return what rounds.
+
+    Args:
+        model: whose weights are trained.
+        optimizer: of the model.
+        options: the mix of types.
+
+    Raises:
+        ConfigError: the mix does not suit the model.
+    """
+    if options.qat is None:
+        return None
+    frozen = {name: "f32" for name, p in model.named_parameters() if not p.requires_grad}
+    try:
+        return quantization_aware(model, optimizer, options.qat, options.qat_every, types=frozen)
+    except ValueError as error:
+        raise ConfigError(f"`qat`={options.qat}: {reason(error)}") from error
 
 
 def _of_option(error: Exception) -> ConfigError:

@@ -34,16 +34,17 @@ _BASE = "base"
 _MOST_TIMES = 1000
 
 
-def _read_merge(name: str) -> str:
+def _read_mix(name: str) -> str:
     known = {mix.lower(): mix for mix in MIXES}
-    if name.lower() == _BASE:
-        return _BASE
     if name.lower() not in known:
         raise ValueError(
-            f"must be base, for the types of the base, or a mix such as Q8_0; got {shown(name)}: "
-            f"choose base or one of {', '.join(MIXES)}"
+            f"must be a mix such as Q8_0; got {shown(name)}: choose one of {', '.join(MIXES)}"
         )
     return known[name.lower()]
+
+
+def _read_merge(name: str) -> str:
+    return _BASE if name.lower() == _BASE else _read_mix(name)
 
 
 def read_weight(text: str) -> tuple[str, float]:
@@ -104,6 +105,18 @@ class TunedModelOptions(Options):
     )
     full: bool = option(
         False, "Train all weights as f32 instead of adapters (LoRA).", on_resume="same"
+    )
+    qat: str | None = option(
+        None,
+        "Train with the weights rounded to a mix of llama.cpp, such as q4_0, which model.gguf then "
+        "has.",
+        metavar="TYPE",
+        read=_read_mix,
+        needs=("full",),
+        on_resume="same",
+    )
+    qat_every: int = option(
+        1, "Steps between roundings.", least=1, needs=("qat",), on_resume="same"
     )
     adapter: str | None = option(
         None,
@@ -387,4 +400,20 @@ class FinetuneConfig(Configuration):
                 "`merge` is for adapters; got `full`, whose model.gguf has the trained weights: "
                 "leave `merge` out"
             )
+        if self.model.qat is not None:
+            self._check_rounding()
         check_agreement(self.optimizer, self.trainer)
+
+    def _check_rounding(self) -> None:
+        """Raise on what training with rounded weights excludes."""
+        excluded = {
+            "fused_update": (self.optimizer.fused_update, "the masters need kept gradients"),
+            "ema": (self.trainer.ema, "an average of rounded weights is not rounded"),
+            "export": (
+                self.output.chosen_export(self.trainer) == "best",
+                "the file has the rounded weights of the last step: give `export`=last",
+            ),
+        }
+        for name, (given, why) in excluded.items():
+            if given:
+                raise ConfigError(f"`qat` excludes `{name}`, as {why}; got both")

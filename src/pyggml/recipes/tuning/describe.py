@@ -52,7 +52,8 @@ def _trained(run: Any) -> str:
     share = f"{count:,} parameters ({count / run.base_parameters:.2%})"
     layers = adapters_of(run.model)
     if not layers:
-        return share
+        mix = run.config.model.qat
+        return share if mix is None else f"{share}, rounded to {mix}"
     ranks = sorted({layer.rank for layer in layers.values()})
     kinds = sorted({path.rpartition(".")[2] for path in layers})
     kind = "DoRA" if run.config.model.dora else "LoRA"

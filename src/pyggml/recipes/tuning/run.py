@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from ..optimizer import make_optimizer
 from ..report import plot_loss, system_info, write_report
 from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
-from .base import check_adapter, checksum, prepare_model, read_base
+from .base import aware_of, check_adapter, checksum, prepare_model, read_base
 from .config import FinetuneConfig
 from .data import Examples, loader_of, pieces, read_examples
 from .describe import describe
@@ -98,11 +99,13 @@ class FinetuneRun(Run):
         # Batches of examples that are not packed have as many rows as fit.
         size = min(config.trainer.value("batch_size"), loader.batch_size)
         options = config.trainer.replace(batch_size=size if config.data.packing else None)
+        optimizer = make_optimizer(config.optimizer, self.model, config.lr)
+        self._aware = aware_of(self.model, optimizer, config.model)
         self.trainer = Trainer(
             self.model,
             loader,
             {"validation": validation[0]} if validation else None,
-            make_optimizer(config.optimizer, self.model, config.lr),
+            optimizer,
             options=options,
             checkpoint_dir=artifact.checkpoints,
             callbacks=[
@@ -257,7 +260,8 @@ class FinetuneRun(Run):
         """
         if self.adapted:
             save_lora(self.model, path)
-        else:
+            return
+        with nullcontext() if self._aware is None else self._aware.quantized():
             self.model.save_gguf(path, self.tokenizer, dtype=dtype)
 
     def write_results(self) -> None:
