@@ -33,6 +33,7 @@ PACKAGES = [
     "pyggml.io",
     "pyggml.models",
     "pyggml.train",
+    "pyggml.train.distillation",
     "pyggml.train.preferences",
     "pyggml.recipes",
     "pyggml.debug",
