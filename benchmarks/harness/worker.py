@@ -59,6 +59,15 @@ class Trainer:
         return {"table": self.step.profile()}
 
 
+class Tuner(Trainer):
+    """Does steps of a fine-tuning on order."""
+
+    def __init__(self, peer: str, order: dict[str, Any]) -> None:
+        implementation = importlib.import_module(module(peer, "tune"))
+        self.imported_mib = rss.now_mib()
+        self.step: Any = implementation.Step(order)
+
+
 class Multiplier:
     """Times products on order."""
 
@@ -180,9 +189,9 @@ def main() -> None:
 
     def start() -> Answer:
         nonlocal contender
-        contender = {"step": Trainer, "gemm": Multiplier, "infer": Reader}[first["task"]](
-            peer, first
-        )
+        contender = {"step": Trainer, "tune": Tuner, "gemm": Multiplier, "infer": Reader}[
+            first["task"]
+        ](peer, first)
         answer: Answer = contender.ready()
         return answer
 

@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 SCRIPTS = [
     "checkpointing.py",
+    "finetune.py",
     "gemm.py",
     "import_time.py",
     "inference.py",
@@ -280,6 +281,16 @@ def test_import_time(run: Run) -> None:
         assert own[key] > 0
     assert own["start_s"] == own["optimizer_s"] + own["plan_s"]
     assert "start_s" not in numpy
+
+
+def test_finetune(run: Run) -> None:
+    """Losses agree between types; adapters begin at zero, so that the first is the base's."""
+    shape = "--shapes tiny --kinds f16,q8_0 --seq 16 --steps 1 --threads 1".split()
+    first, second = lines_of(run("finetune.py", *shape, *ALONE))
+    assert (first["status"], second["status"]) == ("ok", "ok")
+    assert abs(first["first"] - second["first"]) < 0.01
+    assert first["last"] < first["first"]
+    assert run("finetune.py", "--shapes", "nope").returncode == 2
 
 
 def test_inference(run: Run) -> None:
