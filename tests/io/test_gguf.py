@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pyggml import io
+from pyggml.backend.dtypes import as_dtype, encode
 from pyggml.errors import DTypeError, FormatError, ShapeError
-from pyggml.io import GGUFFile, f32, read_gguf, u32, write_gguf
+from pyggml.io import Encoded, GGUFFile, f32, read_gguf, u32, write_gguf
 
 RNG = np.random.default_rng(0)
 # Largest error as a share of a row's largest magnitude: half a step of each format's own grid.
@@ -470,3 +471,17 @@ def test_a_file_that_is_cut_short_while_it_is_open_is_named(tmp_path):
         assert kept.sum() == 64 * 1024
         with pytest.raises(ValueError, match="read-only"):
             kept[0] = 2
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "q8_0", "q4_K"])
+def test_the_first_rows_of_a_tensor(dtype, tmp_path):
+    weights = np.random.default_rng(0).standard_normal((5, 256)).astype(np.float32)
+    kind = as_dtype(dtype)
+    raw = encode(weights, kind).view(np.uint8).reshape(5, -1)
+    write_gguf(tmp_path / "w.gguf", {"general.architecture": "own"}, {"w": Encoded(dtype, raw)})
+    for private in (False, True):
+        with read_gguf(tmp_path / "w.gguf", private=private) as file:
+            for wide in (False, True):
+                whole = file.array("w", wide)
+                np.testing.assert_array_equal(file.array("w", wide, rows=2), whole[:2])
+                np.testing.assert_array_equal(file.array("w", wide, rows=9), whole)

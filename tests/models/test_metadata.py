@@ -213,3 +213,10 @@ def test_weights_that_are_no_numbers_are_named(theirs, tmp_path):
     assert load(theirs, check=True)[0].config == model.config
     with pytest.raises(TypeError, match="check"):
         load(theirs, check="yes")
+
+
+def test_a_vocabulary_is_not_searched_for_modules():
+    model = build("llama", SIZES)
+    model.metadata["tokenizer.ggml.tokens"] = ["a"] * 10
+    assert "metadata" not in vars(model)
+    assert all("metadata" not in path for path, _ in model.named_modules())

@@ -284,13 +284,14 @@ class GGUFFile:
             raise self._error(f"tensor {name!r}: the file has none of this name")
         return self.tensors[name]
 
-    def array(self, name: str, dequantise: bool = False) -> np.ndarray:
+    def array(self, name: str, dequantise: bool = False, rows: int | None = None) -> np.ndarray:
         """Read a tensor's data; it cannot be written to.
 
         Args:
             name: the tensor.
             dequantise: whether f16, bf16, f64 and quantised types become float32. Otherwise
                 bf16 comes as its bits (uint16), and quantised types as their bytes.
+            rows: read so many along the first axis at most; None reads all.
 
         Shape:
             the tensor's; quantised bytes: (..., bytes of a row) uint8
@@ -303,21 +304,25 @@ class GGUFFile:
         info = self.info(name)
         if self._parts is None:
             raise ValueError(f"GGUFFile.array: {self.path} is closed; open it again")
-        raw = self._parts[info.part].read(info.offset, info.size_bytes)
+        shape, size = info.shape, info.size_bytes
+        if rows is not None and len(shape) > 1:
+            shape = (min(rows, shape[0]), *shape[1:])
+            size = size // info.shape[0] * shape[0] if info.shape[0] else 0
+        raw = self._parts[info.part].read(info.offset, size)
         dtype = as_dtype(info.dtype)
         if dtype.numpy is not None:
-            array: np.ndarray = raw.view(dtype.numpy).reshape(info.shape)
+            array: np.ndarray = raw.view(dtype.numpy).reshape(shape)
             if dequantise and dtype.numpy.kind == "f":
                 return array.astype(np.float32, copy=False)
             return array
         if not dequantise:
             if dtype.name == "bf16":
-                return raw.view(np.uint16).reshape(info.shape)
-            return raw.reshape((*info.shape[:-1], dtype.row_bytes(info.shape[-1])))
+                return raw.view(np.uint16).reshape(shape)
+            return raw.reshape((*shape[:-1], dtype.row_bytes(shape[-1])))
         # An alignment below the block's own is legal in GGUF, but not in C.
         aligned = raw if raw.ctypes.data % 16 == 0 else raw.copy()
         try:
-            return decode(aligned, dtype, info.shape)
+            return decode(aligned, dtype, shape)
         except DTypeError as error:
             raise self._error(f"tensor {name!r}: {error}") from error
 

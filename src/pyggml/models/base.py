@@ -61,7 +61,7 @@ class Model(HasGGUF, HasFolder, ABC):
     @property
     def device(self) -> Device:
         """The device of the parameters."""
-        return self.parameters()[0].device
+        return next(self.named_parameters())[1].device
 
     @property
     def checkpointing(self) -> bool | int:

@@ -65,10 +65,20 @@ class HasGGUF(nn.Module, ABC):
     GGUF_NAMES: ClassVar[dict[str, str]] = {}
     OWN_FIELDS: ClassVar[tuple[str, ...]] = ()
     config: Any
-    metadata: dict[str, Any]
+    # Private, as modules are looked for in public attributes, and a vocabulary is long.
+    _metadata: dict[str, Any]
     trained: bool = False
     # Type of most matrices of the file.
     _read_type: str | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the file that the model was read from."""
+        return self._metadata
+
+    @metadata.setter
+    def metadata(self, given: dict[str, Any]) -> None:
+        self._metadata = given
 
     @property
     def gguf_arch(self) -> str:
