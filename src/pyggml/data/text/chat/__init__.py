@@ -5,6 +5,12 @@ from .builtin import BUILTIN_TEMPLATES
 from .chats import Chat, Chats, read_chats
 from .encoding import ChatCounts, EncodedChats, encode_chats, encode_prompt, show_sample
 from .formats import FORMATS
+from .preferences import (
+    EncodedPreferences,
+    Preferences,
+    encode_preferences,
+    read_preferences,
+)
 from .spans import Rendered
 from .template import ChatTemplate
 
@@ -19,9 +25,13 @@ __all__ = [
     "ChatTemplate",
     "Chats",
     "EncodedChats",
+    "EncodedPreferences",
+    "Preferences",
     "Rendered",
     "encode_chats",
+    "encode_preferences",
     "encode_prompt",
     "read_chats",
+    "read_preferences",
     "show_sample",
 ]
