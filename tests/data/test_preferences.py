@@ -44,7 +44,9 @@ def test_all_forms_of_a_pair_give_the_same_tokens(row, tokenizer):
         ids, flags = encoded.documents[number], encoded.documents.targets(number)
         assert tokenizer.decode(ids[flags]).startswith(digit)
         assert tokenizer.decode(ids[~flags]) == prompt
-    assert encoded.paired and encoded.labels.tolist() == [True, False] and len(encoded) == 1
+    assert encoded.paired
+    assert encoded.labels.tolist() == [True, False]
+    assert len(encoded) == 1
 
 
 def test_only_the_last_answer_is_marked(tokenizer):
@@ -62,12 +64,15 @@ def test_only_the_last_answer_is_marked(tokenizer):
 def test_labels_are_read(tokenizer, tmp_path):
     rows = [{"prompt": "2+2?", "completion": "4", "label": label} for label in (True, 0, "false")]
     read = read_preferences(rows)
-    assert read.labels == [True, False, False] and not read.paired and len(read) == 3
+    assert read.labels == [True, False, False]
+    assert not read.paired
+    assert len(read) == 3
     path = tmp_path / "judged.csv"
     path.write_text("prompt,completion,label\n2+2?,4,True\n2+2?,5,0\n")
     assert read_preferences(path).labels == [True, False]
     pairs = encode_preferences(read_preferences([TEXTS]).unpaired(), tokenizer)
-    assert len(pairs) == 2 and pairs.labels.tolist() == [True, False]
+    assert len(pairs) == 2
+    assert pairs.labels.tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -88,9 +93,12 @@ def test_bad_rows_name_their_place(row, field, tmp_path):
     path.write_text(json.dumps(TEXTS) + "\n" + json.dumps(row) + "\n")
     with pytest.raises(FormatError, match=field) as raised:
         read_preferences(path)
-    assert "pairs.jsonl" in str(raised.value) and "2" in str(raised.value)
+    assert "pairs.jsonl" in str(raised.value)
+    assert "2" in str(raised.value)
     read = read_preferences(path, skip_bad=True)
-    assert len(read) == 1 and read.bad == 1 and field in read.first_bad
+    assert len(read) == 1
+    assert read.bad == 1
+    assert field in read.first_bad
 
 
 @pytest.mark.parametrize("label", [2, "maybe", None, 0.5])
@@ -106,7 +114,7 @@ def test_no_preference_is_refused(tmp_path):
         read_preferences([{"text": "2+2?"}])
     path = tmp_path / "broken.jsonl"
     path.write_text('{"prompt": \n')
-    with pytest.raises(FormatError, match="broken.jsonl"):
+    with pytest.raises(FormatError, match=r"broken\.jsonl"):
         read_preferences(path)
 
 
@@ -114,8 +122,10 @@ def test_a_split_keeps_prompts_together():
     rows = [{"prompt": f"{n % 10}", "chosen": "4", "rejected": f"5{n}"} for n in range(30)]
     train, rest = read_preferences(rows).split(0.2, seed=1)
     sides = [{c.messages[0]["content"] for c in side.chats} for side in (train, rest)]
-    assert not sides[0] & sides[1] and len(sides[1]) == 2
-    assert len(train) + len(rest) == 30 and train.labels[:2] == [True, False]
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) == 2
+    assert len(train) + len(rest) == 30
+    assert train.labels[:2] == [True, False]
     with pytest.raises(ValueError, match="prompt"):
         read_preferences([TEXTS]).split(0.5)
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import zlib
+from typing import Any
+
 import numpy as np
 
 from ..backend.device import Device
@@ -11,7 +14,7 @@ from ..tensors import Tensor, empty
 from ..tensors.storage import place, read_bytes, write
 from ..tensors.tracing import check_write
 
-__all__ = ["blocks_of", "blocks_shape", "from_blocks", "over_blocks", "set_blocks"]
+__all__ = ["blocks_of", "blocks_shape", "checksum", "from_blocks", "over_blocks", "set_blocks"]
 
 
 def blocks_shape(value: Tensor) -> tuple[int, ...]:
@@ -22,6 +25,15 @@ def blocks_shape(value: Tensor) -> tuple[int, ...]:
 def blocks_of(value: Tensor) -> np.ndarray:
     """Copy a stored tensor's bytes out, by rows."""
     return read_bytes(value.node).reshape(blocks_shape(value))
+
+
+def checksum(module: Any) -> int:
+    """Return a checksum of a module's weights and buffers, in the types that they have."""
+    found = 0
+    for name, value in module.named_state():
+        found = zlib.crc32(name.encode(), found)
+        found = zlib.crc32(blocks_of(value).data, found)
+    return found
 
 
 def set_blocks(value: Tensor, data: np.ndarray) -> None:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +48,7 @@ class Recorded:
         graph: computes the result.
         squares: the sum of the squares of all gradients' elements, with `fused_update`.
         count: number of targets of a loss that is a sum; None where the loss is a mean.
+        metrics: sums of the loss's own metrics over the same targets, by name.
     """
 
     inputs: tuple[Tensor, ...]
@@ -54,11 +56,14 @@ class Recorded:
     graph: Graph
     squares: Tensor | None = None
     count: Count | None = None
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def is_cross_entropy(self) -> bool:
-        """True where a cross-entropy is among the ops of the result."""
-        return any(node.ptr.op in _CROSS_ENTROPY for node in walk([self.result.node], set()))
+        """True where a cross-entropy is among the ops of a result without metrics of its own."""
+        return not self.metrics and any(
+            node.ptr.op in _CROSS_ENTROPY for node in walk([self.result.node], set())
+        )
 
     def size_bytes(self) -> int:
         """Return the bytes that keeping it takes."""
@@ -82,17 +87,18 @@ def _modules_of(model: Any) -> list[Any]:
     return [] if named is None else [module for _, module in named()]
 
 
-def read_loss(result: Any) -> tuple[Tensor, Count | None]:
-    """Return the scalar and the count that a loss function returned; None for a mean's count.
+def read_loss(result: Any) -> tuple[Tensor, Count | None, Mapping[str, Tensor]]:
+    """Return scalar, count and metrics that a loss function returned; None for a mean's count.
 
     Args:
-        result: a scalar mean, or (sum, count).
+        result: a scalar mean, (sum, count), or (sum, count, metrics).
 
     Raises:
         TypeError: it is neither, or the loss is not a tensor of f32.
         ValueError: the loss is not a scalar.
     """
-    loss, count = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    known = isinstance(result, tuple) and len(result) in (2, 3)
+    loss, count, metrics = (*result, {})[:3] if known else (result, None, {})
     if not isinstance(loss, Tensor) or not loss.dtype.is_float:
         got = f"a Tensor of {loss.dtype.name}" if isinstance(loss, Tensor) else repr(loss)
         raise TypeError(
@@ -110,7 +116,13 @@ def read_loss(result: Any) -> tuple[Tensor, Count | None]:
         whole("TrainStep", "count", count, 0)
     elif count is None and isinstance(result, tuple):
         raise TypeError("TrainStep: the loss's count must be a number or a scalar; got None")
-    return loss.sum() if loss.ndim else loss, count
+    if not isinstance(metrics, Mapping) or not all(
+        isinstance(value, Tensor) and value.size == 1 for value in metrics.values()
+    ):
+        raise TypeError(
+            f"TrainStep: the loss's metrics must be scalar tensors by name; got {metrics!r:.60}"
+        )
+    return loss.sum() if loss.ndim else loss, count, metrics
 
 
 class StepGraphs:
@@ -220,7 +232,7 @@ class StepGraphs:
     def _record_step(self, spec: Spec, grads: dict[Tensor, Tensor], overwrite: bool) -> Recorded:
         """A graph of loss and gradients; with `fused_update`, of the update, too."""
         inputs = self._inputs(spec)
-        loss, count = read_loss(self._record(inputs, True, self.loss))
+        loss, count, _ = read_loss(self._record(inputs, True, self.loss))
         check_reached("TrainStep", loss, grads)
         outputs, effects, squares = [loss], [], None
         if getattr(self._optimizer, "fused_update", False):
@@ -240,9 +252,18 @@ class StepGraphs:
     def _record_evaluation(self, spec: Spec) -> Recorded:
         """Record a graph of the loss without gradients."""
         inputs = self._inputs(spec)
-        loss, count = read_loss(self._record(inputs, False, self.loss))
-        graph = Graph([loss], activations=self._activations)
-        return Recorded(tuple(inputs.values()), loss, graph, count=count)
+        loss, count, metrics = read_loss(self._record(inputs, False, self.loss))
+        graph = Graph([loss, *metrics.values()], activations=self._activations)
+        return Recorded(tuple(inputs.values()), loss, graph, count=count, metrics=metrics)
+
+    def metric_sums(self, batch: Batch) -> dict[str, float]:
+        """Return the sums of the loss's own metrics, of the batch that was evaluated last.
+
+        Args:
+            batch: the batch.
+        """
+        recorded = self.get(spec_of(batch), gradients=False)
+        return {n: float(recorded.graph.read(t).item()) for n, t in recorded.metrics.items()}
 
     def weigh(self, batch: Batch, gradients: bool, overwrite: bool) -> tuple[int, bool]:
         """Return the number of a batch's targets, and whether its loss is a mean of them.

@@ -27,7 +27,7 @@ __all__ = [
 
 # A number, a scalar tensor computed of the batch, or a function of the batch.
 Count = int | Tensor | Callable[[Any], int]
-LossFunction = Callable[..., Tensor | tuple[Tensor, Count]]
+LossFunction = Callable[..., Any]  # mean, (sum, count), or (sum, count, metrics)
 
 
 def model_loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Any:

@@ -77,8 +77,9 @@ class TrainStep(NotCopied):
         loss: called with (model, x, y) and, by name, the further inputs of a `pyggml.data.Batch`;
             returns a scalar mean, or (sum, count) with the number of targets in the sum: a whole
             number, a scalar Tensor computed of the inputs, or a function of the batch such as
-            `pyggml.train.count_targets`. None takes the model's own `loss`, or the cross-entropy of
-            its logits.
+            `pyggml.train.count_targets`; or (sum, count, metrics), with sums of metrics by name,
+            whose means an evaluation tells. None takes the model's own `loss`, or the cross-entropy
+            of its logits.
         precision: dtype that matmuls multiply, f32, bf16 or f16; None is that of `pyggml.autocast`
             at each step.
         clip_value: largest magnitude of an element of the gradients, clipped before the norm is;
@@ -225,11 +226,20 @@ class TrainStep(NotCopied):
         Args:
             batch: inputs and targets.
         """
+        return self.evaluated(batch)[:2]
+
+    def evaluated(self, batch: Batch) -> tuple[float, int, dict[str, float]]:
+        """Compute `loss_sum` of a batch, and the sums of the metrics that the loss returns.
+
+        Args:
+            batch: inputs and targets.
+        """
         batch = self.check(batch)
         with alone():
             ((weight, is_mean),) = self._weights([batch], gradients=False)
             loss = self._graphs.run(batch)
-        return (loss * weight if weight else 0.0) if is_mean else loss, weight
+            metrics = self._graphs.metric_sums(batch)
+        return (loss * weight if weight else 0.0) if is_mean else loss, weight, metrics
 
     def is_cross_entropy(self, batch: Batch) -> bool:
         """Return True where the loss of batches like one is made of a cross-entropy.

@@ -70,7 +70,8 @@ class Trainer(Run):
         schedule: the name of a schedule; or a function step -> learning rate. One that has
             `update`, `state_dict` and `load_state_dict`, as `ReduceOnPlateau` has, is told the
             validation loss.
-        loss: function (model, x, y, **inputs) -> mean, or (sum, count); None as `TrainStep`.
+        loss: function (model, x, y, **inputs) -> mean, (sum, count), or (sum, count, metrics);
+            None as `TrainStep`.
         data: fingerprint of the training data, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` returns them, for bits
             per byte.

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from ... import nn
 from ...data import Tokenizer
 from ...errors import ConfigError, FormatError, reason, shown
 from ...models import LanguageModel, load, load_lora
-from ...nn.raw_bytes import blocks_of
 from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
 from .config import TunedModelOptions
 
-__all__ = ["aware_of", "base_file", "check_adapter", "checksum", "prepare_model", "read_base"]
+__all__ = ["aware_of", "base_file", "check_adapter", "prepare_model", "read_base"]
 
 _ALL = "all-linear"
 # The options that arguments of `apply_lora` come from.
@@ -78,19 +76,6 @@ def base_file(path: Path) -> Path | None:
         return single
     sets = sorted(path.glob("*-00001-of-?????.gguf"))
     return sets[0] if len(sets) == 1 else None
-
-
-def checksum(model: Any) -> int:
-    """Return a checksum of a model's weights, in the types that they have.
-
-    Args:
-        model: the model.
-    """
-    found = 0
-    for name, value in model.named_state():
-        found = zlib.crc32(name.encode(), found)
-        found = zlib.crc32(blocks_of(value).data, found)
-    return found
 
 
 def check_adapter(options: TunedModelOptions, base: int) -> None:

@@ -15,6 +15,7 @@ from ...errors import FormatError, OutOfMemoryError, reason
 from ...io import atomic_write, read_regular
 from ...io.names import portable
 from ...models import load, save_lora
+from ...nn.raw_bytes import checksum
 from ...tensors.random import seed as set_seed
 from ...train.arguments import check_callbacks
 from ...train.callbacks import Callback, MetricsWriter
@@ -25,7 +26,7 @@ from ..optimizer import make_optimizer
 from ..report import plot_loss, system_info, write_report
 from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
-from .base import aware_of, check_adapter, checksum, prepare_model, read_base
+from .base import aware_of, check_adapter, prepare_model, read_base
 from .config import FinetuneConfig
 from .data import Examples, loader_of, pieces, read_examples
 from .describe import describe

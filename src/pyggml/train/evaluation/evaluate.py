@@ -115,11 +115,13 @@ def evaluate(
     token_bytes = check_token_bytes("evaluate", token_bytes, step.model)
     total, tokens, size = 0.0, 0, 0
     hits = dict.fromkeys(asked, 0.0)
+    own: dict[str, float] = {}
     weights = WeightCheck("evaluate", step.model)
     for batch in batches:
         if stop():
             return None
-        loss, counted = step.loss_sum(batch)
+        loss, counted, sums = step.evaluated(batch)
+        own = {name: own.get(name, 0.0) + value for name, value in sums.items()}
         total += loss
         tokens += counted
         if token_bytes is not None:
@@ -146,7 +148,10 @@ def evaluate(
         perplexity(mean) if step.is_cross_entropy(batch) else None,
         tokens,
         bits_per_byte(total, size) if size else None,
-        {metric: _value(rule, hits[metric] / tokens, guesses) for metric, rule in asked.items()},
+        {
+            **{metric: value / tokens for metric, value in own.items()},
+            **{metric: _value(r, hits[metric] / tokens, guesses) for metric, r in asked.items()},
+        },
         name,
     )
 

@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: MIT
-"""Preferences and rewards: losses of pairs, of single completions and of groups."""
+"""Preferences and rewards: losses of pairs, of single answers and of groups, and their batches."""
 
+from .datasets import JudgedDataset, PairDataset, mismatched
+from .logps import document_logps, sequence_logps, token_logps
 from .losses import DPO_LOSSES, dpo_loss, kto_loss, orpo_loss, simpo_loss
+from .objective import METHODS, REFERENCES, PreferenceLoss
 from .policy import GRPO_LOSSES, group_advantages, grpo_loss
+from .reference import reference_logps
 
 __all__ = [
     "DPO_LOSSES",
     "GRPO_LOSSES",
+    "METHODS",
+    "REFERENCES",
+    "JudgedDataset",
+    "PairDataset",
+    "PreferenceLoss",
+    "document_logps",
     "dpo_loss",
     "group_advantages",
     "grpo_loss",
     "kto_loss",
+    "mismatched",
     "orpo_loss",
+    "reference_logps",
+    "sequence_logps",
     "simpo_loss",
+    "token_logps",
 ]

@@ -88,11 +88,12 @@ class Preferences:
         sides: tuple[list[int], list[int]] = ([], [])
         for number, key in enumerate(keys):
             sides[key in held].extend(range(number * width, (number + 1) * width))
-        first, second = (
-            replace(self, chats=[self.chats[i] for i in side], labels=[self.labels[i] for i in side])
-            for side in sides
-        )  # fmt: skip
+        first, second = (self._of(side) for side in sides)
         return first, replace(second, bad=0, first_bad="")
+
+    def _of(self, numbers: Sequence[int]) -> Preferences:
+        chats = [self.chats[i] for i in numbers]
+        return replace(self, chats=chats, labels=[self.labels[i] for i in numbers])
 
     def fingerprint(self) -> int:
         """Return a checksum of the preferences."""

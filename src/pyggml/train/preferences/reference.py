@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""Log-probabilities under the reference: computed once, and kept in a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import checks
+from ...data import Documents
+from ...data.text.documents import check_documents
+from ...errors import FormatError
+from ...io import atomic_write
+from ...io.sealed import read_sealed, seal
+from ...nn.raw_bytes import checksum
+from .logps import document_logps
+
+__all__ = ["reference_logps"]
+
+_FORMAT = 1
+
+
+def reference_logps(
+    model: Any,
+    documents: Documents,
+    path: str | Path | None = None,
+    *,
+    batch_size: int = 8,
+    model_id: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> np.ndarray:
+    """Return the log-probabilities of documents under the model as it is now.
+
+    Call this before the training: no second model is needed then. Adapters that begin at zero
+    make the base the reference.
+
+    Args:
+        model: a language model.
+        documents: token ids, and which of them count.
+        path: a file that keeps the numbers. It is read where it is of the same model, documents and
+            options, and else written anew. None keeps none.
+        batch_size: documents that are read side by side.
+        model_id: stands for the weights; None takes a checksum of them.
+        options: further values by name, JSON-ready, that the numbers depend on.
+
+    Shape:
+        -> (D,) f32
+
+    Raises:
+        FormatError: the file is damaged.
+        OSError: it cannot be read or written.
+
+    Example:
+        >>> documents = Documents.of([[1, 2, 3], [4, 5]])
+        >>> first = reference_logps(model, documents, "reference.json")
+        >>> bool((first == reference_logps(model, documents, "reference.json")).all())
+        True
+    """
+    who = "reference_logps"
+    check_documents(who, documents)
+    checks.whole(who, "batch_size", batch_size, 1)
+    if path is None:
+        return document_logps(model, documents, batch_size)
+    file = checks.path(who, "path", path)
+    key = {
+        "format": _FORMAT,
+        "model": checksum(model) if model_id is None else model_id,
+        "documents": documents.fingerprint(),
+        "count": len(documents),
+        "batch_size": batch_size,
+        "options": dict(options or {}),
+    }
+    found = _read(file, key)
+    if found is None:
+        found = document_logps(model, documents, batch_size)
+        data = base64.b64encode(found.astype("<f4").tobytes()).decode()
+        with atomic_write(file, "wb") as handle:
+            handle.write(seal({**key, "logps": data}))
+    return found
+
+
+def _read(path: Path, key: Mapping[str, Any]) -> np.ndarray | None:
+    """Return the numbers of a file; None where there is none, or of others."""
+    if not path.exists():
+        return None
+    try:
+        record = read_sealed(path)
+        if {name: record.get(name) for name in key} != dict(key):
+            return None
+        data = base64.b64decode(record["logps"], validate=True)
+        found = np.frombuffer(data, "<f4").astype(np.float32)
+        if found.size != key["count"] or not np.isfinite(found).all():
+            raise FormatError(f"{path}: must hold {key['count']} finite numbers; it does not")
+    except (FormatError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise FormatError(f"{error}: delete {path}, and the numbers are computed again") from error
+    return found
