@@ -27,6 +27,7 @@ NEEDS = {
     "tokenizers": r"\bTokenizer\b|train_bpe|Corpus|TokenStore",
     "PIL.Image": r"\bImage|PIL",
     "safetensors": r"safetensors",
+    "jinja2": r"ChatTemplate|encode_chats",
     "matplotlib": r"plot_",
     "typer": r"\bcli\b",
     "tensorboard": r"TensorBoardWriter",

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from .chat import chat
 from .check import check
 from .convert import convert
 from .demo import demo
@@ -42,6 +43,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "finetune": finetune,
     "train-image": train_image,
     "generate": generate,
+    "chat": chat,
     "infer": infer,
     "eval": evaluate,
     "export": export,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,13 +18,40 @@ from .errors import friendly_errors
 from .options import TokenizerFile, with_options
 from .terminal import written
 
-__all__ = ["generate", "load_model"]
+__all__ = [
+    "SAMPLING",
+    "Adapters",
+    "ChatTemplateFile",
+    "GenerateConfig",
+    "SystemMessage",
+    "generate",
+    "load_model",
+    "sampling_of",
+    "template_of",
+]
 
 # Options that are arguments of `models.generate` under their own names.
-_SAMPLING = (
+SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
     "presence_penalty", "frequency_penalty", "seed",
 )  # fmt: skip
+Adapters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lora", help="A LoRA adapter, GGUF file or folder, on the model; may be repeated."
+    ),
+]
+ChatTemplateFile = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template",
+        help="The chat template: a name (chatml, llama3, gemma, ...), a Jinja file, or a model.",
+        show_default="the model's own",
+    ),
+]
+SystemMessage = Annotated[
+    str | None, typer.Option("--system", help="The system message of the conversation.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,23 +134,41 @@ def generate(
         str, typer.Option("--model", help="A GGUF file, or the folder that train-llm left.")
     ],
     tokenizer_file: TokenizerFile = None,
+    lora: Adapters = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Answer the prompt, by the model's chat template.")
+    ] = False,
+    chat_template: ChatTemplateFile = None,
+    system: SystemMessage = None,
 ) -> None:
     """Continue a prompt; a T5 reads the prompt and writes its output.
 
-    Prompt and text go to stdout as they are written, and nothing else; messages go to stderr. On a
-    terminal, control characters are shown as escapes.
+    With --chat the prompt is a user's message, and the answer alone is printed. Prompt and text go
+    to stdout as they are written, and nothing else; messages go to stderr. On a terminal, control
+    characters are shown as escapes.
     """
     with friendly_errors():
+        from ..data import end_ids
         from ..errors import ConfigError
-        from ..models import T5, generation_settings
+        from ..models import T5
         from ..models import generate as continue_ids
 
         config = GenerateConfig(**given)
         options = config.text
-        language_model, tokenizer = load_model(model, config.machine, tokenizer_file, (T5,))
+        language_model, tokenizer = load_model(model, config.machine, tokenizer_file, (T5,), lora)
         reads = isinstance(language_model, T5)
-        read = _read_ids if reads else _prompt_ids
-        ids, shown = read(options.prompt, tokenizer, options.special)
+        if not chat and (system is not None or chat_template is not None):
+            raise ConfigError("--system and --chat-template need --chat")
+        if chat and reads:
+            raise ConfigError("--chat is for models that continue text; this one is a T5")
+        stop = set() if tokenizer.eos_id is None else {tokenizer.eos_id}
+        if chat:
+            template = template_of(language_model, tokenizer, chat_template, model)
+            ids, shown = _chat_ids(options.prompt, system, tokenizer, template), ""
+            stop |= end_ids(tokenizer)
+        else:
+            read = _read_ids if reads else _prompt_ids
+            ids, shown = read(options.prompt, tokenizer, options.special)
         decoder = tokenizer.stream(after=() if reads else ids)
 
         def write(token: int) -> None:
@@ -132,11 +178,8 @@ def generate(
         sys.stdout.write(written(shown))
         sys.stdout.flush()
         began = time.perf_counter()
-        own = generation_settings(language_model)
-        given = {name: getattr(options, name) for name in _SAMPLING}
-        given = {name: value for name, value in given.items() if value is not None}
-        settings = {"temperature": 0.8, **own, **given, "callback": write}
-        stop = {*settings.pop("stop_ids", ()), *_known(tokenizer.eos_id)}
+        settings = {**sampling_of(language_model, options), "callback": write}
+        stop |= settings.pop("stop_ids")
         if reads and options.stop:
             raise ConfigError("--stop is for models that continue text; a T5 ends by itself")
         if reads:  # it writes no more than its context
@@ -157,6 +200,7 @@ def load_model(
     machine: MachineOptions,
     tokenizer_file: str | None = None,
     also: tuple[type, ...] = (),
+    adapters: Sequence[str] | None = None,
 ) -> tuple[Any, Any]:
     """Return the model and the tokenizer of a GGUF file or of a run's folder.
 
@@ -165,6 +209,7 @@ def load_model(
         machine: device and threads.
         tokenizer_file: a tokenizer instead of the file's own; see `models.load`.
         also: classes of models that are taken besides language models.
+        adapters: LoRA adapters to put on the model.
 
     Raises:
         ConfigError: a number of threads that cannot be.
@@ -173,7 +218,7 @@ def load_model(
         FileNotFoundError: there is no such file.
     """
     from ..errors import FormatError
-    from ..models import ImageModel, LanguageModel, load
+    from ..models import ImageModel, LanguageModel, Model, load, load_lora
 
     machine.choose()
     # Frozen weights stay in the types of the file, as llama.cpp computes with them.
@@ -190,11 +235,65 @@ def load_model(
         raise FormatError(
             f"{path}: the file has no tokenizer (tokenizer.ggml.model): give one with --tokenizer"
         )
+    if adapters:
+        assert isinstance(language_model, Model)
+        load_lora(language_model, list(adapters), dropout=0.0)
     return language_model, tokenizer
 
 
-def _known(token: int | None) -> tuple[int, ...]:
-    return () if token is None else (token,)
+def sampling_of(model: Any, options: SamplingOptions) -> dict[str, Any]:
+    """Return the settings of a generation: those of the command, else those of the model's file.
+
+    Args:
+        model: the model.
+        options: of the command.
+    """
+    from ..models import generation_settings
+
+    given = {name: getattr(options, name) for name in SAMPLING}
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = {"temperature": 0.8, "stop_ids": (), **generation_settings(model), **given}
+    return {**settings, "stop_ids": {*settings["stop_ids"]}}
+
+
+def template_of(model: Any, tokenizer: Any, given: str | None, path: str) -> Any:
+    """Return the chat template of a model, or another one instead.
+
+    Args:
+        model: the model.
+        tokenizer: of the model.
+        given: the value of --chat-template.
+        path: of the model's file, for messages.
+
+    Raises:
+        ConfigError: there is none.
+        FormatError: the file of the template cannot be read.
+    """
+    from ..data import BUILTIN_TEMPLATES, ChatTemplate
+    from ..errors import ConfigError, FormatError, reason
+
+    try:
+        found = ChatTemplate.of_model(model.metadata, tokenizer, given, path)
+    except FormatError as error:
+        raise ConfigError(f"--chat-template: {reason(error)}") from error
+    if found is None:
+        raise ConfigError(
+            f"{path}: the model has no chat template: give one with --chat-template, a file or one"
+            f" of {', '.join(BUILTIN_TEMPLATES)}"
+        )
+    return found
+
+
+def _chat_ids(prompt: str, system: str | None, tokenizer: Any, template: Any) -> Any:
+    """Return the tokens of a conversation of one message."""
+    from ..data import encode_prompt
+    from ..errors import ConfigError, reason
+
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    try:
+        return encode_prompt([*messages, {"role": "user", "content": prompt}], tokenizer, template)
+    except ValueError as error:
+        raise ConfigError(f"--prompt: {reason(error)}") from error
 
 
 def _read_ids(prompt: str, tokenizer: Any, special: bool) -> tuple[Any, str]:

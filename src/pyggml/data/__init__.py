@@ -25,6 +25,7 @@ from .text.chat import (
     EncodedChats,
     encode_chats,
     encode_prompt,
+    end_ids,
     read_chats,
     show_sample,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "show_sample",
     "read_chats",
     "encode_prompt",
+    "end_ids",
     "encode_chats",
     "EncodedChats",
     "Chats",

@@ -5,6 +5,7 @@ from .adapter import load_lora, save_lora
 from .base import Model
 from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
 from .bert.model import BERT, BERTConfig
+from .chat import ChatSession
 from .config import ModelConfig
 from .convert import convert
 from .generate import generate
@@ -34,6 +35,7 @@ __all__ = [
     "BERTForMaskedLM",
     "BERTForSequenceClassification",
     "CNN",
+    "ChatSession",
     "CNNConfig",
     "ClassifierConfig",
     "Finding",

@@ -5,6 +5,7 @@ from .builtin import BUILTIN_TEMPLATES
 from .chats import Chat, Chats, read_chats
 from .encoding import ChatCounts, EncodedChats, encode_chats, encode_prompt, show_sample
 from .formats import FORMATS
+from .pieces import end_ids
 from .preferences import (
     EncodedPreferences,
     Preferences,
@@ -31,6 +32,7 @@ __all__ = [
     "encode_chats",
     "encode_preferences",
     "encode_prompt",
+    "end_ids",
     "read_chats",
     "read_preferences",
     "show_sample",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BUILTIN", "BUILTIN_TEMPLATES"]
+__all__ = ["BUILTIN", "BUILTIN_TEMPLATES", "BY_MARK"]
 
 # Each writes a system message, then users and assistants in any order, and says what it cannot.
 _CHATML = """\
@@ -153,3 +153,10 @@ BUILTIN: dict[str, str] = {
 }
 BUILTIN_TEMPLATES = tuple(BUILTIN)
 """The names of the chat templates of this package."""
+BY_MARK = {
+    "<|im_end|>": "chatml",
+    "<|eot_id|>": "llama3",
+    "<end_of_turn>": "gemma",
+    "<|end|>": "phi3",
+}
+"""The template for a model without one, by a token of its vocabulary."""

@@ -6,12 +6,25 @@ from __future__ import annotations
 import numpy as np
 
 from ..tokenizer import Tokenizer
+from ..vocabulary import END_NAMES
 from .spans import Rendered
 
-__all__ = ["PieceEncoder"]
+__all__ = ["PieceEncoder", "end_ids"]
 
 # A text that a piece is put after, to encode it as the continuation of a text.
 _GUARDS = ("\n", "a", "0", ".")
+
+
+def end_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of the tokens that end an answer: the end of text, and those of llama.cpp.
+
+    Args:
+        tokenizer: whose special tokens are looked at.
+
+    Source: llama.cpp, src/llama-vocab.cpp, special_eog_ids.
+    """
+    found = {n for n in tokenizer.special_ids if tokenizer.token(n) in END_NAMES}
+    return frozenset(found if tokenizer.eos_id is None else {*found, tokenizer.eos_id})
 
 
 class PieceEncoder:

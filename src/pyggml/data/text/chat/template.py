@@ -17,7 +17,7 @@ from ....io.gguf import read_gguf
 from ....io.regular import read_regular
 from ..tokenizer import Tokenizer
 from ..vocabulary import END_NAMES
-from .builtin import BUILTIN
+from .builtin import BUILTIN, BY_MARK
 from .renderer import View, ask
 from .spans import Rendered, Writer, examples
 
@@ -122,6 +122,38 @@ class ChatTemplate:
                 f" {', '.join(BUILTIN)}"
             )
         return cls(source, **tokens, name=str(path))
+
+    @classmethod
+    def of_model(
+        cls,
+        metadata: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        given: str | os.PathLike[str] | None = None,
+        name: str = "the model",
+    ) -> ChatTemplate | None:
+        """Return the template of a model, or another one instead of it.
+
+        Args:
+            metadata: of the model; `tokenizer.chat_template` is its template.
+            tokenizer: of the model.
+            given: a template that goes before the model's own; see `of`.
+            name: of the model's file, for messages.
+
+        Returns:
+            The template. For a model without one, that of this package whose marks the vocabulary
+            has; None where it has none of them.
+
+        Raises:
+            FormatError: there is no such file, or no template in it.
+        """
+        if given is not None:
+            return cls.of(given, tokenizer)
+        own = metadata.get(_KEY)
+        if isinstance(own, str) and own.strip():
+            return cls(own, **_tokens(tokenizer), name=f"{name}: {_KEY}")
+        found = (name for mark, name in BY_MARK.items() if tokenizer.token_id(mark) is not None)
+        builtin = next(found, None)
+        return None if builtin is None else cls.builtin(builtin, **_tokens(tokenizer))
 
     def render(
         self,
