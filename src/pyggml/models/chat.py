@@ -34,7 +34,7 @@ class ChatSession:
         dropped: messages that the context had no room for, in all.
 
     Example:
-        >>> tokenizer = Tokenizer.chars(["<|im_start|>usertaonHi?"])
+        >>> tokenizer = Tokenizer.chars(["<|im_start|>user\\nHi?<|im_end|>assistant"])
         >>> session = ChatSession(model, tokenizer, ChatTemplate.builtin("chatml"))
         >>> answer = session.answer("Hi?", 3, temperature=0)
         >>> [message["role"] for message in session.messages]
