@@ -145,9 +145,10 @@ class Chats(Sequence[Chat]):
     def summary(self) -> str:
         """Return a line about what was read and what was left out."""
         kinds = ", ".join(f"{name}: {kind}" for name, kind in self.formats.items())
-        left = [f"{self.bad:,} bad rows left out"] * bool(self.bad)
-        left += [f"{self.duplicates:,} duplicates left out"] * bool(self.duplicates)
-        return "; ".join([f"{len(self):,} chats ({kinds})", *left])
+        words = [f"{_count(len(self), 'chat')} ({kinds})"]
+        words += [f"{_count(self.bad, 'bad row')} left out"] * bool(self.bad)
+        words += [f"{_count(self.duplicates, 'duplicate')} left out"] * bool(self.duplicates)
+        return "; ".join(words)
 
     def _with(self, items: Sequence[Chat], duplicates: int) -> Chats:
         return Chats(items, self.formats, self.bad, duplicates, self.first_bad)
@@ -217,6 +218,10 @@ def read_chats(
             + (f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else "")
         )
     return Chats(items, formats, len(bad), first_bad=bad[0] if bad else "")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _chat(row: Row, where: str, system: str | None) -> Chat:
