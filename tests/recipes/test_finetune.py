@@ -184,6 +184,18 @@ def test_rounded_training_resumes_and_writes_the_rounded_weights(here):
     assert (here / "qat2" / "model.gguf").read_bytes() == file.read_bytes()
 
 
+def test_a_teacher_is_read_once_and_learnt_from(here, tmp_path):
+    more = {"teacher": here / "other.gguf", "teacher_cache": tmp_path, "teacher_alpha": 1.0}
+    runs = [finetune(**options(here, f"taught{n}", **more, steps=n)) for n in (1, 6)]
+    assert len(list(tmp_path.iterdir())) == 1
+    # The distance to the teacher on the same rows.
+    batch = next(iter(runs[0].trainer.loader.once()))
+    first, last = (run.trainer.train_step.loss_sum(batch)[0] for run in runs)
+    assert last < first
+    with pytest.raises(ConfigError, match="`teacher`"):
+        finetune(**options(here, "y", **more, packing=False))
+
+
 def test_long_examples_are_counted(here):
     notes = []
     given = options(here, "long", seq_len=8, too_long="split", steps=1)

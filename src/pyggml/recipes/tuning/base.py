@@ -14,7 +14,7 @@ from ...errors import ConfigError, FormatError, reason, shown
 from ...models import LanguageModel, load, load_lora
 from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
-from .config import TunedModelOptions
+from .model_options import TunedModelOptions
 
 __all__ = ["aware_of", "base_file", "check_adapter", "prepare_model", "read_base"]
 

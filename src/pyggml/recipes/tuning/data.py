@@ -15,7 +15,8 @@ from ...data import BucketLoader, Documents, Loader, PackedDataset, Tokenizer
 from ...data.dataset import IGNORE_INDEX
 from ...data.text.chat import Chats, ChatTemplate, EncodedChats, encode_chats, read_chats
 from ...errors import ConfigError, FormatError, reason
-from .config import FinetuneConfig, read_weight
+from .config import FinetuneConfig
+from .data_options import read_weight
 
 __all__ = ["Examples", "loader_of", "pieces", "read_examples", "turns"]
 

@@ -31,6 +31,7 @@ from .config import FinetuneConfig
 from .data import Examples, loader_of, pieces, read_examples
 from .describe import describe
 from .results import FinetuneArtifact, llama_cpp_commands, save_merged
+from .teacher import taught
 
 __all__ = ["FinetuneRun"]
 
@@ -93,6 +94,7 @@ class FinetuneRun(Run):
             "crc32": self.examples.crc32,
             "base": base,
         }
+        loader, loss = taught(config, loader, self.tokenizer, self.data["crc32"])
         set_seed(config.trainer.seed)
         check_adapter(config.model, base)
         self.adapted = prepare_model(self.model, config.model)
@@ -114,6 +116,7 @@ class FinetuneRun(Run):
                 *log_writers(config, artifact),
                 *check_callbacks("FinetuneRun", callbacks),
             ],
+            loss=loss,
             data=self.data,
             token_bytes=token_bytes(self.tokenizer),
             save_frozen=False,

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""The teacher of a fine-tuning: what a larger model says of each token, kept on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...data import Loader, Tokenizer
+from ...errors import ConfigError, FormatError, reason
+from ...models import LanguageModel, load
+from ...train.distillation import DistillationDataset, cache_teacher, distillation_loss
+from ..corpus import default_cache
+from .base import checksum
+from .config import FinetuneConfig
+
+__all__ = ["taught"]
+
+
+def taught(
+    config: FinetuneConfig, loader: Any, tokenizer: Tokenizer, crc32: int
+) -> tuple[Any, Any]:
+    """Return batches that have what the teacher says, and the loss that learns from it.
+
+    Args:
+        config: of the run.
+        loader: batches of packed rows.
+        tokenizer: of the student.
+        crc32: checksum of the data, which names the folder of the cache.
+
+    Returns:
+        The loader as it is and None without a teacher.
+
+    Raises:
+        ConfigError: the teacher reads other tokens.
+        FormatError: the teacher cannot be read, or the cache is damaged.
+    """
+    options = config.teacher
+    if options.teacher is None:
+        return loader, None
+    teacher, own = load(options.teacher, keep_types=True, mapped=True)
+    if not isinstance(teacher, LanguageModel):
+        raise FormatError(f"`teacher`={options.teacher}: must be a model that continues text")
+    if own is not None and _spelled(own) != _spelled(tokenizer):
+        raise ConfigError(
+            f"`teacher`={options.teacher}: must have the tokens of the base; it has others"
+        )
+    top_k = min(options.teacher_top_k, int(teacher.target_classes))
+    name = f"teacher-{checksum(teacher):08x}-{crc32:08x}-{top_k}"
+    cache = Path(options.teacher_cache) if options.teacher_cache else default_cache()
+    try:
+        said = cache_teacher(teacher, loader.dataset, cache / name, top_k, loader.batch_size)
+    except OSError as error:
+        raise ConfigError(
+            f"`teacher_cache`={cache} cannot be written to ({error.strerror or error}): give "
+            "another folder"
+        ) from error
+    except ValueError as error:
+        if isinstance(error, FormatError):
+            raise
+        raise ConfigError(f"`teacher`={options.teacher}: {reason(error)}") from error
+    dataset = DistillationDataset(loader.dataset, said)
+    loss = distillation_loss(options.teacher_temperature, options.teacher_alpha)
+    return Loader(dataset, loader.batch_size, seed=config.trainer.seed), loss
+
+
+def _spelled(tokenizer: Tokenizer) -> list[str | None]:
+    return [tokenizer.token(number) for number in range(tokenizer.vocab_size)]
