@@ -9,9 +9,9 @@ from typing import Any
 from ...data import Loader, Tokenizer
 from ...errors import ConfigError, FormatError, reason
 from ...models import LanguageModel, load
+from ...nn.raw_bytes import checksum
 from ...train.distillation import DistillationDataset, cache_teacher, distillation_loss
 from ..corpus import default_cache
-from .base import checksum
 from .config import FinetuneConfig
 
 __all__ = ["taught"]
