@@ -7,6 +7,7 @@ the wheel's library.
 
 import ctypes
 import functools
+import os
 import re
 import shutil
 import subprocess
@@ -15,11 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import pyggml as pg
-from pyggml.data import Tokenizer
+from pyggml.cli.app import app
+from pyggml.data import Tokenizer, embedded_text
 from pyggml.errors import ShapeError
-from pyggml.io import read_gguf
+from pyggml.io import read_gguf, write_gguf
 from pyggml.models import build
 from pyggml.models.quantization import MIXES, quantize_gguf, read_importance, write_importance
 from pyggml.models.quantization.importance import Importance
@@ -200,3 +203,35 @@ def test_bytes_are_llama_cpps(experts, theirs, tmp_path):
                 for name, info in b.tensors.items():
                     assert a.tensors[name].dtype == info.dtype, (mix, name)
                     np.testing.assert_array_equal(a.array(name), b.array(name), f"{mix} {name}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("PYGGML_LLAMA_IMATRIX" not in os.environ, reason="names llama-imatrix")
+@pytest.mark.parametrize("add_bos", [False, True])
+def test_importance_is_that_of_llama_imatrix(add_bos, tmp_path):
+    tokenizer = Tokenizer.train_bpe(embedded_text()[:3], 300)
+    pg.seed(1)
+    sizes = {"context": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_kv_head": 2}
+    model = build("llama", {**sizes, "vocab_size": tokenizer.vocab_size})
+    words = {**tokenizer.to_gguf_metadata(), "tokenizer.ggml.add_bos_token": add_bos}
+    path, text = tmp_path / "m.gguf", tmp_path / "text.txt"
+    write_gguf(path, model.to_gguf_metadata(words), model.to_gguf_tensors())
+    text.write_text("\n".join(embedded_text())[:4000])
+    tool, cut = os.environ["PYGGML_LLAMA_IMATRIX"], ["-c", "64", "-b", "64", "-ub", "64"]
+    plain = ["--no-ppl", "-t", "1", "-ctk", "f32", "-ctv", "f32", "-fa", "off"]
+    found = {}
+    for kind in ("gguf", "dat"):
+        out = ["-o", str(tmp_path / f"i.{kind}"), "--output-format", kind]
+        given = ["-m", str(path), "-f", str(text)]
+        subprocess.run([tool, *given, *out, *cut, *plain], check=True, capture_output=True)
+        found[kind] = read_importance(tmp_path / f"i.{kind}")
+    own = tmp_path / "own.gguf"
+    command = ["imatrix", path, "--text", text, "--chunk", 64, "--output", own]
+    done = CliRunner().invoke(app, list(map(str, command)))
+    assert done.exit_code == 0, done.output
+    ours = read_importance(own)
+    assert (ours.chunks, ours.chunk_size) == (found["gguf"].chunks, found["gguf"].chunk_size)
+    for theirs in found.values():
+        assert set(ours.values) == set(theirs.values)
+        for name, values in theirs.values.items():
+            np.testing.assert_allclose(ours.values[name], values, rtol=1e-4, err_msg=name)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Files in other mixes, and importance matrices. tests/interop compares them with llama.cpp's."""
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -186,3 +188,58 @@ def test_bad_input_is_named(path, tmp_path):
     for mix in sorted(set(MIXES) - {"IQ1_S", "IQ1_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ2_M"}):
         if mix not in ("IQ3_XXS", "Q2_K_S"):
             quantize_gguf(tmp_path / "odd.gguf", target, mix)
+
+
+def dat(*entries, tail=b""):
+    """Return a file of the format before GGUF."""
+    parts = [struct.pack("<i", len(entries))]
+    for name, calls, values in entries:
+        parts.append(struct.pack("<i", len(name)) + name)
+        parts.append(struct.pack("<ii", calls, len(values)) + np.asarray(values, "<f4").tobytes())
+    return b"".join(parts) + tail
+
+
+def test_importance_of_the_old_format(tmp_path):
+    tail = struct.pack("<ii", 7, 5) + b"a.txt"
+    content = dat((b"blk.0.a.weight", 4, [4.0, 8.0]), (b"b", 0, [3.0]), tail=tail)
+    (tmp_path / "i.dat").write_bytes(content)
+    found = read_importance(tmp_path / "i.dat")
+    assert {name: array.tolist() for name, array in found.values.items()} == {
+        "blk.0.a.weight": [1.0, 2.0],
+        "b": [3.0],
+    }
+    assert (found.chunks, list(found.datasets)) == (7, ["a.txt"])
+    # What follows the matrices may be missing.
+    (tmp_path / "i.dat").write_bytes(content[: -len(tail)])
+    assert read_importance(tmp_path / "i.dat").chunks == 0
+    for end in range(4, len(content) - len(tail)):
+        (tmp_path / "i.dat").write_bytes(content[:end])
+        with pytest.raises(FormatError, match="read_importance"):
+            read_importance(tmp_path / "i.dat")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"text",
+        dat(),
+        dat((b"a", 1, [])),
+        dat((b"a", 1, [np.nan])),
+        struct.pack("<ii", 1, -5) + b"abcde",
+        struct.pack("<iicii", 1, 1, b"a", 1, 2**30),
+    ],
+)
+def test_damaged_importance_of_the_old_format(content, tmp_path):
+    (tmp_path / "i.dat").write_bytes(content)
+    with pytest.raises(FormatError, match=r"i\.dat"):
+        read_importance(tmp_path / "i.dat")
+
+
+def test_chunks_begin_with_the_token_of_a_begin():
+    model = build("llama", {**SIZES, "n_layer": 1})
+    ids = np.arange(2, 22)
+    begun = np.where(np.arange(20) % 5 == 0, 1, ids)
+    found = measure_importance(model, ids, length=5, bos=1)
+    wanted = measure_importance(model, begun, length=5)
+    for name, values in wanted.values.items():
+        np.testing.assert_array_equal(found.values[name], values)

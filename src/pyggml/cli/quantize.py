@@ -27,7 +27,9 @@ def quantize(
     ] = "Q4_K_M",
     importance: Annotated[
         str | None,
-        typer.Option("--imatrix", help="A file of pyggml imatrix.", show_default=False),
+        typer.Option(
+            "--imatrix", help="A file of pyggml imatrix or llama-imatrix.", show_default=False
+        ),
     ] = None,
     pure: Annotated[
         bool, typer.Option("--pure", help="Give all matrices one type, without a mix.")
@@ -105,7 +107,8 @@ def imatrix(
         ids = np.concatenate(parts)
         if not ids.size:
             raise ValueError(f"read_texts: {', '.join(text)}: must not be empty; got no text")
-        found = measure_importance(language_model, ids, config.text.chunk, text)
+        bos = tokenizer.bos_id if tokenizer.add_bos else None
+        found = measure_importance(language_model, ids, config.text.chunk, text, bos)
         with naming("--output", output):
             write_importance(output, found)
         say(f"{output}: {len(found.values)} matrices, {found.chunks} × {found.chunk_size} tokens")

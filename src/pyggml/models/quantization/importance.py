@@ -21,6 +21,7 @@ from ...tensors import Tensor, zeros
 from ..base import Model
 from ..generator import check_tokens
 from ..language import LanguageModel
+from .dat import is_dat, read_dat
 
 __all__ = ["Importance", "measure_importance", "read_importance", "write_importance"]
 
@@ -65,6 +66,7 @@ def measure_importance(
     ids: Sequence[int] | np.ndarray,
     length: int | None = None,
     datasets: Sequence[str] = (),
+    bos: int | None = None,
 ) -> Importance:
     """Measure the mean square of each column that a model's matrices are multiplied by.
 
@@ -74,6 +76,8 @@ def measure_importance(
         length: tokens of a chunk, which is read by itself; None is 512, or the context if that is
             shorter, or all of a shorter text.
         datasets: names of what was read, for the file.
+        bos: the token that begins a text: it takes the place of each chunk's first token, as in
+            `llama-imatrix` for tokenizers that begin a text with it; None changes nothing.
 
     Raises:
         TypeError: model is no language model.
@@ -95,6 +99,8 @@ def measure_importance(
     if length is None:
         length = min(512, most, len(tokens))
     length = checks.whole(who, "length", length, 1, min(most, len(tokens)))
+    if bos is not None:
+        check_tokens(who, [bos], model.config.vocab_size)
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, np.ndarray] = {}
     inputs = zeros((1, length), dtype="i32", device=model.device)
@@ -108,7 +114,9 @@ def measure_importance(
         graph = Graph([*squares, logits], device=model.device)
         chunks = len(tokens) // length
         for i in range(chunks):
-            inputs.copy_(tokens[None, i * length : (i + 1) * length].astype(np.int32))
+            chunk = tokens[None, i * length : (i + 1) * length].copy()
+            chunk[0, :1] = chunk[0, :1] if bos is None else bos
+            inputs.copy_(chunk)
             with alone():
                 graph.run()
             values = iter(graph.read(part) for part in squares)
@@ -211,11 +219,13 @@ def read_importance(path: str | os.PathLike[str]) -> Importance:
     """Read an importance matrix of `write_importance` or of llama.cpp's `llama-imatrix`.
 
     Args:
-        path: a GGUF file; the format before it (`.dat`) is not read.
+        path: a GGUF file, or one of the format before it (`imatrix.dat`).
 
     Raises:
         FormatError: the file is damaged or no importance matrix; names tensor and cause.
     """
+    if is_dat(path):
+        return Importance(*read_dat(path))
     with read_gguf(path) as file:
         who = f"read_importance: {file.path}"
         values: dict[str, np.ndarray] = {}
