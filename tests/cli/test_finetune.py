@@ -61,6 +61,7 @@ def test_the_command_trains_and_tells(here, cli, monkeypatch):
     assert left == {
         "adapter", "adapter.gguf", "answers.json", "chat_template.jinja", "checkpoints",
         "config.json", "config.toml", "loss.png", "metrics.jsonl", "model.gguf", "report.html",
+        "samples.jsonl",
     }  # fmt: skip
     template = (here / "run" / "chat_template.jinja").read_text()
     assert "generation" not in template.replace("add_generation_prompt", "")

@@ -13,7 +13,7 @@ from pyggml.data import Tokenizer
 from pyggml.errors import ConfigError, FormatError, OutOfMemoryError
 from pyggml.io import read_gguf
 from pyggml.models import Llama, LlamaConfig, load, load_lora
-from pyggml.recipes import FinetuneConfig, FinetuneRun, finetune
+from pyggml.recipes import FinetuneConfig, FinetuneRun, export_checkpoint, finetune
 from pyggml.train import Callback, list_checkpoints
 
 SMALL = {"seq_len": 24, "batch_size": 4, "steps": 6, "warmup": 1, "threads": 1, "lr": 1e-2,
@@ -96,6 +96,8 @@ def test_checkpoints_hold_the_adapters_alone(trained):
     newest = list_checkpoints(trained.artifact.checkpoints)[-1]
     adapters = (trained.artifact.adapter).stat().st_size
     assert (newest / "model.safetensors").stat().st_size < 2 * adapters
+    with pytest.raises(FormatError, match="finetune"):
+        export_checkpoint(newest, trained.artifact.path / "never.gguf")
 
 
 def test_the_sample_marks_completions_and_their_end(trained):

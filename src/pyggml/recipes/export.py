@@ -120,6 +120,11 @@ def export_checkpoint(checkpoint: str | Path, path: str | Path) -> Path:
             f"tokenizer; {artifact.config} is not of one: give RUN/checkpoints/best or the like"
         )
     record = artifact.read_config()
+    if record.get("task") == "finetune":
+        raise FormatError(
+            f"{checkpoint}: holds what a fine-tuning trained, without its base: pyggml finetune "
+            "with `resume` and `export`=best or last writes the files again"
+        )
     arch = typed(record, "arch", str, artifact.config)
     sizes = typed(record, "model", dict, artifact.config)
     try:

@@ -255,6 +255,17 @@ class FinetuneRun(Run):
             json.dump(portable(self.comparison.to_dict()), file, indent=1)
             file.write("\n")
 
+    def _write_samples(self) -> None:
+        """Write the answers for the report: those of the base, and those of the last step."""
+        found = self.comparison
+        lines = [
+            {"step": step, "text": "\n\n".join(f"{a.prompt}\n→ {a.given}" for a in answers)}
+            for step, answers in ((0, found.base_answers), (self.trainer.step, found.answers))
+            if answers
+        ]
+        with atomic_write(self.artifact.samples, "w") as file:
+            file.writelines(json.dumps(portable(line)) + "\n" for line in lines)
+
     def save_model(self, path: Path, dtype: str = "f32") -> None:
         """Write the model as it is: adapters alone, or all weights.
 
@@ -293,6 +304,7 @@ class FinetuneRun(Run):
                         self._merge(kind)
             self.exported = exported
             self._write_comparison()
+            self._write_samples()
             self.artifact.write_config({**self.record(), "exported": asdict(exported)})
             plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
             write_report(self.artifact.path)
