@@ -25,10 +25,14 @@ class Measurement:
     """The validation loss of a model.
 
     Args:
-        loss: mean over the trained tokens.
+        loss: mean over the trained tokens; by preferences, over the pairs or judged answers.
+        metrics: further numbers by name, such as `margin` and `accuracy` of preferences.
+        is_text: the loss is that of text, which has a perplexity.
     """
 
     loss: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    is_text: bool = True
 
     @property
     def perplexity(self) -> float:
@@ -36,7 +40,9 @@ class Measurement:
         return math.exp(min(self.loss, 700.0))
 
     def __str__(self) -> str:
-        return f"validation loss {self.loss:.4f}, perplexity {self.perplexity:.2f}"
+        told = [f"validation loss {self.loss:.4f}"]
+        told += [f"perplexity {self.perplexity:.2f}"] if self.is_text else []
+        return ", ".join([*told, *(f"{name} {value:.4f}" for name, value in self.metrics.items())])
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,9 @@ def measure(model: Any, batches: Any, step: Any = None) -> Measurement | None:
         step: a step whose recorded graphs are used; None makes one.
     """
     found = evaluate(model, batches, step)
-    return None if found is None else Measurement(found.loss)
+    if found is None:
+        return None
+    return Measurement(found.loss, found.metrics, found.perplexity is not None)
 
 
 def answers_of(

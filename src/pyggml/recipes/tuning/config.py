@@ -14,11 +14,14 @@ from ..configuration import Configuration
 from ..options import MachineOptions, OptimizerOptions, OutputOptions, check_agreement
 from .data_options import FinetuneDataOptions
 from .model_options import ROWS, TeacherOptions, TunedModelOptions, read_mix
+from .preference_options import SFT, PreferenceOptions, check_method
 
 __all__ = ["FinetuneConfig", "FinetuneOutputOptions"]
 
 # Learning rates that suit small matrices that begin at zero, and weights that are good already.
 LR_LORA, LR_FULL = 2e-4, 2e-5
+# By preferences a model that answers well is to change little.
+LR_PREFERENCES, LR_PREFERENCES_FULL = 2e-5, 1e-6
 _BASE = "base"
 
 
@@ -82,6 +85,7 @@ class FinetuneConfig(Configuration):
     """
 
     data: FinetuneDataOptions
+    preferences: PreferenceOptions
     model: TunedModelOptions
     teacher: TeacherOptions
     optimizer: OptimizerOptions
@@ -96,7 +100,8 @@ class FinetuneConfig(Configuration):
         "memory_limit": "auto",
     }
     CHOSEN: ClassVar = {
-        "lr": f"{LR_LORA:g}; with `full`: {LR_FULL:g}",
+        "lr": f"{LR_LORA:g}; with `full`: {LR_FULL:g}; by preferences {LR_PREFERENCES:g} and "
+        f"{LR_PREFERENCES_FULL:g}",
         "batch_size": "8, at most the rows that there are",
         "checkpointing": "as few as fit into `memory_limit`",
     }
@@ -106,6 +111,8 @@ class FinetuneConfig(Configuration):
         """The highest learning rate: as given, or the one that suits adapters or weights."""
         if self.trainer.lr is not None:
             return self.trainer.lr
+        if self.preferences.method != SFT:
+            return LR_PREFERENCES_FULL if self.model.full else LR_PREFERENCES
         return LR_FULL if self.model.full else LR_LORA
 
     def missing(self) -> Mapping[str, tuple[str, str]]:
@@ -126,6 +133,7 @@ class FinetuneConfig(Configuration):
             )
         if self.model.qat is not None:
             self._check_rounding()
+        check_method(self)
         check_agreement(self.optimizer, self.trainer)
 
     def _check_rounding(self) -> None:

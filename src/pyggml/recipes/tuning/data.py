@@ -18,7 +18,7 @@ from ...errors import ConfigError, FormatError, reason
 from .config import FinetuneConfig
 from .data_options import read_weight
 
-__all__ = ["Examples", "loader_of", "pieces", "read_examples", "turns"]
+__all__ = ["Examples", "loader_of", "pieces", "read_examples", "template_of", "turns"]
 
 _SEQ_LEN_MAX = 1024
 _MULTIPLE = 32
@@ -98,7 +98,8 @@ def read_examples(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> E
     """
     data = config.data
     chats = _read(config)
-    template, is_own = _template(config, chats, model, tokenizer)
+    is_plain = set(chats.formats.values()) <= _PLAIN
+    template, is_own = template_of(config, is_plain, model, tokenizer)
     parts: list[Chats] = [chats]
     if data.val_fraction:
         try:
@@ -153,10 +154,20 @@ def _read(config: FinetuneConfig) -> Chats:
     return found
 
 
-def _template(
-    config: FinetuneConfig, chats: Chats, model: Any, tokenizer: Tokenizer
+def template_of(
+    config: FinetuneConfig, is_plain: bool, model: Any, tokenizer: Tokenizer
 ) -> tuple[ChatTemplate | None, bool]:
-    """Return the template, and whether it is another than that of the base."""
+    """Return the template, and whether it is another than that of the base.
+
+    Args:
+        config: of the run.
+        is_plain: the data can be trained without a template.
+        model: the base.
+        tokenizer: of the base.
+
+    Raises:
+        FormatError: the template cannot be read.
+    """
     given, own = config.data.chat_template, model.metadata.get(_KEY)
     if given is not None:
         try:
@@ -170,7 +181,7 @@ def _template(
     }
     if isinstance(own, str) and own.strip():
         return ChatTemplate(own, **tokens, name=f"{config.model.model}: {_KEY}"), False
-    if set(chats.formats.values()) <= _PLAIN:
+    if is_plain:
         return None, False
     names = (name for token, name in _BY_TOKEN.items() if tokenizer.token_id(token) is not None)
     return ChatTemplate.builtin(next(names, _OTHERWISE), **tokens), True
@@ -227,7 +238,7 @@ def pieces(batch: Any, row: int, tokenizer: Tokenizer) -> list[list[tuple[str, b
         tokenizer: tokens to text.
     """
     x, y = batch.x[row], batch.y[row]
-    segments = batch.inputs["segments"][row] if batch.inputs else np.zeros(x.size, np.int32)
+    segments = batch.inputs.get("segments", np.zeros_like(batch.x))[row]
     found = []
     for number in np.unique(segments):
         at = np.flatnonzero(segments == number)

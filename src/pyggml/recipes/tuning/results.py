@@ -34,10 +34,11 @@ class FinetuneArtifact(ArtifactDir):
         self.peft = self.path / "adapter"
         self.template = self.path / "chat_template.jinja"
         self.comparison = self.path / "answers.json"
+        self.reference = self.path / "reference.json"
 
     def files(self) -> list[Path]:
         """Return the files and folders of the run that exist."""
-        own = (self.adapter, self.peft, self.template, self.comparison)
+        own = (self.adapter, self.peft, self.template, self.comparison, self.reference)
         return [path for path in own if path.exists()] + super().files()
 
 

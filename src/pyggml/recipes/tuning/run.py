@@ -20,6 +20,8 @@ from ...tensors.random import seed as set_seed
 from ...train.arguments import check_callbacks
 from ...train.callbacks import Callback, MetricsWriter
 from ...train.metrics import read_metrics, token_bytes
+from ...train.preferences import PairDataset
+from ...train.step import TrainStep
 from ...train.trainer import FitResult, Trainer
 from ..config_file import save_config
 from ..optimizer import make_optimizer
@@ -30,6 +32,7 @@ from .base import aware_of, check_adapter, prepare_model, read_base
 from .config import FinetuneConfig
 from .data import Examples, loader_of, pieces, read_examples
 from .describe import describe
+from .preferences import PreferenceExamples, Reference, read_preference_examples
 from .results import FinetuneArtifact, llama_cpp_commands, save_merged
 from .teacher import taught
 
@@ -50,6 +53,8 @@ class FinetuneRun(Run):
         artifact: its folder.
         tokenizer: text to tokens and back.
         examples: the chats as tokens.
+        objective: the loss of preferences, or None.
+        reference: log-probabilities of the answers before the training, or None.
         model: the base with adapters, or with all weights trained.
         adapted: paths of the layers with adapters.
         trainer: trains the model.
@@ -68,6 +73,8 @@ class FinetuneRun(Run):
     ARTIFACT = FinetuneArtifact
     TASK = "finetune"
 
+    reference: Reference | None = None
+
     def __init__(
         self,
         config: FinetuneConfig,
@@ -83,25 +90,27 @@ class FinetuneRun(Run):
         self.model, self.tokenizer = read_base(config.model)
         self.base_parameters = self.model.num_parameters()
         base = checksum(self.model)
-        self.examples: Examples = read_examples(config, self.model, self.tokenizer)
+        self.objective = config.preferences.objective(config.trainer.label_smoothing)
+        read = read_examples if self.objective is None else read_preference_examples
+        self.examples: Examples = read(config, self.model, self.tokenizer)
         self.seq_len = self.examples.seq_len
-        sets = self.examples.sets
-        loader = loader_of(config, sets[0], self.seq_len, True)
-        validation = [loader_of(config, each, self.seq_len, False) for each in sets[1:]]
         self.data = {
             "chats": len(self.examples.chats),
             "tokens": self.examples.tokens,
             "crc32": self.examples.crc32,
             "base": base,
         }
-        loader, loss = taught(config, loader, self.tokenizer, self.data["crc32"])
         set_seed(config.trainer.seed)
         check_adapter(config.model, base)
         self.adapted = prepare_model(self.model, config.model)
         self._add_template()
+        loader, *validation = self._loaders(base)
+        loader, loss = taught(config, loader, self.tokenizer, self.data["crc32"])
         # Batches of examples that are not packed have as many rows as fit.
         size = min(config.trainer.value("batch_size"), loader.batch_size)
         options = config.trainer.replace(batch_size=size if config.data.packing else None)
+        if self.objective is not None:  # which smooths labels by itself
+            options = options.replace(label_smoothing=0.0)
         optimizer = make_optimizer(config.optimizer, self.model, config.lr)
         self._aware = aware_of(self.model, optimizer, config.model)
         self.trainer = Trainer(
@@ -116,13 +125,25 @@ class FinetuneRun(Run):
                 *log_writers(config, artifact),
                 *check_callbacks("FinetuneRun", callbacks),
             ],
-            loss=loss,
+            loss=self.objective or loss,
             data=self.data,
-            token_bytes=token_bytes(self.tokenizer),
+            token_bytes=None if self.objective else token_bytes(self.tokenizer),
             save_frozen=False,
         )
         self.memory = self.trainer.plan()
         self._note_left_out()
+
+    def _loaders(self, base: int) -> list[Any]:
+        """Return the batches to train on and, if there are any, to validate on."""
+        config = self.config
+        if not isinstance(self.examples, PreferenceExamples) or self.objective is None:
+            sets = self.examples.sets
+            return [loader_of(config, each, self.seq_len, not i) for i, each in enumerate(sets)]
+        reference = Reference(config, self.examples, base, self.artifact.reference)
+        if self.objective.needs_reference:
+            reference.compute(self.model)
+            self.reference = reference
+        return reference.loaders(self.objective.needs_reference)
 
     @classmethod
     def make(
@@ -137,8 +158,10 @@ class FinetuneRun(Run):
         return cls(config, artifact, callbacks, note)
 
     def write_inputs(self) -> None:
-        """Write the options, and the chat template."""
+        """Write the options, the chat template, and the reference of preferences."""
         save_config(self.config, self.artifact.options)
+        if self.reference is not None:
+            self.reference.write()
         if self.examples.template_file is not None:
             with atomic_write(self.artifact.template, "w") as file:
                 file.write(self.examples.template_file)
@@ -188,7 +211,9 @@ class FinetuneRun(Run):
             [[('2 + 2 =', False), (' 4', True)]]
         """
         batch = next(iter(self.trainer.loader.once()))
-        return pieces(batch, 0, self.tokenizer)
+        dataset = getattr(self.trainer.loader, "dataset", None)
+        rows = [0, len(batch.x) // 2] if isinstance(dataset, PairDataset) else [0]
+        return [part for row in rows for part in pieces(batch, row, self.tokenizer)]
 
     def train(self) -> FitResult:
         """Measure the base, train, then write adapter or model, the answers and the report.
@@ -328,7 +353,8 @@ class FinetuneRun(Run):
             return
         merged, _ = load(self.artifact.model, keep_types=True, mapped=True)
         batches = self.trainer.sets["validation"].batches(self.config.trainer.eval_batches)
-        found = self.comparison.merged = measure(merged, batches)
+        step = None if self.objective is None else TrainStep(merged, None, loss=self.objective)
+        found = self.comparison.merged = measure(merged, batches, step)
         if found is not None and found.loss > self.comparison.after.loss + _LOST:
             self.note(
                 f"note: rounding to {kind} costs the merged model a part of what was learnt: "

@@ -20,7 +20,7 @@ from ...io.sealed import read_sealed, seal
 from ...nn.raw_bytes import checksum
 from .logps import document_logps
 
-__all__ = ["reference_logps"]
+__all__ = ["read_reference", "reference_key", "reference_logps", "write_reference"]
 
 _FORMAT = 1
 
@@ -67,25 +67,60 @@ def reference_logps(
     if path is None:
         return document_logps(model, documents, batch_size)
     file = checks.path(who, "path", path)
-    key = {
-        "format": _FORMAT,
-        "model": checksum(model) if model_id is None else model_id,
-        "documents": documents.fingerprint(),
-        "count": len(documents),
-        "batch_size": batch_size,
-        "options": dict(options or {}),
-    }
-    found = _read(file, key)
+    model_id = checksum(model) if model_id is None else model_id
+    key = reference_key(documents, model_id, {"batch_size": batch_size, **(options or {})})
+    found = read_reference(file, key)
     if found is None:
         found = document_logps(model, documents, batch_size)
-        data = base64.b64encode(found.astype("<f4").tobytes()).decode()
-        with atomic_write(file, "wb") as handle:
-            handle.write(seal({**key, "logps": data}))
+        write_reference(file, key, found)
     return found
 
 
-def _read(path: Path, key: Mapping[str, Any]) -> np.ndarray | None:
-    """Return the numbers of a file; None where there is none, or of others."""
+def reference_key(
+    documents: Documents, model_id: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the numbers of a file depend on.
+
+    Args:
+        documents: token ids, and which of them count.
+        model_id: stands for the weights.
+        options: further values by name, JSON-ready.
+    """
+    return {
+        "format": _FORMAT,
+        "model": model_id,
+        "documents": documents.fingerprint(),
+        "count": len(documents),
+        "options": dict(options),
+    }
+
+
+def write_reference(path: Path, key: Mapping[str, Any], logps: np.ndarray) -> None:
+    """Write log-probabilities, and a hash of the file into it.
+
+    Args:
+        path: the file.
+        key: of `reference_key`.
+        logps: a number for each document.
+
+    Raises:
+        OSError: it cannot be written; an earlier file is then whole.
+    """
+    data = base64.b64encode(np.asarray(logps, "<f4").tobytes()).decode()
+    with atomic_write(path, "wb") as handle:
+        handle.write(seal({**key, "logps": data}))
+
+
+def read_reference(path: Path, key: Mapping[str, Any]) -> np.ndarray | None:
+    """Return the numbers of a file; None where there is none, or it is of another key.
+
+    Args:
+        path: the file.
+        key: of `reference_key`.
+
+    Raises:
+        FormatError: the file is damaged.
+    """
     if not path.exists():
         return None
     try:

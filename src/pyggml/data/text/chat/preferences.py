@@ -38,6 +38,7 @@ class Preferences:
         paired: the chats are pairs.
         bad: rows that were left out because they hold no preference.
         first_bad: the error of the first of them.
+        is_plain: prompts and answers are texts, which need no template.
 
     Example:
         >>> rows = [{"prompt": "2 + 2 =", "chosen": "4", "rejected": "5"}]
@@ -51,6 +52,7 @@ class Preferences:
     paired: bool
     bad: int = 0
     first_bad: str = ""
+    is_plain: bool = True
 
     def __len__(self) -> int:
         """Number of rows: pairs, or judged answers."""
@@ -140,6 +142,7 @@ def read_preferences(
     chats: list[Chat] = []
     labels: list[bool] = []
     paired: bool | None = None
+    is_plain = True
     for record in read_records(source, skip if skip_bad else None):
         where = str(getattr(record, "where", "a row"))
         try:
@@ -152,6 +155,7 @@ def read_preferences(
                 label = _label(record)
                 chats.append(_chat(record, "completion", where, system))
                 labels.append(label)
+            is_plain = is_plain and _is_plain(record)
         except FormatError as error:
             located = FormatError(f"{who}: {where}: {reason(error)}")
             if not skip_bad:
@@ -162,7 +166,14 @@ def read_preferences(
             f"{who}: needs at least one preference; got none"
             + (f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else "")
         )
-    return Preferences(chats, labels, bool(paired), len(bad), bad[0] if bad else "")
+    first_bad = bad[0] if bad else ""
+    return Preferences(chats, labels, bool(paired), len(bad), first_bad, is_plain)
+
+
+def _is_plain(record: Mapping[str, Any]) -> bool:
+    """Return True for a row whose prompt and answers are texts."""
+    given = (record.get(name) for name in ("prompt", *_PAIRS, "completion") if name in record)
+    return "prompt" in record and all(isinstance(value, str) for value in given)
 
 
 def _is_paired(record: Mapping[str, Any]) -> bool:
