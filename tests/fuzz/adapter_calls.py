@@ -25,7 +25,8 @@ def adapter_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[[np.ndarray]
     kind, then = d.pick(*TYPES), d.pick(*NAMES)
     given: dict[str, Any] = {"rank": d.pick(1, 2, 5), "alpha": d.pick(1.0, 16), "dropout": 0.0}
     given["targets"] = d.pick("all-linear", ("0",), ["0", "1"], "*")
-    given["rslora"] = d.chance(0.5)
+    given["use_rslora"], given["use_dora"] = d.chance(0.5), d.chance(0.3)
+    given["init_lora_weights"] = d.pick(True, False, "gaussian", "pissa", "loftq")
     for name in given:
         if d.chance(0.06):
             given[name] = d.odd()
@@ -38,7 +39,8 @@ def adapter_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[[np.ndarray]
         if kind != "f32":
             model[0].weight = pg.tensor(model[0].weight.numpy(), kind)
         if then == "LoRALinear":
-            options = {name: value for name, value in given.items() if name != "targets"}
+            others = ("targets", "init_lora_weights")
+            options = {name: value for name, value in given.items() if name not in others}
             first = nn.LoRALinear(d.odd() if d.chance(0.1) else model[0], **options)
             model = nn.Sequential(first, model[1])
         else:

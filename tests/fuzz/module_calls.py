@@ -504,6 +504,11 @@ ELSEWHERE = {
     "balance_loss": "reads what MixtureOfExperts appends; compared in tests/nn/test_experts.py",
     "functional": "a namespace",
     "lora": "a namespace",
+    **dict.fromkeys(
+        ("LoRAConv2d", "LoRAEmbedding", "LoRAStackedLinear"),
+        "made by apply_lora; compared in tests/nn/test_lora_kinds.py",
+    ),
+    "RoundedWeights": "made by quantization_aware",
     "empty_dtype": "takes nothing",
     "losses": "a namespace",
     **{n: "calls the function of its name" for n in losses.__all__ if not n.islower()},

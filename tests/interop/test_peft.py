@@ -106,6 +106,28 @@ def test_an_adapter_that_began_by_pissa_is_for_the_first_model(use_rslora, tmp_p
     np.testing.assert_allclose(theirs(there), want, atol=1e-5 * np.abs(want).max())
 
 
+# PEFT looks for the fused parameter among the modules.
+@pytest.mark.filterwarnings("ignore:The following rank_pattern:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:The following alpha_pattern:RuntimeWarning")
+def test_experts_are_stacked_by_peft(tmp_path):
+    model = base("llama", tmp_path / "base", n_expert=3, n_expert_used=2)
+    targets, alphas = ["*.experts.*", "q_proj"], {"layers.0.self_attn.q_proj": 8.0}
+    nn.apply_lora(model, rank=3, alpha=5, targets=targets, alpha_pattern=alphas)
+    for name, value in fill(model.named_parameters()).items():
+        if "lora_" in name:
+            dict(model.named_parameters())[name].copy_(value.astype(np.float32))
+    save_lora(model, tmp_path / "adapter")
+    want = ours(model)
+    other, _ = load(tmp_path / "base")
+    load_lora(other, tmp_path / "adapter")
+    np.testing.assert_array_equal(ours(other), want)
+    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    plain = theirs(there)
+    there = peft.PeftModel.from_pretrained(there, tmp_path / "adapter")
+    np.testing.assert_allclose(theirs(there), want, atol=1e-5 * np.abs(want).max())
+    assert np.abs(plain - want).max() > 0.05
+
+
 def test_the_default_scale_is_theirs():
     model = build("llama", "tiny", vocab_size=65)
     nn.apply_lora(model)

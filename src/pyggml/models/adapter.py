@@ -55,7 +55,7 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
         TypeError: model is no `Model`.
         ValueError: it has no adapters, or llama.cpp or PEFT has no such ones: those of DoRA, of
             convolutions, of a table that is the head, too, and of weights that were rounded again
-            have no place in a GGUF file; those of experts none in a folder.
+            have no place in a GGUF file; those of experts, but for Mixtral's, none in a folder.
         OSError: a file cannot be written.
 
     Source: llama_adapter_lora_init of llama.cpp (src/llama-adapter.cpp); PEFT's LoraConfig.

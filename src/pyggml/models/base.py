@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, nn
@@ -76,6 +77,10 @@ class Model(HasGGUF, HasFolder, ABC):
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state under this model's names, without what only old files hold."""
+        return dict(state)
+
+    def hf_arrays(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return arrays of parameters under Hugging Face's names and in its layouts."""
         return dict(state)
 
     def _copies(self) -> dict[str, tuple[str, str]]:

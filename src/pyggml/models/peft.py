@@ -67,31 +67,38 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
     file = folder / _WEIGHTS
     if not file.is_file():
         raise FormatError(f"load_lora: {folder}: must hold {_WEIGHTS}; it has no such file")
-    found: dict[str, dict[str, np.ndarray]] = {}
+    names = _names_of(model, layers)
+    found: dict[str, dict[str, Any]] = {}
     for name, array in load_safetensors(file).items():
         what = f"load_lora: {file}: tensor {name}"
         if name.endswith(_BASE):
             # PEFT writes the frozen table beside the adapter of an embedding or head.
-            path = _path_of(name.removeprefix(_PREFIX).removesuffix(_BASE), layers)
-            if path is not None and layers[path].weight.shape == array.shape:
+            there = _path_of(name.removeprefix(_PREFIX).removesuffix(_BASE), names)
+            if there is not None and layers[names[there][0]].weight.shape == array.shape:
                 continue
         parts = _NAME.fullmatch(name)
         if parts is None:
             raise FormatError(f"{what} must end in .lora_A.weight, .lora_B.weight or another name "
                               "of LoRA; retrain without whole modules")  # fmt: skip
-        path = _path_of(parts[1].removeprefix(_PREFIX), layers)
-        if path is None:
+        there = _path_of(parts[1].removeprefix(_PREFIX), names)
+        if there is None:
             raise FormatError(
                 f"{what} is of no layer of the model that takes adapters: is it another model's?"
             )
         if not np.isfinite(np.asarray(array, np.float32)).all():
             raise FormatError(f"{what} must hold finite numbers; got NaN or infinity")
-        found.setdefault(path, {})[parts[2]] = np.asarray(array, np.float32)
+        path, expert = names[there]
+        numbers = np.asarray(array, np.float32)
+        if expert is None:
+            found.setdefault(path, {})[parts[2]] = numbers
+        else:
+            found.setdefault(path, {}).setdefault(parts[2], {})[expert] = numbers
     if not found:
         raise FormatError(f"load_lora: {file}: must hold adapters; it has no tensor")
     adapters: dict[str, Factors] = {}
     for path in (path for path in layers if path in found):
-        own = int(_of(ranks, path, rank))
+        theirs = next(name for name, (at, _) in names.items() if at == path)
+        own = int(_of(ranks, theirs, rank))
         what = f"load_lora: {file}: the adapter of {path}"
         kind, layer = lora_class(layers[path]), layers[path]
         assert kind is not None
@@ -99,13 +106,43 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
             kind.check(what, layer, own, path)
         except ValueError as error:
             raise FormatError(str(error)) from None
+        if layer.weight.ndim == 3:
+            found[path] = {part: _stack(what, each) for part, each in found[path].items()}
         shapes = {part: array.shape for part, array in found[path].items()}
         wanted = _shapes(layer, own, dora)
         if shapes != wanted:
             raise FormatError(f"{what} must have {_told(wanted)}; got {_told(shapes)}")
-        scale = _of(alphas, path, alpha) / (own**0.5 if by_root else own)
+        scale = _of(alphas, theirs, alpha) / (own**0.5 if by_root else own)
         adapters[path] = _factors(found[path], scale)
     return adapters, given.number("lora_dropout", 0.0)
+
+
+def _names_of(model: Any, layers: Mapping[str, Any]) -> dict[str, tuple[str, int | None]]:
+    """Return the layers by Hugging Face's names; of stacked experts each has one."""
+    names: dict[str, tuple[str, int | None]] = {}
+    for path, layer in layers.items():
+        probe = np.broadcast_to(np.float32(0), layer.weight.shape)  # takes no memory
+        theirs = [name.removesuffix(".weight") for name in _theirs(model, path, probe)]
+        stacked = layer.weight.ndim == 3
+        names |= {name: (path, j if stacked else None) for j, name in enumerate(theirs)}
+    return names
+
+
+def _theirs(model: Any, path: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Return a layer's array by the names of Hugging Face's layers."""
+    try:
+        found: dict[str, np.ndarray] = model.hf_arrays({f"{path}.weight": array})
+    except KeyError:  # one of several that are one there
+        return {}
+    return found
+
+
+def _stack(what: str, arrays: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return the matrices of experts as one array."""
+    shapes = {array.shape for array in arrays.values()}
+    if sorted(arrays) != list(range(len(arrays))) or len(shapes) != 1:
+        raise FormatError(f"{what} must have each expert's, of one shape; got {sorted(arrays)}")
+    return np.stack([arrays[j] for j in range(len(arrays))])
 
 
 def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -179,40 +216,51 @@ def write_peft(
         ValueError: PEFT has no such adapter.
         OSError: a file cannot be written.
     """
-    first = next(iter(found))
+    stacked = [path for path, layer in found.items() if isinstance(layer, nn.LoRAStackedLinear)]
+    first = next(iter(stacked or found))
     ranks = {path: _rank(layer, adapters[path]) for path, layer in found.items()}
     alphas = {path: _alpha(adapters[path].scale, ranks[path]) for path in found}
     head = getattr(model, "head_weight", None)
+    names = {
+        path: _name(model, path, layer) for path, layer in found.items() if path not in stacked
+    }
     config: dict[str, Any] = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM" if hasattr(model, "new_cache") else None,
         "base_model_name_or_path": model.metadata.get("general.name"),
         "r": ranks[first],
         "lora_alpha": alphas[first],
-        "lora_dropout": max(layer.dropout.p for layer in found.values()),
-        "target_modules": sorted(found),
+        # PEFT drops nothing before experts.
+        "lora_dropout": 0.0 if stacked else max(layer.dropout.p for layer in found.values()),
+        "target_modules": [],
         "bias": "none",
         "use_rslora": False,
         "use_dora": any(each.magnitude is not None for each in adapters.values()),
         "fan_in_fan_out": model.arch == "gpt2",
         "inference_mode": True,
-        "rank_pattern": {p: rank for p, rank in ranks.items() if rank != ranks[first]},
-        "alpha_pattern": {p: alpha for p, alpha in alphas.items() if alpha != alphas[first]},
+        "rank_pattern": {n: ranks[p] for p, n in names.items() if ranks[p] != ranks[first]},
+        "alpha_pattern": {n: alphas[p] for p, n in names.items() if alphas[p] != alphas[first]},
     }
     arrays: dict[str, np.ndarray] = {}
+    targets: set[str] = set()
     for path, layer in found.items():
-        if isinstance(layer, nn.LoRAStackedLinear):
-            raise ValueError(
-                f"save_lora: PEFT has no adapter of stacked experts; got {path}: write a GGUF "
-                "file, which llama.cpp applies, or merge_lora"
-            )
+        own = adapters[path]
+        if path in stacked:
+            targets |= _add_experts(arrays, model, path, own)
+            if (ranks[path], alphas[path]) != (ranks[first], alphas[first]):
+                raise ValueError(
+                    "save_lora: PEFT has one rank and alpha for all experts; got others for "
+                    f"{path}: write a GGUF file, which llama.cpp applies, or merge_lora"
+                )
+            continue
         if not isinstance(layer, nn.Linear) and layer.weight is head:
             # PEFT's changes the embedding, and not the head that shares its table.
             raise ValueError(
                 f"save_lora: PEFT has no adapter of a table that is the head, too; got {path}: "
                 "merge_lora, or leave it out of targets"
             )
-        own, start = adapters[path], f"{_PREFIX}{path}.lora_"
+        targets.add(names[path])
+        start = f"{_PREFIX}{names[path]}.lora_"
         if isinstance(layer, nn.Embedding):
             arrays[f"{start}embedding_A"] = np.ascontiguousarray(own.a.T)
             arrays[f"{start}embedding_B"] = own.b
@@ -220,10 +268,31 @@ def write_peft(
         arrays[f"{start}A.weight"], arrays[f"{start}B.weight"] = own.a, own.b
         if own.magnitude is not None:
             arrays[f"{start}magnitude_vector"] = own.magnitude
+    config["target_modules"] = sorted(targets)
     make_dirs(folder)
     save_safetensors(folder / _WEIGHTS, arrays)
     with atomic_write(folder / CONFIG, "w") as handle:
         handle.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def _name(model: Any, path: str, layer: LoRALayer) -> str:
+    """Return Hugging Face's name of a layer."""
+    theirs = _theirs(model, path, np.broadcast_to(np.float32(0), layer.weight.shape))
+    return next(iter(theirs)).removesuffix(".weight") if len(theirs) == 1 else path
+
+
+def _add_experts(arrays: dict[str, np.ndarray], model: Any, path: str, own: Factors) -> set[str]:
+    """Add the matrices of each expert under the names that PEFT stacks; return their ends."""
+    for part, array in (("A", own.a), ("B", own.b)):
+        theirs = _theirs(model, path, array)
+        if len(theirs) != len(array) or ".block_sparse_moe." not in path:  # Mixtral's
+            raise ValueError(
+                f"save_lora: PEFT has no adapter of these experts; got {path}: write a GGUF file, "
+                "which llama.cpp applies, or merge_lora"
+            )
+        for name, matrix in theirs.items():
+            arrays[f"{_PREFIX}{name.removesuffix('weight')}lora_{part}.weight"] = matrix
+    return {name.split(".")[-2] for name in theirs}
 
 
 def _rank(layer: LoRALayer, factors: Factors) -> int:

@@ -136,7 +136,11 @@ class LlamaModel(Decoder):
 
     def state_dict(self, dequantise: bool = False) -> dict[str, np.ndarray]:
         """Copy the parameters under Hugging Face's names and in its layouts."""
-        return hugging.to_theirs(self.config, super().state_dict(dequantise))
+        return self.hf_arrays(super().state_dict(dequantise))
+
+    def hf_arrays(self, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return arrays of parameters under Hugging Face's names and in its layouts."""
+        return hugging.to_theirs(self.config, state)
 
     def _own_names(self, state: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return a state without old files' rotary tables, and in this model's layouts."""
