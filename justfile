@@ -46,6 +46,10 @@ ops-doc: vendor
 options-doc:
     {{python}} scripts/gen_options_doc.py
 
+# docs/guide/pytorch.md from the calls that are tested against PyTorch
+torch-doc:
+    {{python}} scripts/gen_torch_page.py
+
 # the series applies exactly and exports to the same bytes; the binding follows it
 series-check: vendor
     {{python}} scripts/vendor.py check

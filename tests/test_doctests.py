@@ -7,6 +7,7 @@ An example may use what its module and its package have, the public names of `py
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import importlib
 import pkgutil
@@ -50,7 +51,12 @@ def namespace(module: Any) -> dict[str, Any]:
     """Return the names that a module's examples may use."""
     package = importlib.import_module(".".join(module.__name__.split(".")[:2]))
     faces = (pg, nn, package, importlib.import_module(module.__package__))
-    public = {name: getattr(face, name) for face in faces for name in getattr(face, "__all__", ())}
+    public = {
+        name: getattr(face, name)
+        for face in faces
+        for name in getattr(face, "__all__", ())
+        if not hasattr(builtins, name)  # sum, round, …
+    }
     model = models.build("gpt2", {"n_layer": 2, "n_head": 2, "n_embd": 16}, vocab_size=65)
     things = {"model": model, "w": nn.Parameter(np.ones((4, 4)))}
     return {"np": np, "pg": pg, "nn": nn, **things, **public, **vars(module)}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "OutOfMemoryError",
     "RecordingError",
     "ShapeError",
+    "in_message",
     "printable",
     "reason",
     "shown",
@@ -27,14 +29,26 @@ _LONGEST = 80
 _CALLER = re.compile(r"\A[A-Za-z_][\w.]*: (?=\S)")
 
 
+_in_message = threading.local()
+
+
+def in_message() -> bool:
+    """Return True while `shown` asks for a repr, which then must compute nothing."""
+    return getattr(_in_message, "depth", 0) > 0
+
+
 def shown(x: Any) -> str:
     """Return a value's repr for a message: one line, shortened where it is long."""
+    depth = getattr(_in_message, "depth", 0)
+    _in_message.depth = depth + 1
     try:
         text = " ".join(repr(x).split())
     except ValueError:  # Python writes no whole numbers of thousands of digits
         return (
             f"a whole number of {x.bit_length()} bits" if isinstance(x, int) else type(x).__name__
         )
+    finally:
+        _in_message.depth = depth
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 2]} …"
 
 

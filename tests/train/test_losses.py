@@ -202,7 +202,7 @@ def test_a_trainer_takes_a_mean():
 
 SQUARES = {
     "mean": lambda model, x, y: ops.sqr(model(x) - y).mean(),
-    "sum": lambda model, x, y: (ops.sqr(model(x) - y).sum(axis=0).mean(), y.shape[0]),
+    "sum": lambda model, x, y: (ops.sqr(model(x) - y).sum(dim=0).mean(), y.shape[0]),
 }
 
 

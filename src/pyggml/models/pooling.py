@@ -38,15 +38,15 @@ def pool(x: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
     if pooling == "cls":
         return x[:, 0]
     if attention_mask is None:
-        return x[:, length - 1] if pooling == "last" else x.mean(axis=1)
+        return x[:, length - 1] if pooling == "last" else x.mean(dim=1)
     counts = ops.step(ops.cast(attention_mask, "f32"))
     if pooling == "last":
         after = zeros((batch, 1), device=x.device)
         after = ops.concat([counts[:, 1:], after], 1) if length > 1 else after
         counts = counts * (1.0 - after)
     counts = counts.reshape(batch, length, 1)
-    tokens = ops.clamp(counts.sum(axis=1), 1.0, float(length))
-    return (x * counts).sum(axis=1) / tokens
+    tokens = ops.clamp(counts.sum(dim=1), 1.0, float(length))
+    return (x * counts).sum(dim=1) / tokens
 
 
 def embed(

@@ -145,12 +145,12 @@ class MixtureOfExperts(Module):
             routings.append((probabilities, chosen))
         weights = ops.get_rows(probabilities.reshape(count, self.n_experts, 1), chosen)
         if self.normalize:
-            weights = weights / weights.sum(axis=1, keepdims=True)
+            weights = weights / weights.sum(dim=1, keepdim=True)
         rows = tokens.reshape(count, 1, dim)
         gate, up = self.experts.gate_proj(rows, chosen), self.experts.up_proj(rows, chosen)
         inner = recompute(_ACTIVATIONS[self.activation](gate, up))
         out: Tensor = self.experts.down_proj(inner, chosen)  # (N, K, C)
-        y = (out * weights).sum(axis=1)
+        y = (out * weights).sum(dim=1)
         if self._has_shared:
             y = y + ops.sigmoid(self.shared_expert_gate(tokens)) * self.shared_expert(tokens)
         return y.reshape(x.shape)
@@ -199,7 +199,7 @@ def balance_loss(routings: list[Routing]) -> Tensor:
     shares, means = None, None
     for probabilities, chosen in given:
         ones = ops.get_rows(_identity(experts, chosen.device), chosen.reshape(chosen.size))
-        share, mean = ones.sum(axis=0), probabilities.sum(axis=0)
+        share, mean = ones.sum(dim=0), probabilities.sum(dim=0)
         shares = share if shares is None else shares + share
         means = mean if means is None else means + mean
     assert shares is not None

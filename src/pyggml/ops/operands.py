@@ -29,6 +29,7 @@ __all__ = [
     "need_tensor",
     "need_wholes",
     "overlap",
+    "shape_of",
 ]
 
 
@@ -118,6 +119,11 @@ def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:
     if len(shape) > MAX_DIMS:
         raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got {shape}")
     return shape
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor, and that of a scalar for a number."""
+    return x.shape if isinstance(x, Tensor) else ()
 
 
 def _strides_in_order(x: Tensor) -> bool:

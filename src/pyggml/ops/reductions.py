@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 from ..backend.library import lib
 from ..checks import flag, whole
 from ..errors import ShapeError, shown
@@ -10,10 +14,21 @@ from ..tensors.record import record
 from ..tensors.row_limits import limit_rows
 from ..tensors.tensor import Tensor
 from .elementwise import scale
-from .operands import axis_of, contiguous, need_float, need_ndim
+from .operands import axis_of, contiguous, need_float, need_ndim, need_wholes
 from .shape import getitem, permute, reshape
 
-__all__ = ["argmax", "mean", "mean_rows", "sum", "sum_rows", "sum_sqr", "top_k"]
+__all__ = [
+    "argmax",
+    "axes_of",
+    "mean",
+    "mean_rows",
+    "rows_over",
+    "sum",
+    "sum_rows",
+    "sum_sqr",
+    "top_k",
+    "with_axes",
+]
 
 
 def sum_rows(x: Tensor) -> Tensor:
@@ -29,13 +44,40 @@ def sum_rows(x: Tensor) -> Tensor:
     return record(lib.ggml_sum_rows, [contiguous(x)], (*x.shape[:-1], 1))
 
 
-def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Sum over one axis, or over all elements.
+def axes_of(who: str, dim: Any, ndim: int) -> tuple[int, ...]:
+    """Return axes counted from the front: one, several, or all for None."""
+    if dim is None:
+        return tuple(range(ndim))
+    dims = need_wholes(who, "dim", dim) if isinstance(dim, (list, tuple)) else [dim]
+    axes = [axis_of(who, d, ndim, "dim") for d in dims]
+    if len(set(axes)) != len(axes) or not axes:
+        raise ShapeError(f"{who}: dim must name axes, each once; got {shown(dim)}")
+    return tuple(sorted(axes))
+
+
+def with_axes(
+    reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool
+) -> Tensor:
+    """Return what is left of `shape` without axes, or with an extent of one in their place."""
+    if keepdim:
+        return reshape(reduced, [1 if a in axes else n for a, n in enumerate(shape)])
+    return reshape(reduced, [n for a, n in enumerate(shape) if a not in axes])
+
+
+def rows_over(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return a matrix with a row of what is reduced for each element of the result."""
+    others = [a for a in range(x.ndim) if a not in axes]
+    across = math.prod(x.shape[a] for a in axes)
+    return reshape(permute(x, [*others, *axes]), (x.size // across, across))
+
+
+def sum(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Sum over axes, or over all elements.
 
     Args:
         x: f32 tensor.
-        axis: None for all.
-        keepdims: leave the axis with extent one.
+        dim: an axis, several, or None for all.
+        keepdim: leave the axes with extent one.
 
     Raises:
         ShapeError: x has no such axis.
@@ -43,23 +85,23 @@ def sum(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
     Source: ggml_sum, ggml_sum_rows.
 
     Example:
-        >>> sum(ones((2, 3)), axis=0).numpy().tolist()
+        >>> sum(ones((2, 3)), dim=0).numpy().tolist()
         [2.0, 2.0, 2.0]
     """
-    return _sum("sum", x, axis, keepdims)
+    return _sum("sum", x, dim, keepdim)
 
 
-def _sum(who: str, x: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+def _sum(who: str, x: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> Tensor:
     need_float(who, "x", x)
-    keepdims = flag(who, "keepdims", keepdims)
-    if axis is None:
+    keepdim = flag(who, "keepdim", keepdim)
+    axes = axes_of(who, dim, x.ndim)
+    if len(axes) == x.ndim and (dim is None or x.ndim > 1):
         total = record(lib.ggml_sum, [contiguous(x)], ())
-        return reshape(total, (1,) * x.ndim) if keepdims else total
-    n = axis_of(who, axis, x.ndim)
-    others = [a for a in range(x.ndim) if a != n]
-    rows = sum_rows(permute(x, [*others, n]))
-    kept = tuple(1 if a == n else extent for a, extent in enumerate(x.shape))
-    return reshape(rows, kept if keepdims else [x.shape[a] for a in others])
+    elif len(axes) == 1:
+        total = sum_rows(permute(x, [*(a for a in range(x.ndim) if a not in axes), *axes]))
+    else:
+        total = sum_rows(rows_over(x, axes))
+    return with_axes(total, x.shape, axes, keepdim)
 
 
 def sum_sqr(x: Tensor) -> Tensor:
@@ -78,11 +120,11 @@ def sum_sqr(x: Tensor) -> Tensor:
     return record(lib.ggml_sum_sqr, [x], ())
 
 
-def mean(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Mean over one axis, or over all elements; see `sum`."""
+def mean(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Mean over axes, or over all elements; see `sum`."""
     need_float("mean", "x", x)
-    n = x.size if axis is None else x.shape[axis_of("mean", axis, x.ndim)]
-    return scale(_sum("mean", x, axis, keepdims), 1.0 / n)
+    n = math.prod(x.shape[a] for a in axes_of("mean", dim, x.ndim))
+    return scale(_sum("mean", x, dim, keepdim), 1.0 / n)
 
 
 def mean_rows(x: Tensor) -> Tensor:
@@ -98,21 +140,32 @@ def mean_rows(x: Tensor) -> Tensor:
     return record(lib.ggml_mean, [contiguous(x)], (*x.shape[:-1], 1))
 
 
-def argmax(x: Tensor) -> Tensor:
-    """Return the index of the largest element of each row; the first among equals.
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Return the place of the largest element along an axis, as i32; the first among equals.
 
     A NaN is larger than all numbers, as in PyTorch.
 
-    Shape:
-        x (N, C) or (C,) -> (N,) or () i32
+    Args:
+        x: f32.
+        dim: the axis; None for the place among all elements in order.
+        keepdim: leave the axis with extent one.
+
+    Raises:
+        ShapeError: x has no such axis.
 
     Source: ggml_argmax.
+
+    Example:
+        >>> argmax(tensor([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]]), dim=1).tolist()
+        [1, 2]
     """
     need_float("argmax", "x", x)
-    need_ndim("argmax", "x", x, 1, 2)
-    result = record(lib.ggml_argmax, [contiguous(x)], (x.shape[0] if x.ndim == 2 else 1,), False)
-    limit_rows(result.node, x.shape[-1])
-    return result if x.ndim == 2 else reshape(result, ())
+    keepdim = flag("argmax", "keepdim", keepdim)
+    axes = axes_of("argmax", dim, x.ndim)
+    rows = rows_over(x, axes)
+    result = record(lib.ggml_argmax, [contiguous(rows)], rows.shape[:1], False)
+    limit_rows(result.node, rows.shape[1])
+    return with_axes(result, x.shape, axes, keepdim)
 
 
 def top_k(x: Tensor, k: int) -> Tensor:

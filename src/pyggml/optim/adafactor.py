@@ -88,8 +88,8 @@ class Adafactor(Optimizer):
             v = blend(state["v"], squares, average)
         else:
             r = blend(state["r"], ops.mean_rows(squares), average)
-            c = blend(state["c"], ops.mean(squares, axis=-2, keepdims=True), average)
-            mean = ops.clamp(ops.mean(r, axis=-2, keepdims=True), least, _F32_MAX)
+            c = blend(state["c"], ops.mean(squares, dim=-2, keepdim=True), average)
+            mean = ops.clamp(ops.mean(r, dim=-2, keepdim=True), least, _F32_MAX)
             v = ops.mul(r, ops.div(c, mean))
         step = ops.div(grad, ops.sqrt(ops.clamp(v, least * least, _F32_MAX)))
         length = ops.scale(ops.sqrt(mean_square(step)), 1.0 / self.d)

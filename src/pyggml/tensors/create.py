@@ -18,7 +18,7 @@ from ..errors import BackendError, DTypeError, ShapeError, shown
 from .storage import allocate, check_shape, natural_dtype, store
 from .tensor import Tensor
 
-__all__ = ["empty", "full", "ones", "tensor", "zeros", "zeros_group"]
+__all__ = ["empty", "full", "ones", "shape_and_dtype", "tensor", "zeros", "zeros_group"]
 
 
 def tensor(
@@ -93,7 +93,7 @@ def zeros_group(
     return [Tensor(node) for node in nodes]
 
 
-def _spec(
+def shape_and_dtype(
     who: str, shape: tuple[Any, ...], dtype: DType | str
 ) -> tuple[tuple[int, ...], DType | str]:
     """Take (2, 3) and 2, 3 for one shape, and (2, 3), "f16" for a shape and a dtype."""
@@ -126,7 +126,7 @@ def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None =
         >>> pg.zeros(2, 3).shape == pg.zeros((2, 3)).shape
         True
     """
-    return zeros_group([_spec("zeros", shape, dtype)], device)[0]
+    return zeros_group([shape_and_dtype("zeros", shape, dtype)], device)[0]
 
 
 def full(
@@ -159,10 +159,10 @@ def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = 
         >>> pg.ones(2, 2).tolist()
         [[1.0, 1.0], [1.0, 1.0]]
     """
-    extents, dtype = _spec("ones", shape, dtype)
+    extents, dtype = shape_and_dtype("ones", shape, dtype)
     return _full("ones", extents, 1, dtype, device)
 
 
 def empty(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
     """Make a stored tensor whose numbers are to be written; they start at zero. See `zeros`."""
-    return zeros_group([_spec("empty", shape, dtype)], device)[0]
+    return zeros_group([shape_and_dtype("empty", shape, dtype)], device)[0]

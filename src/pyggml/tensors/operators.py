@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""`Tensor`'s operators and methods that are ops, and the table of functions from rows above."""
+"""`Tensor`'s operators, and the table of functions from rows above."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from ..backend.dtypes import DType
-from ..errors import shown
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,21 +20,8 @@ def register(name: str, fn: Callable[..., Any]) -> None:
     HIGHER[name] = fn
 
 
-def _no_comparison(sign: str, other: object) -> NoReturn:
-    value = "y.numpy()" if hasattr(other, "numpy") else "y"
-    cure = (
-        "compare the objects with `x is y`"
-        if sign in ("==", "!=")
-        else "use ops.step(x - y) in a graph, which is 1 where x > y"
-    )
-    raise TypeError(
-        f"tensor: tensors have no {sign}; got a Tensor and {shown(other)}; read the values, "
-        f"x.numpy() {sign} {value}, or {cure}"
-    )
-
-
 class Operators:
-    """The operators and methods that `Tensor` passes on to `pyggml.ops`."""
+    """The operators that `Tensor` passes on to `pyggml.ops`."""
 
     __slots__ = ()
 
@@ -77,58 +61,37 @@ class Operators:
     def __rmatmul__(self, other: Any) -> Self:
         return HIGHER["matmul"](other, self)
 
-    def __eq__(self, other: object) -> bool:
-        return _no_comparison("==", other)
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        return NotImplemented if other is None else HIGHER["eq"](self, other)
 
-    def __ne__(self, other: object) -> bool:
-        return _no_comparison("!=", other)
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        return NotImplemented if other is None else HIGHER["ne"](self, other)
 
-    def __lt__(self, other: Any) -> bool:
-        return _no_comparison("<", other)
+    def __lt__(self, other: Any) -> Self:
+        return HIGHER["lt"](self, other)
 
-    def __le__(self, other: Any) -> bool:
-        return _no_comparison("<=", other)
+    def __le__(self, other: Any) -> Self:
+        return HIGHER["le"](self, other)
 
-    def __gt__(self, other: Any) -> bool:
-        return _no_comparison(">", other)
+    def __gt__(self, other: Any) -> Self:
+        return HIGHER["gt"](self, other)
 
-    def __ge__(self, other: Any) -> bool:
-        return _no_comparison(">=", other)
+    def __ge__(self, other: Any) -> Self:
+        return HIGHER["ge"](self, other)
 
     __hash__ = object.__hash__  # by identity: tensors are keys of dictionaries
 
+    def __abs__(self) -> Self:
+        return HIGHER["abs"](self)
+
+    def __and__(self, other: Any) -> Self:
+        return HIGHER["logical_and"](self, other)
+
+    def __or__(self, other: Any) -> Self:
+        return HIGHER["logical_or"](self, other)
+
+    def __invert__(self) -> Self:
+        return HIGHER["logical_not"](self)
+
     def __getitem__(self, index: Any) -> Self:
         return HIGHER["getitem"](self, index)
-
-    def reshape(self, *shape: Any) -> Self:
-        """Return the elements in another shape; one extent may be -1."""
-        return HIGHER["reshape"](self, shape[0] if len(shape) == 1 else shape)
-
-    def permute(self, *axes: int) -> Self:
-        """Reorder the axes, as NumPy's transpose."""
-        return HIGHER["permute"](self, axes)
-
-    def transpose(self, a: int, b: int) -> Self:
-        """Swap two axes."""
-        return HIGHER["transpose"](self, a, b)
-
-    @property
-    def T(self) -> Self:
-        """The last two axes swapped."""
-        return HIGHER["transpose"](self, -1, -2)
-
-    def contiguous(self) -> Self:
-        """Return the tensor with its elements in order in memory."""
-        return HIGHER["cont"](self)
-
-    def sum(self, axis: int | None = None, keepdims: bool = False) -> Self:
-        """Sum over one axis, or over all."""
-        return HIGHER["sum"](self, axis, keepdims)
-
-    def mean(self, axis: int | None = None, keepdims: bool = False) -> Self:
-        """Mean over one axis, or over all."""
-        return HIGHER["mean"](self, axis, keepdims)
-
-    def astype(self, dtype: DType | str) -> Self:
-        """Return the numbers in another dtype."""
-        return HIGHER["cast"](self, dtype)

@@ -15,13 +15,20 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import lib
-from ..errors import BackendError, DTypeError, FormatError, ShapeError
+from ..errors import (
+    BackendError,
+    DTypeError,
+    FormatError,
+    ShapeError,
+)
 from .gradient_stops import stop_gradients, stopped_by
+from .methods import Methods
 from .moves import note_move
 from .node import Node, NodeTable
-from .operators import HIGHER, Operators
+from .operators import HIGHER
 from .row_limits import check_rows, row_limit
 from .storage import allocate, check_shape, copy_to, read, read_bytes, store, write
+from .text import written
 from .tracing import check_read, check_write, is_input, outer
 
 __all__ = ["Tensor"]
@@ -30,7 +37,7 @@ _GRADS: NodeTable[Tensor] = NodeTable()
 _HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
 
 
-class Tensor(Operators):
+class Tensor(Methods):
     """An n-dimensional array on a device, with up to four axes.
 
     A tensor is either stored (it has memory: made by `tensor`, `zeros`, …) or recorded (an op on
@@ -266,15 +273,21 @@ class Tensor(Operators):
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
 
-    def to(self, device: Device | str) -> Tensor:
-        """Return the same numbers on another device; no gradient flows through the result.
+    def to(self, device: Device | DType | str) -> Tensor:
+        """Return the same numbers on another device, or in another dtype.
+
+        No gradient flows through a tensor on another device.
 
         Args:
             device: "cpu", "cuda:0", "metal", …; where the tensor lives already, it is returned.
+                A dtype, "f16", is that of `astype`.
 
         Raises:
             BackendError: there is no such device, or it lacks the memory.
+            DTypeError: ggml does not convert between the two dtypes.
         """
+        if isinstance(device, DType) or (isinstance(device, str) and device in dtypes.DTYPES):
+            return self.astype(device)
         where = find_device(device)
         if where is self.device:
             return self
@@ -309,6 +322,25 @@ class Tensor(Operators):
             _GRADS[after] = Tensor(copy_to(grad.node, where))
         self._node = after
         note_move(before)
+
+    def cpu(self) -> Tensor:
+        """Return the same numbers on the CPU; see `to`."""
+        return self.to("cpu")
+
+    def clone(self) -> Tensor:
+        """Return a copy, through which gradients flow."""
+        if self.requires_grad:
+            copy: Tensor = HIGHER["mul"](self, 1.0)
+            return copy
+        return Tensor(copy_to(self.detach().node, self.device))
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return self.size
+
+    def dim(self) -> int:
+        """Return the number of axes."""
+        return self.ndim
 
     def detach(self) -> Tensor:
         """Return the same numbers; no gradient flows through the result.
@@ -372,13 +404,23 @@ class Tensor(Operators):
         data = read_bytes(node)
         return _restore, (data, self.dtype.name, self.shape, self.device.name, trained)
 
-    def __repr__(self) -> str:
+    def describe(self) -> str:
+        """Return shape, dtype, device and state, without computing anything.
+
+        Example:
+            >>> tensor([1.0]).describe()
+            "Tensor(shape=(1,), dtype=f32, device='cpu', stored)"
+        """
         state = "stored" if self.is_stored else "recorded"
         grad = ", requires_grad" if self.requires_grad else ""
         return (
             f"Tensor(shape={self.shape}, dtype={self.dtype.name},"
             f" device={self.device.name!r}, {state}{grad})"
         )
+
+    def __repr__(self) -> str:
+        """Show the numbers; a recorded tensor that is small is computed."""
+        return written(self, computed=self.is_stored or self._value is not None)
 
 
 def _restore(
@@ -389,7 +431,8 @@ def _restore(
     result = Tensor(node)
     if data.dtype != np.uint8 or data.nbytes != result.nbytes:
         raise FormatError(
-            f"unpickle: {result!r} needs {result.nbytes} bytes; got {data.nbytes} of {data.dtype}"
+            f"unpickle: {result.describe()} needs {result.nbytes} bytes; got {data.nbytes} of"
+            f" {data.dtype}"
         )
     write(result.node, data)
     result.requires_grad = trained

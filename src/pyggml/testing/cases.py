@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from . import cases_attention, cases_images, cases_rows
+from . import cases_attention, cases_composed, cases_images, cases_rows
 from . import references as r
 from .case import Case
 
@@ -147,7 +147,7 @@ CASES: list[Case] = [
     Case("sum_sqr", ops.sum_sqr, lambda x: (x * x).sum(), ((4, 5, 3),), view=(2, 0, 1)),
     Case("mean", ops.mean, np.mean, ((5, 3, 7),)),
     Case("mean", ops.mean, lambda x, a: x.mean(a), ((5, 3, 7),), extra=(-1,)),
-    Case("argmax", ops.argmax, lambda x: x.argmax(-1), ((5, 33),), grad=()),
+    Case("argmax", ops.argmax, np.argmax, ((5, 33),), extra=(-1,), grad=()),
     Case(
         "top_k", ops.top_k, lambda x, k: (-x).argsort(-1)[..., :k], ((5, 33),), grad=(), extra=(3,)
     ),
@@ -247,6 +247,7 @@ CASES: list[Case] = [
     *cases_images.CASES,
     *cases_attention.CASES,
     *cases_rows.CASES,
+    *cases_composed.CASES,
 ]
 """The cases of the table: an op, its operands, its NumPy reference."""
 

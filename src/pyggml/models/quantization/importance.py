@@ -140,7 +140,7 @@ def measure_importance(
 
 def _square_sums(x: Tensor) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
-    return (rows * rows).sum(axis=0)
+    return (rows * rows).sum(dim=0)
 
 
 def _by_expert(

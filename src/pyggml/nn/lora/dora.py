@@ -46,7 +46,7 @@ class Magnitude(Module):
         mixed = functional.linear(b, functional.linear(a, a))  # b (A Aᵀ), symmetric
         crossed = functional.linear(a, weight).T  # (M, R)
         inner = ops.scale(crossed, 2.0 * scale) + ops.scale(mixed, scale * scale)
-        squares = self._squares + (b * inner).sum(axis=1)
+        squares = self._squares + (b * inner).sum(dim=1)
         return self.weight / ops.sqrt(squares)
 
     def scaled(self, total: np.ndarray) -> np.ndarray:

@@ -58,8 +58,8 @@ def cosine_embedding_loss(
         )
     if target.dtype.name not in ("f32", "i32"):
         raise DTypeError(f"{who}: target must be i32 or f32; got {target.dtype.name}")
-    dots = ops.sum(ops.mul(x1, x2), axis=-1)
-    squares = [ops.scale(ops.sum(ops.sqr(x), axis=-1), 1.0, _EPS) for x in (x1, x2)]
+    dots = ops.sum(ops.mul(x1, x2), dim=-1)
+    squares = [ops.scale(ops.sum(ops.sqr(x), dim=-1), 1.0, _EPS) for x in (x1, x2)]
     cosine = ops.div(dots, ops.sqrt(ops.mul(*squares)))
     sign = ops.cast(target, "f32") if target.dtype.name == "i32" else target
     near = ops.mul(ops.step(sign), ops.scale(cosine, -1.0, 1.0))

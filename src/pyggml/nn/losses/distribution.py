@@ -130,10 +130,10 @@ def _spread(logits: Tensor, weight: Tensor | None, share: Tensor | float) -> Ten
     amounts: Any = share if weight is None else ops.mul(weight, share)
     if isinstance(amounts, float):
         total: Any = amounts * logits.shape[-1]
-        dots = ops.scale(ops.sum(logits, axis=-1), amounts)
+        dots = ops.scale(ops.sum(logits, dim=-1), amounts)
     else:
-        total = ops.sum(amounts, axis=-1)
-        dots = ops.sum(ops.mul(logits, amounts), axis=-1)
+        total = ops.sum(amounts, dim=-1)
+        dots = ops.sum(ops.mul(logits, amounts), dim=-1)
     return ops.sub(ops.mul(_log_sum_exp(logits), total), dots)
 
 
@@ -145,7 +145,7 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
     most = max(1, _F32_WHOLE // classes)
     for first in range(0, rows, most):
         part = table[first : first + most] if rows > most else table
-        at = ops.argmax(part)
+        at = ops.argmax(part, -1)
         sums.append(ops.add(ops.cross_entropy(part, at, -1, "none"), _pick(part, at)))
     found = sums[0] if len(sums) == 1 else ops.concat(sums)
     return ops.reshape(found, logits.shape[:-1])

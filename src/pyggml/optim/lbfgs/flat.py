@@ -147,7 +147,7 @@ class FlatVectors:
 
         def record() -> tuple[list[Tensor], list[Tensor]]:
             size = ops.abs(self._named["now"])
-            at = ops.argmax(ops.reshape(size, (1, self._size)))
+            at = ops.argmax(ops.reshape(size, (1, self._size)), -1)
             largest = ops.get_rows(ops.reshape(size, (self._size, 1)), at)
             # argmax passes NaN over; a sum does not
             return [largest, ops.sum(ops.scale(size, 0.0))], []

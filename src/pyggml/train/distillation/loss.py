@@ -79,7 +79,7 @@ def top_k_kl(
     whole = away + chosen[:, :1]
     # and of the teacher's, by the probability of the first, which is at least 1 / K
     whole_said = said[:, :1] - ops.log(p[:, :1])
-    rows = (p * (said - chosen)).sum(axis=1, keepdims=True) - whole_said + whole
+    rows = (p * (said - chosen)).sum(dim=1, keepdim=True) - whole_said + whole
     return ops.scale((rows * _counted(targets)).sum(), heat * heat)
 
 

@@ -61,7 +61,7 @@ def sequence_logps(
         >>> sequence_logps(model, x, y).shape
         (1,)
     """
-    total = token_logps(model, x, y, **inputs).sum(axis=1)
+    total = token_logps(model, x, y, **inputs).sum(dim=1)
     if not average:
         return total
     return ops.div(total, token_counts(y))
@@ -76,7 +76,7 @@ def token_counts(y: Tensor) -> Tensor:
     Shape:
         y (B, T) -> (B,)
     """
-    return ops.clamp(counted(y, IGNORE_INDEX).sum(axis=1), 1.0, float(y.shape[1]))
+    return ops.clamp(counted(y, IGNORE_INDEX).sum(dim=1), 1.0, float(y.shape[1]))
 
 
 def document_logps(model: Any, documents: Documents, batch_size: int = 8) -> np.ndarray:

@@ -150,5 +150,5 @@ def grpo_loss(
     if loss_type == "bnpo":
         mean = ops.div(ops.sum(losses), ops.clamp(ops.sum(mask), 1.0, most))
         return ops.scale(mean, scale)
-    lengths = ops.clamp(mask.sum(axis=1), 1.0, most)
-    return ops.scale(ops.sum(ops.div(losses.sum(axis=1), lengths)), scale / rows)
+    lengths = ops.clamp(mask.sum(dim=1), 1.0, most)
+    return ops.scale(ops.sum(ops.div(losses.sum(dim=1), lengths)), scale / rows)

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: MIT
+"""Activations, convolutions, pooling and attention with the arguments of PyTorch's functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..checks import choice, flag, number, whole
+from ..errors import ShapeError
+from ..ops.composed.naming import composed
+from ..ops.operands import need_float, need_ndim
+from ..tensors import Tensor, arange, tensor
+
+__all__ = [
+    "adaptive_avg_pool2d",
+    "avg_pool2d",
+    "conv1d",
+    "conv2d",
+    "cosine_similarity",
+    "embedding",
+    "gelu",
+    "glu",
+    "leaky_relu",
+    "max_pool2d",
+    "mish",
+    "normalize",
+    "one_hot",
+    "pad",
+    "scaled_dot_product_attention",
+]
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x · Φ(x), the Gaussian error linear unit.
+
+    Args:
+        x: f32.
+        approximate: "none" for the error function, "tanh" for the formula of GPT-2.
+
+    Raises:
+        ValueError: another `approximate`.
+
+    Source: ggml_gelu_erf, ggml_gelu; Hendrycks and Gimpel 2016, arXiv:1606.08415.
+
+    Example:
+        >>> round(gelu(ones((1,))).item(), 4)
+        0.8413
+    """
+    choice("gelu", "approximate", approximate, ("none", "tanh"))
+    return ops.gelu_erf(x) if approximate == "none" else ops.gelu(x)
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """x where it is above 0, and negative_slope · x elsewhere. Source: ggml_leaky_relu."""
+    return ops.leaky_relu(x, number("leaky_relu", "negative_slope", negative_slope))
+
+
+@composed
+def mish(x: Tensor) -> Tensor:
+    """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681."""
+    return ops.mul(x, ops.tanh(ops.softplus(x)))
+
+
+@composed
+def glu(x: Tensor) -> Tensor:
+    """Return the first half of the last axis times the sigmoid of the second.
+
+    Shape:
+        x (..., 2 · C) -> (..., C)
+
+    Raises:
+        ShapeError: the last extent is odd.
+
+    Source: Dauphin et al. 2016, arXiv:1612.08083.
+
+    Example:
+        >>> glu(ones((3, 4))).shape
+        (3, 2)
+    """
+    need_float("glu", "x", x)
+    if not x.ndim or x.shape[-1] % 2:
+        raise ShapeError(f"glu: the last extent of x must be even; got {x.shape}")
+    a, gate = ops.chunk(x, 2, -1)
+    return ops.mul(a, ops.sigmoid(gate))
+
+
+@composed
+def normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> Tensor:
+    """Divide by the norm along an axis, or by eps if that is larger.
+
+    Args:
+        x: f32.
+        p: of the norm, see `ops.vector_norm`.
+        dim: the axis.
+        eps: the least that divides.
+
+    Raises:
+        ShapeError: x has no such axis.
+
+    Source: torch.nn.functional.normalize.
+
+    Example:
+        >>> normalize(tensor([3.0, 4.0]), p=1, eps=1.0).sum().item()
+        1.0
+    """
+    least = number("normalize", "eps", eps, 0)
+    size = ops.vector_norm(x, p, dim, True)
+    return ops.div(x, ops.clamp(size, least, math.inf))
+
+
+@composed
+def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Cosine of the angle between vectors along an axis.
+
+    Args:
+        a, b: f32 of one shape.
+        dim: the axis of the vectors.
+        eps: the least product of their norms.
+
+    Raises:
+        ShapeError: the shapes differ, or there is no such axis.
+
+    Source: torch.nn.functional.cosine_similarity.
+
+    Example:
+        >>> cosine_similarity(ones((1, 2)), ones((1, 2))).numpy().round(3).tolist()
+        [1.0]
+    """
+    least = number("cosine_similarity", "eps", eps, 0)
+    sizes = ops.mul(ops.vector_norm(a, 2, dim), ops.vector_norm(b, 2, dim))
+    return ops.div(ops.sum(ops.mul(a, b), dim), ops.clamp(sizes, least, math.inf))
+
+
+def embedding(ids: Tensor, weight: Tensor) -> Tensor:
+    """Look rows of a table up by number; see `ops.get_rows`.
+
+    Shape:
+        ids (...) i32, weight (V, C) -> (..., C)
+
+    Example:
+        >>> embedding(tensor([0, 2]), ones((3, 4))).shape
+        (2, 4)
+    """
+    return ops.get_rows(weight, ids)
+
+
+@composed
+def one_hot(ids: Tensor, num_classes: int) -> Tensor:
+    """Make rows of zeros with a one at each class number, as f32.
+
+    Args:
+        ids: i32 class numbers.
+        num_classes: C.
+
+    Shape:
+        ids (...) -> (..., C)
+
+    Raises:
+        ValueError: `num_classes` is below 1.
+
+    Source: torch.nn.functional.one_hot.
+
+    Example:
+        >>> one_hot(tensor([1, 0]), 2).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
+    need_ndim("one_hot", "ids", ids, 0, 1, 2, 3)
+    classes = arange(whole("one_hot", "num_classes", num_classes, 1), device=ids.device)
+    return ops.eq(ops.unsqueeze(ids, -1), classes)
+
+
+def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tensor:
+    """Pad the last axes.
+
+    Args:
+        x: f32.
+        pad: elements before and after the last axis, then of the one before it, and so on.
+        mode: "constant" or "circular".
+        value: of "constant".
+
+    Raises:
+        ShapeError: more pairs than axes, or a width that does not fit.
+        ValueError: an unknown mode.
+
+    Source: torch.nn.functional.pad; ggml_pad_ext.
+
+    Example:
+        >>> pad(ones((2, 3)), (1, 2)).shape
+        (2, 6)
+    """
+    choice("pad", "mode", mode, ("constant", "circular"))
+    if not isinstance(pad, (list, tuple)) or len(pad) % 2:
+        raise TypeError(f"pad: pad must be a list of pairs, the last axis first; got {pad!r}")
+    pairs = [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
+    if mode == "circular":
+        return ops.pad(x, pairs, "circular")
+    level = number("pad", "value", value)
+    # What is added is zero: the rest is moved so that it is `value`.
+    return ops.pad(x, pairs) if level == 0 else ops.pad(x - level, pairs) + level
+
+
+def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
+    """Add one number to each channel, the second axis."""
+    if bias is None:
+        return y
+    return ops.add(y, ops.reshape(bias, (1, bias.size, *(1,) * (y.ndim - 2))))
+
+
+@composed
+def conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+) -> Tensor:
+    """Convolve sequences with a kernel; see `ops.conv_1d`.
+
+    Shape:
+        x (N, C, T), weight (O, C, K), bias (O,) -> (N, O, OT)
+
+    Example:
+        >>> conv1d(ones((1, 2, 5)), ones((3, 2, 3))).shape
+        (1, 3, 3)
+    """
+    return _with_bias(ops.conv_1d(x, weight, stride, padding, dilation), bias)
+
+
+@composed
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve images with a kernel; see `ops.conv_2d`.
+
+    Args:
+        x: f32 images.
+        weight: f32 kernel.
+        bias: for each channel of the result.
+        stride, padding, dilation: one number, or one for rows and one for columns.
+        groups: 1, or the number of channels: each has a kernel of its own.
+
+    Shape:
+        x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O,) -> (N, O, OH, OW)
+
+    Raises:
+        ShapeError: the channels differ, or the images are smaller than the kernel.
+        ValueError: groups is neither 1 nor C = O.
+
+    Example:
+        >>> conv2d(ones((1, 2, 5, 5)), ones((3, 2, 3, 3)), padding=1).shape
+        (1, 3, 5, 5)
+    """
+    if whole("conv2d", "groups", groups, 1) == 1:
+        return _with_bias(ops.conv_2d(x, weight, stride, padding, dilation), bias)
+    need_ndim("conv2d", "x", need_float("conv2d", "x", x), 4)
+    if groups != x.shape[1] or weight.shape[:2] != (groups, 1):
+        raise ValueError(
+            "conv2d: groups must be 1, or the channels of x and of weight (C, 1, KH, KW); got"
+            f" groups={groups}, x.shape={x.shape}, weight.shape={weight.shape}"
+        )
+    return _with_bias(ops.conv_2d_dw(x, weight, stride, padding, dilation), bias)
+
+
+@composed
+def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
+    """Take the largest of each window; see `ops.pool_2d`.
+
+    Shape:
+        x (N, C, H, W) -> (N, C, OH, OW)
+
+    Example:
+        >>> max_pool2d(ones((1, 2, 4, 4)), 2).shape
+        (1, 2, 2, 2)
+    """
+    return ops.pool_2d(x, kernel_size, stride, padding, "max")
+
+
+@composed
+def avg_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
+    """Take the mean of each window, where padding counts as 0; see `ops.pool_2d`."""
+    return ops.pool_2d(x, kernel_size, stride, padding, "avg")
+
+
+@composed
+def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+    """Take means of equal windows, so many that the result has a size.
+
+    Args:
+        x: f32 images.
+        output_size: rows and columns, or one number for both; they divide those of x.
+
+    Shape:
+        x (N, C, H, W) -> (N, C, *output_size)
+
+    Raises:
+        ShapeError: the size does not divide that of the images.
+
+    Example:
+        >>> adaptive_avg_pool2d(ones((1, 2, 4, 6)), 1).shape
+        (1, 2, 1, 1)
+    """
+    need_ndim("adaptive_avg_pool2d", "x", need_float("adaptive_avg_pool2d", "x", x), 4)
+    pair = output_size if isinstance(output_size, (list, tuple)) else (output_size, output_size)
+    sizes = [whole("adaptive_avg_pool2d", "output_size", n, 1) for n in pair]
+    if len(sizes) != 2 or any(n % size for n, size in zip(x.shape[2:], sizes, strict=True)):
+        raise ShapeError(
+            f"adaptive_avg_pool2d: output_size must divide {x.shape[2:]}; got {output_size!r}"
+        )
+    return ops.pool_2d(
+        x, [n // size for n, size in zip(x.shape[2:], sizes, strict=True)], kind="avg"
+    )
+
+
+@composed
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(query @ keyᵀ · scale + attn_mask) @ value, for each head.
+
+    Args:
+        query, key, value: f32; a key-value head may serve several query heads beside each other.
+        attn_mask: added to the scores, f32: 0 where seen, -inf where hidden.
+        dropout_p: probability with which weights are dropped; see `ops.dropout`.
+        is_causal: hide what comes later.
+        scale: None is 1 / sqrt(D).
+
+    Shape:
+        query (B, H, T, D), key and value (B, G, S, D), attn_mask (T, S) -> (B, H, T, D)
+
+    Raises:
+        ShapeError: the shapes do not belong together.
+        ValueError: a mask and `is_causal` are both given.
+
+    Source: torch.nn.functional.scaled_dot_product_attention; `attention` and `flash_attention`
+        take heads behind time, and are what models use.
+
+    Example:
+        >>> q = ones((1, 2, 3, 4))
+        >>> scaled_dot_product_attention(q, q, q, is_causal=True).shape
+        (1, 2, 3, 4)
+    """
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        need_ndim("scaled_dot_product_attention", name, x, 2, 3, 4)
+    mask = attn_mask
+    if flag("scaled_dot_product_attention", "is_causal", is_causal):
+        if mask is not None:
+            raise ValueError(
+                "scaled_dot_product_attention: attn_mask must be None with is_causal; give one"
+            )
+        hidden = np.triu(np.full((query.shape[-2], key.shape[-2]), -np.inf, np.float32), 1)
+        mask = tensor(hidden, "f32", query.device)
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    weights = ops.soft_max(ops.mul_mat(key, query), mask, factor)
+    if dropout_p:
+        weights = ops.dropout(weights, dropout_p)
+    return ops.mul_mat(ops.cont(ops.transpose(value)), weights)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""Elements by their numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...errors import DTypeError, ShapeError, shown
+from ...tensors.create import tensor
+from ...tensors.tensor import Tensor
+from ..operands import axis_of, need_dtype, need_float, need_ndim, need_tensor
+from ..reductions import top_k
+from ..rows import check_row_numbers, get_rows
+from ..shape import cast, permute, reshape, transpose
+from .naming import composed
+
+__all__ = ["gather", "index_select", "numbers_of", "topk"]
+
+
+def numbers_of(who: str, name: str, index: Any, n: int, x: Tensor) -> Tensor:
+    """Return whole numbers as an i32 tensor on the device of `x`, negative ones from the end."""
+    if isinstance(index, Tensor):
+        need_dtype(who, name, index, "i32")
+        check_row_numbers(who, name, index, n)
+        return index
+    try:
+        array = np.asarray(index)
+    except ValueError:  # ragged lists
+        array = np.empty(0)
+    if array.dtype.kind not in "iu" or not array.size:
+        raise IndexError(f"{who}: {name} must hold whole numbers; got {shown(index)}")
+    if array.min() < -n or array.max() >= n:
+        raise IndexError(
+            f"{who}: {name} must be from {-n} to {n - 1} for that dim of x; got"
+            f" {array.min()} to {array.max()}"
+        )
+    return tensor(np.where(array < 0, array + n, array).astype(np.int32), "i32", x.device)
+
+
+@composed
+def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
+    """Return the elements of an axis that have these numbers, copied.
+
+    Args:
+        x: f32, f16, bf16 or quantised, which comes as f32; i32 up to 2^24.
+        dim: the axis.
+        index: whole numbers, (K,): an array, a list, or an i32 tensor.
+
+    Shape:
+        x (..., N, ...), index (K,) -> (..., K, ...)
+
+    Raises:
+        IndexError: a number is out of range.
+        ShapeError: there is no such axis.
+
+    Source: ggml_get_rows; torch.index_select.
+
+    Example:
+        >>> index_select(tensor([[1.0, 2.0, 3.0]]), 1, [2, 0]).tolist()
+        [[3.0, 1.0]]
+    """
+    need_tensor("index_select", "x", x)
+    axis = axis_of("index_select", dim, x.ndim, "dim")
+    ids = numbers_of("index_select", "index", index, x.shape[axis], x)
+    need_ndim("index_select", "index", ids, 1)
+    if x.dtype.name == "i32":
+        return cast(index_select(cast(x, "f32"), axis, ids), "i32")
+    order = [axis, *(a for a in range(x.ndim) if a != axis)]
+    front = permute(x, order) if axis else x
+    rest = front.shape[1:]
+    rows = get_rows(reshape(front, (x.shape[axis], math.prod(rest))), ids)
+    taken = reshape(rows, (ids.shape[0], *rest))
+    return permute(taken, np.argsort(order).tolist()) if axis else taken
+
+
+@composed
+def gather(x: Tensor, dim: int, index: Any) -> Tensor:
+    """Return for each place the element of an axis that `index` names there.
+
+    Args:
+        x: f32.
+        dim: the axis.
+        index: whole numbers with the extents of x but along `dim`: an array, lists, or an i32
+            tensor that is stored or comes from argmax.
+
+    Shape:
+        x (..., N), index (..., K) -> (..., K) for the last axis; others alike
+
+    Raises:
+        ShapeError: another extent of index differs from that of x.
+        IndexError: a number is out of range.
+
+    Source: torch.gather; ggml_get_rows.
+
+    Example:
+        >>> gather(tensor([[1.0, 2.0], [3.0, 4.0]]), 1, [[1], [0]]).tolist()
+        [[2.0], [3.0]]
+    """
+    need_float("gather", "x", x)
+    axis = axis_of("gather", dim, x.ndim, "dim")
+    ids = numbers_of("gather", "index", index, x.shape[axis], x)
+    others = [s[:axis] + s[axis + 1 :] for s in (x.shape, ids.shape)]
+    if ids.ndim != x.ndim or others[0] != others[1]:
+        raise ShapeError(
+            f"gather: index must have the extents of x but along dim={axis}; got"
+            f" x.shape={x.shape}, index.shape={ids.shape}"
+        )
+    if axis == x.ndim - 1:
+        return _gather_last(x, ids)
+    # Whole numbers are not copied into another order: each column is a row number of its own.
+    if not ids.is_stored:
+        raise ShapeError(
+            "gather: along another axis than the last, index must be stored; use x.transpose"
+        )
+    moved = tensor(np.swapaxes(ids.numpy(), axis, -1), "i32", x.device)
+    return transpose(_gather_last(transpose(x, axis, -1), moved), axis, -1)
+
+
+def _gather_last(x: Tensor, ids: Tensor) -> Tensor:
+    n, rows = x.shape[-1], math.prod(x.shape[:-1])
+    found = get_rows(reshape(x, (rows, n, 1)), reshape(ids, (rows, ids.shape[-1])))
+    return reshape(found, ids.shape)
+
+
+@composed
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+    """Return the k largest elements of each row and their places, the largest first.
+
+    Args:
+        x: f32.
+        k: how many.
+        dim: the last axis.
+        largest: False takes the smallest.
+
+    Returns:
+        Values (..., k), through which gradients flow, and places (..., k) i32.
+
+    Raises:
+        ShapeError: k is not from 1 to the extent, or `dim` is not the last axis.
+
+    Source: torch.topk; ggml_argsort.
+
+    Example:
+        >>> values, places = topk(tensor([1.0, 3.0, 2.0]), 2)
+        >>> values.tolist(), places.tolist()
+        ([3.0, 2.0], [1, 2])
+    """
+    need_float("topk", "x", x)
+    axis = axis_of("topk", dim, x.ndim, "dim")
+    if axis != x.ndim - 1:
+        raise ShapeError(f"topk: dim must be the last axis; got {dim}: use x.transpose")
+    if not isinstance(largest, bool):
+        raise DTypeError(f"topk: largest must be True or False; got {shown(largest)}")
+    places = top_k(x if largest else -x, k)
+    return _gather_last(x, places), places

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: MIT
+"""Making stored tensors of sequences, of random numbers, and like others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backend.device import Device
+from ..backend.dtypes import DType
+from ..checks import instance, number, whole
+from ..errors import DTypeError, ShapeError, shown
+from .create import empty, full, ones, shape_and_dtype, tensor, zeros
+from .random import random_generator
+from .tensor import Tensor
+
+__all__ = [
+    "arange",
+    "as_tensor",
+    "empty_like",
+    "eye",
+    "from_numpy",
+    "full_like",
+    "linspace",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "zeros_like",
+]
+
+
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    dtype: DType | str | None = None,
+    device: Device | str | None = None,
+) -> Tensor:
+    """Make a stored tensor of numbers with equal steps.
+
+    Args:
+        start: the first; alone it is the end, and the numbers start at 0.
+        end: where they stop, which is left out.
+        step: between two.
+        dtype: None takes i32 for whole numbers, else f32.
+        device: None takes the default device.
+
+    Raises:
+        ShapeError: there would be no number.
+        ValueError: the step is 0.
+
+    Source: torch.arange.
+
+    Example:
+        >>> pg.arange(3).tolist(), pg.arange(1, 2, 0.5).tolist()
+        ([0, 1, 2], [1.0, 1.5])
+    """
+    first, last = (0, start) if end is None else (start, end)
+    for name, n in (("start", first), ("end", last), ("step", step)):
+        number("arange", name, n)
+    if step == 0:
+        raise ValueError("arange: step must not be 0")
+    if math.ceil((last - first) / step) < 1:
+        raise ShapeError(
+            f"arange: there must be a number from {first} to {last} by {step}; ggml has no empty"
+            " tensors"
+        )
+    return tensor(np.arange(first, last, step), dtype, device)
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    dtype: DType | str = "f32",
+    device: Device | str | None = None,
+) -> Tensor:
+    """Make a stored tensor of numbers from `start` to `end`, both included, at equal distances.
+
+    Args:
+        start: the first.
+        end: the last.
+        steps: how many.
+        dtype: element type.
+        device: None takes the default device.
+
+    Raises:
+        ValueError: `steps` is below 1.
+
+    Source: torch.linspace.
+
+    Example:
+        >>> pg.linspace(0, 1, 3).tolist()
+        [0.0, 0.5, 1.0]
+    """
+    count = whole("linspace", "steps", steps, 1)
+    ends = number("linspace", "start", start), number("linspace", "end", end)
+    return tensor(np.linspace(*ends, count), dtype, device)
+
+
+def eye(n: int, m: int | None = None, device: Device | str | None = None) -> Tensor:
+    """Make a stored matrix with ones on its diagonal.
+
+    Args:
+        n: rows.
+        m: columns; None takes n.
+        device: None takes the default device.
+
+    Raises:
+        ValueError: an extent is below 1.
+
+    Source: torch.eye.
+
+    Example:
+        >>> pg.eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    rows = whole("eye", "n", n, 1)
+    columns = rows if m is None else whole("eye", "m", m, 1)
+    return tensor(np.eye(rows, columns, dtype=np.float32), "f32", device)
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """Store an array's numbers; they are copied, as they are in `tensor`.
+
+    Raises:
+        TypeError: it is no array.
+
+    Example:
+        >>> pg.from_numpy(np.ones((2, 3), np.float32)).shape
+        (2, 3)
+    """
+    return tensor(instance("from_numpy", "array", array, np.ndarray, "use pg.tensor(x)"))
+
+
+def as_tensor(
+    values: Any, dtype: DType | str | None = None, device: Device | str | None = None
+) -> Tensor:
+    """Return a tensor as it is, and anything else as `tensor` makes one of it.
+
+    Args:
+        values: tensor, array, nested lists or number.
+        dtype: None keeps that of a tensor.
+        device: None keeps that of a tensor.
+
+    Example:
+        >>> x = pg.ones(2)
+        >>> pg.as_tensor(x) is x
+        True
+    """
+    if not isinstance(values, Tensor):
+        return tensor(values, dtype, device)
+    result = values if dtype is None else values.astype(dtype)
+    return result if device is None else result.to(device)
+
+
+def _generator(who: str, generator: Any) -> np.random.Generator:
+    if generator is None:
+        return random_generator()
+    return instance(
+        who, "generator", generator, np.random.Generator, "use np.random.default_rng(seed)"
+    )
+
+
+def rand(
+    *shape: Any,
+    generator: np.random.Generator | None = None,
+    dtype: DType | str = "f32",
+    device: Device | str | None = None,
+) -> Tensor:
+    """Make a stored tensor of random numbers, uniform from 0 to below 1.
+
+    Args:
+        shape: extents, one by one or as one tuple.
+        generator: NumPy's; None takes the one that `pg.seed` restarts.
+        dtype: element type.
+        device: None takes the default device.
+
+    Raises:
+        ShapeError: as in `zeros`.
+
+    Source: torch.rand.
+
+    Example:
+        >>> pg.seed(1)
+        >>> pg.rand(2, 3).shape
+        (2, 3)
+    """
+    extents, kind = shape_and_dtype("rand", shape, dtype)
+    numbers = _generator("rand", generator).random(extents, np.float32)
+    return tensor(numbers, kind, device)
+
+
+def randn(
+    *shape: Any,
+    generator: np.random.Generator | None = None,
+    dtype: DType | str = "f32",
+    device: Device | str | None = None,
+) -> Tensor:
+    """Make a stored tensor of random numbers of mean 0 and variance 1, normal; see `rand`."""
+    extents, kind = shape_and_dtype("randn", shape, dtype)
+    numbers = _generator("randn", generator).standard_normal(extents, np.float32)
+    return tensor(numbers, kind, device)
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    size: Any = (),
+    generator: np.random.Generator | None = None,
+    device: Device | str | None = None,
+) -> Tensor:
+    """Make a stored i32 tensor of random whole numbers from `low` to below `high`.
+
+    Args:
+        low: the least; alone it is the end, and the numbers start at 0.
+        high: the end.
+        size: shape.
+        generator: see `rand`.
+        device: None takes the default device.
+
+    Raises:
+        ValueError: there is no whole number between the two.
+
+    Source: torch.randint.
+
+    Example:
+        >>> pg.randint(0, 10, (2, 3)).dtype.name
+        'i32'
+    """
+    least, end = (0, low) if high is None else (low, high)
+    least, end = whole("randint", "low", least), whole("randint", "high", end)
+    if least >= end:
+        raise ValueError(f"randint: low must be below high; got {least} and {end}")
+    extents, _ = shape_and_dtype("randint", (size,), "i32")
+    return tensor(_generator("randint", generator).integers(least, end, extents), "i32", device)
+
+
+def _like(who: str, x: Any) -> Tensor:
+    return instance(who, "x", x, Tensor, "use pg.tensor(x)")
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    """Make a stored tensor of zeros with the shape, dtype and device of another."""
+    _like("zeros_like", x)
+    return zeros(x.shape, dtype=x.dtype, device=x.device)
+
+
+def ones_like(x: Tensor) -> Tensor:
+    """Make a stored tensor of ones with the shape, dtype and device of another."""
+    _like("ones_like", x)
+    return ones(x.shape, dtype=x.dtype, device=x.device)
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """Make a stored tensor to be written, with the shape, dtype and device of another."""
+    _like("empty_like", x)
+    return empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def full_like(x: Tensor, value: float) -> Tensor:
+    """Make a stored tensor of one value, with the shape, dtype and device of another."""
+    _like("full_like", x)
+    return full(x.shape, value, x.dtype, device=x.device)
+
+
+def rand_like(x: Tensor, generator: np.random.Generator | None = None) -> Tensor:
+    """Make a stored tensor as `rand` does, with the shape, dtype and device of another."""
+    _like("rand_like", x)
+    return rand(x.shape, generator=generator, dtype=_float("rand_like", x), device=x.device)
+
+
+def randn_like(x: Tensor, generator: np.random.Generator | None = None) -> Tensor:
+    """Make a stored tensor as `randn` does, with the shape, dtype and device of another."""
+    _like("randn_like", x)
+    return randn(x.shape, generator=generator, dtype=_float("randn_like", x), device=x.device)
+
+
+def _float(who: str, x: Tensor) -> DType:
+    if not x.dtype.is_float:
+        raise DTypeError(f"{who}: x must be f32, f16 or bf16; got {shown(x.dtype.name)}")
+    return x.dtype
