@@ -132,31 +132,57 @@ def random_model(arch, sizes, vocab_size):
     return model
 
 
+def saved(tmp_path, tokenizer, model, **how):
+    """Return a model's file, and the model that is read from it."""
+    path = tmp_path / "model.gguf"
+    model.save(path, tokenizer, **how)
+    again, _ = load(path)
+    assert again.config == model.config
+    return path, again
+
+
+def draw(*lengths):
+    """Return texts of some lengths."""
+    rng = np.random.default_rng(6)
+    return [rng.integers(5, 320, length) for length in lengths]
+
+
+def batch(ids):
+    """Return a text as a batch of one."""
+    return pg.tensor(ids[None].astype(np.int32))
+
+
+def probabilities(path, tokenizer, model, texts):
+    """Yield the log-probabilities after each text, llama.cpp's and ours."""
+    letter = tokenizer.encode("a")[0]
+    jobs = [llamacpp.weigh(ids, tokenizer.vocab_size, letter) for ids in texts]
+    for ids, answer in zip(texts, llamacpp.ask(path, jobs, 128), strict=True):
+        logits = model(batch(ids)).numpy()[0, -1].astype(np.float64)
+        own = logits - logits.max()
+        own -= np.log(np.exp(own).sum())
+        found = answer["completion_probabilities"][0]["top_logprobs"]
+        assert len(found) > tokenizer.vocab_size // 2
+        theirs = np.array([each["logprob"] for each in found])
+        yield theirs, own[[each["id"] for each in found]]
+
+
+def vectors(path, texts, context, count=None):
+    """Return what llama.cpp gives for each text: a vector, or the first numbers of it."""
+    jobs = [llamacpp.embed(ids) for ids in texts]
+    answers = llamacpp.ask(path, jobs, context, embedding=True)
+    return [np.array(answer[0]["embedding"][0][:count]) for answer in answers]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_llama_cpp_has_the_same_probabilities(name, tokenizer, tmp_path):
     arch, sizes = CASES[name]
-    size = tokenizer.vocab_size
-    model = random_model(arch, sizes, size)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    rng = np.random.default_rng(5)
+    model = random_model(arch, sizes, tokenizer.vocab_size)
+    path, again = saved(tmp_path, tokenizer, model)
     # llama.cpp takes the long divisors for all texts where its context is long.
-    lengths = (7, 60) if name == "phi3-long" else (1, 7, 60)
-    texts = [rng.integers(5, size, n) for n in lengths]
-    letter = tokenizer.encode("a")[0]
-    answers = llamacpp.ask(path, [llamacpp.weigh(ids, size, letter) for ids in texts], 128)
-    for ids, answer in zip(texts, answers, strict=True):
-        logits = again(pg.tensor(ids[None].astype(np.int32))).numpy()[0, -1].astype(np.float64)
-        want = logits - logits.max()
-        want -= np.log(np.exp(want).sum())
-        found = answer["completion_probabilities"][0]["top_logprobs"]
-        assert len(found) > size // 2
-        theirs = np.array([each["logprob"] for each in found])
-        ours = want[[each["id"] for each in found]]
-        # Upstream's GELU of f32 comes from a table of f16.
-        atol = 5e-3 if name.startswith(("gpt2", "gemma", "starcoder2", "phi2")) else 5e-5
+    texts = draw(*((7, 60) if name == "phi3-long" else (1, 7, 60)))
+    # Upstream's GELU of f32 comes from a table of f16.
+    atol = 5e-3 if name.startswith(("gpt2", "gemma", "starcoder2", "phi2")) else 5e-5
+    for theirs, ours in probabilities(path, tokenizer, again, texts):
         np.testing.assert_allclose(theirs, ours, atol=atol, rtol=0)
 
 
@@ -169,113 +195,69 @@ def test_llama_cpp_has_the_same_experts_of_four_bits(tokenizer, tmp_path):
     metadata = model.to_gguf_metadata(tokenizer.to_gguf_metadata(size))
     write_gguf(path, metadata, {**tensors, **four})
     again, _ = load(path, keep_types=True)
-    ids = np.random.default_rng(5).integers(5, size, 20)
-    letter = tokenizer.encode("a")[0]
-    (answer,) = llamacpp.ask(path, [llamacpp.weigh(ids, size, letter)], 128)
-    logits = again(pg.tensor(ids[None].astype(np.int32))).numpy()[0, -1].astype(np.float64)
-    want = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
-    found = answer["completion_probabilities"][0]["top_logprobs"]
-    theirs = np.array([each["logprob"] for each in found])
-    np.testing.assert_allclose(theirs, want[[each["id"] for each in found]], atol=5e-5)
+    ((theirs, ours),) = probabilities(path, tokenizer, again, draw(20))
+    np.testing.assert_allclose(theirs, ours, atol=5e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2moe"])
 def test_llama_cpp_reads_eight_bits(name, tokenizer, tmp_path):
     arch, sizes = CASES[name]
     sizes = {**sizes, "n_shared_ffn": 64} if name == "qwen2moe" else sizes  # blocks of 32
-    size = tokenizer.vocab_size
-    path = tmp_path / "model.gguf"
-    random_model(arch, sizes, size).save(path, tokenizer, dtype="q8_0")
-    again, _ = load(path)
-    ids = np.random.default_rng(5).integers(5, size, 20)
-    letter = tokenizer.encode("a")[0]
-    (answer,) = llamacpp.ask(path, [llamacpp.weigh(ids, size, letter)], 128)
-    logits = again(pg.tensor(ids[None].astype(np.int32))).numpy()[0, -1].astype(np.float64)
-    want = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
-    found = answer["completion_probabilities"][0]["top_logprobs"]
-    theirs = np.array([each["logprob"] for each in found])
+    model = random_model(arch, sizes, tokenizer.vocab_size)
+    path, again = saved(tmp_path, tokenizer, model, dtype="q8_0")
+    ((theirs, ours),) = probabilities(path, tokenizer, again, draw(20))
     # It makes eight bits of what it multiplies the weights by, too; here that stays f32. Weights
     # that were read wrong would be off by whole units, as these logits spread over several.
-    assert np.std(want) > 0.5
-    assert np.abs(theirs - want[[each["id"] for each in found]]).mean() < 0.05
+    assert np.std(ours) > 0.5
+    assert np.abs(theirs - ours).mean() < 0.05
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_bert_has_the_same_embeddings(pooling, tokenizer, tmp_path):
-    sizes = {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "pooling": pooling}
-    model = random_model("bert", {**sizes, "dropout": 0.0}, tokenizer.vocab_size)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    texts = [np.random.default_rng(6).integers(5, 320, n) for n in (1, 9, 40)]
-    answers = llamacpp.ask(path, [llamacpp.embed(ids) for ids in texts], 64, embedding=True)
-    for ids, answer in zip(texts, answers, strict=True):
-        ours = again.embed(pg.tensor(ids[None].astype(np.int32)), normalize=False).numpy()[0]
-        theirs = np.array(answer[0]["embedding"][0])
-        np.testing.assert_allclose(theirs, ours, atol=2e-2 * np.abs(ours).max())
-
-
-def test_bert_has_the_same_classes(tokenizer, tmp_path):
-    sizes = {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "dropout": 0.0}
-    labels = {"classes": 3, "labels": ("good", "bad", "neither")}
-    model = random_model("bert-classifier", {**sizes, **labels}, tokenizer.vocab_size)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    ids = np.random.default_rng(6).integers(5, 320, 12)
-    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 64, embedding=True)
-    ours = again.eval()(pg.tensor(ids[None].astype(np.int32))).numpy()[0]
-    theirs = answer[0]["embedding"][0][:3]  # the server fills up to the width of the stream
-    np.testing.assert_allclose(theirs, ours, atol=2e-2 * np.abs(ours).max())
-
-
+BERT = {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
+MODERN = {**BERT, "context": 128, "n_layer": 4, "window": 8}
+# Of GELU: llama.cpp's comes from a table of f16.
 ENCODERS = {
-    "qwen3-last": ("llama", {**SIZES, "family": "qwen3", "pooling": "last"}),
-    "llama-mean": ("llama", {**SIZES, "pooling": "mean"}),
-    "modern-bert": (
-        "modern-bert",
-        {**SIZES, "n_kv_head": None, "n_layer": 4, "window": 8, "rope_theta": 500.0},
-    ),
+    "bert-mean": ("bert", {**BERT, "pooling": "mean"}, 2e-2),
+    "bert-cls": ("bert", {**BERT, "pooling": "cls"}, 2e-2),
+    "qwen3-last": ("llama", {**SIZES, "family": "qwen3", "pooling": "last"}, 2e-5),
+    "llama-mean": ("llama", {**SIZES, "pooling": "mean"}, 2e-5),
+    "modern-bert": ("modern-bert", {**MODERN, "rope_theta": 500.0}, 1e-2),
     "modern-bert-silu": (
-        "modern-bert", {**SIZES, "n_kv_head": None, "activation": "silu", "pooling": "cls"},
+        "modern-bert",
+        {**MODERN, "n_layer": 2, "window": 128, "activation": "silu", "pooling": "cls"},
+        2e-5,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_llama_cpp_has_the_same_embeddings(name, tokenizer, tmp_path):
-    arch, sizes = ENCODERS[name]
-    sizes = {key: value for key, value in sizes.items() if value is not None}
-    model = random_model(arch, sizes, tokenizer.vocab_size)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    texts = [np.random.default_rng(6).integers(5, 320, n) for n in (1, 9, 40)]
-    answers = llamacpp.ask(path, [llamacpp.embed(ids) for ids in texts], 128, embedding=True)
-    for ids, answer in zip(texts, answers, strict=True):
-        ours = again.embed(pg.tensor(ids[None].astype(np.int32)), normalize=False).numpy()[0]
-        theirs = np.array(answer[0]["embedding"][0])
-        near = 1e-2 if name == "modern-bert" else 2e-5  # GELU, from a table of f16
+    arch, sizes, near = ENCODERS[name]
+    path, again = saved(tmp_path, tokenizer, random_model(arch, sizes, tokenizer.vocab_size))
+    texts = draw(1, 9, 40)
+    for ids, theirs in zip(texts, vectors(path, texts, sizes["context"]), strict=True):
+        ours = again.eval().embed(batch(ids), normalize=False).numpy()[0]
         np.testing.assert_allclose(theirs, ours, atol=near * np.abs(ours).max())
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_modernbert_has_the_same_classes(pooling, tokenizer, tmp_path):
-    sizes = {"context": 128, "n_embd": 64, "n_layer": 4, "n_head": 4, "window": 8}
-    sizes |= {"pooling": pooling, "classes": 3, "labels": ("good", "bad", "neither")}
-    model = random_model("modern-bert-classifier", sizes, tokenizer.vocab_size)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    ids = np.random.default_rng(6).integers(5, 320, 30)
-    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 128, embedding=True)
-    ours = again.eval()(pg.tensor(ids[None].astype(np.int32))).numpy()[0]
-    theirs = answer[0]["embedding"][0][:3]
-    np.testing.assert_allclose(theirs, ours, atol=1e-2 * np.abs(ours).max())
+LABELS = {"classes": 3, "labels": ("good", "bad", "neither")}
+CLASSIFIERS = {
+    "bert": ("bert-classifier", {**BERT, **LABELS}, 2e-2),
+    "bert-reranker": ("bert-classifier", {**BERT, "classes": 1, "pooler": True}, 2e-2),
+    "bert-reranker-bare": ("bert-classifier", {**BERT, "classes": 1, "pooler": False}, 2e-2),
+    "modern-bert-mean": ("modern-bert-classifier", {**MODERN, **LABELS, "pooling": "mean"}, 1e-2),
+    "modern-bert-cls": ("modern-bert-classifier", {**MODERN, **LABELS, "pooling": "cls"}, 1e-2),
+}
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_llama_cpp_has_the_same_classes(name, tokenizer, tmp_path):
+    arch, sizes, near = CLASSIFIERS[name]
+    path, again = saved(tmp_path, tokenizer, random_model(arch, sizes, tokenizer.vocab_size))
+    (ids,) = draw(30)
+    ours = again.eval()(batch(ids)).numpy()[0]
+    # The server fills up to the width of the stream.
+    (theirs,) = vectors(path, [ids], sizes["context"], sizes["classes"])
+    np.testing.assert_allclose(theirs, ours, atol=near * np.abs(ours).max())
 
 
 def test_qwen3_has_the_same_answers(tokenizer, tmp_path):
@@ -283,32 +265,12 @@ def test_qwen3_has_the_same_answers(tokenizer, tmp_path):
     base = random_model("llama", {**SIZES, "family": "qwen3"}, tokenizer.vocab_size)
     kind = pg.models.LlamaForSequenceClassification
     model = kind.from_language_model(base, [77, 99], ("yes", "no"))
-    ids = np.random.default_rng(6).integers(5, 320, 30)
-    tensors = pg.tensor(ids[None].astype(np.int32))
-    logits = base(tensors).numpy()[0, -1, [77, 99]]
-    np.testing.assert_allclose(model(tensors).numpy()[0], logits, rtol=1e-5)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 128, embedding=True)
-    ours = again.predict_proba(tensors).numpy()[0]
-    np.testing.assert_allclose(answer[0]["embedding"][0][:2], ours, atol=1e-5)
-
-
-@pytest.mark.parametrize("pooler", [False, True])
-def test_a_reranker_has_the_same_score(pooler, tokenizer, tmp_path):
-    sizes = {"context": 64, "n_embd": 64, "n_layer": 2, "n_head": 4, "dropout": 0.0}
-    sizes |= {"classes": 1, "pooler": pooler}
-    model = random_model("bert-classifier", sizes, tokenizer.vocab_size)
-    path = tmp_path / "model.gguf"
-    model.save(path, tokenizer)
-    again, _ = load(path)
-    assert again.config == model.config
-    ids = np.random.default_rng(6).integers(5, 320, 12)
-    (answer,) = llamacpp.ask(path, [llamacpp.embed(ids)], 64, embedding=True)
-    ours = again.eval()(pg.tensor(ids[None].astype(np.int32))).numpy()[0]
-    np.testing.assert_allclose(answer[0]["embedding"][0][:1], ours, atol=2e-2)
+    (ids,) = draw(30)
+    logits = base(batch(ids)).numpy()[0, -1, [77, 99]]
+    np.testing.assert_allclose(model(batch(ids)).numpy()[0], logits, rtol=1e-5)
+    path, again = saved(tmp_path, tokenizer, model)
+    (theirs,) = vectors(path, [ids], 128, 2)
+    np.testing.assert_allclose(theirs, again.predict_proba(batch(ids)).numpy()[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -15,7 +15,7 @@ from ..tensors import Tensor, zeros
 from .base import Model
 from .targets import check_targets
 
-__all__ = ["POOLINGS", "RANK", "TextClassifier", "embed", "pool"]
+__all__ = ["POOLINGS", "RANK", "TextClassifier", "TextEncoder", "pool"]
 
 # From 1 on as in llama.cpp's enum llama_pooling_type; the last is a classifier's own numbers.
 POOLINGS = ("mean", "cls", "last")
@@ -49,17 +49,62 @@ def pool(x: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
     return (x * counts).sum(dim=1) / tokens
 
 
-def embed(
-    who: str, x: Tensor, attention_mask: Tensor | None, pooling: str, normalize: bool
-) -> Tensor:
-    """Return one vector for each sequence, of length one where `normalize`; see `pool`.
+class TextEncoder(Model):
+    """A model that makes one vector of a text.
 
-    Raises:
-        ValueError: an unknown pooling.
+    The pooling is that of the configuration, or "last" where that chooses none.
     """
-    checks.choice(who, "pooling", pooling, POOLINGS)
-    y = pool(x, attention_mask, pooling)
-    return ops.l2_norm(y) if normalize else y
+
+    @abstractmethod
+    def token_vectors(self, ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return a vector for each token.
+
+        Shape:
+            ids, attention_mask (B, T) i32 -> (B, T, C)
+        """
+
+    @property
+    def vector_pooling(self) -> str | None:
+        """The pooling of the configuration; None if none was chosen."""
+        pooling: str | None = self.config.pooling
+        return pooling
+
+    def embed(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        pooling: str | None = None,
+        normalize: bool = True,
+    ) -> Tensor:
+        """Return one vector for each sentence; its gradient trains them.
+
+        Args:
+            ids: tokens.
+            attention_mask: 1 where a token counts, 0 where it fills up behind the others; None
+                counts all.
+            pooling: "mean", "cls" or "last"; None is the configuration's.
+            normalize: make them of length one, so that their dot products are cosines.
+
+        Shape:
+            ids, attention_mask (B, T) i32 -> (B, C)
+
+        Raises:
+            ValueError: an unknown pooling.
+            ShapeError: a shape does not fit.
+
+        Source: Reimers and Gurevych 2019, arXiv:1908.10084; of the last token: Zhang et al. 2025,
+            arXiv:2506.05176.
+
+        Example:
+            >>> model = BERT(BERTConfig.preset("tiny", vocab_size=65))
+            >>> model.embed(tensor([[1, 2, 3], [4, 5, 6]])).shape
+            (2, 64)
+        """
+        pooling = (self.vector_pooling or "last") if pooling is None else pooling
+        checks.choice(f"{type(self).__name__}.embed", "pooling", pooling, POOLINGS)
+        y = pool(self.token_vectors(ids, attention_mask), attention_mask, pooling)
+        return ops.l2_norm(y) if normalize else y
 
 
 class TextClassifier(Model):

@@ -6,17 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ... import checks, nn
-from ...nn.attention import check_attention, check_heads
-from ...nn.layers import check_eps, check_sizes
-from ..config import ModelConfig, check_labels
-from ..pooling import POOLINGS
+from .encoder_config import EncoderConfig
 
 __all__ = ["BERTConfig"]
 
 
 @dataclass(frozen=True)
-class BERTConfig(ModelConfig):
+class BERTConfig(EncoderConfig):
     """Sizes of a BERT.
 
     Args:
@@ -63,6 +59,8 @@ class BERTConfig(ModelConfig):
         "bge-small-en-v1.5": {"n_embd": 384, "n_layer": 12, "n_head": 12, "pooling": "cls"},
     }
 
+    COUNTS: ClassVar[tuple[str, ...]] = ("types",)
+
     vocab_size: int = 30522
     context: int = 512
     n_embd: int = 768
@@ -78,35 +76,9 @@ class BERTConfig(ModelConfig):
     labels: tuple[str, ...] | None = None
     pooler: bool = True
 
-    def __post_init__(self) -> None:
-        who = "BERTConfig"
-        self.check_kinds()
-        check_heads(who, self.n_embd, self.n_head, self.n_head, rope=False)
-        if self.n_ffn is None:
-            object.__setattr__(self, "n_ffn", 4 * self.n_embd)
-        check_sizes(
-            who,
-            vocab_size=self.vocab_size,
-            context=self.context,
-            n_layer=self.n_layer,
-            n_ffn=self.ffn,
-            types=self.types,
-            classes=self.classes,
-        )
-        check_eps(who, self.eps)
-        check_attention(who, self.attention)
-        nn.Dropout(self.dropout)
-        checks.choice(who, "pooling", self.pooling, POOLINGS)
-        object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
-
     def count_parameters(self) -> int:
         """Count the parameters of `BERT`, without a head, without building it."""
         width = self.n_embd
         tables = (self.vocab_size + self.context + self.types) * width + 2 * width
         block = 4 * (width * width + width) + 2 * width * self.ffn + self.ffn + width + 4 * width
         return tables + self.n_layer * block
-
-    @property
-    def ffn(self) -> int:
-        """Width inside the feed-forward part."""
-        return 4 * self.n_embd if self.n_ffn is None else self.n_ffn

@@ -27,7 +27,7 @@ from ..files import (
     read_vocab_size,
 )
 from ..language import check_ids, check_room
-from ..pooling import POOLINGS, embed
+from ..pooling import POOLINGS, TextEncoder
 from ..pretrained.fields import HFConfig
 from .config import BERTConfig
 from .hf_config import read_hf_config, write_hf_config
@@ -319,7 +319,7 @@ def takes_flash(attention: str, x: Tensor, width: int) -> bool:
     return attention == "flash" or (attention == "auto" and computes_flash_attn(x.device, width))
 
 
-class BERT(BERTModel):
+class BERT(BERTModel, TextEncoder):
     """The bare encoder: a vector for each token, or for each sentence.
 
     Args:
@@ -362,42 +362,7 @@ class BERT(BERTModel):
         """
         return self._hidden(self, ids, attention_mask, types)
 
-    @property
-    def vector_pooling(self) -> str | None:
-        """The pooling of `embed`; None if none was chosen."""
-        pooling: str | None = self.config.pooling
-        return pooling
-
-    def embed(
-        self,
-        ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        pooling: str | None = None,
-        normalize: bool = True,
-    ) -> Tensor:
-        """Return one vector for each sentence; its gradient trains them.
-
-        Args:
-            ids: tokens.
-            attention_mask: 1 where a token counts, 0 where it fills up; None counts all.
-            pooling: "mean", "cls" or "last"; None is the configuration's.
-            normalize: make them of length one, so that their dot products are cosines.
-
-        Shape:
-            ids, attention_mask (B, T) i32 -> (B, C)
-
-        Raises:
-            ValueError: an unknown pooling.
-            ShapeError: a shape does not fit.
-
-        Source: Reimers and Gurevych 2019, arXiv:1908.10084.
-
-        Example:
-            >>> model = BERT(BERTConfig.preset("tiny", vocab_size=65))
-            >>> model.embed(tensor([[1, 2, 3], [4, 5, 6]])).shape
-            (2, 64)
-        """
-        pooling = self.config.pooling if pooling is None else pooling
-        x = self(ids, attention_mask=attention_mask)
-        return embed("BERT.embed", x, attention_mask, pooling, normalize)
+    def token_vectors(self, ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return a vector for each token; see `TextEncoder`."""
+        vectors: Tensor = self(ids, attention_mask=attention_mask)
+        return vectors

@@ -17,7 +17,7 @@ from ...nn.experts import Routing
 from ...ops.attention import computes_flash_attn
 from ...tensors import Tensor
 from ..language import Decoder, LanguageModel, Mask, mask_of
-from ..pooling import embed
+from ..pooling import TextEncoder
 from ..pretrained.fields import HFConfig
 from . import files as llama_files
 from . import hugging
@@ -46,7 +46,7 @@ class _Decoder(nn.Module):
 _BARE = ("embed_tokens.", "layers.", "norm.")
 
 
-class LlamaModel(Decoder):
+class LlamaModel(Decoder, TextEncoder):
     """The base of Llama and its heads: reading tokens, and the names in files."""
 
     gguf_archs: ClassVar[tuple[str, ...] | None] = tuple(FAMILIES)
@@ -83,42 +83,9 @@ class LlamaModel(Decoder):
         x = body.norm(x)
         return x if config.logit_scale == 1.0 else ops.scale(x, 1.0 / config.logit_scale)
 
-    @property
-    def vector_pooling(self) -> str | None:
-        """The pooling of `embed`; None if none was chosen."""
-        pooling: str | None = self.config.pooling
-        return pooling
-
-    def embed(
-        self,
-        ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        pooling: str | None = None,
-        normalize: bool = True,
-    ) -> Tensor:
-        """Return one vector for each sentence; its gradient trains them.
-
-        Args:
-            ids: tokens.
-            attention_mask: 1 where a token counts, 0 where it fills up behind the others; None
-                counts all.
-            pooling: "last", "mean" or "cls"; None is the configuration's, or "last".
-            normalize: make them of length one, so that their dot products are cosines.
-
-        Shape:
-            ids, attention_mask (B, T) i32 -> (B, C)
-
-        Source: Zhang et al. 2025, arXiv:2506.05176.
-
-        Example:
-            >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
-            >>> model.embed(tensor([[1, 2, 3], [4, 5, 6]])).shape
-            (2, 128)
-        """
-        pooling = pooling or self.config.pooling or "last"
-        who = f"{type(self).__name__}.embed"
-        return embed(who, self.hidden(ids), attention_mask, pooling, normalize)
+    def token_vectors(self, ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return a vector for each token; see `TextEncoder`."""
+        return self.hidden(ids)
 
     @property
     def windows(self) -> tuple[int | None, ...]:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ... import checks, nn
-from ...nn.attention import check_attention, check_heads
-from ...nn.layers import check_eps, check_sizes
-from ..config import ModelConfig, check_labels
-from ..pooling import POOLINGS
+from ..bert.encoder_config import EncoderConfig
 
 __all__ = ["ACTIVATIONS", "ModernBERTConfig"]
 
@@ -18,7 +15,7 @@ ACTIVATIONS = ("gelu", "silu")
 
 
 @dataclass(frozen=True)
-class ModernBERTConfig(ModelConfig):
+class ModernBERTConfig(EncoderConfig):
     """Sizes of a ModernBERT.
 
     Args:
@@ -58,6 +55,10 @@ class ModernBERTConfig(ModelConfig):
         "modernbert-base": {"n_embd": 768, "n_layer": 22, "n_head": 12, "n_ffn": 1152},
     }
 
+    FFN: ClassVar[float] = 1.5
+    ROTARY: ClassVar[bool] = True
+    COUNTS: ClassVar[tuple[str, ...]] = ("window", "window_pattern")
+
     vocab_size: int = 50368
     context: int = 8192
     n_embd: int = 768
@@ -77,36 +78,13 @@ class ModernBERTConfig(ModelConfig):
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        who = "ModernBERTConfig"
-        self.check_kinds()
-        check_heads(who, self.n_embd, self.n_head, self.n_head, rope=True)
-        if self.n_ffn is None:
-            object.__setattr__(self, "n_ffn", self.ffn)
-        check_sizes(
-            who,
-            vocab_size=self.vocab_size,
-            context=self.context,
-            n_layer=self.n_layer,
-            n_ffn=self.ffn,
-            window=self.window,
-            window_pattern=self.window_pattern,
-            classes=self.classes,
-        )
+        super().__post_init__()
+        who = type(self).__name__
         if self.window % 2:
             raise ValueError(f"{who}: window must be even, half to each side; got {self.window}")
-        check_eps(who, self.eps)
-        check_attention(who, self.attention)
-        nn.Dropout(self.dropout)
         self.layer_rope(0)
         self.layer_rope(1)
         checks.choice(who, "activation", self.activation, ACTIVATIONS)
-        checks.choice(who, "pooling", self.pooling, POOLINGS)
-        object.__setattr__(self, "labels", check_labels(who, self.labels, self.classes))
-
-    @property
-    def ffn(self) -> int:
-        """Width inside the feed-forward part."""
-        return 3 * self.n_embd // 2 if self.n_ffn is None else self.n_ffn
 
     def sees_all(self, i: int) -> bool:
         """Return True if the tokens of layer i see all others."""

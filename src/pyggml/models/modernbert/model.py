@@ -27,7 +27,7 @@ from ..files import (
     read_vocab_size,
 )
 from ..language import check_ids, check_room
-from ..pooling import POOLINGS, embed
+from ..pooling import POOLINGS, TextEncoder
 from ..pretrained.fields import HFConfig
 from .config import ACTIVATIONS, ModernBERTConfig
 from .hf_config import read_hf_config, write_hf_config
@@ -288,7 +288,7 @@ class ModernBERTModel(Model):
 _HEADS = ("head.", "decoder.", "classifier.")
 
 
-class ModernBERT(ModernBERTModel):
+class ModernBERT(ModernBERTModel, TextEncoder):
     """The bare encoder: a vector for each token, or for each sentence.
 
     Args:
@@ -329,25 +329,7 @@ class ModernBERT(ModernBERTModel):
         """
         return self._hidden(self, ids, attention_mask)
 
-    @property
-    def vector_pooling(self) -> str | None:
-        """The pooling of `embed`; None if none was chosen."""
-        pooling: str | None = self.config.pooling
-        return pooling
-
-    def embed(
-        self,
-        ids: Tensor,
-        attention_mask: Tensor | None = None,
-        *,
-        pooling: str | None = None,
-        normalize: bool = True,
-    ) -> Tensor:
-        """Return one vector for each sentence; see `BERT.embed`.
-
-        Shape:
-            ids, attention_mask (B, T) i32 -> (B, C)
-        """
-        pooling = self.config.pooling if pooling is None else pooling
-        x = self(ids, attention_mask=attention_mask)
-        return embed("ModernBERT.embed", x, attention_mask, pooling, normalize)
+    def token_vectors(self, ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return a vector for each token; see `TextEncoder`."""
+        vectors: Tensor = self(ids, attention_mask=attention_mask)
+        return vectors
