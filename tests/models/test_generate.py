@@ -57,6 +57,18 @@ def test_a_cache_is_read_by_the_fused_attention(model):
     assert "FLASH_ATTN_EXT" in {record.op for record in profile.records}
 
 
+def test_long_prompts_are_read_in_parts(model, monkeypatch):
+    monkeypatch.setattr("pyggml.models.generator._MOST_WIDTH", 7)
+    ids = np.random.default_rng(0).integers(0, 29, 40)
+    got = Generator(model).feed(ids)
+    np.testing.assert_allclose(got, logits_of(model, ids), rtol=1e-4, atol=1e-4)
+    if getattr(model.config, "rope", None) is None or not model.config.rope.is_dynamic:
+        several = Generator(model, batch=3).feed_batch([ids, ids[:8], ids[:1]])
+        for logits, count in zip(several, (40, 8, 1), strict=True):
+            wanted = logits_of(model, ids[:count])
+            np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("pieces", [[1] * 12, [12], [1, 5, 1, 4, 1], [11, 1], [33, 1, 16]])
 def test_any_cut_of_the_input_gives_the_same_logits(model, pieces):
     ids = np.random.default_rng(0).integers(0, 29, sum(pieces))

@@ -21,9 +21,12 @@ from .vision.image import ImageModel
 
 __all__ = ["Generator", "check_tokens", "need_language_model"]
 
-# Graphs are recorded per (tokens read, rows of the cache seen), both rounded up to powers of
-# two from here on, so that a long generation records a handful of graphs.
+# Graphs are recorded per (tokens read, rows of the cache seen), both rounded up, so that a long
+# generation records a handful of graphs: the rows to powers of two from here on, and the tokens,
+# whose padding is computed too, to four sizes between two powers of two.
 _SMALLEST_BUCKET = 32
+# Most tokens that a graph reads at a time; more take more memory, and hardly less time each.
+_MOST_WIDTH = 512
 # What is added to the scores of seen and of hidden tokens.
 _SEEN = {"f32": (np.float32(0), np.float32(-np.inf)), "f16": (np.float16(0), np.float16(-np.inf))}
 
@@ -142,13 +145,18 @@ class Generator:
             # tokens are read first.
             self._read([tokens[:-1] for tokens in each])
             each = [tokens[-1:] for tokens in each]
+        while max(map(len, each)) > _MOST_WIDTH:
+            # Each sequence keeps a token for the last graph, which gives its logits.
+            first = [tokens[: min(_MOST_WIDTH, len(tokens) - 1)] for tokens in each]
+            self._read(first)
+            each = [tokens[len(head) :] for tokens, head in zip(each, first, strict=True)]
         return self._read(each)
 
     def _read(self, each: list[np.ndarray]) -> np.ndarray:
         """Read tokens, of a sequence perhaps none; return the logits after the last ones."""
         width, longest = max(map(len, each)), self.length
         if width > 1:
-            width = max(width, min(_bucket(width), self.capacity - longest))
+            width = max(width, min(_width_bucket(width), self.capacity - longest))
         seen = min(_bucket(longest + width), self.capacity)
         plan = self._plan(width, seen)
         self._fill(plan, each, width, seen)
@@ -215,6 +223,12 @@ class Generator:
         with in_mode(self.model, training=False):
             logits: Tensor = self.model(ids, **inputs)
         return logits
+
+
+def _width_bucket(count: int) -> int:
+    """Round up by at most a quarter, or to a multiple of eight."""
+    step = max(8, (1 << (count - 1).bit_length()) // 8)
+    return -(-count // step) * step
 
 
 def _bucket(count: int) -> int:
