@@ -90,7 +90,7 @@ def llama_cpp_commands(base: Path, artifact: FinetuneArtifact, template: bool) -
         artifact: the folder of the run.
         template: the files of the base have no chat template, or another one.
     """
-    more = ["--chat-template-file", str(artifact.template)] if template else []
+    more = ["--jinja", "--chat-template-file", str(artifact.template)] if template else []
     found = []
     if artifact.model.exists():
         found.append(["llama-cli", "-m", str(artifact.model)])
