@@ -267,6 +267,32 @@ def test_what_cannot_be_adapted():
         nn.apply_lora(depthwise, 2, targets="1", init_lora_weights="loftq")
 
 
+def test_loftq_leaves_what_is_not_rounded():
+    model = nn.Sequential(nn.Linear(256, 64), nn.Linear(64, 8))
+    original = model[0].weight.numpy()
+    model[0].weight = pg.tensor(original, "q4_K")
+    nn.apply_lora(
+        model, 4, targets="all-linear", init_lora_weights="loftq", originals={"0": original}
+    )
+    assert model[0].lora_B.weight.numpy().any()
+    assert not model[1].lora_B.weight.numpy().any()
+
+
+def test_the_norms_of_dora_are_copied_with_the_matrices():
+    model = nn.Sequential(nn.Linear(8, 6))
+    nn.apply_lora(model, 2, targets="0", use_dora=True)
+    filled(model[0])
+    state, x = nn.lora_state_dict(model), pg.tensor(ROWS[:, :8].copy())
+    want = model(x).numpy()
+    assert sorted(state) == [
+        "0.lora_A.weight", "0.lora_B.weight", "0.lora_magnitude_vector.weight",
+    ]  # fmt: skip
+    nn.remove_lora(model)
+    nn.apply_lora(model, 2, targets="0", use_dora=True)
+    nn.load_lora_state_dict(model, state)
+    np.testing.assert_array_equal(model(x).numpy(), want)
+
+
 def test_patterns_give_layers_other_ranks_and_scales():
     model = nn.Sequential(nn.Linear(8, 8), SwiGLUMLP(8, 16), nn.Linear(8, 8))
     nn.apply_lora(

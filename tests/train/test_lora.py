@@ -14,7 +14,7 @@ from pyggml.optim import AdamW, decay_groups
 from pyggml.train import Trainer, load_checkpoint
 from pyggml.train.metrics.efficiency import flops_per_token
 
-from .tiny import SEQ_LEN, VOCAB, edit_state, read_state, same, tokens
+from .tiny import SEQ_LEN, VOCAB, edit_state, make_model, read_state, same, tokens
 
 SIZES = {"n_layer": 2, "n_head": 2, "n_kv_head": 1, "n_embd": 256, "n_ffn": 256, "context": SEQ_LEN}
 
@@ -84,6 +84,32 @@ def test_a_resumed_run_has_the_same_bits(file, tmp_path, options):
     assert {name for name in saved.optimizer if name.endswith((".m", ".v"))} == {
         f"{name}.{kind}" for name in changed for kind in "mv"
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"use_dora": True}, {"init_lora_weights": "pissa", "targets": ["q_proj", "*embed*"]}],
+)
+def test_a_resumed_run_of_other_adapters_has_the_same_bits(options, tmp_path):
+    def made(folder):
+        model = make_model()
+        nn.apply_lora(model, **{"rank": 2, "targets": "all-linear", **options})
+        data = TokenDataset(tokens(), 8)
+        optimizer = AdamW(model, lr=1e-2)
+        return Trainer(
+            model, data, optimizer=optimizer, batch_size=2, steps=6, seed=1, save_every=3,
+            checkpoint_dir=folder, keep=3,
+        )  # fmt: skip
+
+    whole = made(tmp_path / "a")
+    before = whole.model.state_dict()
+    whole.fit()
+    resumed = made(tmp_path / "b")
+    assert resumed.resume(tmp_path / "a" / "step-000003") == 3
+    resumed.fit()
+    assert same(resumed.model.state_dict(), whole.model.state_dict())
+    after = whole.model.state_dict()
+    assert all("lora_" in n for n in after if not np.array_equal(after[n], before[n]))
 
 
 def test_what_is_trained_goes_into_a_file(file, tmp_path):

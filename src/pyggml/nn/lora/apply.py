@@ -69,7 +69,7 @@ def apply_lora(
             normal numbers; False: of random numbers. "pissa": as the largest singular values and
             vectors of the weight, which gives them up; a quantised weight is rounded again
             without them. "pissa_niter_4": likewise, found faster, by four rounds. "loftq": as those
-            of what rounding took from a quantised weight.
+            of what rounding took from a quantised weight; others begin at zero.
         originals: a model, or arrays by path: the weights before rounding, where they are
             quantised, for "pissa" and "loftq".
         loftq_iter: rounds of LoftQ; from the second on the weight is rounded again.

@@ -38,7 +38,7 @@ def original_weights(
     """Return the weights before rounding of the layers to adapt, where a start needs them.
 
     Raises:
-        ValueError: a quantised weight has no original, or loftq was asked for one that is none.
+        ValueError: a quantised weight has no original, or loftq was asked for where none is.
         ShapeError: an original has another shape.
     """
     if not isinstance(originals, (Module, Mapping, type(None))):
@@ -60,10 +60,7 @@ def original_weights(
     for path, module in modules.items():
         weight, given = module.weight, there.get(path, there.get(f"{path}.weight"))
         if not weight.dtype.quantized and chosen == "loftq":
-            raise ValueError(
-                f'{who}: init_lora_weights="loftq" takes up the rounding of quantised weights; '
-                f'{path} is {weight.dtype.name}: give "pissa" or True'
-            )
+            continue  # nothing was rounded: it begins at zero
         if given is None and weight.dtype.quantized:
             raise ValueError(
                 f"{who}: init_lora_weights={chosen!r} on a quantised weight needs the one before "
@@ -78,6 +75,11 @@ def original_weights(
         if not np.isfinite(values).all():
             raise ValueError(f"{who}: originals must be finite; {path} holds NaN or Inf")
         found[path] = values
+    if not found and chosen == "loftq":
+        raise ValueError(
+            f'{who}: init_lora_weights="loftq" takes up the rounding of quantised weights; the '
+            'targets have none: give "pissa" or True'
+        )
     return found
 
 
@@ -91,7 +93,7 @@ def start(layer: LoRALayer, chosen: str | bool, original: np.ndarray | None, rou
         rounds: of LoftQ.
     """
     a, b = layer.lora_A.weight, layer.lora_B.weight
-    if chosen is True:
+    if chosen is True or (chosen == "loftq" and original is None):
         return
     if chosen is False or chosen == "gaussian":
         # As in PEFT: "gaussian" has the deviation 1 / rank, and False leaves nothing at zero.
