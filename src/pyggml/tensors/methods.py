@@ -147,7 +147,7 @@ class Methods(LayoutMethods):
         return HIGHER["trunc"](self)
 
     def frac(self) -> Self:
-        """What is behind the point."""
+        """The part behind the point."""
         return HIGHER["frac"](self)
 
     def sign(self) -> Self:
