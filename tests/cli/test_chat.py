@@ -114,3 +114,31 @@ def test_a_model_without_a_template_needs_one(tmp_path):
         typed="Hi\n",
     )
     assert code == 0, err
+
+
+def test_eval_compares_answers(folder, tmp_path):
+    rows = (folder / "known.jsonl").read_text() + '\n{"prompt": "One?", "completion": "wrong"}\n'
+    (tmp_path / "asked.jsonl").write_text(rows)
+    given = ["eval", "--model", folder / "model.gguf", "--answers", tmp_path / "asked.jsonl"]
+    code, out, err = run(*given, "--max-tokens", 20, "--json", "--lora", folder / "adapter.gguf")
+    assert code == 0, err
+    assert json.loads(out) == {"questions": 4, "exact_match": 0.75}
+    code, out, _ = run(*given, "--limit", 3)
+    assert out.split() == ["questions", "3", "exact_match", "1.0000"]
+
+
+def test_eval_chooses_the_likeliest_choice(folder, tmp_path):
+    rows = [{"question": "a?", "choices": ["b", "c", "d"], "answer": n} for n in range(3)]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = ["eval", "--model", folder / "model.gguf", "--choices", tmp_path / "q.jsonl"]
+    code, out, err = run(*given, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    # Of the same question with each answer once, one is right.
+    assert (found["questions"], round(found["acc"], 6)) == (3, round(1 / 3, 6))
+    code, _, err = run(*given, "--answers", tmp_path / "q.jsonl")
+    assert code == 2
+    assert "--choices and --answers" in err
+    code, _, err = run("eval", "--model", folder / "model.gguf")
+    assert code == 2
+    assert "--text" in err

@@ -29,6 +29,7 @@ from .text.chat import (
     read_chats,
     show_sample,
 )
+from .text.choices import Question, encode_choices, read_choices
 from .text.corpus import Corpus
 from .text.documents import Documents
 from .text.files import TEXT_SUFFIXES, embedded_text, read_text
@@ -42,6 +43,9 @@ from .text.tokens import RandomWindows, TokenDataset, split_tokens
 from .text.transforms import CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
 
 __all__ = [
+    "Question",
+    "encode_choices",
+    "read_choices",
     "show_sample",
     "read_chats",
     "encode_prompt",

@@ -7,7 +7,14 @@ from .checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .checkpoints.folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .checkpoints.state import TrainState
 from .diagnose import TrainingError
-from .evaluation import eval_batches, evaluate
+from .evaluation import (
+    AnswerScores,
+    ChoiceScores,
+    eval_batches,
+    evaluate,
+    score_answers,
+    score_choices,
+)
 from .fallbacks import step_fallbacks
 from .finder import LRFinding, find_lr
 from .interrupt import InterruptGuard, StoppedAtOnce, TrainingInterrupted
@@ -34,6 +41,10 @@ from .step import NonFiniteError, StepResult, TrainStep
 from .trainer import FitResult, Trainer
 
 __all__ = [
+    "AnswerScores",
+    "ChoiceScores",
+    "score_answers",
+    "score_choices",
     "Callback",
     "Checkpoint",
     "CheckpointError",

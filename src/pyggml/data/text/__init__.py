@@ -3,6 +3,7 @@
 
 from .augment import AugmentedDataset
 from .buckets import BucketLoader
+from .choices import Question, encode_choices, read_choices
 from .corpus import Corpus
 from .documents import Documents
 from .files import TEXT_SUFFIXES, embedded_text, read_text
@@ -16,6 +17,9 @@ from .tokens import RandomWindows, TokenDataset, split_tokens
 from .transforms import CorruptSpans, FillInTheMiddle, MaskTokens, TextTransform
 
 __all__ = [
+    "Question",
+    "encode_choices",
+    "read_choices",
     "AugmentedDataset",
     "BucketLoader",
     "Corpus",

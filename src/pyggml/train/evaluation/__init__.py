@@ -2,5 +2,13 @@
 """Evaluation: the loss and other metrics of a model on validation sets."""
 
 from .evaluate import eval_batches, evaluate
+from .questions import AnswerScores, ChoiceScores, score_answers, score_choices
 
-__all__ = ["eval_batches", "evaluate"]
+__all__ = [
+    "AnswerScores",
+    "ChoiceScores",
+    "eval_batches",
+    "evaluate",
+    "score_answers",
+    "score_choices",
+]
