@@ -18,6 +18,9 @@ from pyggml.data import (
     AugmentedDataset,
     BucketLoader,
     CenterCrop,
+    Chat,
+    Chats,
+    ChatTemplate,
     ColorJitter,
     Corpus,
     CorruptSpans,
@@ -32,6 +35,7 @@ from pyggml.data import (
     Normalize,
     PackedDataset,
     Prefetch,
+    Question,
     RandomCrop,
     RandomResizedCrop,
     RandomWindows,
@@ -42,7 +46,11 @@ from pyggml.data import (
     TokenStore,
     best_fit,
     class_weights,
+    encode_chats,
+    encode_choices,
     encode_pairs,
+    read_chats,
+    read_choices,
     read_text,
     split_tokens,
 )
@@ -59,6 +67,9 @@ TOKENIZER = Tokenizer.chars(["hello world"])
 
 # fmt: off
 # ruff: noqa: E501
+PAIR = {"prompt": "hello", "completion": "world"}
+CHAT = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "world"}]
+ROW = {"question": "a", "choices": ["b", "c"], "answer": 0}
 # A right call of each; every argument is then replaced by junk.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "TokenDataset": (TokenDataset, {"ids": np.arange(41), "seq_len": 4, "stride": 4, "keep_tail": True}),
@@ -107,12 +118,25 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "TokenStore": (TokenStore, {"path": "nowhere"}),
     "TokenStore.build": (TokenStore.build, {"paths": "nowhere", "tokenizer": TOKENIZER, "cache": "nowhere", "separator": "|", "field": "text"}),
     "encode_pairs": (encode_pairs, {"pairs": [("hello", "world")], "tokenizer": TOKENIZER}),
+    "Chat": (Chat, {"messages": CHAT, "tools": None, "text": None, "where": "here"}),
+    "Chats": (Chats, {"items": [Chat(CHAT)], "formats": {}, "bad": 0, "duplicates": 0, "first_bad": ""}),
+    "Chats.split": (read_chats([PAIR, {**PAIR, "prompt": "b"}]).split, {"validation": 0.5}),
+    "Chats.repeated": (read_chats([PAIR]).repeated, {"weight": 2}),
+    "ChatTemplate": (ChatTemplate, {"source": "a", "bos_token": "", "eos_token": "", "name": "a"}),
+    "ChatTemplate.of": (ChatTemplate.of, {"spec": "chatml"}),
+    "ChatTemplate.builtin": (ChatTemplate.builtin, {"name": "chatml", "bos_token": ""}),
+    "read_chats": (read_chats, {"source": [PAIR], "format": None, "system": None, "skip_bad": False}),
+    "encode_chats": (encode_chats, {"chats": [Chat(CHAT)], "tokenizer": TOKENIZER, "template": None, "train_on": "answers", "seq_len": None, "too_long": "cut", "skip_bad": False}),
+    "Question": (Question, {"prompt": "a", "choices": ("b", "c"), "answer": 0, "where": ""}),
+    "read_choices": (read_choices, {"source": [ROW], "skip_bad": False}),
+    "encode_choices": (encode_choices, {"questions": [Question("he", ("l", "o"), 0)], "tokenizer": TOKENIZER}),
     "read_text": (read_text, {"paths": "nowhere"}),
 }  # fmt: skip
 # Messages may speak of the part that is at fault.
 ALSO = {
     "Tokenizer.from_spec": ["Tokenizer."], "Loader": ["TokenDataset"], "TokenStore": ["store.json"],
-    "TokenStore.build": ["Corpus"], "encode_pairs": ["Tokenizer."],
+    "TokenStore.build": ["Corpus"], "encode_pairs": ["Tokenizer."], "read_chats": ["read_records"],
+    "read_choices": ["read_records"],
 }  # fmt: skip
 
 
@@ -171,6 +195,7 @@ def test_what_is_no_image_is_refused_by_name(image: Any) -> None:
 
 
 def test_the_table_has_all_classes() -> None:
-    skipped = {"Batch", "StreamDecoder", "Tokenizer", "TextTransform", "Dataset", "ImageSource"}
+    skipped = {"ChatCounts", "EncodedChats"}  # results
+    skipped |= {"Batch", "StreamDecoder", "Tokenizer", "TextTransform", "Dataset", "ImageSource"}
     classes = {n for n in data.__all__ if inspect.isclass(getattr(data, n))} - skipped
     assert classes - {"ImageTransform"} <= set(CALLS)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...errors import FormatError, reason, shown
 from .documents import Documents
 from .records import read_records
@@ -44,6 +45,12 @@ class Question:
     answer: int
     where: str = ""
 
+    def __post_init__(self) -> None:
+        checks.text("Question", "prompt", self.prompt)
+        count = len(checks.names("Question", "choices", self.choices))
+        checks.whole("Question", "answer", self.answer, 0, max(0, count - 1))
+        checks.text("Question", "where", self.where)
+
 
 def read_choices(source: Any, skip_bad: bool = False) -> list[Question]:
     """Read questions from files, a dataset or rows.
@@ -71,6 +78,7 @@ def read_choices(source: Any, skip_bad: bool = False) -> list[Question]:
         >>> read_choices(rows)[0].answer
         1
     """
+    checks.flag("read_choices", "skip_bad", skip_bad)
     found: list[Question] = []
     bad: list[str] = []
     skip: Callable[[FormatError], None] = lambda error: bad.append(str(error))  # noqa: E731
@@ -112,6 +120,12 @@ def encode_choices(questions: Sequence[Question], tokenizer: Tokenizer) -> Docum
         >>> documents.targets(0).tolist()
         [False, False, False, False, True]
     """
+    who = "encode_choices"
+    checks.instance(who, "tokenizer", tokenizer, Tokenizer)
+    questions = [
+        checks.instance(who, "each of questions", question, Question)
+        for question in checks.items(who, "questions", questions)
+    ]
     first = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
     ids, flags = [], []
     for number, question in enumerate(questions):
@@ -123,7 +137,7 @@ def encode_choices(questions: Sequence[Question], tokenizer: Tokenizer) -> Docum
                 flags.append(np.arange(len(ids[-1])) >= min(size, len(ids[-1]) - 1))
         except ValueError as error:
             where = question.where or f"question {number}"
-            raise FormatError(f"encode_choices: {where}: {reason(error)}") from error
+            raise FormatError(f"{who}: {where}: {reason(error)}") from error
     return Documents.of(ids, flags)
 
 

@@ -43,6 +43,15 @@ class Chat:
     text: str | None = None
     where: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        for message in checks.items("Chat", "messages", self.messages):
+            checks.mapping("Chat", "each of messages", message)
+        for tool in () if self.tools is None else checks.items("Chat", "tools", self.tools):
+            checks.mapping("Chat", "each of tools", tool)
+        if self.text is not None:
+            checks.text("Chat", "text", self.text)
+        checks.text("Chat", "where", self.where)
+
     def key(self) -> str:
         """Return a text that two chats of the same content have in common."""
         return json.dumps([self.messages, self.tools, self.text], sort_keys=True, default=str)
@@ -71,6 +80,14 @@ class Chats(Sequence[Chat]):
     duplicates: int = 0
     first_bad: str = ""
 
+    def __post_init__(self) -> None:
+        for item in checks.items("Chats", "items", self.items):
+            checks.instance("Chats", "each of items", item, Chat)
+        checks.mapping("Chats", "formats", self.formats)
+        for name in ("bad", "duplicates"):
+            checks.whole("Chats", name, getattr(self, name), 0)
+        checks.text("Chats", "first_bad", self.first_bad)
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -89,13 +106,13 @@ class Chats(Sequence[Chat]):
         """Return each conversation `weight` times; of a fraction, as many as it gives.
 
         Args:
-            weight: > 0: 2 takes each twice, 0.5 half of them, 1.5 each once and half once more.
+            weight: > 0 and at most 1000: 2 takes each twice, 0.5 half of them, 1.5 each once and half once more.
             seed: of the choice of that part.
 
         Raises:
-            ValueError: the weight is not a number > 0.
+            ValueError: the weight is out of range.
         """
-        weight = checks.number("Chats.repeated", "weight", weight, above=0)
+        weight = checks.number("Chats.repeated", "weight", weight, above=0, most=1000)
         often, more = int(weight), round((weight % 1) * len(self.items))
         chosen = np.random.default_rng(seed).permutation(len(self.items))[:more]
         items = [*self.items] * often + [self.items[i] for i in sorted(chosen.tolist())]
@@ -188,6 +205,9 @@ def read_chats(
     who = "read_chats"
     if format is not None:
         checks.choice(who, "format", format, FORMATS)
+    if system is not None:
+        checks.text(who, "system", system)
+    checks.flag(who, "skip_bad", skip_bad)
     bad: list[str] = []
     formats: dict[str, str] = {}
 

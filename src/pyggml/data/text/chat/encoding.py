@@ -128,6 +128,7 @@ def encode_chats(
         checks.instance(who, "template", template, ChatTemplate, "ChatTemplate.of(...) makes one")
     checks.choice(who, "train_on", train_on, ("all", "answers", "last"))
     checks.choice(who, "too_long", too_long, _TOO_LONG)
+    checks.flag(who, "skip_bad", skip_bad)
     most = None if seq_len is None else checks.whole(who, "seq_len", seq_len, 1) + 1
     encoder = PieceEncoder(tokenizer)
     counts = ChatCounts()
