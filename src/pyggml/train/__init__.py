@@ -12,8 +12,10 @@ from .evaluation import (
     ChoiceScores,
     eval_batches,
     evaluate,
+    harness_model,
     score_answers,
     score_choices,
+    token_scores,
 )
 from .fallbacks import step_fallbacks
 from .finder import LRFinding, find_lr
@@ -42,6 +44,8 @@ from .trainer import FitResult, Trainer
 
 __all__ = [
     "AnswerScores",
+    "harness_model",
+    "token_scores",
     "ChoiceScores",
     "score_answers",
     "score_choices",

@@ -106,7 +106,8 @@ class Chats(Sequence[Chat]):
         """Return each conversation `weight` times; of a fraction, as many as it gives.
 
         Args:
-            weight: > 0 and at most 1000: 2 takes each twice, 0.5 half of them, 1.5 each once and half once more.
+            weight: > 0 and at most 1000: 2 takes each twice, 0.5 half of them, 1.5 each once and
+                half of them once more.
             seed: of the choice of that part.
 
         Raises:
