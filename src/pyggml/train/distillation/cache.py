@@ -31,7 +31,7 @@ _COUNTS = ("items", "length", "top_k", "vocab_size", "teacher")
 
 
 class TeacherCache:
-    """What a teacher says of each token of a dataset, as `cache_teacher` wrote it.
+    """A teacher's most probable tokens for each token of a dataset, read from a file.
 
     Args:
         path: its folder. The hash of every file is compared, and the arrays are then read from
