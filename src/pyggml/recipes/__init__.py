@@ -6,6 +6,7 @@ from .classifier import ImageClassifier
 from .config_file import read_config, save_config
 from .configuration import Configuration
 from .export import export_checkpoint
+from .grpo import GRPORun, grpo
 from .image import ImageResults, ImageRun
 from .image_config import ImageConfig
 from .llm import LLMRun
@@ -28,6 +29,7 @@ __all__ = [
     "Configuration",
     "FinetuneConfig",
     "FinetuneRun",
+    "GRPORun",
     "ImageClassifier",
     "ImageConfig",
     "ImageResults",
@@ -37,6 +39,7 @@ __all__ = [
     "check_plot",
     "export_checkpoint",
     "finetune",
+    "grpo",
     "make_optimizer",
     "plot_curves",
     "plot_loss",

@@ -5,17 +5,21 @@ from .datasets import JudgedDataset, PairDataset, mismatched
 from .logps import document_logps, sequence_logps, token_logps
 from .losses import DPO_LOSSES, dpo_loss, kto_loss, orpo_loss, simpo_loss
 from .objective import METHODS, REFERENCES, PreferenceLoss
-from .policy import GRPO_LOSSES, group_advantages, grpo_loss
+from .policy import GRPO_LOSSES, GRPOLoss, group_advantages, grpo_loss
 from .reference import reference_logps
+from .rollouts import RolloutMetrics, Rollouts
 
 __all__ = [
     "DPO_LOSSES",
     "GRPO_LOSSES",
+    "GRPOLoss",
     "METHODS",
     "REFERENCES",
     "JudgedDataset",
     "PairDataset",
     "PreferenceLoss",
+    "RolloutMetrics",
+    "Rollouts",
     "document_logps",
     "dpo_loss",
     "group_advantages",

@@ -51,7 +51,7 @@ class PairDataset(_Rows):
     """Pairs of a chosen and a rejected answer; give them to a `Loader`.
 
     A batch has the chosen ones in its first half and the rejected ones, in the same order, in its
-    second. Rows are filled up to a multiple of 32 tokens.
+    second. Rows are filled up to one of a few widths.
 
     Args:
         encoded: pairs.

@@ -18,7 +18,8 @@ from ...tensors import Tensor
 
 __all__ = ["document_logps", "padded", "sequence_logps", "token_counts", "token_logps"]
 
-_MULTIPLE = 32
+# Widths of rows are multiples of the first up to the limit, and of the second beyond.
+_NARROW, _LIMIT, _WIDE = 8, 64, 32
 
 
 def token_logps(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ def document_logps(model: Any, documents: Documents, batch_size: int = 8) -> np.
     found = np.zeros(len(documents), np.float32)
     lengths = np.maximum(documents.lengths - 1, 1)
     context = getattr(getattr(model, "config", None), "context", None)
-    widths = -(-lengths // _MULTIPLE) * _MULTIPLE
+    widths = _widths(lengths)
     with in_mode(model, training=False):
         for width in np.unique(widths):
             # Of its own for each width, so that the memory of one graph is taken at a time.
@@ -114,7 +115,7 @@ def document_logps(model: Any, documents: Documents, batch_size: int = 8) -> np.
 
 
 def padded(documents: Documents, numbers: Any, most: int | None = None) -> tuple[Any, Any]:
-    """Return inputs and targets of documents side by side, filled up to a multiple of 32.
+    """Return inputs and targets of documents side by side, filled up to a few widths.
 
     Args:
         documents: token ids, and which of them count as targets.
@@ -125,8 +126,8 @@ def padded(documents: Documents, numbers: Any, most: int | None = None) -> tuple
         x (B, T), y (B, T), both int32
     """
     lengths = [int(documents.lengths[i]) - 1 for i in numbers]
-    width = -(-max(lengths, default=1) // _MULTIPLE) * _MULTIPLE
-    width = max(1, width if most is None else min(width, most))
+    width = int(_widths(np.array(max(lengths, default=1) or 1)))
+    width = width if most is None else min(width, most)
     x = np.zeros((len(lengths), width), np.int32)
     y = np.full((len(lengths), width), IGNORE_INDEX, np.int32)
     for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
@@ -134,3 +135,9 @@ def padded(documents: Documents, numbers: Any, most: int | None = None) -> tuple
         x[row, :length] = ids[:-1]
         y[row, :length][flags] = ids[1:][flags]
     return x, y
+
+
+def _widths(lengths: np.ndarray) -> np.ndarray:
+    """Return lengths rounded up, so that rows have few different widths."""
+    steps = np.where(lengths <= _LIMIT, _NARROW, _WIDE)
+    return np.asarray(-(-lengths // steps) * steps)

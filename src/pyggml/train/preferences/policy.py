@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import checks, ops
+from ...data.dataset import IGNORE_INDEX
 from ...errors import ShapeError
+from ...nn.losses.distribution import counted
 from ...ops.operands import need_float
 from ...tensors import Tensor
+from .logps import token_logps
 
-__all__ = ["GRPO_LOSSES", "group_advantages", "grpo_loss"]
+__all__ = ["GRPO_LOSSES", "GRPOLoss", "group_advantages", "grpo_loss"]
 
 GRPO_LOSSES = ("grpo", "bnpo", "dr_grpo")
 """The values of `loss_type` of `grpo_loss`."""
@@ -152,3 +157,60 @@ def grpo_loss(
         return ops.scale(mean, scale)
     lengths = ops.clamp(mask.sum(dim=1), 1.0, most)
     return ops.scale(ops.sum(ops.div(losses.sum(dim=1), lengths)), scale / rows)
+
+
+class GRPOLoss:
+    """The loss of group relative policy optimization for `Trainer`; `Rollouts` makes the batches.
+
+    Args:
+        beta: weight of the divergence from the reference, >= 0; 0 needs none.
+        epsilon: how far below 1 the ratio of policies counts.
+        epsilon_high: how far above 1; None is epsilon.
+        loss_type: one of `GRPO_LOSSES`.
+        max_completion_length: most tokens of a completion, for "dr_grpo".
+
+    Raises:
+        ValueError: an option is out of range.
+
+    Example:
+        >>> GRPOLoss(beta=0.04).needs_reference
+        True
+    """
+
+    def __init__(
+        self,
+        beta: float = 0.0,
+        epsilon: float = 0.2,
+        epsilon_high: float | None = None,
+        loss_type: str = "grpo",
+        max_completion_length: int | None = None,
+    ) -> None:
+        who = "GRPOLoss"
+        self.beta = checks.number(who, "beta", beta, 0.0)
+        checks.number(who, "epsilon", epsilon, 0.0, 1.0)
+        checks.choice(who, "loss_type", loss_type, GRPO_LOSSES)
+        if loss_type == "dr_grpo" and max_completion_length is None:
+            raise ValueError(f"{who}: max_completion_length must be given with 'dr_grpo'; got None")
+        self._options: dict[str, Any] = {
+            "epsilon": epsilon,
+            "epsilon_high": epsilon_high,
+            "loss_type": loss_type,
+            "max_completion_length": max_completion_length,
+        }
+
+    @property
+    def needs_reference(self) -> bool:
+        """True if the batches must have log-probabilities under a reference."""
+        return self.beta > 0
+
+    def __call__(self, model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> tuple[Tensor, int]:
+        """Return the summed loss of a batch, and its completions."""
+        logps = token_logps(model, x, y)
+        # Completions of the model as it is need no second pass.
+        old = inputs["old_logps"] if "old_logps" in inputs else logps.detach()
+        mask = counted(y, IGNORE_INDEX)
+        loss = grpo_loss(
+            logps, old, inputs["advantages"], mask, inputs.get("ref_logps"), self.beta,
+            reduction="sum", **self._options,
+        )  # fmt: skip
+        return loss, x.shape[0]

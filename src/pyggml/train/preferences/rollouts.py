@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: MIT
+"""Batches of completions that the model itself writes, with their advantages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ... import checks
+from ...data import Batch, Documents, Tokenizer
+from ...data.fingerprint import fingerprint
+from ...graph import compile
+from ...models import generate
+from ...nn.mode import in_mode
+from ..weights import TrainedWeights
+from .logps import padded, token_logps
+from .policy import group_advantages
+from .rewards import Reward, check_rewards, score
+
+__all__ = ["RolloutMetrics", "Rollouts"]
+
+
+@dataclass(frozen=True)
+class RolloutMetrics:
+    """Completions of one rollout in numbers.
+
+    Args:
+        rollout: its number.
+        reward: mean of the summed rewards.
+        reward_std: mean standard deviation within the groups.
+        rewards: mean of each function's rewards, by name.
+        length: mean tokens of a completion.
+        ended: share of the completions that ended before `max_tokens`.
+        tokens: tokens that were written.
+        generation_s: seconds of writing them.
+        scoring_s: seconds of the reward functions, and of log-probabilities under other weights.
+        kl: mean divergence from the reference for each token, where there is one.
+        samples: a prompt, a completion and its reward.
+    """
+
+    rollout: int
+    reward: float
+    reward_std: float
+    rewards: Mapping[str, float]
+    length: float
+    ended: float
+    tokens: int
+    generation_s: float
+    scoring_s: float
+    kl: float | None = None
+    samples: Sequence[tuple[str, str, float]] = field(default=())
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens written for each second of generation."""
+        return self.tokens / max(self.generation_s, 1e-9)
+
+
+class Rollouts:
+    """Endless batches of completions for `GRPOLoss`; give it to a `Trainer` as its loader.
+
+    Each batch has `num_generations` completions of each of `batch_size` prompts, sampled side by
+    side from the model as it is when the batch is asked for. A run that is resumed samples the same
+    completions as one that was not interrupted, where `num_iterations` is 1.
+
+    Args:
+        model: the model that is trained.
+        tokenizer: ids to text.
+        prompts: token ids of each.
+        rewards: a function or several, called with `prompts`, `completions` and `columns`, all by
+            name and as lists of one value for each completion; each returns a number for each.
+        batch_size: prompts of a batch.
+        num_generations: completions of a prompt, G >= 2.
+        max_tokens: most tokens of a completion.
+        texts: what `prompts` stand for, given to the functions; None decodes them.
+        columns: further values for each prompt by name, such as the right answers.
+        reward_weights: factors of the functions; None is 1 for each.
+        scale_rewards: divide advantages by the standard deviation of their group.
+        num_iterations: steps that each batch is used for.
+        reference: the batches have log-probabilities under the weights that the model has now: a
+            copy of what is trained is kept.
+        temperature: of the sampling. The loss takes probabilities at temperature 1.
+        top_p: see `pyggml.models.generate`; None takes all tokens.
+        stop_ids: tokens that end a completion; None is the end-of-text token.
+        seed: of the order of prompts and of the sampling.
+        on_rollout: called with the `RolloutMetrics` of each rollout.
+
+    Attributes:
+        last: metrics of the last rollout, or None.
+
+    Shape:
+        batch: x, y (B G, T), advantages (B G,), and perhaps old_logps, ref_logps (B G, T)
+
+    Raises:
+        TypeError: an argument is of another kind.
+        ValueError: a number is out of range, or a prompt with its completion exceeds the context.
+
+    Source: Shao et al. 2024, arXiv:2402.03300.
+
+    Example:
+        >>> tokenizer = Tokenizer.chars(["abc"])
+        >>> def short(completions, **rest):
+        ...     return [-len(text) for text in completions]
+        >>> rollouts = Rollouts(model, tokenizer, [[1, 2]], short, 1, 2, max_tokens=3, stop_ids=[0])
+        >>> batch = next(rollouts)
+        >>> batch.inputs["advantages"].shape
+        (2,)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        prompts: Sequence[Any],
+        rewards: Reward | Sequence[Reward],
+        batch_size: int = 4,
+        num_generations: int = 8,
+        *,
+        max_tokens: int = 64,
+        texts: Sequence[Any] | None = None,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        reward_weights: Sequence[float] | None = None,
+        scale_rewards: bool = True,
+        num_iterations: int = 1,
+        reference: bool = False,
+        temperature: float = 1.0,
+        top_p: float | None = None,
+        stop_ids: Sequence[int] | None = None,
+        seed: int = 0,
+        on_rollout: Callable[[RolloutMetrics], None] | None = None,
+    ) -> None:
+        who = "Rollouts"
+        self.model = model
+        self._tokenizer = checks.instance(who, "tokenizer", tokenizer, Tokenizer)
+        ids = [np.asarray(p, np.int32) for p in checks.items(who, "prompts", prompts)]
+        self._prompts = Documents.of(ids)
+        if not ids or any(not each.size for each in ids):
+            raise ValueError(f"{who}: prompts must hold tokens; got an empty one, or none")
+        self.batch_size = checks.whole(who, "batch_size", batch_size, 1)
+        if self.batch_size > len(ids):
+            raise ValueError(
+                f"{who}: batch_size must be at most the {len(ids)} prompts; got {batch_size}"
+            )
+        self.num_generations = checks.whole(who, "num_generations", num_generations, 2)
+        self.max_tokens = checks.whole(who, "max_tokens", max_tokens, 1)
+        longest, context = int(self._prompts.lengths.max()), model.config.context
+        if longest + self.max_tokens > context:
+            raise ValueError(
+                f"{who}: a prompt and max_tokens must fit into the context {context}; got {longest}"
+                f" and {max_tokens}: lower max_tokens, or leave out long prompts"
+            )
+        self.seq_len = longest + self.max_tokens - 1
+        self.rewards = check_rewards(who, rewards)
+        weights = [1.0] * len(self.rewards) if reward_weights is None else list(reward_weights)
+        if len(weights) != len(self.rewards):
+            raise ValueError(
+                f"{who}: reward_weights must be {len(self.rewards)}; got {len(weights)}"
+            )
+        self._factors = np.array([checks.number(who, "a reward weight", w) for w in weights])
+        self._texts = [self._tokenizer.decode(p) for p in ids] if texts is None else list(texts)
+        self._columns = {name: list(values) for name, values in (columns or {}).items()}
+        for name, values in {"texts": self._texts, **self._columns}.items():
+            if len(values) != len(ids):
+                raise ValueError(
+                    f"{who}: {name} must have a value for each of {len(ids)} prompts; got "
+                    f"{len(values)}"
+                )
+        self._scaled = checks.flag(who, "scale_rewards", scale_rewards)
+        self._iterations = checks.whole(who, "num_iterations", num_iterations, 1)
+        self._sampling: dict[str, Any] = {
+            "temperature": checks.number(who, "temperature", temperature, above=0.0),
+            "top_p": top_p,
+        }
+        own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+        self.stop_ids = frozenset(own if stop_ids is None else stop_ids)
+        self.seed = checks.whole(who, "seed", seed, 0)
+        self._on_rollout = on_rollout
+        self._start: dict[str, np.ndarray] | None = None
+        self._weights = TrainedWeights(model)
+        if checks.flag(who, "reference", reference):
+            self._start = self._weights.state_dict()
+        self._compute = compile(lambda x, y: token_logps(model, x, y))
+        self.last: RolloutMetrics | None = None
+        self.rollout = self.position = 0
+        self._batch: Batch | None = None
+
+    @property
+    def dataset(self) -> Rollouts:
+        """The object itself, which tells `seq_len`."""
+        return self
+
+    def __len__(self) -> int:
+        """Batches in which each prompt is used once."""
+        return max(1, len(self._prompts) // self.batch_size) * self._iterations
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._batch is None:
+            self._batch = self._make()
+        batch = self._batch
+        self.position += 1
+        if self.position >= self._iterations:
+            self.rollout, self.position, self._batch = self.rollout + 1, 0, None
+        return batch
+
+    def once(self) -> Iterator[Batch]:
+        """Yield a batch of the largest shape, for the memory plan; nothing is sampled."""
+        count = self.batch_size * self.num_generations
+        ids = np.zeros(self.seq_len + 1, np.int32)
+        rows = Documents.of([ids] * count)
+        x, y = padded(rows, range(count), self.model.config.context)
+        inputs = {"advantages": np.zeros(count, np.float32)}
+        inputs |= {name: np.zeros(x.shape, np.float32) for name in self._names()}
+        yield Batch(x, y, **inputs)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the place, for `load_state_dict`."""
+        return {"rollout": self.rollout, "position": self.position, **self._fixed()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a place.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: the state is of other prompts or options.
+        """
+        who = "Rollouts.load_state_dict"
+        checks.mapping(who, "state", state)
+        for name, value in self._fixed().items():
+            if state.get(name) != value:
+                raise ValueError(
+                    f"{who}: {name} must be as when the state was saved; got {value} here, "
+                    f"{state.get(name)} in the state; use the same prompts and options"
+                )
+        self.rollout = checks.whole(who, "rollout", state.get("rollout"), 0)
+        self.position = checks.whole(who, "position", state.get("position"), 0)
+        self._batch = None
+
+    def _fixed(self) -> dict[str, int]:
+        return {
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "num_generations": self.num_generations,
+            "max_tokens": self.max_tokens,
+            "num_iterations": self._iterations,
+            "data": int(fingerprint(self._prompts.fingerprint())),
+        }
+
+    def _names(self) -> list[str]:
+        """Return the names of the log-probabilities that a batch has."""
+        return ["old_logps"] * (self._iterations > 1) + ["ref_logps"] * (self._start is not None)
+
+    def _chosen(self) -> np.ndarray:
+        """Return the numbers of a rollout's prompts: each comes once in an epoch."""
+        found: list[int] = []
+        at = self.rollout * self.batch_size
+        while len(found) < self.batch_size:
+            epoch, place = divmod(at + len(found), len(self._prompts))
+            order = np.random.default_rng([self.seed, epoch]).permutation(len(self._prompts))
+            found += order[place : place + self.batch_size - len(found)].tolist()
+        return np.repeat(found, self.num_generations)
+
+    def _make(self) -> Batch:
+        """Sample completions, and score them."""
+        began = time.perf_counter()
+        numbers = self._chosen()
+        prompts = [self._prompts[int(i)] for i in numbers]
+        added = self._write(prompts)
+        written = time.perf_counter()
+        stops = np.array(sorted(self.stop_ids), np.int32)
+        completions = [
+            self._tokenizer.decode(ids[:-1] if np.isin(ids[-1:], stops).any() else ids)
+            for ids in (np.asarray(each, np.int32) for each in added)
+        ]
+        columns = {n: [values[i] for i in numbers] for n, values in self._columns.items()}
+        texts = [self._texts[i] for i in numbers]
+        scores = score(self.rewards, texts, completions, columns)
+        totals = self._factors @ scores
+        advantages = group_advantages(totals, self.num_generations, self._scaled)
+        ids = [np.concatenate([p, a]).astype(np.int32) for p, a in zip(prompts, added, strict=True)]
+        flags = [np.arange(i.size) >= p.size for i, p in zip(ids, prompts, strict=True)]
+        x, y = padded(Documents.of(ids, flags), range(len(ids)), self.model.config.context)
+        logps, kl = self._logps(x, y)
+        lengths = np.array([len(each) for each in added])
+        ended = np.array([each[-1] in self.stop_ids for each in added])
+        groups = totals.reshape(-1, self.num_generations)
+        names = [getattr(each, "__name__", type(each).__name__) for each in self.rewards]
+        best = int(totals.argmax())
+        self.last = RolloutMetrics(
+            self.rollout,
+            float(totals.mean()),
+            float(groups.std(axis=1).mean()),
+            {name: float(row.mean()) for name, row in zip(names, scores, strict=True)},
+            float(lengths.mean()),
+            float(ended.mean()),
+            int(lengths.sum()),
+            written - began,
+            time.perf_counter() - written,
+            kl,
+            [(str(texts[best]), completions[best], float(totals[best]))],
+        )
+        if self._on_rollout is not None:
+            self._on_rollout(self.last)
+        return Batch(x, y, advantages=advantages, **logps)
+
+    def _write(self, prompts: Sequence[np.ndarray]) -> list[list[int]]:
+        """Return a completion of each prompt, with the token that ended it."""
+        state = np.random.SeedSequence([self.seed, self.rollout]).generate_state(1)
+        found: list[list[int]] = generate(
+            self.model,
+            prompts,
+            self.max_tokens,
+            seed=int(state[0]),
+            stop_ids=(),  # the callback stops after them: they are learned, too
+            callback=lambda _, token: token not in self.stop_ids,
+            **self._sampling,
+        )
+        return found
+
+    def _logps(self, x: np.ndarray, y: np.ndarray) -> tuple[dict[str, np.ndarray], float | None]:
+        """Return log-probabilities under the sampler and the reference, and their divergence."""
+        found: dict[str, np.ndarray] = {}
+        kl = None
+        if not self._names():
+            return found, kl
+        with in_mode(self.model, training=False):
+            own = self._compute(x, y).numpy()
+            if self._iterations > 1:
+                found["old_logps"] = own
+            if self._start is not None:
+                now = self._weights.state_dict()
+                try:
+                    self._weights.load_state_dict(self._start)
+                    found["ref_logps"] = self._compute(x, y).numpy()
+                finally:
+                    self._weights.load_state_dict(now)
+                away = (found["ref_logps"] - own).astype(np.float64)
+                counts = max(1, int((y >= 0).sum()))
+                kl = float((np.expm1(away) - away).sum() / counts)
+        return found, kl

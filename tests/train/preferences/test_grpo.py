@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""GRPO: rollouts, their log-probabilities, exact resume, and a task that is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.data import Tokenizer
+from pyggml.models import Llama, LlamaConfig
+from pyggml.optim import AdamW
+from pyggml.train import Trainer
+from pyggml.train.preferences import GRPOLoss, Rollouts, token_logps
+
+DIGITS = [str(digit) for digit in range(10)]
+
+
+def right(completions, answer, **rest):
+    """Reward an answer that is the given number."""
+    return [float(text == wanted) for text, wanted in zip(completions, answer, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.chars(["0123456789="])
+
+
+def make(tokenizer, *, size=16, groups=4, batch=3, beta=0.0, lr=1e-2, steps=3, seed=0, folder=None,
+         rewards=right, **options):  # fmt: skip
+    pg.seed(seed)
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": size, "n_ffn": 2 * size, "context": 16}
+    model = Llama(LlamaConfig(vocab_size=tokenizer.vocab_size, **sizes))
+    found = []
+    rollouts = Rollouts(
+        model, tokenizer, [tokenizer.encode(f"{digit}=") for digit in DIGITS], rewards, batch,
+        groups, columns={"answer": DIGITS}, reference=beta > 0, on_rollout=found.append,
+        **{"max_tokens": 2, **options},
+    )  # fmt: skip
+    trainer = Trainer(
+        model, rollouts, None, AdamW(model, lr=lr), loss=GRPOLoss(beta), steps=steps, warmup=0,
+        checkpoint_dir=folder, save_every=2 if folder else None,
+    )  # fmt: skip
+    return trainer, rollouts, found
+
+
+def test_a_batch_holds_groups_of_completions(tokenizer):
+    told = []
+
+    def reward(prompts, completions, answer):
+        told.append((prompts, completions, answer))
+        return [float(len(text)) for text in completions]
+
+    _, rollouts, found = make(tokenizer, beta=0.1, rewards=[reward, right], num_iterations=2,
+                              reward_weights=[1.0, 0.5])  # fmt: skip
+    batch = next(rollouts)
+    prompts, completions, answers = told[0]
+    assert len(completions) == batch.x.shape[0] == 12
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        ids = batch.y[row][batch.y[row] >= 0]
+        assert tokenizer.decode(ids, skip_special=True) == completion
+        assert tokenizer.decode(batch.x[row, :2]) == prompt == f"{answers[row]}="
+        assert prompts[row] == prompts[4 * (row // 4)]
+    assert np.abs(batch.inputs["advantages"].reshape(3, 4).sum(axis=1)).max() < 1e-4
+    # The model has not changed: the sampler and the reference are the model.
+    wanted = token_logps(rollouts.model, pg.tensor(batch.x), pg.tensor(batch.y)).numpy()
+    for name in ("old_logps", "ref_logps"):
+        np.testing.assert_allclose(batch.inputs[name], wanted, atol=1e-5)
+    assert next(rollouts) is batch
+    assert len(told) == 1
+    metrics = found[0]
+    assert metrics.kl == pytest.approx(0.0, abs=1e-6)
+    assert set(metrics.rewards) == {"reward", "right"}
+    assert metrics.reward == pytest.approx(
+        metrics.rewards["reward"] + 0.5 * metrics.rewards["right"]
+    )
+    assert 0 < metrics.generation_s < 60
+    assert metrics.tokens == (batch.y >= 0).sum()
+    shapes = {name: array.shape for name, array in next(rollouts.once()).inputs.items()}
+    assert shapes.keys() == batch.inputs.keys()
+
+
+def test_every_prompt_comes_once_in_an_epoch(tokenizer):
+    _, rollouts, _ = make(tokenizer, batch=5, groups=2, max_tokens=1)
+    seen = [tokenizer.decode(row[:1]) for _ in range(2) for row in next(rollouts).x[::2]]
+    assert sorted(seen) == DIGITS
+
+
+def test_the_reference_stays_while_the_model_moves(tokenizer):
+    def seven(completions, **rest):
+        return [float(text.startswith("7")) for text in completions]
+
+    trainer, rollouts, found = make(tokenizer, beta=0.01, lr=5e-2, rewards=seven)
+    before = {name: p.numpy() for name, p in trainer.model.named_parameters()}
+    trainer.fit()
+    assert found[-1].kl > found[0].kl
+    batch = next(rollouts)
+    after = {name: p.numpy() for name, p in trainer.model.named_parameters()}
+    assert any(not np.array_equal(before[name], after[name]) for name in before)
+    for name, p in trainer.model.named_parameters():
+        p.copy_(before[name])
+    wanted = token_logps(trainer.model, pg.tensor(batch.x), pg.tensor(batch.y)).numpy()
+    np.testing.assert_allclose(batch.inputs["ref_logps"], wanted, atol=1e-5)
+
+
+def test_grpo_resumes_to_the_same_bits(tokenizer, tmp_path):
+    whole, _, found = make(tokenizer, steps=4, folder=tmp_path / "whole")
+    whole.fit()
+    again, _, more = make(tokenizer, steps=4, folder=tmp_path / "whole")
+    again.resume(tmp_path / "whole" / "step-000002")
+    again.fit()
+    assert [each.rollout for each in more] == [2, 3]
+    assert [each.reward for each in more] == [each.reward for each in found[2:]]
+    for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert np.array_equal(one.numpy(), other.numpy())
+
+
+@pytest.mark.slow
+def test_grpo_learns_to_answer_with_a_given_number(tokenizer):
+    """Two tokens are to be right, the digit and the end: by chance 1 of 144 answers is."""
+    trainer, _, found = make(tokenizer, size=32, groups=32, batch=10, steps=90)
+    trainer.fit()
+    assert found[0].reward < 0.03
+    assert np.mean([each.reward for each in found[-5:]]) >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("reward", "error"),
+    [
+        (lambda completions, **rest: [1.0], ValueError),
+        (lambda completions, **rest: [np.nan] * len(completions), ValueError),
+        (lambda completions, **rest: None, (TypeError, ValueError)),
+        (lambda completions, **rest: ["good"] * len(completions), TypeError),
+    ],
+)
+def test_rewards_must_be_numbers(tokenizer, reward, error):
+    _, rollouts, _ = make(tokenizer, rewards=reward, batch=1, groups=2, max_tokens=1)
+    with pytest.raises(error, match="reward"):
+        next(rollouts)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"groups": 1}, "num_generations"),
+        ({"batch": 11}, "batch_size"),
+        ({"max_tokens": 15}, "max_tokens"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"reward_weights": [1.0, 2.0]}, "reward_weights"),
+        ({"rewards": []}, "rewards"),
+    ],
+)
+def test_wrong_options_raise(tokenizer, options, name):
+    with pytest.raises(ValueError, match=name):
+        make(tokenizer, **options)
+
+
+def test_a_state_of_other_prompts_is_refused(tokenizer):
+    _, rollouts, _ = make(tokenizer)
+    state = rollouts.state_dict()
+    _, other, _ = make(tokenizer, batch=2)
+    with pytest.raises(ValueError, match="batch_size"):
+        other.load_state_dict(state)
