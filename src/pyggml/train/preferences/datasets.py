@@ -17,7 +17,7 @@ __all__ = ["JudgedDataset", "PairDataset", "mismatched"]
 
 
 class _Rows:
-    """A dataset of preferences or labels: a number of items, their order, and a limit."""
+    """The rows of both kinds of datasets: their number, order and limit."""
 
     def __init__(self, who: str, encoded: Any, paired: bool, seq_len: int | None) -> None:
         hint = "encode_preferences makes them"
