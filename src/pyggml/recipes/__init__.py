@@ -6,7 +6,6 @@ from .classifier import ImageClassifier
 from .config_file import read_config, save_config
 from .configuration import Configuration
 from .export import export_checkpoint
-from .grpo import GRPORun, grpo
 from .image import ImageResults, ImageRun
 from .image_config import ImageConfig
 from .llm import LLMRun
@@ -22,7 +21,7 @@ from .report import (
 )
 from .script import script_options
 from .train import finetune, train_image, train_llm
-from .tuning import FinetuneConfig, FinetuneRun
+from .tuning import FinetuneConfig, FinetuneRun, GRPORun, grpo
 
 __all__ = [
     "ArtifactDir",

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
+from ...errors import ConfigError, FormatError, reason
+from ...io.names import portable
+from ...models import save_lora
+from ...optim import AdamW
+from ...tensors.random import seed as set_seed
+from ...train.callbacks import Callback, MetricsWriter
+from ...train.checkpoints.folders import list_checkpoints
+from ...train.preferences import GRPOLoss, RolloutMetrics, Rollouts
+from ...train.trainer import FitResult, Trainer
 from .. import checks
-from ..data import ChatTemplate, Tokenizer, encode_prompt, read_records
-from ..errors import ConfigError, FormatError, reason
-from ..io.names import portable
-from ..models import save_lora
-from ..optim import AdamW
-from ..tensors.random import seed as set_seed
-from ..train.callbacks import Callback, MetricsWriter
-from ..train.checkpoints.folders import list_checkpoints
-from ..train.preferences import GRPOLoss, RolloutMetrics, Rollouts
-from ..train.trainer import FitResult, Trainer
-from .run import Note, silent
-from .tuning.base import prepare_model, read_base
-from .tuning.model_options import TunedModelOptions
+from ..run import Note, silent
+from .base import prepare_model, read_base
+from .model_options import TunedModelOptions
 
 __all__ = ["GRPORun", "grpo"]
 
