@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import checks
 from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
 from ...errors import ConfigError, FormatError, reason
 from ...io.names import portable
@@ -22,7 +23,6 @@ from ...train.callbacks import Callback, MetricsWriter
 from ...train.checkpoints.folders import list_checkpoints
 from ...train.preferences import GRPOLoss, RolloutMetrics, Rollouts
 from ...train.trainer import FitResult, Trainer
-from .. import checks
 from ..run import Note, silent
 from .base import prepare_model, read_base
 from .model_options import TunedModelOptions
