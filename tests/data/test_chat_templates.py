@@ -341,3 +341,12 @@ def test_templates_of_files_and_folders(tmp_path):
     tokenizer = tokenizer_for(bos="<s>", eos="</s>")
     template = ChatTemplate.of("llama2", tokenizer)
     assert (template.bos_token, template.eos_token) == ("<s>", "</s>")
+
+
+def test_an_old_sandbox_raises(monkeypatch):
+    renderer._RENDERER.close()
+    monkeypatch.setattr(renderer, "version", lambda name: "3.1.5")
+    with pytest.raises(ImportError, match=r"3\.1\.6"):
+        ChatTemplate("a").render(TALK)
+    monkeypatch.undo()
+    assert ChatTemplate("a").render(TALK) == "a"

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from ....errors import FormatError
 
 __all__ = ["View", "ask"]
 
+_JINJA = (3, 1, 6)
 _TIME_S = 10.0
 # Real templates and conversations write far less.
 _OUTPUT_CHARS = 1 << 24
@@ -132,6 +134,13 @@ def _folders() -> list[str]:
                 f'ChatTemplate: templates need the package {name}; pip install "pyggml[cli]"'
             )
         folders.append(str(Path(spec.origin).parent.parent))
+    found = tuple(int(part) for part in version("jinja2").split(".")[:3] if part.isdigit())
+    if found < _JINJA:
+        needed = ".".join(map(str, _JINJA))
+        raise ImportError(
+            f"ChatTemplate: jinja2 must be {needed} or newer, as templates can leave the sandbox of"
+            f' older ones; got {version("jinja2")}; pip install "pyggml[cli]"'
+        )
     return list(dict.fromkeys(folders))
 
 
