@@ -14,7 +14,7 @@ from draw import Draw, close, rough
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.nn import functional, init, losses
+from pyggml.nn import functional, init, losses, operations
 from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -538,6 +538,8 @@ def drawn() -> list[str]:
         {
             *(*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE),
             *adapter_calls.NAMES,
+            *operations.__all__,  # op_calls.py draws these
+            *(name for name in functional.__all__ if name in pg.ops.__all__),
         }
     )
 

@@ -12,12 +12,15 @@ from draw import Draw, Pair, close, numbers, rough
 
 import pyggml as pg
 from pyggml import ops
+from pyggml.nn import operations
 from pyggml.testing import CASES
+from pyggml.testing.cases_composed import CASES as COMPOSED
 
 # ggml decides these by comparisons, which NaN fails: relu(NaN) is 0, as max(x, 0) is in C.
 COMPARING = {
     *("argmax", "clamp", "elu", "hardsigmoid", "hardswish", "leaky_relu", "pool_1d", "pool_2d"),
     *("reglu", "relu", "sgn", "step", "swiglu_oai", "top_k", "xielu"),
+    *(case.name for case in COMPOSED),  # masks multiply what is not taken
 }
 Made = tuple[list[Any], Callable[[], Any] | None]
 
@@ -234,7 +237,7 @@ TEXTS = (
 )
 
 
-def _argument(d: Draw, parameter: inspect.Parameter, shape: tuple[int, ...]) -> Any:
+def argument(d: Draw, parameter: inspect.Parameter, shape: tuple[int, ...]) -> Any:
     """Something of the annotated kind, most of the time."""
     if d.chance(0.04):
         return d.odd()
@@ -262,10 +265,15 @@ def _argument(d: Draw, parameter: inspect.Parameter, shape: tuple[int, ...]) -> 
     return d.pick(d.near(shape, 0.3), d.int(-1, 8), (d.int(1, 3), d.int(1, 3)), d.odd())
 
 
+def first(made: Any) -> Any:
+    """The tensor, or the first of several."""
+    return made[0] if isinstance(made, (list, tuple)) else made
+
+
 def signature_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[..., Any]]:
     """An op on what its signature, or its recipe, asks for; then something may be swapped."""
-    name = d.pick(*ops.__all__)
-    fn = getattr(ops, name)
+    name = d.pick(*ops.__all__, *operations.__all__)
+    fn = getattr(operations if name in operations.__all__ else ops, name)
     want: Callable[[], Any] | None = None
     if name in RECIPES and d.chance(0.9):
         made = RECIPES[name](d)
@@ -280,7 +288,7 @@ def signature_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[..., Any]]
     else:
         shape = d.shape()
         parameters = inspect.signature(fn).parameters.values()
-        args = [_argument(d, p, shape) for p in parameters]
+        args = [argument(d, p, shape) for p in parameters]
 
     def check(got: np.ndarray) -> bool | None:
         expected = None if want is None else want()
@@ -289,7 +297,7 @@ def signature_call(d: Draw) -> tuple[str, Callable[[], Any], Callable[..., Any]]
         exact = all(t.dtype.name == "f32" for t in args if isinstance(t, pg.Tensor))
         return close(got, np.asarray(expected, np.float64), exact)
 
-    return f"{name} {args!r}", lambda: fn(*args), check
+    return f"{name} {args!r}", lambda: first(fn(*args)), check
 
 
 def drawn() -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 import pickle
 from collections.abc import Callable
@@ -11,8 +12,12 @@ from typing import Any
 
 import numpy as np
 from draw import DTYPES, Draw, close, rough
+from op_calls import argument, first
 
 import pyggml as pg
+from pyggml.tensors import filled
+from pyggml.tensors.layout_methods import LayoutMethods
+from pyggml.tensors.methods import Methods
 
 BINARY = ("add", "sub", "mul", "truediv", "matmul")
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -130,6 +135,11 @@ def method_call(d: Draw) -> Call:
         "deepcopy": (copy.deepcopy, lambda x: x),
         "pickle": (lambda t: pickle.loads(pickle.dumps(t)), lambda x: x),
         "nbytes": (lambda t: pg.tensor(t.nbytes * 0 + t.size), lambda x: x.size),
+        "clone": (lambda t: t.clone(), lambda x: x),
+        "cpu": (lambda t: t.cpu(), lambda x: x),
+        "mT": (lambda t: t.mT, lambda x: x.swapaxes(-1, -2)),
+        "dim": (lambda t: pg.tensor(t.dim() + len(t.describe()) * 0), lambda x: x.ndim),
+        "numel": (lambda t: pg.tensor(t.numel()), lambda x: x.size),
         "ndim": (lambda t: pg.tensor(t.ndim), lambda x: x.ndim),
         "repr": (lambda t: pg.tensor(len(repr(t)) * 0), lambda x: 0),
     }
@@ -241,6 +251,26 @@ def state_call(d: Draw) -> Call:
     return f"{name} {t!r} {other!r} {values!r}", steps[name], lambda got: None
 
 
+# Methods that are ops, and functions that make tensors, which take what their signatures say.
+METHODS = sorted({*vars(Methods), *vars(LayoutMethods)} - {"T", "mT", "astype"})
+METHODS = [name for name in METHODS if not name.startswith("_")]
+MADE = list(filled.__all__)
+
+
+def signature_call(d: Draw) -> Call:
+    t, _ = d.tensor(d.shape())
+    if d.chance(0.3):
+        name, fn = (name := d.pick(*MADE)), getattr(pg, name)
+    else:
+        name, fn = (name := d.pick(*METHODS)), getattr(t, name)
+    args = [argument(d, p, t.shape) for p in inspect.signature(fn).parameters.values()
+            if p.kind is not p.KEYWORD_ONLY and p.name != "device"]  # fmt: skip
+    if args and name in ("rand", "randn", "linspace", "eye", "arange"):
+        args = [d.pick(2, 5, 2.5, -1, d.odd()) for _ in range(d.int(0, 3))]
+
+    return f"{name} {t!r} {args!r}", lambda: first(fn(*args)), lambda got: None
+
+
 def creation_call(d: Draw) -> Call:
     name = d.pick("tensor", "zeros", "ones", "full", "empty", "zeros_group")
     shape: Any = d.odd() if d.chance(0.3) else d.near(d.shape(), 0.2)
@@ -258,7 +288,10 @@ def creation_call(d: Draw) -> Call:
     return f"{name} {shape!r} {value!r} {dtype!r} {device!r}", calls[name], lambda got: None
 
 
-CALLS = (operator_call, operator_call, method_call, method_call, state_call, creation_call)
+CALLS = (
+    *(operator_call, operator_call, method_call, method_call, state_call, creation_call),
+    signature_call,
+)
 
 
 # Names of the package itself that the calls use, and those that take nothing or are types.
@@ -267,6 +300,8 @@ TOP = {
     *("custom_function", "device", "empty", "full", "ones", "ops", "postpone", "profile"),
     *("recompute", "seed", "tensor"),
     *("set_default_device", "set_threads", "value_and_grad", "zeros", "zeros_group"),
+    *MADE,
+    *(name for name in pg.__all__ if name in pg.ops.__all__),  # op_calls.py draws them
 }
 NOT_CALLED = {
     *("AnomalyError", "BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"),
@@ -293,5 +328,6 @@ def drawn() -> list[str]:
         *("T", "astype", "backward", "contiguous", "copy_", "detach", "dtype", "grad", "item"),
         *("is_stored", "mean", "nbytes", "move_", "ndim", "numpy", "permute", "register_hook"),
         *("requires_grad", "reshape", "run_hooks", "shape", "size", "sum", "to", "tolist"),
-        *("transpose", "zero_"),
+        *("transpose", "zero_", "clone", "cpu", "describe", "dim", "numel", "mT"),
+        *METHODS,
     ]
