@@ -33,6 +33,11 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
         ("100, temperature", "10, temperature"),
         ('data="chats.jsonl")', 'data="chats.jsonl", answers=1, answer_tokens=4, epochs=1)'),
     ],
+    "guide/preferences.md": [
+        ("max_tokens=24, steps=50", "max_tokens=4, steps=1"),
+        ("epochs=2", "epochs=1, answers=1, answer_tokens=4"),
+        ("steps=20", "steps=2"),
+    ],
     "quickstart.md": [
         ("range(20)", "range(2)"),
         ("steps=200", "steps=2, text='notes', tokenizer='chars', sample_tokens=4"),
@@ -58,6 +63,15 @@ def base() -> None:
     model.save("base.gguf", tokenizer, dtype="q8_0")
 
 
+def pairs() -> None:
+    """Make a model of a file, and preferences."""
+    base()
+    with Path("pairs.jsonl").open("w", encoding="utf-8") as file:
+        for n in range(12):
+            row = {"prompt": f"{n} + {n}?", "chosen": f"It is {2 * n}.", "rejected": "It is."}
+            file.write(json.dumps(row) + "\n")
+
+
 def notes() -> None:
     """Make a folder of texts."""
     Path("notes").mkdir()
@@ -69,12 +83,14 @@ FILES: dict[str, list[Callable[[], None]]] = {
     "README.md": [chats],
     "quickstart.md": [notes],
     "guide/finetuning.md": [base],
+    "guide/preferences.md": [pairs],
 }
 NEEDS: dict[str, list[str]] = {
     "README.md": ["tokenizers", "matplotlib"],
     "quickstart.md": ["tokenizers"],
     "guide/data.md": ["tokenizers", "PIL.Image"],
     "guide/finetuning.md": ["tokenizers", "matplotlib"],
+    "guide/preferences.md": ["tokenizers", "matplotlib"],
     "guide/training.md": ["matplotlib"],
 }
 

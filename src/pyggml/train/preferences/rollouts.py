@@ -14,7 +14,7 @@ from ... import checks
 from ...data import Batch, Documents, Tokenizer
 from ...data.fingerprint import fingerprint
 from ...graph import compile
-from ...models import generate
+from ...models import generate, generation_settings
 from ...nn.mode import in_mode
 from ..weights import TrainedWeights
 from .logps import padded, token_logps
@@ -22,6 +22,13 @@ from .policy import group_advantages
 from .rewards import Reward, check_rewards, score
 
 __all__ = ["RolloutMetrics", "Rollouts"]
+
+# Values of settings of the sampling that leave the model's probabilities as they are.
+_NEUTRAL = {
+    "top_k": 2**31 - 1, "top_p": 1.0, "min_p": 1e-30, "typical_p": 1.0, "repetition_penalty": 1.0,
+}  # fmt: skip
+# Marks that end an answer in the templates of chats.
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|eom_id|>")
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,8 @@ class Rollouts:
             copy of what is trained is kept.
         temperature: of the sampling. The loss takes probabilities at temperature 1.
         top_p: see `pyggml.models.generate`; None takes all tokens.
-        stop_ids: tokens that end a completion; None is the end-of-text token.
+        stop_ids: tokens that end a completion; None is the end-of-text token, marks such as
+            `<|im_end|>`, and those that the model's makers chose.
         seed: of the order of prompts and of the sampling.
         on_rollout: called with the `RolloutMetrics` of each rollout.
 
@@ -171,11 +179,16 @@ class Rollouts:
                 )
         self._scaled = checks.flag(who, "scale_rewards", scale_rewards)
         self._iterations = checks.whole(who, "num_iterations", num_iterations, 1)
+        # What the model's makers chose for its use would be sampled off the policy.
+        settings = generation_settings(model)
         self._sampling: dict[str, Any] = {
+            **{name: value for name, value in _NEUTRAL.items() if name in settings},
             "temperature": checks.number(who, "temperature", temperature, above=0.0),
-            "top_p": top_p,
+            **({} if top_p is None else {"top_p": top_p}),
         }
-        own = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+        ends = (tokenizer.eos_id, *map(tokenizer.token_id, _ENDS))
+        own = {number for number in ends if number is not None}
+        own |= set(settings.get("stop_ids", ()))
         self.stop_ids = frozenset(own if stop_ids is None else stop_ids)
         self.seed = checks.whole(who, "seed", seed, 0)
         self._on_rollout = on_rollout
