@@ -55,7 +55,8 @@ _SPARK = (
     rf"{_ASCII_WORD}|{_LETTERS_MARKS}| ?[\p{{P}}\p{{S}}]+|[\r\n]|\s+(?!\S)|\s+",
     _DIGIT,
 )
-_DEEPSEEK_CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+# llama.cpp takes no white space for one of the range.
+_DEEPSEEK_CJK = r"(?:(?!\s)" + "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff])+"
 _DEEPSEEK_LLM = (
     "[\r\n]",
     r"\s?[A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"
