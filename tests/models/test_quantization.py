@@ -78,7 +78,7 @@ def test_rows_without_whole_blocks_get_another_type(tmp_path):
 def test_a_file_can_be_quantised_in_its_place_and_in_parts(path, tmp_path):
     quantize_gguf(path, path, "Q8_0")
     assert types(path)["blk.0.attn_q.weight"] == "q8_0"
-    with pytest.raises(FormatError, match="requantize=True"):
+    with pytest.raises(FormatError, match="requantize"):
         quantize_gguf(path, tmp_path / "x.gguf", "Q4_0")
     quantize_gguf(path, tmp_path / "x.gguf", "Q4_0", requantize=True, max_part_bytes=100_000)
     assert not (tmp_path / "x.gguf").exists()

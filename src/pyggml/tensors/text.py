@@ -21,8 +21,12 @@ def written(x: Any, computed: bool) -> str:
     if in_message() or x.size > (_READ if computed else _SHOWN) or not _readable(x):
         description: str = x.describe()
         return description
+    try:
+        values = x.numpy()
+    except Exception:  # a repr tells of a tensor that cannot be computed, too
+        return str(x.describe())
     numbers = np.array2string(
-        x.numpy(), separator=", ", prefix="tensor(", threshold=_SHOWN, floatmode="maxprec"
+        values, separator=", ", prefix="tensor(", threshold=_SHOWN, floatmode="maxprec"
     )
     shape = f", shape={x.shape}" if x.size > _SHOWN else ""
     grad = ", requires_grad=True" if x.requires_grad else ""
