@@ -23,7 +23,7 @@ def written(x: Any, computed: bool) -> str:
         return description
     try:
         values = x.numpy()
-    except Exception:  # a repr tells of a tensor that cannot be computed, too
+    except Exception:  # noqa: BLE001  (a repr tells of what cannot be computed, too)
         return str(x.describe())
     numbers = np.array2string(
         values, separator=", ", prefix="tensor(", threshold=_SHOWN, floatmode="maxprec"
