@@ -51,6 +51,14 @@ def one_thread():
     pyggml.set_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """Leave files in the page cache: tests that cut the power or fail a sync run other programs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        yield
+
+
 # A shell without job control starts what it puts in the background with SIGINT ignored, and
 # programs hand that on: tests that send it would then wait for nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
