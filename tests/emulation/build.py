@@ -202,7 +202,7 @@ _CASES = tuple(
         "nonfinite",
     )
 )
-TABLE = (*_CASES, "common/run")
+_TABLE = (*_CASES, "common/run")
 
 # what a kernel file needs of others to be run
 _WITH = {
@@ -230,6 +230,11 @@ def ops_of_table() -> list[str]:
     return list(
         dict.fromkeys(re.findall(r'(?:t\.add\(|(?:back_cases|arithmetic)\(t, )"(\w+)"', text))
     )
+
+
+def default_cache() -> Path:
+    """build/emulation, or the folder that PYGGML_EMULATION_CACHE names."""
+    return Path(os.environ.get("PYGGML_EMULATION_CACHE", REPOSITORY / "build" / "emulation"))
 
 
 def compiler() -> str | None:
@@ -262,16 +267,17 @@ class Builder:
         self.libs = libs or Path(_ggml.__file__).parent / "lib"
         self.cxx = compiler() or "g++"
         self.src = cache / "src"
-        (cache / "obj").mkdir(parents=True, exist_ok=True)
+        for folder in ("obj", "locks"):
+            (cache / folder).mkdir(parents=True, exist_ok=True)
         include = HERE / "cuda" / "include"
         self.includes = [f"-I{p}" for p in (include, self.src, tree / "include", tree / "src")]
-        with self.lock():
+        with self.lock("sources"):
             self._translate()
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes from building in this cache."""
-        with open(self.cache / "lock", "w") as file:
+    def lock(self, name: str) -> Iterator[None]:
+        """Keep other processes from building what has this name in this cache."""
+        with open(self.cache / "locks" / name, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -303,14 +309,15 @@ class Builder:
         own = self.own_headers if source.is_relative_to(HERE) else ""
         key = _digest([source], self.headers, own, self.cxx, *_CXX, *flags)
         out = self.cache / "obj" / f"{source.stem}{kind}-{key}.o"
-        if out.exists():
-            return out
-        if flags[: len(_CUDA)] == _CUDA:
-            flags = (*flags, "-include", str(self._precompiled()))
-        self._compile(source, flags, out)
-        for stale in out.parent.glob(f"{source.stem}{kind}-{'?' * 24}.o"):
-            if stale != out:
-                stale.unlink()
+        with self.lock(source.stem + kind):
+            if out.exists():
+                return out
+            if flags[: len(_CUDA)] == _CUDA:
+                flags = (*flags, "-include", str(self._precompiled()))
+            self._compile(source, flags, out)
+            for stale in out.parent.glob(f"{source.stem}{kind}-{'?' * 24}.o"):
+                if stale != out:
+                    stale.unlink()
         return out
 
     def _compile(self, source: Path, flags: tuple[str, ...], out: Path) -> None:
@@ -327,11 +334,12 @@ class Builder:
         key = _digest([], self.headers, self.cxx, *_CXX, *_flags(""))
         header = self.cache / "precompiled" / key / _COMMON
         gch = header.with_name(f"{_COMMON}.gch")
-        if not gch.exists():
-            shutil.rmtree(header.parent.parent, ignore_errors=True)
-            header.parent.mkdir(parents=True)
-            header.write_text(f'#include "ggml-cuda/{_COMMON}"\n')
-            self._compile(header, (*_flags(""), "-x", "c++-header"), gch)
+        with self.lock(_COMMON):
+            if not gch.exists():
+                shutil.rmtree(header.parent.parent, ignore_errors=True)
+                header.parent.mkdir(parents=True)
+                header.write_text(f'#include "ggml-cuda/{_COMMON}"\n')
+                self._compile(header, (*_flags(""), "-x", "c++-header"), gch)
         return header
 
     def _kernel(self, name: str) -> Path:
@@ -342,6 +350,10 @@ class Builder:
 
     def _link(self, out: Path, objects: list[Path], *flags: str) -> Path:
         """Link; what nothing defines becomes a function that fails and tells its name."""
+        with self.lock(out.name):
+            return self._link_alone(out, objects, *flags)
+
+    def _link_alone(self, out: Path, objects: list[Path], *flags: str) -> Path:
         part = out.with_suffix(".part")
         link = [self.cxx, *flags, "-o", str(part), *map(str, objects), f"-L{self.libs}"]
         link += ["-lpyggml-base", "-lpyggml-cpu", "-lpyggml", f"-Wl,-rpath,{self.libs}"]
@@ -370,9 +382,8 @@ class Builder:
 
     def harness(self, kernels: Iterable[str] = KERNELS, name: str = "harness") -> Path:
         """The program that runs the case table; a kernel that it lacks fails its cases only."""
-        with self.lock():
-            objects = self._harness() + [self._kernel(kernel) for kernel in kernels]
-            return self._link(self.cache / name, objects)
+        objects = self._harness() + [self._kernel(kernel) for kernel in kernels]
+        return self._link(self.cache / name, objects)
 
     def changed(self, name: str, text: str, what: str, folder: Path) -> Path:
         """A harness with another text of one kernel file, and with no other kernel.
@@ -385,33 +396,35 @@ class Builder:
         """
         source = self.cache / "changed" / (re.sub(r"\W+", "-", what) + ".cu")
         source.parent.mkdir(exist_ok=True)
-        with self.lock():
-            source.write_text(translate(text, f"{name}.cu"))
-            include = f"-I{self.src / 'ggml-cuda'}"
-            others = {"ggml-cuda", "convert", *_WITH.get(name, ())} - {name}
-            objects = self._harness() + [self._kernel(other) for other in sorted(others)]
-            objects.append(self._object(source, (*_flags(name), include)))
-            return self._link(folder / "changed", objects)
+        source.write_text(translate(text, f"{name}.cu"))
+        include = f"-I{self.src / 'ggml-cuda'}"
+        others = {"ggml-cuda", "convert", *_WITH.get(name, ())} - {name}
+        objects = self._harness() + [self._kernel(other) for other in sorted(others)]
+        objects.append(self._object(source, (*_flags(name), include)))
+        return self._link(folder / "changed", objects)
 
     def graphs(self, text: str | None = None, out: Path | None = None) -> Path:
         """The program that runs CUDA graphs; text: of another ggml-cuda.cu, linked as `out`."""
-        with self.lock():
-            objects = self._own(*_RUNTIME, "cuda/graphs")
-            objects += [self._kernel("convert"), self._kernel("sum-sqr")]
-            if text is None or out is None:
-                return self._link(self.cache / "graphs", [*objects, self._kernel("ggml-cuda")])
-            source = out.with_suffix(".cu")
-            source.write_text(translate(text, "ggml-cuda.cu"))
-            return self._link(out, [*objects, self._object(source, _flags("ggml-cuda"))])
+        objects = self._own(*_RUNTIME, "cuda/graphs")
+        objects += [self._kernel("convert"), self._kernel("sum-sqr")]
+        if text is None or out is None:
+            return self._link(self.cache / "graphs", [*objects, self._kernel("ggml-cuda")])
+        source = out.with_suffix(".cu")
+        source.write_text(translate(text, "ggml-cuda.cu"))
+        return self._link(out, [*objects, self._object(source, _flags("ggml-cuda"))])
 
     def rounding(self) -> Path:
         """The program that rounds activations as a product with quantised weights does."""
-        with self.lock():
-            objects = [*self._own(*_RUNTIME, "cuda/rounding"), self._kernel("quantize")]
-            return self._link(self.cache / "rounding", objects)
+        objects = [*self._own(*_RUNTIME, "cuda/rounding"), self._kernel("quantize")]
+        return self._link(self.cache / "rounding", objects)
+
+    def table(self) -> list[Path]:
+        """The table of cases and what runs and watches one, for the harness of any device."""
+        return self._own(*_TABLE, "common/fibers", "common/guard")
 
     def _harness(self) -> list[Path]:
-        return self._own(*_RUNTIME, *TABLE, "cuda/harness")
+        others = [name for name in _RUNTIME if name not in ("common/fibers", "common/guard")]
+        return [*self.table(), *self._own(*others, "cuda/harness")]
 
     def all_kernels(self) -> list[str]:
         """Every kernel file that can be built here."""
@@ -425,17 +438,16 @@ class Builder:
             "-DGGML_BACKEND_SHARED",
             "-DGGML_BACKEND_BUILD",
         )
-        with self.lock():
-            objects = self._own(*_RUNTIME)
-            objects += [self._kernel(name) for name in kernels if name != "ggml-cuda"]
-            objects.append(self._object(self.src / "ggml-cuda" / "ggml-cuda.cu", flags, "-dl"))
-            return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")
+        objects = self._own(*_RUNTIME)
+        objects += [self._kernel(name) for name in kernels if name != "ggml-cuda"]
+        objects.append(self._object(self.src / "ggml-cuda" / "ggml-cuda.cu", flags, "-dl"))
+        return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tree", type=Path, default=default_tree(), help="a patched ggml tree")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build" / "emulation")
+    parser.add_argument("--cache", type=Path, default=default_cache())
     parser.add_argument("--all", action="store_true", help="all kernels and the slow cases")
     parser.add_argument("--backend", action="store_true", help="build the library, run nothing")
     parser.add_argument("names", nargs="*", help="of ops or cases; --all takes the slow ones too")

@@ -23,6 +23,7 @@ from .build import (
     REPOSITORY,
     Builder,
     compiler,
+    default_cache,
     default_tree,
     ops_of_table,
 )
@@ -45,8 +46,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def builder() -> Builder:
-    cache = os.environ.get("PYGGML_EMULATION_CACHE", REPOSITORY / "build" / "emulation")
-    return Builder(TREE, Path(cache))
+    return Builder(TREE, default_cache())
 
 
 @pytest.fixture(scope="module")

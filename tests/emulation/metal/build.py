@@ -18,7 +18,8 @@ from pathlib import Path
 
 from pyggml import _ggml
 
-from ..build import TABLE
+from ..build import Builder as CudaBuilder
+from ..build import default_cache
 
 __all__ = ["KERNEL_FILES", "build", "build_harness", "ggml_tree"]
 
@@ -441,9 +442,8 @@ def build(
 def build_harness(folder: Path, library_dir: Path | None = None) -> Path:
     """Build the program that runs ../common/cases.cpp on GGML_BACKEND_PATH's backend."""
     b = Builder(folder, ggml_tree())
-    names = (*TABLE, "common/fibers", "common/guard")
-    sources = [HERE.parent / f"{name}.cpp" for name in names]
-    objects = [b.compile(path, ("-O1",)) for path in (*sources, HERE / "harness.cpp")]
+    table = CudaBuilder(b.tree, default_cache(), library_dir).table()
+    objects = [*table, b.compile(HERE / "harness.cpp", ("-O1",))]
     flags = ("-lpyggml-cpu", "-lpyggml", "-ldl")
     return b.link("harness", "", objects, *flags, libraries=library_dir)
 
