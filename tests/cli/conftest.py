@@ -34,14 +34,18 @@ def text_file(tmp_path_factory):
     return path
 
 
-def options(**changes):
-    """The small run's options with some replaced; None takes one out."""
+def options(*, report=False, **changes):
+    """The small run's options with some replaced; None takes one out.
+
+    Drawing takes longer than the training: few of the runs are those with a report.
+    """
     chosen = dict(SMALL)
     for name, value in changes.items():
         chosen["--" + name.replace("_", "-")] = value
-    return [
+    words = [
         part for name, value in chosen.items() if value is not None for part in (name, str(value))
     ]
+    return [*words, "--report" if report else "--no-report"]
 
 
 def command(*args):
@@ -68,7 +72,7 @@ def pyggml(*args, timeout=900, env=None, **kwargs):
 def trained(tmp_path_factory, text_file):
     """The folder of a finished small run, and what the run printed."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    done = pyggml("train-llm", "--text", text_file, "--artifact-dir", folder, *options())
+    done = pyggml("train-llm", "--text", text_file, "--artifact-dir", folder, *options(report=True))
     assert done.returncode == 0, done.stderr
     return folder, done
 

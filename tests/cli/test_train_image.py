@@ -18,7 +18,8 @@ from ..data.test_idx import idx
 
 Image = pytest.importorskip("PIL.Image")
 
-FAST = ("--epochs", "2", "--size", "8", "--batch-size", "4", "--threads", "1", "--augment", "none")
+FAST = ("--epochs", "2", "--size", "8", "--batch-size", "4", "--threads", "1", "--augment", "none",
+        "--no-report")  # fmt: skip
 
 
 def paint(folder: Path, count: int = 6) -> Path:
@@ -63,7 +64,15 @@ def run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
     from pyggml.cli.app import app
 
     folder = tmp_path_factory.mktemp("run") / "run"
-    arguments = ["train-image", "--data", str(images), "--artifact-dir", str(folder), *FAST]
+    arguments = [
+        "train-image",
+        "--data",
+        str(images),
+        "--artifact-dir",
+        str(folder),
+        *FAST,
+        "--report",
+    ]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.stderr
     return folder, done.stdout

@@ -17,9 +17,7 @@ from .test_lora import ours, theirs
 pytestmark = pytest.mark.skipif(not llamacpp.HERE, reason="needs the xllamacpp wheel")
 
 
-def test_llama_cpp_answers_as_the_fine_tuned_model(tmp_path, monkeypatch):
-    for name in ("plot_loss", "write_report"):  # which take longer than the run
-        monkeypatch.setattr(f"pyggml.recipes.tuning.run.{name}", lambda *args, **more: None)
+def test_llama_cpp_answers_as_the_fine_tuned_model(tmp_path):
     pairs = [(f"{n} and {n}?", f"It is {2 * n}.") for n in range(24)]
     tokenizer = Tokenizer.train_bpe([f"<|user|> {q} {a}" for q, a in pairs], 300)
     path, data, folder = (tmp_path / name for name in ("base.gguf", "chats.jsonl", "run"))
@@ -32,7 +30,7 @@ def test_llama_cpp_answers_as_the_fine_tuned_model(tmp_path, monkeypatch):
     data.write_text("\n".join(map(json.dumps, rows)))
     run = finetune(
         model=path, data=data, artifact_dir=folder, steps=12, batch_size=4, lr=2e-2, threads=1,
-        merge="q8_0", answers=0, lora_rank=4,
+        merge="q8_0", answers=0, lora_rank=4, report=False,
     )  # fmt: skip
     ids = run.examples.train.documents[3][:-4]
     found, with_adapter = theirs(path, ids, tokenizer, folder / "adapter.gguf")

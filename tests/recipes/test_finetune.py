@@ -17,7 +17,7 @@ from pyggml.recipes import FinetuneConfig, FinetuneRun, export_checkpoint, finet
 from pyggml.train import Callback, list_checkpoints
 
 SMALL = {"seq_len": 24, "batch_size": 4, "steps": 6, "warmup": 1, "threads": 1, "lr": 1e-2,
-         "lora_rank": 4, "answers": 1, "answer_tokens": 4}  # fmt: skip
+         "lora_rank": 4, "answers": 1, "answer_tokens": 4, "report": False}  # fmt: skip
 
 
 def write_pairs(path, count=24, word="It is"):
@@ -45,15 +45,6 @@ def options(here, name, **changes):
     return {**given, **SMALL, **changes}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_pictures():
-    """Leave out the pictures, which take longer than the runs; see tests/cli/test_finetune.py."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("plot_loss", "write_report"):
-            patch.setattr(f"pyggml.recipes.tuning.run.{name}", lambda *args, **more: None)
-        yield
-
-
 @pytest.fixture(scope="module")
 def trained(here):
     """A finished run with a merged model."""
@@ -63,6 +54,7 @@ def trained(here):
 def test_the_folder_has_adapter_merged_model_and_answers(here, trained):
     names = {path.name for path in trained.artifact.files()}
     assert {"adapter.gguf", "adapter", "model.gguf", "answers.json"} <= names
+    assert not {"report.html", "loss.png"} & names
     found = trained.comparison
     assert found.after.loss < found.before.loss
     assert abs(found.merged.loss - found.after.loss) < 0.02

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Pictures, which take longest, have no name in them.
-    monkeypatch.setattr("pyggml.recipes.llm.plot_loss", lambda *arguments: None)
+    monkeypatch.setattr("pyggml.recipes.run.plot_loss", lambda *args, **more: False)
     monkeypatch.setattr("pyggml.recipes.report.report._curves", lambda *arguments: "")
 
 

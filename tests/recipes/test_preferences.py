@@ -16,7 +16,7 @@ from pyggml.recipes import FinetuneConfig, FinetuneRun, finetune
 
 SMALL = {"batch_size": 4, "steps": 6, "warmup": 0, "threads": 1, "lr": 3e-2, "lora_rank": 4,
          "answers": 1, "answer_tokens": 4, "val_fraction": 0.25, "method": "dpo", "save_every": 3,
-         "eval_every": 0}  # fmt: skip
+         "eval_every": 0, "report": False}  # fmt: skip
 
 
 def write_rows(path, rows):
@@ -45,15 +45,6 @@ def here(tmp_path_factory):
     ]
     write_rows(folder / "judged.jsonl", judged)
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_pictures():
-    """Leave out the pictures, which take longer than the runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("plot_loss", "write_report"):
-            patch.setattr(f"pyggml.recipes.tuning.run.{name}", lambda *args, **more: None)
-        yield
 
 
 def options(here, name, **changes):

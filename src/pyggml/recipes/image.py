@@ -19,7 +19,7 @@ from ..models import CNN, MLP, CNNConfig, MLPConfig, ResNet, ResNetConfig
 from ..tensors.random import seed as set_seed
 from ..train.arguments import check_callbacks
 from ..train.callbacks import Callback, MetricsWriter
-from ..train.metrics import confusion_matrix, read_metrics
+from ..train.metrics import confusion_matrix
 from ..train.step import TrainStep
 from ..train.trainer import Trainer
 from .artifact import ArtifactDir
@@ -28,7 +28,7 @@ from .export import save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
 from .optimizer import make_optimizer
-from .report import plot_loss, plot_matrix, system_info, write_report
+from .report import plot_matrix, system_info
 from .run import Note, Run, log_writers, silent
 
 __all__ = ["ImageArtifact", "ImageResults", "ImageRun"]
@@ -285,16 +285,12 @@ class ImageRun(Run):
             with atomic_write(self.artifact.results, "w") as file:
                 json.dump(found.to_dict(), file, indent=1)
             title = f"{self.config.model.model}, {self.model.num_parameters():,} parameters"
-            drawn = plot_loss(
-                read_metrics(self.artifact.metrics), self.artifact.plot, title, images=True
-            )
-            if drawn:
+            if self.draw_report(title, images=True):
                 title = f"{found.accuracy:.1%} of {int(found.confusion.sum())} right"
                 plot_matrix(
                     self.artifact.confusion, found.confusion, self.data.classes, title=title
                 )
             self._name_skipped()
-            write_report(self.artifact.path)
 
 
 def _build(config: ImageConfig, data: ImageData) -> Any:

@@ -19,7 +19,7 @@ from ..tensors.random import seed as set_seed
 from ..train.arguments import check_callbacks
 from ..train.callbacks import Callback, MetricsWriter, Sampler
 from ..train.finder import LRFinding, find_lr
-from ..train.metrics import read_metrics, token_bytes
+from ..train.metrics import token_bytes
 from ..train.trainer import Trainer
 from .artifact import ArtifactDir
 from .config_file import save_config
@@ -27,7 +27,7 @@ from .corpus import make_tokenizer, read_corpus, read_eval_texts, split_text, to
 from .describe import describe
 from .llm_config import LLMConfig
 from .optimizer import make_optimizer
-from .report import plot_loss, system_info, write_report
+from .report import system_info
 from .resume import identity
 from .run import Note, Run, log_writers, silent
 from .sizes import (
@@ -270,8 +270,7 @@ class LLMRun(Run):
                 self.save_model(self.artifact.model)
             self.exported = exported
             self.artifact.write_config({**self.record(), "exported": asdict(exported)})
-            plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
-            write_report(self.artifact.path)
+            self.draw_report(title)
 
     def generate(
         self,

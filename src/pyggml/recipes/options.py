@@ -221,7 +221,7 @@ class OptimizerOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """The folder of results, the exported weights and the logs.
+    """The folder of results, the exported weights, the report and the logs.
 
     Example:
         >>> OutputOptions(artifact_dir="runs/1", export="best").export
@@ -238,6 +238,9 @@ class OutputOptions(Options):
         chosen="last; with `patience`: best",
         needs=(("best", VALIDATION), ("best", "keep_best")),
         on_resume="free",
+    )
+    report: bool = option(
+        True, "Draw the loss, and write the report with all curves.", on_resume="free"
     )
     tensorboard: bool = option(False, "Write TensorBoard's event files as well.", on_resume="free")
     wandb: str | None = option(

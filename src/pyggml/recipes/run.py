@@ -13,10 +13,12 @@ from .. import checks
 from ..errors import ConfigError, FormatError
 from ..train.callbacks import Callback, TensorBoardWriter, WandbWriter
 from ..train.interrupt import TrainingInterrupted
+from ..train.metrics import read_metrics
 from ..train.trainer import FitResult, Trainer
 from .artifact import ArtifactDir
 from .export import Exported, exported_weights
 from .options import OutputOptions
+from .report import plot_loss, write_report
 from .resume import merge
 
 __all__ = ["Note", "Run", "log_writers", "read_record", "silent"]
@@ -303,6 +305,23 @@ class Run:
             OSError: a file cannot be written; an earlier one is then whole.
         """
         raise NotImplementedError
+
+    def draw_report(self, title: str, *, images: bool = False) -> bool:
+        """Draw the loss and write the report, unless the option `report` is off.
+
+        Args:
+            title: printed above the picture of the loss.
+            images: whether the run learns images.
+
+        Returns:
+            Whether pictures are drawn: False without matplotlib too.
+        """
+        if not self.config.output.report:
+            return False
+        lines = read_metrics(self.artifact.metrics)
+        drawn = plot_loss(lines, self.artifact.plot, title, images=images)
+        write_report(self.artifact.path)
+        return drawn
 
     def record(self) -> dict[str, Any]:
         """Return the content of `config.json`."""

@@ -19,13 +19,13 @@ from ...nn.raw_bytes import checksum
 from ...tensors.random import seed as set_seed
 from ...train.arguments import check_callbacks
 from ...train.callbacks import Callback, MetricsWriter
-from ...train.metrics import read_metrics, token_bytes
+from ...train.metrics import token_bytes
 from ...train.preferences import PairDataset
 from ...train.step import TrainStep
 from ...train.trainer import FitResult, Trainer
 from ..config_file import save_config
 from ..optimizer import make_optimizer
-from ..report import plot_loss, system_info, write_report
+from ..report import system_info
 from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
 from .base import aware_of, check_adapter, prepare_model, read_base
@@ -331,8 +331,7 @@ class FinetuneRun(Run):
             self._write_comparison()
             self._write_samples()
             self.artifact.write_config({**self.record(), "exported": asdict(exported)})
-            plot_loss(read_metrics(self.artifact.metrics), self.artifact.plot, title)
-            write_report(self.artifact.path)
+            self.draw_report(title)
 
     def _save_adapter(self) -> bool:
         """Write the adapter for llama.cpp and for PEFT; return whether llama.cpp has a file."""
