@@ -23,6 +23,7 @@ from pyggml.errors import ConfigError
 from pyggml.io import load_safetensors, read_gguf
 from pyggml.io.sealed import seal
 from pyggml.models import load
+from pyggml.models.quantization import read_importance
 from pyggml.recipes.config_file import read_config
 from pyggml.train import CheckpointError, load_checkpoint
 
@@ -70,6 +71,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "image": ("image.png", read_image),
     "gzip": ("text.txt.gz", read_text),
     "chats": ("chats.jsonl", lambda path: list(read_pairs(path))),
+    "imatrix": ("imatrix.dat", read_importance),
 }
 
 

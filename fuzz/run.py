@@ -31,7 +31,9 @@ LENGTHS = {"gguf": 8192, "product": 64, "graph": 512}
 LIMITS = ("-timeout=60", "-malloc_limit_mb=256", "-rss_limit_mb=2048")
 # Share of the lines of a file of ggml that a target must reach.
 ENOUGH = {"gguf": 0.9}
-READERS = ("gguf", "safetensors", "tokenizer", "state", "toml", "image", "gzip", "chats")
+READERS = (
+    "gguf", "safetensors", "tokenizer", "state", "toml", "image", "gzip", "chats", "imatrix",
+)  # fmt: skip
 
 
 def tool(name: str) -> str:

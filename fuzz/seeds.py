@@ -22,6 +22,7 @@ from pyggml.data import Tokenizer
 from pyggml.io import gguf_write as w
 from pyggml.io import save_safetensors, write_gguf
 from pyggml.models import build, save_lora
+from pyggml.models.quantization.importance import Importance, write_importance
 from pyggml.train import TrainState, save_checkpoint
 
 TEXT = "To be, or not to be, that is the question.\n" * 20
@@ -143,6 +144,15 @@ def odd_ggufs() -> dict[str, bytes]:
     }  # fmt: skip
 
 
+def importance_before_gguf() -> bytes:
+    """Return an importance matrix as llama.cpp wrote them before GGUF."""
+    rows = b"".join(
+        struct.pack(f"<i{len(name)}sii3f", len(name), name, 2, 3, 0.5, 1.0, 2.0)
+        for name in (b"blk.0.attn_q.weight", b"output.weight")
+    )
+    return struct.pack("<i", 2) + rows + struct.pack("<ii5s", 7, 5, b"a.txt")
+
+
 def png() -> bytes:
     """Return a picture of 3 x 2 pixels."""
 
@@ -174,6 +184,9 @@ def main(target: Path) -> None:
     with gzip.GzipFile(fileobj=zipped, mode="wb", mtime=0) as file:
         file.write(TEXT.encode())
     ggufs = gguf_files(made)
+    means = {"output.weight": np.ones(4, np.float32), "x": np.ones(6, np.float32)}
+    counts = {"output.weight": np.ones(1), "x": np.array([3, 0])}
+    write_importance(made / "imatrix", Importance(means, counts, ["a.txt"], 1, 8))
     toml = '[data]\ntext = "x.txt"\n[model]\npreset = "tiny"\n[trainer]\nsteps = 3\nlr = 1e-3\n'
     groups: dict[str, dict[str, bytes]] = {
         # The last byte chooses a reader and its options.
@@ -197,6 +210,10 @@ def main(target: Path) -> None:
         "python-toml": {"t": toml.encode()},
         "python-image": {"p": png()},
         "python-gzip": {"g": zipped.getvalue()},
+        "python-imatrix": {
+            "dat": importance_before_gguf(),
+            "gguf": (made / "imatrix").read_bytes(),
+        },
         "python-chats": {"c": lines.encode(), "d": more.encode()},
     }
     for name, files in groups.items():

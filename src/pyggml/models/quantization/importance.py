@@ -240,7 +240,8 @@ def read_importance(path: str | os.PathLike[str]) -> Importance:
             sums = np.asarray(file.array(name), np.float32).reshape(-1)
             count = np.rint(np.asarray(file.array(beside.name), np.float32).reshape(-1))
             if (
-                sums.size % count.size
+                not count.size
+                or sums.size % count.size
                 or not np.isfinite(sums).all()
                 or not np.isfinite(count).all()
             ):
