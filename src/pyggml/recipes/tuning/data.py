@@ -24,14 +24,7 @@ _SEQ_LEN_MAX = 1024
 _MULTIPLE = 32
 _SHOWN_MAX = 400
 _KEY = "tokenizer.chat_template"
-# The template for a base without one, by the special token that its vocabulary has.
-_BY_TOKEN = {
-    "<|im_end|>": "chatml",
-    "<|eot_id|>": "llama3",
-    "<end_of_turn>": "gemma",
-    "<|end|>": "phi3",
-}
-# Of any vocabulary that has a token for the end of a text.
+# The template for a base without one whose vocabulary has no marks of another.
 _OTHERWISE = "zephyr"
 # Formats that are trained as they are where there is no template.
 _PLAIN = {"pairs", "text"}
@@ -169,26 +162,14 @@ def template_of(
         FormatError: the template cannot be read.
     """
     given, own = config.data.chat_template, model.metadata.get(_KEY)
-    if given is not None:
-        try:
-            template = ChatTemplate.of(given, tokenizer)
-        except FormatError as error:
-            raise FormatError(f"`chat_template`: {reason(error)}") from error
-        return template, template.source != own
-    tokens = {
-        "bos_token": _spelled(tokenizer, tokenizer.bos_id),
-        "eos_token": _spelled(tokenizer, tokenizer.eos_id),
-    }
-    if isinstance(own, str) and own.strip():
-        return ChatTemplate(own, **tokens, name=f"{config.model.model}: {_KEY}"), False
-    if is_plain:
+    if given is None and is_plain and not str(own or "").strip():
         return None, False
-    names = (name for token, name in _BY_TOKEN.items() if tokenizer.token_id(token) is not None)
-    return ChatTemplate.builtin(next(names, _OTHERWISE), **tokens), True
-
-
-def _spelled(tokenizer: Tokenizer, number: int | None) -> str:
-    return "" if number is None else tokenizer.token(number) or ""
+    try:
+        template = ChatTemplate.of_model(model.metadata, tokenizer, given, config.model.model)
+    except FormatError as error:
+        raise FormatError(f"`chat_template`: {reason(error)}") from error
+    template = template or ChatTemplate.of(_OTHERWISE, tokenizer)
+    return template, template.source != own
 
 
 def loader_of(config: FinetuneConfig, documents: Documents, seq_len: int, training: bool) -> Any:
