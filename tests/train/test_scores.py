@@ -86,6 +86,8 @@ def test_bytes_of_tokens():
         assert sizes[ids].sum() == len(text.encode())
         assert sizes[tokenizer.eos_id] == 0
         assert sizes.shape == (tokenizer.vocab_size,)
+        more = token_bytes(tokenizer, tokenizer.vocab_size + 3)
+        assert more.tolist() == [*sizes.tolist(), 0, 0, 0]
     assert token_bytes(object()) is None
 
 

@@ -142,7 +142,7 @@ def _perplexity(
         language_model,
         batches,
         metrics=config.trainer.metrics,
-        token_bytes=token_bytes(tokenizer),
+        token_bytes=token_bytes(tokenizer, language_model.config.vocab_size),
     )
     assert metrics is not None
     assert metrics.perplexity is not None  # a language model's loss

@@ -128,7 +128,7 @@ class LLMRun(Run):
                 *check_callbacks("LLMRun", callbacks),
             ],
             data=self.data,
-            token_bytes=token_bytes(tokenizer),
+            token_bytes=token_bytes(tokenizer, self.model.config.vocab_size),
         )
         documents = getattr(getattr(validation, "dataset", None), "documents", None)
         ids = validation if documents is None else documents.ids

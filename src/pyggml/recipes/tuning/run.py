@@ -127,7 +127,9 @@ class FinetuneRun(Run):
             ],
             loss=self.objective or loss,
             data=self.data,
-            token_bytes=None if self.objective else token_bytes(self.tokenizer),
+            token_bytes=None
+            if self.objective
+            else token_bytes(self.tokenizer, self.model.config.vocab_size),
             save_frozen=False,
         )
         self.memory = self.trainer.plan()

@@ -218,11 +218,13 @@ def bits_per_byte(loss_sum: float, size_bytes: int) -> float:
     return number("bits_per_byte", "loss_sum", loss_sum, finite=False) / math.log(2) / size_bytes
 
 
-def token_bytes(tokenizer: Any) -> np.ndarray | None:
+def token_bytes(tokenizer: Any, vocab_size: int | None = None) -> np.ndarray | None:
     """Return the bytes of text that each token stands for; 0 for marks such as the end of text.
 
     Args:
         tokenizer: a `Tokenizer`.
+        vocab_size: tokens of the model, of which those that the tokenizer lacks stand for no text;
+            None is as many as the tokenizer has.
 
     Returns:
         (V,) counts, or None when the tokenizer's tokens do not tell.
@@ -233,7 +235,7 @@ def token_bytes(tokenizer: Any) -> np.ndarray | None:
         array([0, 1, 1, 1])
     """
     try:
-        metadata = tokenizer.to_gguf_metadata()
+        metadata = tokenizer.to_gguf_metadata(vocab_size=vocab_size)
     except (ValueError, KeyError, AttributeError):
         return None
     tokens, model = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.model"]
@@ -248,4 +250,5 @@ def token_bytes(tokenizer: Any) -> np.ndarray | None:
     else:
         return None
     sizes[types == _CONTROL] = 0
+    sizes[tokenizer.vocab_size :] = 0
     return sizes
