@@ -25,7 +25,7 @@ ROWS = [
     {"ops", "data"},
     {"graph", "testing"},
     {"debug"},
-    {"nn", "optim"},
+    {"nn", "optim", "distributed"},
     {"models"},
     {"train"},
     {"recipes"},

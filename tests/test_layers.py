@@ -15,7 +15,7 @@ NAMES = sorted(name for name in layers.FILES if name not in ("", "__main__"))
 # Only inside functions: `import pyggml` brings NumPy and cffi's module, no more.
 LAZY = {
     "typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch", "pyarrow", "PIL",
-    "datasets", "tensorboard", "wandb", "tomli", "sklearn",
+    "datasets", "tensorboard", "wandb", "tomli", "sklearn", "mpi4py",
 }  # fmt: skip
 
 

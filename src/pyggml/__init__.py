@@ -26,6 +26,7 @@ from .errors import (
     AnomalyError,
     BackendError,
     DTypeError,
+    DistributedError,
     FormatError,
     GradientError,
     OutOfMemoryError,
@@ -157,7 +158,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Imported when they are first asked for: `import pyggml` stays fast.
-_PACKAGES = ("data", "io", "models", "nn", "optim", "recipes", "train")
+_PACKAGES = ("data", "distributed", "io", "models", "nn", "optim", "recipes", "train")
 _FROM_PACKAGES = {"load": "models"}
 
 __all__ = [
@@ -166,6 +167,7 @@ __all__ = [
     "Compiled",
     "DType",
     "DTypeError",
+    "DistributedError",
     "Device",
     "DropoutStream",
     "FormatError",

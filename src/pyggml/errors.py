@@ -13,6 +13,7 @@ __all__ = [
     "ConfigError",
     "ConfigTypeError",
     "DTypeError",
+    "DistributedError",
     "FormatError",
     "GradientError",
     "OutOfMemoryError",
@@ -131,6 +132,15 @@ class OutOfMemoryError(BackendError, MemoryError):
 
     Example:
         >>> issubclass(OutOfMemoryError, MemoryError)
+        True
+    """
+
+
+class DistributedError(RuntimeError):
+    """Ranks cannot work together: MPI is missing or mixed, or a rank differs from the others.
+
+    Example:
+        >>> issubclass(DistributedError, RuntimeError)
         True
     """
 

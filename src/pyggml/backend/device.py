@@ -227,6 +227,8 @@ def _scan() -> dict[str, Device]:
 _found: dict[str, Device] | None = None
 _default: Device | None = None
 _threads: int | None = None
+# Of the cores, the share of a rank that has others on its host.
+_share: int | None = None
 _forked = False
 
 
@@ -306,7 +308,20 @@ def get_threads() -> int:
     """
     if _forked:
         return 1
-    return _threads if _threads is not None else _available_cores()
+    return _threads or _share or _available_cores()
+
+
+def divide_cores(threads: int) -> None:
+    """Set the number of CPU threads that `set_threads` has not set: a rank's share of the cores.
+
+    Args:
+        threads: the share.
+    """
+    global _share
+    _share = threads
+    if not _forked:
+        for each in _all().values():
+            each.apply_threads()
 
 
 def set_threads(n: int) -> None:

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""A group of ranks; the base is a single process, for which every operation is done at once."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+__all__ = ["Group"]
+
+_T = TypeVar("_T")
+
+
+class Group:
+    """The ranks that train together; this base is one process by itself.
+
+    Attributes:
+        rank: number of this process, from 0.
+        size: number of ranks.
+        local_rank: number of this process among those of its host.
+        local_size: ranks of this host.
+        host: name of the host.
+        doing: what this rank is at, for the message of a failure.
+
+    Example:
+        >>> group = Group()
+        >>> group.rank, group.size, group.any(False)
+        (0, 1, False)
+    """
+
+    rank = 0
+    size = 1
+    local_rank = 0
+    local_size = 1
+
+    def __init__(self) -> None:
+        self.host = platform.node()
+        self.doing = ""
+
+    @property
+    def is_first(self) -> bool:
+        """True on rank 0, which writes files and logs."""
+        return self.rank == 0
+
+    def reduce(self, arrays: list[np.ndarray], op: str = "sum") -> None:
+        """Replace contiguous arrays by their sum, maximum or minimum over all ranks.
+
+        Args:
+            arrays: of the same shapes and dtypes on every rank.
+            op: sum, max or min.
+        """
+
+    def send_all(self, array: np.ndarray, src: int = 0) -> None:
+        """Replace a contiguous array by that of one rank.
+
+        Args:
+            array: of the same shape and dtype on every rank.
+            src: the rank.
+        """
+
+    def share(self, value: _T, src: int = 0) -> _T:
+        """Return one rank's value, any object that pickle takes.
+
+        Args:
+            value: the value; those of other ranks do not count.
+            src: the rank.
+        """
+        return value
+
+    def gather(self, value: _T) -> list[_T]:
+        """Return the values of all ranks in their order, any objects that pickle takes.
+
+        Args:
+            value: of this rank.
+        """
+        return [value]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+
+    def any(self, flag: bool) -> bool:
+        """Return True where the flag of a rank is True.
+
+        Args:
+            flag: of this rank.
+        """
+        if self.size == 1:
+            return flag
+        found = np.array([flag], np.int32)
+        self.reduce([found], "max")
+        return bool(found[0])
+
+    def sums(self, *values: float) -> list[float]:
+        """Return the sums of numbers over all ranks, in f64.
+
+        Args:
+            values: of this rank, as many on every rank.
+        """
+        if self.size == 1:
+            return list(values)
+        found = np.array(values, np.float64)
+        self.reduce([found])
+        return list(map(float, found))
+
+    def first(self, function: Callable[[], _T]) -> _T | None:
+        """Call a function on rank 0 while the others wait.
+
+        Args:
+            function: takes nothing.
+
+        Returns:
+            What the function returned on rank 0, and None on the others.
+
+        Raises:
+            Exception: what it raised on rank 0, on every rank.
+        """
+        if self.size == 1:
+            return function()
+        result, error = None, None
+        if self.is_first:
+            try:
+                result = function()
+            except Exception as problem:  # noqa: BLE001 - all ranks raise it
+                error = problem
+        told = self.share(_portable(error))
+        if told is not None:
+            raise told if error is None else error
+        return result
+
+
+def _portable(error: Exception | None) -> Exception | None:
+    """Return an error that pickle takes and restores, or one with its text."""
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - whatever a class's own pickling raises
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

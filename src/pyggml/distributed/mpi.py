@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: MIT
+"""The ranks of an MPI job."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+import traceback
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..backend.device import divide_cores
+from ..backend.library import ggml_version
+from ..errors import DistributedError
+from .group import Group
+from .launch import import_mpi
+
+__all__ = ["MPIGroup", "check_same"]
+
+_T = TypeVar("_T")
+# As many bytes as torch's DistributedDataParallel sums at once.
+_BUCKET_BYTES = 25 << 20
+_OPS = {"sum": "SUM", "max": "MAX", "min": "MIN"}
+# A rank that waits gives its core away: at once for a while, and then for so long.
+_SPINS, _SLEEP_S = 500, 1e-4
+# Failing ranks wait so long for others that fail as well; then they end the job.
+_FAILED, _GRACE_S, _KILL_S = 7701, 2.0, 30.0
+
+
+class MPIGroup(Group):
+    """All ranks of an MPI job.
+
+    Raises:
+        DistributedError: MPI is missing or mixed, or a rank has another version.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mpi: Any = import_mpi()
+        self._comm = self._mpi.COMM_WORLD.Dup()
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        hosts = self.gather(self.host)
+        self.local_rank = hosts[: self.rank].count(self.host)
+        self.local_size = hosts.count(self.host)
+        self._failed = False
+        self._show, sys.excepthook = sys.excepthook, self._excepthook
+        _share_cores(self)
+        check_same(
+            self,
+            {
+                "pyggml": _own_version(),
+                "ggml": ggml_version(),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+                "byte order": sys.byteorder,
+                "MPI": self._mpi.Get_library_version().split(",")[0],
+            },
+        )
+
+    def reduce(self, arrays: list[np.ndarray], op: str = "sum") -> None:
+        """Reduce arrays in buckets that are on their way at the same time."""
+        if self.size == 1:
+            return
+        how, mpi = getattr(self._mpi, _OPS[op]), self._mpi
+        waiting = []
+        for array in arrays:
+            flat = array.reshape(-1)
+            most = max(1, _BUCKET_BYTES // array.itemsize)
+            for start in range(0, flat.size, most):
+                part = flat[start : start + most]
+                waiting.append(self._comm.Iallreduce(mpi.IN_PLACE, part, op=how))
+        self._wait(waiting)
+
+    def send_all(self, array: np.ndarray, src: int = 0) -> None:
+        """Broadcast an array in parts that MPI can count."""
+        flat = array.reshape(-1).view(np.uint8)
+        most = 1 << 30
+        self._wait(
+            [self._comm.Ibcast(flat[at : at + most], src) for at in range(0, flat.size, most)]
+        )
+
+    def share(self, value: _T, src: int = 0) -> _T:
+        """Broadcast an object."""
+        import pickle
+
+        data = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == src else None
+        size = np.array([0 if data is None else data.size], np.int64)
+        self.send_all(size, src)
+        sent = np.empty(int(size[0]), np.uint8) if data is None else data.copy()
+        self.send_all(sent, src)
+        return value if self.rank == src else pickle.loads(sent.tobytes())
+
+    def gather(self, value: _T) -> list[_T]:
+        """Send every rank's object to every rank."""
+        return [self.share(value, src) for src in range(self.size)]
+
+    def barrier(self) -> None:
+        """Wait until every rank is here; the core is free meanwhile."""
+        self._wait([self._comm.Ibarrier()])
+
+    def _wait(self, requests: list[Any]) -> None:
+        """Wait for requests; signals are handled meanwhile, which MPI's own waiting prevents."""
+        spins = 0
+        while not self._mpi.Request.Testall(requests):
+            spins += 1
+            time.sleep(0 if spins < _SPINS else _SLEEP_S)
+
+    def leave(self, message: str, code: int = 1) -> bool:
+        """Tell the others that this rank fails, and end the job unless all of them do.
+
+        One rank prints one message: the lowest of those that fail at about the same time. Where
+        every rank fails, each may end by itself, and rank 0 is the one to say why.
+
+        Args:
+            message: what happened.
+            code: exit code of the job.
+
+        Returns:
+            Whether this rank is to tell of the failure by itself.
+        """
+        if self._failed or self.size == 1:
+            return self.is_first
+        self._failed = True
+        others = set(range(self.size)) - {self.rank}
+        for other in others:
+            self._comm.Isend(np.zeros(1, np.int8), other, _FAILED)
+        failed, end = set[int](), time.monotonic() + _GRACE_S
+        while failed != others and time.monotonic() < end:
+            for other in others - failed:
+                if self._comm.Iprobe(other, _FAILED):
+                    failed.add(other)
+            time.sleep(0.01)
+        if failed == others:
+            return self.is_first
+        if failed and min(failed) < self.rank:
+            time.sleep(_KILL_S)  # the other ends the job, and this process with it
+            os._exit(code)
+        place = f", {self.doing}" if self.doing else ""
+        stream = sys.__stderr__ or sys.stderr
+        print(f"rank {self.rank} of {self.size} on {self.host}{place}: {message}", file=stream)
+        stream.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        self._comm.Abort(code)
+        return False
+
+    def _excepthook(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """End the job where an error ends this rank."""
+        text = "".join(traceback.format_exception(kind, error, trace)).strip()
+        if self.leave(text):
+            self._show(kind, error, trace)
+
+
+def _own_version() -> str:
+    """Return the version of pyggml."""
+    from importlib import import_module
+
+    return str(import_module(__package__.partition(".")[0]).__version__)
+
+
+def check_same(group: Group, facts: dict[str, Any]) -> None:
+    """Raise, on every rank, where a rank differs from rank 0.
+
+    Args:
+        group: the ranks.
+        facts: what must be the same, by name: values that can be compared and shown.
+
+    Raises:
+        DistributedError: names the rank, its host, what differs and both values.
+    """
+    if group.size == 1:
+        return
+    every = group.gather((group.host, facts))
+    first = every[0][1]
+    for rank, (host, own) in enumerate(every):
+        for name in [*first, *(name for name in own if name not in first)]:
+            if own.get(name) != first.get(name):
+                raise DistributedError(
+                    f"distributed: {name} must be the same on every rank; rank {rank} on {host} "
+                    f"has {_short(own.get(name))}, rank 0 on {every[0][0]} has "
+                    f"{_short(first.get(name))}: start them with the same installation, model, "
+                    "options and data"
+                )
+
+
+def _short(value: Any) -> str:
+    """Return a value for a message."""
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:198]} …"
+
+
+def _share_cores(group: Group) -> None:
+    """Divide the host's cores between its ranks, unless OMP_NUM_THREADS tells their threads."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    own = frozenset(_affinity(0))
+    everyone = group.gather((group.host, own))
+    if threads.isascii() and threads.isdigit() and 0 < int(threads) <= 512:
+        divide_cores(threads=int(threads))
+        return
+    # mpiexec binds each of two ranks to one core: right for programs of one thread.
+    allowed = frozenset(_affinity(os.getppid()))
+    share = max(1, len(allowed) // group.local_size)
+    if own < allowed and len(own) < share:
+        os.sched_setaffinity(0, allowed)
+        divide_cores(threads=share)
+        return
+    sharers = sum(host == group.host and bool(cores & own) for host, cores in everyone)
+    divide_cores(threads=max(1, len(own) // max(1, sharers)))
+
+
+def _affinity(process: int) -> set[int]:
+    """Return the cores that a process may use."""
+    try:
+        return set(os.sched_getaffinity(process))
+    except (AttributeError, OSError):  # no such call, or a process of another container
+        return set(range(os.cpu_count() or 1)) if process == 0 else set()
