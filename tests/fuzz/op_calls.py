@@ -12,7 +12,7 @@ from draw import Draw, Pair, close, numbers, rough
 
 import pyggml as pg
 from pyggml import ops
-from pyggml.nn import operations
+from pyggml.nn.functional import operations
 from pyggml.testing import CASES
 from pyggml.testing.cases_composed import CASES as COMPOSED
 

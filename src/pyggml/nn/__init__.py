@@ -4,9 +4,17 @@
 from . import functional, init, lora, losses
 from .attention import CausalSelfAttention
 from .cache import KVCache, LayerCache
-from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
 from .experts import MixtureOfExperts, balance_loss
-from .image_norms import BatchNorm1d, BatchNorm2d, GroupNorm
+from .images import (
+    AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
+    Conv2d,
+    Flatten,
+    GlobalAvgPool2d,
+    GroupNorm,
+    MaxPool2d,
+)
 from .layers import (
     GELU,
     Dropout,

@@ -11,7 +11,7 @@ from ... import ops
 from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from .. import functional, init
-from ..convolution import Conv2d
+from ..images import Conv2d
 from ..experts import StackedLinear
 from ..layers import Embedding
 from ..module import Module

@@ -6,14 +6,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import checks, ops
-from ..errors import ShapeError
-from ..ops.convolution import check_pair
-from ..ops.operands import need_tensor
-from ..tensors import Tensor
-from . import init
-from .layers import check_sizes
-from .module import Module, Parameter
+from ... import checks, ops
+from ...errors import ShapeError
+from ...ops.convolution import check_pair
+from ...ops.operands import need_tensor
+from ...tensors import Tensor
+from .. import init
+from ..layers import check_sizes
+from ..module import Module, Parameter
 
 __all__ = ["AvgPool2d", "Conv2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
 

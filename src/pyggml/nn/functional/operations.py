@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..checks import choice, flag, number, whole
-from ..errors import ShapeError
-from ..ops.composed.naming import composed
-from ..ops.operands import need_float, need_ndim
-from ..tensors import Tensor, arange, tensor
+from ... import ops
+from ...checks import choice, flag, number, whole
+from ...errors import ShapeError
+from ...ops.composed.naming import composed
+from ...ops.operands import need_float, need_ndim
+from ...tensors import Tensor, arange, tensor
 
 __all__ = [
     "adaptive_avg_pool2d",

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 
-from .. import checks, ops
-from ..errors import ShapeError
-from ..graph import attach_update
-from ..ops.operands import need_tensor
-from ..tensors import Tensor, without_gradient, zeros
-from . import init
-from .layers import check_eps, check_sizes
-from .module import Module, Parameter
+from ... import checks, ops
+from ...errors import ShapeError
+from ...graph import attach_update
+from ...ops.operands import need_tensor
+from ...tensors import Tensor, without_gradient, zeros
+from .. import init
+from ..layers import check_eps, check_sizes
+from ..module import Module, Parameter
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "GroupNorm"]
 

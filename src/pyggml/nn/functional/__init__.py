@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
-from .. import ops
-from ..errors import ShapeError
-from ..graph import recompute
-from ..ops import (
+from ... import ops
+from ...errors import ShapeError
+from ...graph import recompute
+from ...ops import (
     dropout,
     elu,
     hardsigmoid,
@@ -25,9 +25,9 @@ from ..ops import (
     softplus,
     tanh,
 )
-from ..ops.operands import need_tensor
-from ..tensors import Tensor
-from .losses import (
+from ...ops.operands import need_tensor
+from ...tensors import Tensor
+from ..losses import (
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
     cross_entropy,

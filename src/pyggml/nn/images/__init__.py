@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+"""Layers of image models."""
+
+from .convolution import AvgPool2d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
+from .norms import BatchNorm1d, BatchNorm2d, GroupNorm
+
+__all__ = [
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "Conv2d",
+    "Flatten",
+    "GlobalAvgPool2d",
+    "GroupNorm",
+    "MaxPool2d",
+]
