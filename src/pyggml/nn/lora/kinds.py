@@ -11,8 +11,8 @@ from ... import ops
 from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from .. import functional, init
-from ..images import Conv2d
 from ..experts import StackedLinear
+from ..images import Conv2d
 from ..layers import Embedding
 from ..module import Module
 from .layer import LoRALayer, LoRALinear
