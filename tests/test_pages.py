@@ -72,6 +72,17 @@ def pairs() -> None:
             file.write(json.dumps(row) + "\n")
 
 
+def reviews() -> None:
+    """Make a model of another family, and texts with labels."""
+    rows = [{"text": f"It {word} day {n}.", "label": label} for n in range(12)
+            for word, label in (("broke on", "bad"), ("works on", "good"))]  # fmt: skip
+    Path("reviews.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    tokenizer = pg.data.Tokenizer.train_bpe([row["text"] + " the second" for row in rows], 280)
+    sizes = {"vocab_size": tokenizer.vocab_size, "context": 64, "n_embd": 32, "n_ffn": 64}
+    model = models.build("llama", {**sizes, "n_layer": 1, "n_head": 2, "family": "qwen3"})
+    model.save("qwen3.gguf", tokenizer)
+
+
 def notes() -> None:
     """Make a folder of texts."""
     Path("notes").mkdir()
@@ -82,7 +93,7 @@ def notes() -> None:
 FILES: dict[str, list[Callable[[], None]]] = {
     "README.md": [chats],
     "quickstart.md": [notes],
-    "guide/finetuning.md": [base],
+    "guide/finetuning.md": [base, reviews],
     "guide/preferences.md": [pairs],
 }
 NEEDS: dict[str, list[str]] = {

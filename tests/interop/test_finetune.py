@@ -11,7 +11,7 @@ from pyggml.models import load
 from pyggml.recipes import finetune
 
 from . import llamacpp
-from .test_families import SIZES, random_model
+from .test_families import SIZES, batch, random_model, vectors
 from .test_lora import ours, theirs
 
 pytestmark = pytest.mark.skipif(not llamacpp.HERE, reason="needs the xllamacpp wheel")
@@ -40,3 +40,23 @@ def test_llama_cpp_answers_as_the_fine_tuned_model(tmp_path):
     np.testing.assert_allclose(there, ours(merged, ids, found), atol=5e-5, rtol=0)
     base, _ = load(path, keep_types=True)
     assert np.abs(ours(base, ids, found) - ours(merged, ids, found)).mean() > 0.2
+
+
+def test_llama_cpp_tells_the_classes_of_the_fine_tuned_classifier(tmp_path):
+    words = ("fine", "poor", "none")
+    rows = [{"text": f"{n} is {words[n % 3]}", "label": words[n % 3]} for n in range(24)]
+    tokenizer = Tokenizer.train_bpe([row["text"] for row in rows], 300)
+    path, data, folder = (tmp_path / name for name in ("base.gguf", "texts.jsonl", "run"))
+    sizes = {**SIZES, "family": "qwen3"}
+    random_model("llama", sizes, tokenizer.vocab_size).save(path, tokenizer, dtype="f16")
+    data.write_text("\n".join(map(json.dumps, rows)))
+    finetune(
+        model=path, data=data, artifact_dir=folder, steps=8, batch_size=4, lr=2e-2, threads=1,
+        task="classify", merge="f32", lora_rank=4, report=False,
+    )  # fmt: skip
+    model, _ = load(folder / "model.gguf")
+    ids = tokenizer.encode("77 is poor", add_special=True)
+    (found,) = vectors(folder / "model.gguf", [ids], 128, 3)
+    shares = model.predict_proba(batch(ids)).numpy()[0]
+    np.testing.assert_allclose(found, shares, atol=1e-5)
+    assert shares.max() > 0.5

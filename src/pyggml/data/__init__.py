@@ -33,6 +33,7 @@ from .text.choices import Question, encode_choices, read_choices
 from .text.corpus import Corpus
 from .text.documents import Documents
 from .text.files import TEXT_SUFFIXES, embedded_text, read_text
+from .text.labelled import LabelledDataset, LabelledTexts, read_labelled, side_by_side
 from .text.packing import PackedDataset, best_fit
 from .text.record_files import RECORD_SUFFIXES
 from .text.records import encode_pairs, read_pairs, read_records, read_texts
@@ -44,6 +45,10 @@ from .text.transforms import CorruptSpans, FillInTheMiddle, MaskTokens, TextTran
 
 __all__ = [
     "Question",
+    "LabelledDataset",
+    "LabelledTexts",
+    "read_labelled",
+    "side_by_side",
     "encode_choices",
     "read_choices",
     "show_sample",

@@ -71,6 +71,11 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
         adapters = {path: _difference(layer, path, folder=True) for path, layer in found.items()}
         write_peft(target, model, found, adapters)
         return
+    if model.saved_whole:
+        raise ValueError(
+            f"save_lora: llama.cpp's adapters have no place for {', '.join(model.saved_whole)}, "
+            "which is trained whole: merge_lora, and save the model; or write a folder for PEFT"
+        )
     _check_gguf(model, found)
     adapters = {path: _difference(layer, path, folder=False) for path, layer in found.items()}
     # llama.cpp has one alpha for all, and divides it by each adapter's rank.
@@ -198,11 +203,17 @@ def load_lora(
     paths: Sequence[Any] = checks.items("load_lora", "path", path) if several else [path]
     read = [_read_adapters(each, model) for each in paths]
     adapters = read[0][0] if read else {}
+    whole = read[0][2] if read else {}
+    if several and any(each[2] for each in read):
+        raise ValueError(
+            f"load_lora: one adapter alone may bring {', '.join(model.saved_whole)}; got "
+            f"{len(read)} adapters: give that one"
+        )
     if several or weights is not None:
         shares = [1.0] * len(read) if weights is None else weights
         layers = layers_of(model)
-        adapters = combine_lora(layers, [each for each, _ in read], shares, combination_type)
-    trained_with = max((p for _, p in read), default=0.0)
+        adapters = combine_lora(layers, [each for each, _, _ in read], shares, combination_type)
+    trained_with = max((p for _, p, _ in read), default=0.0)
     model.freeze()
     numbers = {}
     for layer_path, own in adapters.items():
@@ -220,17 +231,23 @@ def load_lora(
         layer.lora_B.weight.copy_(own.b)
         if own.magnitude is not None and layer.lora_magnitude_vector is not None:
             layer.lora_magnitude_vector.weight.copy_(own.magnitude)
+    parameters = dict(model.named_parameters())
+    for name, array in whole.items():
+        parameters[name].copy_(array)
+        parameters[name].requires_grad = True
     return list(adapters)
 
 
-def _read_adapters(path: Any, model: Model) -> tuple[dict[str, Factors], float]:
-    """Return the numbers of a file's or folder's adapters by path, and their dropout."""
+def _read_adapters(
+    path: Any, model: Model
+) -> tuple[dict[str, Factors], float, dict[str, np.ndarray]]:
+    """Return a file's or folder's adapters by path, their dropout, and whole weights."""
     given = checks.path("load_lora", "path", path)
     if given.is_dir() or given.name == CONFIG:
         return read_peft(given if given.is_dir() else given.parent, model)
     with read_gguf(given) as file:
         alpha = _check_metadata(file, model)
-        return _read_pairs(file, model, alpha), 0.0
+        return _read_pairs(file, model, alpha), 0.0, {}
 
 
 def _need_model(who: str, model: Any) -> None:

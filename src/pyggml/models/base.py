@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,6 +38,9 @@ class Model(HasGGUF, HasFolder, ABC):
     Raises:
         TypeError: the configuration is another model's.
     """
+
+    # Layers that are trained and written whole beside adapters.
+    saved_whole: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
         who = type(self).__name__

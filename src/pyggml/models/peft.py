@@ -15,6 +15,7 @@ from .. import nn
 from ..errors import FormatError, shown
 from ..io import atomic_write, load_safetensors, make_dirs, save_safetensors
 from ..nn.lora import Factors, LoRALayer, layers_of, lora_class
+from .pooling import TextClassifier
 from .pretrained.fields import HFConfig, read_json
 
 __all__ = ["CONFIG", "read_peft", "write_peft"]
@@ -32,7 +33,6 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "bias": ("none",),
     "lora_bias": (False,),
     "use_qalora": (False,),
-    "modules_to_save": (None, []),
     "trainable_token_indices": (None, [], {}),
     "target_parameters": (None, []),
     "alora_invocation_tokens": (None, []),
@@ -43,7 +43,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
+def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float, dict[str, np.ndarray]]:
     """Read the adapters of a PEFT folder for a model; all are checked before one is returned.
 
     Args:
@@ -51,7 +51,8 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
         model: the base.
 
     Returns:
-        The numbers of each layer's adapter by its path, and the dropout of the training.
+        The numbers of each layer's adapter by its path, the dropout of the training, and the
+        weights that are whole, by name.
 
     Raises:
         FormatError: a file is damaged, or the adapter is none of LoRA, asks for more, or is another
@@ -60,6 +61,7 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
     given = HFConfig(folder / CONFIG, read_json(folder / CONFIG))
     for key, values in _ONLY.items():
         given.only(key, *values)
+    given.only("modules_to_save", None, [], list(model.saved_whole))
     rank, alpha = given.size("r", 8), given.number("lora_alpha", 8.0)
     by_root, dora = given.flag("use_rslora", False), given.flag("use_dora", False)
     ranks, alphas = (_pattern(given, key) for key in ("rank_pattern", "alpha_pattern"))
@@ -69,6 +71,9 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
         raise FormatError(f"load_lora: {folder}: must hold {_WEIGHTS}; it has no such file")
     names = _names_of(model, layers)
     found: dict[str, dict[str, Any]] = {}
+    whole: dict[str, np.ndarray] = {}
+    heads = {f"{path}.weight" for path in model.saved_whole}
+    sizes = {n: p.shape for n, p in model.named_parameters() if n in heads}
     for name, array in load_safetensors(file).items():
         what = f"load_lora: {file}: tensor {name}"
         if name.endswith(_BASE):
@@ -76,6 +81,14 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
             there = _path_of(name.removeprefix(_PREFIX).removesuffix(_BASE), names)
             if there is not None and layers[names[there][0]].weight.shape == array.shape:
                 continue
+        own_name = name.removeprefix(_PREFIX)
+        if own_name in heads:
+            if sizes[own_name] != array.shape or not np.isfinite(array).all():
+                raise FormatError(
+                    f"{what} must be finite numbers {sizes[own_name]}; got shape {array.shape}"
+                )
+            whole[own_name] = np.asarray(array, np.float32)
+            continue
         parts = _NAME.fullmatch(name)
         if parts is None:
             raise FormatError(f"{what} must end in .lora_A.weight, .lora_B.weight or another name "
@@ -114,7 +127,7 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float]:
             raise FormatError(f"{what} must have {_told(wanted)}; got {_told(shapes)}")
         scale = _of(alphas, theirs, alpha) / (own**0.5 if by_root else own)
         adapters[path] = _factors(found[path], scale)
-    return adapters, given.number("lora_dropout", 0.0)
+    return adapters, given.number("lora_dropout", 0.0), whole
 
 
 def _names_of(model: Any, layers: Mapping[str, Any]) -> dict[str, tuple[str, int | None]]:
@@ -226,7 +239,7 @@ def write_peft(
     }
     config: dict[str, Any] = {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM" if hasattr(model, "new_cache") else None,
+        "task_type": _task(model),
         "base_model_name_or_path": model.metadata.get("general.name"),
         "r": ranks[first],
         "lora_alpha": alphas[first],
@@ -269,10 +282,22 @@ def write_peft(
         if own.magnitude is not None:
             arrays[f"{start}magnitude_vector"] = own.magnitude
     config["target_modules"] = sorted(targets)
+    if model.saved_whole:
+        config["modules_to_save"] = list(model.saved_whole)
+        parameters = dict(model.named_parameters())
+        for name in (f"{path}.weight" for path in model.saved_whole):
+            arrays[f"{_PREFIX}{name}"] = parameters[name].numpy()
     make_dirs(folder)
     save_safetensors(folder / _WEIGHTS, arrays)
     with atomic_write(folder / CONFIG, "w") as handle:
         handle.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def _task(model: Any) -> str | None:
+    """Return PEFT's name of what the model does."""
+    if isinstance(model, TextClassifier):
+        return "SEQ_CLS"
+    return "CAUSAL_LM" if hasattr(model, "new_cache") else None
 
 
 def _name(model: Any, path: str, layer: LoRALayer) -> str:

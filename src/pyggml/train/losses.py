@@ -11,6 +11,7 @@ import numpy as np
 from ..data import IGNORE_INDEX
 from ..errors import ConfigError
 from ..models import LanguageModel, Model
+from ..models.pooling import TextClassifier
 from ..nn import functional
 from ..tensors import Tensor
 
@@ -80,7 +81,8 @@ def smoothed_loss(model: Any, share: float) -> LossFunction:
         >>> callable(smoothed_loss(model, 0.1))
         True
     """
-    if hasattr(model, "loss") and not isinstance(model, LanguageModel):
+    texts = isinstance(model, TextClassifier) and model.target_classes is not None
+    if hasattr(model, "loss") and not (texts or isinstance(model, LanguageModel)):
         raise ConfigError(
             "Trainer: `label_smoothing` must be 0 for a model with a loss of its own; got "
             f"{share} for {type(model).__name__}: leave it out, or give a loss that smooths"

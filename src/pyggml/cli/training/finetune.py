@@ -39,8 +39,10 @@ def finetune(
     Adapters (LoRA) are trained beside the linear layers; the base keeps the types of its file. The
     folder of results holds adapter.gguf (for llama.cpp), adapter/ (for PEFT), answers.json with
     loss and answers before and after, config.toml (for --config), metrics.jsonl, loss.png,
-    report.html and checkpoints; with --merge or --full also model.gguf. Ctrl-C writes a
-    checkpoint; --resume goes on from it with the options of the run.
+    report.html and checkpoints; with --merge or --full also model.gguf. With --task classify a
+    head is trained, too, and the whole model is written: model.gguf where llama.cpp has the head,
+    otherwise model/, a folder of transformers. Ctrl-C writes a checkpoint; --resume goes on from
+    it with the options of the run.
     """
     with friendly_errors():
         from ...recipes import finetune as train
@@ -67,8 +69,9 @@ def show_results(run: FinetuneRun, reporter: Any) -> None:
         reporter: prints the lines.
     """
     comparison = run.comparison
-    files = "model.gguf" if run.config.model.full else "adapter.gguf"
-    reporter.note(f"{files} has {run.exported}")
+    paths = (run.artifact.adapter, run.artifact.model, run.artifact.folder)
+    files = [path.name for path in paths if path.exists()]
+    reporter.note(f"{' and '.join(files)} {'has' if len(files) == 1 else 'have'} {run.exported}")
     for name, text in comparison.rows():
         reporter.note(f"{name:<8} {text}")
     for i, answer in enumerate(comparison.answers):
@@ -77,6 +80,10 @@ def show_results(run: FinetuneRun, reporter: Any) -> None:
         if i < len(comparison.base_answers):
             reporter.answer("base", comparison.base_answers[i].given)
         reporter.answer("trained", answer.given)
-    reporter.note("\nllama.cpp:")
-    for command in run.commands():
+    commands = run.commands()
+    if commands:
+        reporter.note("\nllama.cpp:")
+    for command in commands:
         reporter.note(f"  {command}")
+    if run.artifact.folder.exists():
+        reporter.note(f"\ntransformers: AutoModelForSequenceClassification, {run.artifact.folder}")

@@ -19,15 +19,20 @@ from ..pooling import RANK, TextClassifier, pool
 from ..pretrained.fields import HFConfig
 from ..pretrained.labels import read_labels, write_labels
 from .config import LlamaConfig
+from .families import FAMILIES
 from .hf_config import read_hf_config, write_hf_config
 from .hf_types import TYPES
 from .model import Llama, LlamaModel
 
 __all__ = ["LlamaClassifierConfig", "LlamaForSequenceClassification"]
 
-# The members whose head llama.cpp has.
-_FAMILIES = ("qwen3",)
+# The members whose head llama.cpp has, and one of which transformers has none.
+_LLAMA_CPP = ("qwen3",)
+_FAMILIES = tuple(name for name in FAMILIES if name != "granite")
 _HF_CLASS = "ForSequenceClassification"
+# transformers' classes that are not named like those of the language models.
+_HF_CLASSES = {"Gemma3ForCausalLM": "Gemma3TextForSequenceClassification"}
+_TOKENS = "tokenizer.ggml."
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class LlamaClassifierConfig(LlamaConfig):
     """Sizes of a `LlamaForSequenceClassification`: those of `LlamaConfig`, and classes.
 
     Args:
-        family: "qwen3", the member whose head llama.cpp has.
+        family: a member that has this head in transformers; llama.cpp has that of "qwen3".
         classes: of a text; 1 is a reranker's score.
         labels: their names; None leaves them numbers.
 
@@ -68,18 +73,22 @@ class LlamaClassifierConfig(LlamaConfig):
 
     def count_parameters(self) -> int:
         """Count a model's parameters without building it."""
-        head = 0 if self.tie else self.vocab_size
-        return super().count_parameters() + (self.classes - head) * self.n_embd
+        head = 0 if self.tie else self.vocab_size * self.n_embd
+        head += self.vocab_size if self.traits.head_bias else 0
+        return super().count_parameters() - head + self.classes * self.n_embd
 
 
 class LlamaForSequenceClassification(LlamaModel, TextClassifier):
     """A Llama that classifies a text by its last token.
 
     Qwen3's rerankers are such: their classes are "yes" and "no", the rows of these tokens in the
-    head of a language model; see `from_language_model`.
+    head of a language model; see `from_language_model`. llama.cpp runs the GGUF file of a Qwen3;
+    the other members have a folder of Hugging Face.
 
     Args:
         config: sizes.
+        body: that of a language model of these sizes, whose weights are shared, in their types;
+            None makes one.
 
     Shape:
         ids (B, T) i32 -> (B, classes)
@@ -95,15 +104,55 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
     """
 
     arch = "llama-classifier"
-    gguf_archs: ClassVar[tuple[str, ...] | None] = _FAMILIES
+    gguf_archs: ClassVar[tuple[str, ...] | None] = _LLAMA_CPP
     config_class = LlamaClassifierConfig
     HF_TYPES = tuple(name for name, kind in TYPES.items() if kind.family in _FAMILIES)
     OWN_FIELDS = ("window",)
     GGUF_NAMES: ClassVar[dict[str, str]] = {**LlamaModel.GGUF_NAMES, "score": "cls.output"}
 
-    def __init__(self, config: LlamaClassifierConfig) -> None:
-        super().__init__(config)
+    saved_whole: ClassVar[tuple[str, ...]] = ("score",)
+
+    def __init__(self, config: LlamaClassifierConfig, body: nn.Module | None = None) -> None:
+        super().__init__(config, body)
         self.score = nn.Linear(config.n_embd, config.classes, False, init.normal(0.02))
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The matrix of the logits, (classes, C)."""
+        weight: Tensor = self.score.weight
+        return weight
+
+    @property
+    def runs_in_llama_cpp(self) -> bool:
+        """True if llama.cpp has the head: it normalises the classes, and one alone is always 1."""
+        return self.config.family in _LLAMA_CPP and self.config.classes > 1
+
+    @classmethod
+    def from_body(
+        cls, model: Llama, classes: int = 2, labels: Sequence[str] | None = None
+    ) -> LlamaForSequenceClassification:
+        """Build a classifier over a language model's body, with a head of random numbers.
+
+        The two share the weights of the body, whatever their types.
+
+        Args:
+            model: the language model.
+            classes: of a text; 1 is a score.
+            labels: names of the classes.
+
+        Raises:
+            ValueError: transformers has no such head of the family.
+
+        Example:
+            >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65))
+            >>> classifier = LlamaForSequenceClassification.from_body(model, 3)
+            >>> classifier(tensor([[1, 2, 3]])).shape
+            (1, 3)
+        """
+        checks.instance(f"{cls.__name__}.from_body", "model", model, Llama, "give a Llama")
+        made = cls(_config(model, classes, labels), model.model)
+        made.metadata = model.metadata
+        return made
 
     @classmethod
     def from_language_model(
@@ -117,7 +166,7 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
             labels: names of the classes.
 
         Raises:
-            ValueError: the family's head is not in llama.cpp, or a token is out of range.
+            ValueError: transformers has no such head of the family, or a token is out of range.
 
         Example:
             >>> model = Llama(LlamaConfig.preset("tiny", vocab_size=65, family="qwen3"))
@@ -129,8 +178,7 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         checks.instance(who, "model", model, Llama, "give a Llama")
         last = model.config.vocab_size - 1
         rows = [checks.whole(who, "each of tokens", t, 0, last) for t in tokens]
-        sizes = {f.name: getattr(model.config, f.name) for f in fields(LlamaConfig)}
-        made = cls(LlamaClassifierConfig(**sizes, classes=len(rows), labels=labels))  # type: ignore[arg-type]
+        made = cls(_config(model, len(rows), labels))
         state = {n: a for n, a in model.state_dict().items() if not n.startswith("lm_head.")}
         made.load_state_dict({**state, "score.weight": model.head_weight.numpy()[rows]})
         return made
@@ -149,9 +197,14 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         """Return the fields of a `config.json`."""
         values = write_hf_config(self.config)
         (name,) = values["architectures"]
-        named = {"architectures": [name.replace("ForCausalLM", _HF_CLASS)]}
-        # transformers looks for the last token before the padding, and asks for its number.
-        return {**values, **named, **write_labels(self.config), "pad_token_id": 0}
+        named = _HF_CLASSES.get(name, name.replace("ForCausalLM", _HF_CLASS))
+        labels, pad = write_labels(self.config), self._padding_id()
+        return {**values, "architectures": [named], **labels, "pad_token_id": pad}
+
+    def _padding_id(self) -> int:
+        """Return a token that ends no text: transformers pools the last one that is another."""
+        found = self.metadata.get(f"{_TOKENS}padding_token_id")
+        return 0 if found is None else int(found)
 
     def _own_names(self, state: Any) -> dict[str, Any]:
         """Return a state under the own names, without a language model's head."""
@@ -201,3 +254,9 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         """
         y: Tensor = self.score(pool(self.hidden(ids), attention_mask, "last"))
         return y
+
+
+def _config(model: Llama, classes: int, labels: Sequence[str] | None) -> LlamaClassifierConfig:
+    """Return the configuration of a classifier with a language model's sizes."""
+    sizes = {f.name: getattr(model.config, f.name) for f in fields(LlamaConfig)}
+    return LlamaClassifierConfig(**sizes, classes=classes, labels=labels)  # type: ignore[arg-type]

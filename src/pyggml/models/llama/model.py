@@ -55,9 +55,9 @@ class LlamaModel(Decoder, TextEncoder):
     EMBEDDING = "model.embed_tokens"
     GGUF_NAMES = llama_files.GGUF_NAMES
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: LlamaConfig, body: nn.Module | None = None) -> None:
         super().__init__(config)
-        self.model = _Decoder(config)
+        self.model: Any = _Decoder(config) if body is None else body
 
     @property
     def gguf_arch(self) -> str:

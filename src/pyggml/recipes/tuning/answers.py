@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ class Measurement:
     """The validation loss of a model.
 
     Args:
-        loss: mean over the trained tokens; by preferences, over the pairs or judged answers.
+        loss: mean over the trained tokens; of preferences and classes, over the rows.
         metrics: further numbers by name, such as `margin` and `accuracy` of preferences.
         is_text: the loss is that of text, which has a perplexity.
     """
@@ -105,18 +105,22 @@ class Comparison:
         return made
 
 
-def measure(model: Any, batches: Any, step: Any = None) -> Measurement | None:
+def measure(
+    model: Any, batches: Any, step: Any = None, metrics: Sequence[str] = (), is_text: bool = True
+) -> Measurement | None:
     """Return the mean loss of a model over batches.
 
     Args:
         model: the model.
         batches: inputs and targets.
         step: a step whose recorded graphs are used; None makes one.
+        metrics: computed of the logits.
+        is_text: a cross-entropy is that of text.
     """
-    found = evaluate(model, batches, step)
+    found = evaluate(model, batches, step, metrics=metrics)
     if found is None:
         return None
-    return Measurement(found.loss, found.metrics, found.perplexity is not None)
+    return Measurement(found.loss, found.metrics, is_text and found.perplexity is not None)
 
 
 def answers_of(

@@ -11,7 +11,7 @@ from typing import Any
 from ... import nn
 from ...data import Tokenizer
 from ...errors import ConfigError, FormatError, reason, shown
-from ...models import LanguageModel, load, load_lora
+from ...models import LanguageModel, LlamaForSequenceClassification, load, load_lora
 from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
 from .model_options import TunedModelOptions
@@ -30,11 +30,12 @@ _ARGUMENTS = {
 }
 
 
-def read_base(options: TunedModelOptions) -> tuple[Any, Tokenizer]:
+def read_base(options: TunedModelOptions, classify: bool = False) -> tuple[Any, Tokenizer]:
     """Return the base in the types of its file, mapped where it can be, and its tokenizer.
 
     Args:
         options: the name of the base, and perhaps another tokenizer.
+        classify: the base may also be a classifier of texts.
 
     Raises:
         ConfigError: it is the folder of a run that holds an adapter alone.
@@ -51,7 +52,8 @@ def read_base(options: TunedModelOptions) -> tuple[Any, Tokenizer]:
             + (f": {cure}" if base else ": did its run not finish? Give another model")
         )
     model, tokenizer = load(path, keep_types=True, mapped=True, tokenizer=options.tokenizer)
-    if not isinstance(model, LanguageModel):
+    kinds = (LanguageModel, LlamaForSequenceClassification) if classify else LanguageModel
+    if not isinstance(model, kinds):
         raise FormatError(
             f"{path}: must be a model that continues text; got {model.gguf_arch!r}, a "
             f"{type(model).__name__}: choose another base"
@@ -118,6 +120,16 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
     if options.full:
         _unfreeze(model, options.freeze)
         return []
+    paths = _adapted(model, options)
+    parameters = dict(model.named_parameters())
+    frozen = {n for pattern in options.freeze for n in _matching(list(parameters), pattern)}
+    for name in (f"{path}.weight" for path in model.saved_whole):
+        parameters[name].requires_grad = name not in frozen
+    return paths
+
+
+def _adapted(model: Any, options: TunedModelOptions) -> list[str]:
+    """Put adapters beside layers, and return the paths of these."""
     if options.adapter is not None:
         return load_lora(model, options.adapter, dropout=options.lora_dropout)
     rank = options.value("lora_rank")

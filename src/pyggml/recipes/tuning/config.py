@@ -12,6 +12,7 @@ from ...options import option
 from ...train.options import VALIDATION, TrainerOptions
 from ..configuration import Configuration
 from ..options import MachineOptions, OptimizerOptions, OutputOptions, check_agreement
+from .class_options import CLASSIFY, TaskOptions, check_task
 from .data_options import FinetuneDataOptions
 from .model_options import ROWS, TeacherOptions, TunedModelOptions, read_mix
 from .preference_options import SFT, PreferenceOptions, check_method
@@ -23,6 +24,8 @@ LR_LORA, LR_FULL = 2e-4, 2e-5
 # By preferences a model that answers well is to change little.
 LR_PREFERENCES, LR_PREFERENCES_FULL = 2e-5, 1e-6
 _BASE = "base"
+# What the answers to validation prompts need.
+_WRITES = "a task of text"
 
 
 def _read_merge(name: str) -> str:
@@ -59,7 +62,7 @@ class FinetuneOutputOptions(OutputOptions):
         3,
         "Validation prompts that the model answers before and after the training.",
         least=0,
-        needs=(VALIDATION,),
+        needs=(VALIDATION, _WRITES),
         on_resume="free",
     )
     answer_tokens: int = option(
@@ -85,6 +88,7 @@ class FinetuneConfig(Configuration):
     """
 
     data: FinetuneDataOptions
+    task: TaskOptions
     preferences: PreferenceOptions
     model: TunedModelOptions
     teacher: TeacherOptions
@@ -122,6 +126,8 @@ class FinetuneConfig(Configuration):
             found[VALIDATION] = ("`val_fraction`=0", "keep some data for validation")
         if not self.data.packing:
             found[ROWS] = ("`packing`=False", "leave one of them out")
+        if self.task.task == CLASSIFY:
+            found[_WRITES] = (f"`task`={CLASSIFY}", "leave one of them out")
         return found
 
     def check(self) -> None:
@@ -133,6 +139,7 @@ class FinetuneConfig(Configuration):
             )
         if self.model.qat is not None:
             self._check_rounding()
+        check_task(self)
         check_method(self)
         check_agreement(self.optimizer, self.trainer)
 

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,56 @@ class Examples:
     seq_len: int
     template: ChatTemplate | None
     is_own: bool
+
+    # Whether the loss is that of text, which has a perplexity, and whether the model answers.
+    is_text: ClassVar[bool] = True
+    writes: ClassVar[bool] = True
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics of every evaluation, besides those of the loss."""
+        return ()
+
+    def objective(self, config: FinetuneConfig) -> Any:
+        """Return the loss; None where it is the model's own.
+
+        Args:
+            config: of the run.
+        """
+        return None
+
+    def method(self, objective: Any) -> str:
+        """Return what is learnt in words, where it is not text.
+
+        Args:
+            objective: of `objective`.
+        """
+        return ""
+
+    def with_head(self, model: Any) -> Any:
+        """Return the model with the head that the examples need.
+
+        Args:
+            model: the base.
+        """
+        return model
+
+    def loaders(self, config: FinetuneConfig) -> list[Any]:
+        """Return the batches to train on and, if there are any, to validate on.
+
+        Args:
+            config: of the run.
+        """
+        return [loader_of(config, each, self.seq_len, not i) for i, each in enumerate(self.sets)]
+
+    def sample(self, batch: Any, tokenizer: Tokenizer) -> list[list[tuple[str, bool]]]:
+        """Return the first row of a batch: its examples in pieces, each with whether it trains.
+
+        Args:
+            batch: of the training.
+            tokenizer: tokens to text.
+        """
+        return pieces(batch, 0, tokenizer)
 
     @property
     def sets(self) -> list[Documents]:

@@ -24,7 +24,7 @@ def describe(run: Any) -> list[tuple[str, str]]:
     return [
         ("base", f"{run.config.model.model}: {run.model.arch}, {run.base_parameters:,} parameters"),
         ("data", _data(run)),
-        *([] if run.objective is None else [("method", _method(run))]),
+        *([("method", method)] if (method := run.examples.method(run.objective)) else []),
         ("trained", _trained(run)),
         ("training", _training(run)),
         ("device", run.memory.device),
@@ -45,13 +45,6 @@ def _data(run: Any) -> str:
         f"{examples.chats.summary()}{template}; for training "
         f"{examples.train.counts.summary()}{validation}{rows}"
     )
-
-
-def _method(run: Any) -> str:
-    """Return the loss of preferences."""
-    objective = run.objective
-    known = "the model before the training" if objective.needs_reference else "none"
-    return f"{objective.method}, beta {objective.beta:g}; reference: {known}"
 
 
 def _trained(run: Any) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from ...data import Documents, Loader, Tokenizer
 from ...data.text.chat import (
     ChatCounts,
+    ChatTemplate,
     EncodedChats,
     EncodedPreferences,
     Preferences,
@@ -25,9 +26,15 @@ from ...nn.raw_bytes import checksum
 from ...train.preferences import JudgedDataset, PairDataset, document_logps, mismatched
 from ...train.preferences.reference import read_reference, reference_key, write_reference
 from .config import FinetuneConfig
-from .data import Examples, template_of
+from .data import Examples, pieces, template_of
 
-__all__ = ["PreferenceExamples", "Reference", "read_preference_examples"]
+__all__ = [
+    "PreferenceExamples",
+    "Reference",
+    "encode_parts",
+    "read_preference_examples",
+    "row_length",
+]
 
 _SEQ_LEN_MAX = 1024
 _MULTIPLE = 32
@@ -50,6 +57,20 @@ class PreferenceExamples(Examples):
         for each in self.pairs:
             found = (found * 31 + each.fingerprint()) & 0xFFFFFFFF
         return found
+
+    def objective(self, config: FinetuneConfig) -> Any:
+        """Return the loss of the method."""
+        return config.preferences.objective(config.trainer.label_smoothing)
+
+    def method(self, objective: Any) -> str:
+        """Return the loss in words."""
+        known = "the model before the training" if objective.needs_reference else "none"
+        return f"{objective.method}, beta {objective.beta:g}; reference: {known}"
+
+    def sample(self, batch: Any, tokenizer: Tokenizer) -> list[list[tuple[str, bool]]]:
+        """Return both answers of the first pair, or the first judged answer, in pieces."""
+        rows = [0, len(batch.x) // 2] if self.pairs[0].paired else [0]
+        return [part for row in rows for part in pieces(batch, row, tokenizer)]
 
     @property
     def tokens(self) -> int:
@@ -84,6 +105,42 @@ def read_preference_examples(
             "give `method`=kto"
         )
     template, is_own = template_of(config, read.is_plain, model, tokenizer)
+    pairs, sets, seq_len = encode_parts(config, model, tokenizer, read, template)
+    good = None
+    if len(sets) > 1:
+        kept = np.flatnonzero(pairs[1].labels)
+        documents = _chosen(pairs[1].documents, kept)
+        good = EncodedChats(documents, sets[1].counts) if len(documents) else None
+    chats: Any = read
+    return PreferenceExamples(chats, sets[0], good, seq_len, template, is_own, pairs)
+
+
+def encode_parts(
+    config: FinetuneConfig,
+    model: Any,
+    tokenizer: Tokenizer,
+    read: Preferences,
+    template: ChatTemplate | None,
+    targets: int = 1,
+) -> tuple[tuple[EncodedPreferences, ...], list[EncodedChats], int]:
+    """Return preferences to train on and perhaps to validate on, as tokens.
+
+    Args:
+        config: of the run.
+        model: the base.
+        tokenizer: text to tokens.
+        read: the preferences.
+        template: of the conversations, or None.
+        targets: 1 where the last token of a document is a target only, 0 where it is an input.
+
+    Returns:
+        The parts, their documents with counts, and the most inputs of a row.
+
+    Raises:
+        FormatError: a conversation cannot be written; names its place.
+        ConfigError: an option does not suit the preferences.
+    """
+    data = config.data
     parts: list[Preferences] = [read]
     if data.val_fraction:
         try:
@@ -95,23 +152,26 @@ def read_preference_examples(
             ) from error
     encoded = [encode_preferences(part, tokenizer, template) for part in parts]
     longest = [int(each.documents.lengths.max()) for each in encoded]
-    seq_len = _seq_len(config, max(longest) - 1, model.config.context)
+    seq_len = row_length(config, max(longest) - targets, model.config.context)
     try:
-        pairs = tuple(each.limited(seq_len, data.too_long) for each in encoded)
+        most = max(1, seq_len - 1 + targets)
+        pairs = tuple(each.limited(most, data.too_long) for each in encoded)
     except FormatError as error:
         raise ConfigError(f"`seq_len`={seq_len}: {reason(error)}") from error
-    sets = [_told(each, longest[number]) for number, each in enumerate(pairs)]
-    good = None
-    if len(sets) > 1:
-        kept = np.flatnonzero(pairs[1].labels)
-        documents = _chosen(pairs[1].documents, kept)
-        good = EncodedChats(documents, sets[1].counts) if len(documents) else None
-    chats: Any = read
-    return PreferenceExamples(chats, sets[0], good, seq_len, template, is_own, pairs)
+    return pairs, [_told(each, longest[number]) for number, each in enumerate(pairs)], seq_len
 
 
-def _seq_len(config: FinetuneConfig, longest: int, context: int) -> int:
-    """Return the most tokens of a row: as given, or those of the longest answer within bounds."""
+def row_length(config: FinetuneConfig, longest: int, context: int) -> int:
+    """Return the most tokens of a row: as given, or those of the longest text within bounds.
+
+    Args:
+        config: of the run.
+        longest: inputs of the longest text.
+        context: of the base.
+
+    Raises:
+        ConfigError: more are asked for than the base reads.
+    """
     given = config.data.seq_len
     if given is None:
         return min(-(-longest // _MULTIPLE) * _MULTIPLE, _SEQ_LEN_MAX, context)

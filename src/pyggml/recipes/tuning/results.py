@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import nn
+from ...errors import ConfigError
 from ...models.quantization import quantize_gguf, read_importance
 from ...nn.swap import swap_modules
 from ..artifact import ArtifactDir
@@ -32,14 +33,49 @@ class FinetuneArtifact(ArtifactDir):
         super().__init__(path)
         self.adapter = self.path / "adapter.gguf"
         self.peft = self.path / "adapter"
+        self.folder = self.path / "model"
         self.template = self.path / "chat_template.jinja"
         self.comparison = self.path / "answers.json"
         self.reference = self.path / "reference.json"
 
     def files(self) -> list[Path]:
         """Return the files and folders of the run that exist."""
-        own = (self.adapter, self.peft, self.template, self.comparison, self.reference)
+        own = (self.adapter, self.peft, self.folder, self.template, self.comparison, self.reference)
         return [path for path in own if path.exists()] + super().files()
+
+    def whole(self, model: Any) -> Path:
+        """Return the place of the whole model: a file for llama.cpp, or a folder of transformers.
+
+        Args:
+            model: the model; llama.cpp has no head of some classifiers.
+        """
+        return self.model if getattr(model, "runs_in_llama_cpp", True) else self.folder
+
+
+def widest(model: Any) -> str:
+    """Return the types of a merged model that is written where an adapter alone is of no use.
+
+    Args:
+        model: that was trained.
+    """
+    return "Q8_0" if getattr(model, "runs_in_llama_cpp", True) else "BF16"
+
+
+def check_merge(model: Any, kind: str | None) -> None:
+    """Raise for types of a merged model that its folder cannot have.
+
+    Args:
+        model: to be trained.
+        kind: the option `merge`.
+
+    Raises:
+        ConfigError: a folder of transformers has no quantised types.
+    """
+    if kind not in (None, *_FLOATS) and not getattr(model, "runs_in_llama_cpp", True):
+        raise ConfigError(
+            f"`merge` must be F32, F16 or BF16, as llama.cpp does not run this head and a folder "
+            f"of transformers is written; got {kind}"
+        )
 
 
 @contextmanager
@@ -63,11 +99,15 @@ def save_merged(
 
     Args:
         model: with adapters; it is as before afterwards.
-        path: the file.
+        path: the file, or a folder for transformers.
         kind: `base` for the types of the base, or a key of `MIXES`.
         tokenizer: of the model.
         importance: a file with an importance matrix of the base, or None.
     """
+    if path.suffix != ".gguf":
+        with _merged(model, "f32"):
+            model.save_pretrained(path, tokenizer, _FLOATS[kind])
+        return
     if kind == "base":
         with _merged(model, None, importance):
             model.save_gguf(path, tokenizer)
@@ -82,17 +122,23 @@ def save_merged(
         whole.unlink(missing_ok=True)
 
 
-def llama_cpp_commands(base: Path, artifact: FinetuneArtifact, template: bool) -> list[str]:
+def llama_cpp_commands(
+    base: Path, artifact: FinetuneArtifact, template: bool, classify: bool = False
+) -> list[str]:
     """Return the command lines with which llama.cpp uses the results.
 
     Args:
         base: the base as it was given.
         artifact: the folder of the run.
         template: the files of the base have no chat template, or another one.
+        classify: the model tells classes.
     """
     more = ["--jinja", "--chat-template-file", str(artifact.template)] if template else []
     found = []
-    if artifact.model.exists():
+    if artifact.model.exists() and classify:
+        more = ["--pooling", "rank", "--embd-normalize", "-1", "-p", "TEXT"]
+        found.append(["llama-embedding", "-m", str(artifact.model), *more])
+    elif artifact.model.exists():
         found.append(["llama-cli", "-m", str(artifact.model)])
     if artifact.adapter.exists():
         file = base_file(base)

@@ -20,7 +20,6 @@ from ...tensors.random import seed as set_seed
 from ...train.arguments import check_callbacks
 from ...train.callbacks import Callback, MetricsWriter
 from ...train.metrics import token_bytes
-from ...train.preferences import PairDataset
 from ...train.step import TrainStep
 from ...train.trainer import FitResult, Trainer
 from ..config_file import save_config
@@ -29,11 +28,14 @@ from ..report import system_info
 from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
 from .base import aware_of, check_adapter, prepare_model, read_base
+from .class_options import CLASSIFY
+from .classes import read_class_examples
 from .config import FinetuneConfig
-from .data import Examples, loader_of, pieces, read_examples
+from .data import Examples, read_examples
 from .describe import describe
+from .preference_options import SFT
 from .preferences import PreferenceExamples, Reference, read_preference_examples
-from .results import FinetuneArtifact, llama_cpp_commands, save_merged
+from .results import FinetuneArtifact, check_merge, llama_cpp_commands, save_merged, widest
 from .teacher import taught
 
 __all__ = ["FinetuneRun"]
@@ -41,8 +43,6 @@ __all__ = ["FinetuneRun"]
 _TEMPLATE = "tokenizer.chat_template"
 # A merged model whose loss rises by more than this has lost a part of what was learnt.
 _LOST = 0.05
-# The types of a merged model that llama.cpp needs, where it has no such adapters.
-_WIDE = "Q8_0"
 
 
 class FinetuneRun(Run):
@@ -53,7 +53,7 @@ class FinetuneRun(Run):
         artifact: its folder.
         tokenizer: text to tokens and back.
         examples: the chats as tokens.
-        objective: the loss of preferences, or None.
+        objective: the loss of preferences or of a reward, or None.
         reference: log-probabilities of the answers before the training, or None.
         model: the base with adapters, or with all weights trained.
         adapted: paths of the layers with adapters.
@@ -87,12 +87,15 @@ class FinetuneRun(Run):
         self.note = note
         self.comparison = Comparison()
         config.machine.choose()
-        self.model, self.tokenizer = read_base(config.model)
+        classify = config.task.task == CLASSIFY
+        self.model, self.tokenizer = read_base(config.model, classify)
         self.base_parameters = self.model.num_parameters()
         base = checksum(self.model)
-        self.objective = config.preferences.objective(config.trainer.label_smoothing)
-        read = read_examples if self.objective is None else read_preference_examples
+        read = read_class_examples if classify else read_examples
+        if config.preferences.method != SFT:
+            read = read_preference_examples
         self.examples: Examples = read(config, self.model, self.tokenizer)
+        self.objective = self.examples.objective(config)
         self.seq_len = self.examples.seq_len
         self.data = {
             "chats": len(self.examples.chats),
@@ -101,6 +104,8 @@ class FinetuneRun(Run):
             "base": base,
         }
         set_seed(config.trainer.seed)
+        self.model = self.examples.with_head(self.model)
+        check_merge(self.model, config.output.merge)
         check_adapter(config.model, base)
         self.adapted = prepare_model(self.model, config.model)
         self._add_template()
@@ -108,7 +113,10 @@ class FinetuneRun(Run):
         loader, loss = taught(config, loader, self.tokenizer, self.data["crc32"])
         # Batches of examples that are not packed have as many rows as fit.
         size = min(config.trainer.value("batch_size"), loader.batch_size)
-        options = config.trainer.replace(batch_size=size if config.data.packing else None)
+        options = config.trainer.replace(
+            batch_size=size if config.data.packing else None,
+            metrics=tuple(dict.fromkeys((*config.trainer.metrics, *self.examples.metrics))),
+        )
         if self.objective is not None:  # which smooths labels by itself
             options = options.replace(label_smoothing=0.0)
         optimizer = make_optimizer(config.optimizer, self.model, config.lr)
@@ -127,9 +135,7 @@ class FinetuneRun(Run):
             ],
             loss=self.objective or loss,
             data=self.data,
-            token_bytes=None
-            if self.objective
-            else token_bytes(self.tokenizer, self.model.config.vocab_size),
+            token_bytes=self._token_bytes(),
             save_frozen=False,
         )
         self.memory = self.trainer.plan()
@@ -138,14 +144,19 @@ class FinetuneRun(Run):
     def _loaders(self, base: int) -> list[Any]:
         """Return the batches to train on and, if there are any, to validate on."""
         config = self.config
-        if not isinstance(self.examples, PreferenceExamples) or self.objective is None:
-            sets = self.examples.sets
-            return [loader_of(config, each, self.seq_len, not i) for i, each in enumerate(sets)]
+        if not isinstance(self.examples, PreferenceExamples):
+            return self.examples.loaders(config)
         reference = Reference(config, self.examples, base, self.artifact.reference)
         if self.objective.needs_reference:
             reference.compute(self.model)
             self.reference = reference
         return reference.loaders(self.objective.needs_reference)
+
+    def _token_bytes(self) -> Any:
+        """Return the bytes of text of each token, where the loss is that of text."""
+        if self.objective is not None or not self.examples.is_text:
+            return None
+        return token_bytes(self.tokenizer, self.model.config.vocab_size)
 
     @classmethod
     def make(
@@ -212,10 +223,7 @@ class FinetuneRun(Run):
             >>> run.sample()  # doctest: +SKIP
             [[('2 + 2 =', False), (' 4', True)]]
         """
-        batch = next(iter(self.trainer.loader.once()))
-        dataset = getattr(self.trainer.loader, "dataset", None)
-        rows = [0, len(batch.x) // 2] if isinstance(dataset, PairDataset) else [0]
-        return [part for row in rows for part in pieces(batch, row, self.tokenizer)]
+        return self.examples.sample(next(iter(self.trainer.loader.once())), self.tokenizer)
 
     def train(self) -> FitResult:
         """Measure the base, train, then write adapter or model, the answers and the report.
@@ -255,16 +263,20 @@ class FinetuneRun(Run):
 
     def _loss(self) -> Measurement | None:
         """Return the validation loss of the model as it is; None without validation."""
-        sets = self.trainer.sets
+        return self._measured(self.model, self.trainer.train_step)
+
+    def _measured(self, model: Any, step: Any) -> Measurement | None:
+        """Return the validation loss of a model; None without validation."""
+        sets, examples = self.trainer.sets, self.examples
         if not sets:
             return None
-        most = self.config.trainer.eval_batches
-        return measure(self.model, sets["validation"].batches(most), self.trainer.train_step)
+        batches = sets["validation"].batches(self.config.trainer.eval_batches)
+        return measure(model, batches, step, examples.metrics, examples.is_text)
 
     def _answers(self) -> list[Any]:
         """Return answers of the model as it is to validation prompts."""
         output, held = self.config.output, self.examples.validation
-        if held is None or not output.answers:
+        if held is None or not output.answers or not self.examples.writes:
             return []
         return answers_of(
             self.model, held.documents, self.tokenizer, output.answers, output.answer_tokens
@@ -297,11 +309,15 @@ class FinetuneRun(Run):
         """Write the model as it is: adapters alone, or all weights.
 
         Args:
-            path: the file, or for adapters a folder for PEFT.
+            path: the file; for adapters also a folder for PEFT, and for a classifier one of
+                transformers.
             dtype: type of the matrices; adapters are f32.
         """
         if self.adapted:
             save_lora(self.model, path)
+            return
+        if path.suffix != ".gguf" and not self.examples.writes:
+            self.model.save_pretrained(path, self.tokenizer, dtype)
             return
         with nullcontext() if self._aware is None else self._aware.quantized():
             self.model.save_gguf(path, self.tokenizer, dtype=dtype)
@@ -321,9 +337,9 @@ class FinetuneRun(Run):
             with self.exported_weights() as exported:
                 kind = self.config.output.merge
                 if not self.adapted:
-                    self.save_model(self.artifact.model)
+                    self.save_model(self.artifact.whole(self.model))
                 elif not self._save_adapter():
-                    kind = kind or _WIDE
+                    kind = kind or widest(self.model)
                 if self.trainer.is_done:
                     self.comparison.after = self._loss()
                     self.comparison.answers = self._answers()
@@ -337,8 +353,8 @@ class FinetuneRun(Run):
 
     def _save_adapter(self) -> bool:
         """Write the adapter for llama.cpp and for PEFT; return whether llama.cpp has a file."""
-        has_file = True
-        for path in (self.artifact.adapter, self.artifact.peft):
+        has_file = self.examples.writes  # a classifier's head is no adapter
+        for path in (self.artifact.adapter, self.artifact.peft)[not has_file :]:
             try:
                 self.save_model(path)
             except ValueError as error:  # an adapter that one of the two does not know
@@ -348,14 +364,13 @@ class FinetuneRun(Run):
 
     def _merge(self, kind: str) -> None:
         """Write the merged model, and measure what the rounding of its weights costs."""
-        output = self.config.output
-        save_merged(self.model, self.artifact.model, kind, self.tokenizer, output.imatrix)
+        path = self.artifact.whole(self.model)
+        save_merged(self.model, path, kind, self.tokenizer, self.config.output.imatrix)
         if not self.trainer.sets or self.comparison.after is None:
             return
-        merged, _ = load(self.artifact.model, keep_types=True, mapped=True)
-        batches = self.trainer.sets["validation"].batches(self.config.trainer.eval_batches)
+        merged, _ = load(path, keep_types=True, mapped=path.suffix == ".gguf")
         step = None if self.objective is None else TrainStep(merged, None, loss=self.objective)
-        found = self.comparison.merged = measure(merged, batches, step)
+        found = self.comparison.merged = self._measured(merged, step)
         if found is not None and found.loss > self.comparison.after.loss + _LOST:
             self.note(
                 f"note: rounding to {kind} costs the merged model a part of what was learnt: "
@@ -366,7 +381,8 @@ class FinetuneRun(Run):
     def commands(self) -> list[str]:
         """Return the command lines with which llama.cpp uses the results."""
         base = Path(self.config.model.model)
-        return llama_cpp_commands(base, self.artifact, self.examples.is_own)
+        examples = self.examples
+        return llama_cpp_commands(base, self.artifact, examples.is_own, not examples.writes)
 
     def _add_template(self) -> None:
         """Give the model the template of the chats, for the files that are written."""

@@ -7,6 +7,7 @@ from .losses import DPO_LOSSES, dpo_loss, kto_loss, orpo_loss, simpo_loss
 from .objective import METHODS, REFERENCES, PreferenceLoss
 from .policy import GRPO_LOSSES, GRPOLoss, group_advantages, grpo_loss
 from .reference import reference_logps
+from .reward import RewardDataset, RewardLoss, reward_loss
 from .rollouts import RolloutMetrics, Rollouts
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "JudgedDataset",
     "PairDataset",
     "PreferenceLoss",
+    "RewardDataset",
+    "RewardLoss",
     "RolloutMetrics",
     "Rollouts",
     "document_logps",
@@ -28,6 +31,7 @@ __all__ = [
     "mismatched",
     "orpo_loss",
     "reference_logps",
+    "reward_loss",
     "sequence_logps",
     "simpo_loss",
     "token_logps",

@@ -13,13 +13,23 @@ from ...data.fingerprint import fingerprint
 from ...data.text.chat import EncodedPreferences
 from .logps import padded
 
-__all__ = ["JudgedDataset", "PairDataset", "mismatched"]
+__all__ = ["JudgedDataset", "PairDataset", "PreferenceRows", "mismatched"]
 
 
-class _Rows:
-    """The rows of both kinds of datasets: their number, order and limit."""
+class PreferenceRows:
+    """The rows of all kinds of datasets of preferences: their number, order and limit.
 
-    def __init__(self, who: str, encoded: Any, paired: bool, seq_len: int | None) -> None:
+    Args:
+        who: names the dataset in messages.
+        encoded: preferences.
+        paired: whether they must be pairs.
+        seq_len: most inputs of a row; None is the longest document's.
+        targets: 1 where the last token of a document is a target only, 0 where it is an input.
+    """
+
+    def __init__(
+        self, who: str, encoded: Any, paired: bool, seq_len: int | None, targets: int = 1
+    ) -> None:
         hint = "encode_preferences makes them"
         self.encoded = checks.instance(who, "encoded", encoded, EncodedPreferences, hint)
         if encoded.paired is not paired:
@@ -28,7 +38,7 @@ class _Rows:
                 + ("judged answers: read rows of chosen and rejected" if paired else "pairs: give"
                    " read_preferences(...).unpaired()")
             )  # fmt: skip
-        longest = int(encoded.documents.lengths.max()) - 1
+        longest = int(encoded.documents.lengths.max()) - targets
         self.seq_len = longest
         if seq_len is not None:
             self.seq_len = checks.whole(who, "seq_len", seq_len, 1)
@@ -47,7 +57,7 @@ class _Rows:
         return np.arange(len(self)) if rng is None else rng.permutation(len(self))
 
 
-class PairDataset(_Rows):
+class PairDataset(PreferenceRows):
     """Pairs of a chosen and a rejected answer; give them to a `Loader`.
 
     A batch has the chosen ones in its first half and the rejected ones, in the same order, in its
@@ -99,7 +109,7 @@ class PairDataset(_Rows):
         return Batch(x, y, reference=self.reference[numbers])
 
 
-class JudgedDataset(_Rows):
+class JudgedDataset(PreferenceRows):
     """Single answers that are good or bad; give them to a `Loader`.
 
     Beside its answers a batch has as many that answer the prompt of another: their divergence from
