@@ -25,8 +25,8 @@ from .debug import detect_anomaly, measure_peaks, profile
 from .errors import (
     AnomalyError,
     BackendError,
-    DTypeError,
     DistributedError,
+    DTypeError,
     FormatError,
     GradientError,
     OutOfMemoryError,

@@ -17,7 +17,9 @@ def main() -> None:
     """
     try:
         from .app import app
+        from .ranks import join
 
+        join()
         app()
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):

@@ -60,7 +60,10 @@ def friendly_errors() -> Iterator[None]:
         if _debug():
             say(traceback.format_exc(), error=True)
         message, code = explain(error)
-        say(message, error=True)
+        from ..distributed import world
+
+        if world().leave(message, code):
+            say(message, error=True)
         raise typer.Exit(code) from None
 
 

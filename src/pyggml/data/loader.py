@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,14 +13,40 @@ from .. import checks
 from .batch import as_batch, pad_rows
 from .dataset import Dataset
 
-__all__ = ["Epochs", "Loader"]
+__all__ = ["Epochs", "Loader", "Part"]
+
+
+class Part(NamedTuple):
+    """The part of every batch that a rank takes.
+
+    Args:
+        rank: number of the rank.
+        size: number of ranks.
+
+    Example:
+        >>> [Part(rank, 3).of(5) for rank in range(3)]
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, rows: int) -> slice:
+        """Return the rank's rows; the first ranks have one more where they don't divide evenly.
+
+        Args:
+            rows: of the whole batch.
+        """
+        each, more = divmod(rows, self.size)
+        start = self.rank * each + min(self.rank, more)
+        return slice(start, start + each + (self.rank < more))
 
 
 class Epochs:
     """Batches without end, epoch after epoch, each in an order of its own.
 
-    A subclass has `__len__`, `_make_order` and `_batch`. The order follows from `seed` and the
-    epoch's number alone, so that the state is two numbers.
+    A subclass has `__len__`, `_make_order`, `_batch` and `_least_rows`. The order follows from
+    `seed` and the epoch's number alone, so that the state is two numbers.
 
     Args:
         seed: start of the random orders, >= 0.
@@ -45,6 +71,7 @@ class Epochs:
         self.position = 0
         self.wait_s = 0.0
         self._order: tuple[int, Any] | None = None
+        self._part = Part()
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -54,9 +81,43 @@ class Epochs:
         """Return the order of an epoch's items; the natural one without a generator."""
         raise NotImplementedError
 
-    def _batch(self, order: Any, position: int) -> Any:
-        """A batch of an epoch."""
+    def _batch(self, order: Any, position: int, part: Part) -> Any:
+        """Return a part of a batch of an epoch."""
         raise NotImplementedError
+
+    def _least_rows(self) -> int:
+        """Return the rows of the smallest batch."""
+        raise NotImplementedError
+
+    def shard(self, rank: int, size: int) -> None:
+        """Give out one rank's rows of every batch from now on.
+
+        The order, the number of batches and the states are those of the whole batches, however many
+        ranks there are; `once` gives whole batches.
+
+        Args:
+            rank: number of the rank, from 0.
+            size: number of ranks.
+
+        Raises:
+            TypeError: a number is not whole.
+            ValueError: there is no such rank, or a batch has fewer rows than there are ranks.
+
+        Example:
+            >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=5)
+            >>> loader.shard(1, 2)
+            >>> next(loader)[0].shape
+            (2, 10)
+        """
+        who = f"{type(self).__name__}.shard"
+        size = checks.whole(who, "size", size, 1)
+        rank = checks.whole(who, "rank", rank, 0, size - 1)
+        if self._least_rows() < size:
+            raise ValueError(
+                f"{who}: a batch must have a row for each of {size} ranks; got one of "
+                f"{self._least_rows()}: give a larger batch_size, or start fewer ranks"
+            )
+        self._part = Part(rank, size)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -65,7 +126,7 @@ class Epochs:
         began = time.perf_counter()
         if self._order is None or self._order[0] != self.epoch:
             self._order = (self.epoch, self._epoch_order(self.epoch))
-        batch = self._batch(self._order[1], self.position)
+        batch = self._batch(self._order[1], self.position, self._part)
         self.wait_s += time.perf_counter() - began
         self.position += 1
         if self.position == len(self):
@@ -77,7 +138,7 @@ class Epochs:
         """Go through one epoch, the first, without moving the loader; for evaluation."""
         order = self._epoch_order(0)
         for position in range(len(self)):
-            yield self._batch(order, position)
+            yield self._batch(order, position, Part())
 
     def state_dict(self) -> dict[str, int]:
         """Return the position of the loader, for `load_state_dict`."""
@@ -203,12 +264,18 @@ class Loader(Epochs):
         """
         order = self._epoch_order(0)
         for position in range(-(-len(self.dataset) // self.batch_size)):
-            yield self._batch(order, position)
+            yield self._batch(order, position, Part())
 
     def _make_order(self, rng: np.random.Generator | None) -> np.ndarray:
         return self.dataset.order(rng)
 
-    def _batch(self, order: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
+    def _least_rows(self) -> int:
+        left = len(self.dataset) % self.batch_size
+        return left if left and not self.drop_last else self.batch_size
+
+    def _batch(self, order: np.ndarray, position: int, part: Part) -> tuple[np.ndarray, np.ndarray]:
         start = position * self.batch_size
-        batch = self.dataset.batch(order[start : start + self.batch_size])
-        return pad_rows(as_batch(batch), self.batch_size) if self.pad_last else batch
+        items = order[start : start + self.batch_size]
+        batch = self.dataset.batch(items[part.of(len(items))])
+        rows = len(range(self.batch_size)[part.of(self.batch_size)])
+        return pad_rows(as_batch(batch), rows) if self.pad_last else batch

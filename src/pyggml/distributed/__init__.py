@@ -16,6 +16,7 @@ from .collectives import (
 )
 from .group import Group
 from .launch import is_launched
+from .mpi import check_same
 
 __all__ = [
     "Group",
@@ -24,6 +25,7 @@ __all__ = [
     "all_reduce",
     "barrier",
     "broadcast",
+    "check_same",
     "init",
     "is_initialized",
     "is_launched",

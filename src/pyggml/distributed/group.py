@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -93,6 +94,39 @@ class Group:
         self.reduce([found], "max")
         return bool(found[0])
 
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Let rank 0 run a block first, and the others when it is done, as they use its files."""
+        if not self.is_first:
+            self.barrier()
+        yield
+        if self.is_first:
+            self.barrier()
+
+    def leave(self, message: str, code: int = 1) -> bool:
+        """Tell the other ranks that this one fails, and end the job unless all of them do.
+
+        One rank tells what happened: the lowest of those that fail at about the same time.
+
+        Args:
+            message: what happened.
+            code: exit code of the job.
+
+        Returns:
+            Whether this rank is to tell of the failure by itself, as all ranks have it.
+        """
+        return True
+
+    def maxima(self, *values: int) -> list[int]:
+        """Return the largest of whole numbers over all ranks.
+
+        Args:
+            values: of this rank, as many on every rank.
+        """
+        found = np.array(values, np.int64)
+        self.reduce([found], "max")
+        return list(map(int, found))
+
     def sums(self, *values: float) -> list[float]:
         """Return the sums of numbers over all ranks, in f64.
 
@@ -105,30 +139,31 @@ class Group:
         self.reduce([found])
         return list(map(float, found))
 
-    def first(self, function: Callable[[], _T]) -> _T | None:
+    def first(self, function: Callable[[], _T]) -> _T:
         """Call a function on rank 0 while the others wait.
 
         Args:
             function: takes nothing.
 
         Returns:
-            What the function returned on rank 0, and None on the others.
+            What the function returned, on every rank.
 
         Raises:
             Exception: what it raised on rank 0, on every rank.
         """
         if self.size == 1:
             return function()
-        result, error = None, None
+        found: list[_T] = []
+        error: Exception | None = None
         if self.is_first:
             try:
-                result = function()
+                found.append(function())
             except Exception as problem:  # noqa: BLE001 - all ranks raise it
                 error = problem
         told = self.share(_portable(error))
         if told is not None:
             raise told if error is None else error
-        return result
+        return self.share(found)[0]
 
 
 def _portable(error: Exception | None) -> Exception | None:

@@ -110,18 +110,7 @@ class MPIGroup(Group):
             time.sleep(0 if spins < _SPINS else _SLEEP_S)
 
     def leave(self, message: str, code: int = 1) -> bool:
-        """Tell the others that this rank fails, and end the job unless all of them do.
-
-        One rank prints one message: the lowest of those that fail at about the same time. Where
-        every rank fails, each may end by itself, and rank 0 is the one to say why.
-
-        Args:
-            message: what happened.
-            code: exit code of the job.
-
-        Returns:
-            Whether this rank is to tell of the failure by itself.
-        """
+        """Exchange messages with the others that fail; end the job where some do not."""
         if self._failed or self.size == 1:
             return self.is_first
         self._failed = True

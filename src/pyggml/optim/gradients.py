@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..tensors import Tensor, zeros_group
-from ..tensors.storage import whole
+from ..tensors.storage import host_vector, whole
 from .clip import GradNorm
 
 __all__ = ["OwnGradients"]
@@ -60,6 +62,15 @@ class OwnGradients:
         for param, own in zip(self._params, self.tensors, strict=True):
             if not param.requires_grad:
                 own.zero_()
+
+    def sum(self, reduce: Callable[[list[np.ndarray]], None]) -> None:
+        """Let a function sum the gradients over the ranks: all of them as one vector.
+
+        Args:
+            reduce: replaces arrays by their sums.
+        """
+        with host_vector(whole(self.tensors[0].node)) as numbers:
+            reduce([numbers])
 
     def adopt(self, method: str) -> None:
         """Copy gradients that were assigned to `.grad` into the optimizer's tensors.

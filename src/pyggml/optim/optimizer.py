@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
@@ -334,6 +334,20 @@ class Optimizer(NotCopied, ABC):
             GradientError: with `fused_update` there are none.
         """
         self._kept("take_grads").take()
+
+    def sum_grads(self, reduce: Callable[[list[np.ndarray]], None]) -> None:
+        """Sum the gradients over the ranks that train together, before the step.
+
+        Args:
+            reduce: replaces arrays by their sums over the ranks, as `Group.reduce` of
+                `pyggml.distributed.world()` does.
+
+        Raises:
+            GradientError: with `fused_update` there are none.
+        """
+        own = self._kept("sum_grads")
+        own.adopt("sum_grads")
+        own.sum(reduce)
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return all state by the names that it is saved under."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import distributed
 from ..data import (
     Corpus,
     Documents,
@@ -162,9 +163,10 @@ def tokenize(corpus: Corpus, tokenizer: Tokenizer, config: LLMConfig, note: Note
         return _in_memory(corpus.tokens(tokenizer, eos))
     cache = Path(config.data.cache_dir) if config.data.cache_dir else default_cache()
     try:
-        store = TokenStore.build(
-            corpus, tokenizer, cache, eos=eos, progress=_Progress(cache, note).told
-        )
+        with distributed.world().in_turn():
+            store = TokenStore.build(
+                corpus, tokenizer, cache, eos=eos, progress=_Progress(cache, note).told
+            )
     except OSError as error:
         raise ConfigError(
             f"`cache_dir`={cache} cannot be written to ({error.strerror or error}): give another "

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from .. import checks
+from .. import checks, distributed
 from ..errors import ConfigError, FormatError
 from ..train.callbacks import Callback, TensorBoardWriter, WandbWriter
 from ..train.interrupt import TrainingInterrupted
@@ -126,16 +126,21 @@ class Run:
         who, kind = f"{cls.__name__}.prepare", cls.CONFIG
         checks.instance(who, "config", config, kind, f"give {kind.__name__}(**options)")
         checks.function(who, "note", note, "line -> None")
+        group = distributed.init(config.trainer.distributed)
         artifact = cls.ARTIFACT(config.output.artifact_dir)
         artifact.check_new(overwrite)
-        run = cls.make(config, artifact, callbacks, note)
-        artifact.create(run.record(), overwrite, hold=True)
-        try:
-            with artifact.naming():
-                run.write_inputs()
-        except BaseException:
-            artifact.release()
-            raise
+        run = cls.make(config, artifact, callbacks, note if group.is_first else silent)
+
+        def create() -> None:
+            artifact.create(run.record(), overwrite, hold=True)
+            try:
+                with artifact.naming():
+                    run.write_inputs()
+            except BaseException:
+                artifact.release()
+                raise
+
+        run.trainer.group.first(create)
         return run
 
     @classmethod
@@ -161,11 +166,13 @@ class Run:
             FormatError: the data have changed, or a file of the run is damaged.
         """
         checks.function(f"{cls.__name__}.resume", "note", note, "line -> None")
+        changes = changes or {}
+        group = distributed.init(changes.get("distributed", "auto"))
         artifact = cls.ARTIFACT(artifact_dir)
         artifact.check_resume()
-        artifact.hold()
+        group.first(artifact.hold)
         try:
-            return cls._resume(artifact, changes or {}, callbacks, note)
+            return cls._resume(artifact, changes, callbacks, note if group.is_first else silent)
         except BaseException:
             artifact.release()
             raise
@@ -197,9 +204,13 @@ class Run:
             note(f"the run ended early (step {step}); a larger `patience` extends it")
         else:
             note(f"continuing after step {step}")
-        with artifact.naming():
-            artifact.write_config(run.record())
-            run.write_inputs()
+
+        def write() -> None:
+            with artifact.naming():
+                artifact.write_config(run.record())
+                run.write_inputs()
+
+        run.trainer.group.first(write)
         return run
 
     @classmethod
@@ -252,14 +263,15 @@ class Run:
             CheckpointError: a checkpoint could not be written.
             MetricsError: the metrics could not be written.
         """
+        group = self.trainer.group
         try:
-            with self.artifact.lock():
+            with self.artifact.lock() if group.is_first else nullcontext():
                 try:
                     self.result = self.trainer.fit()
                 except TrainingInterrupted:
-                    self.write_results()
+                    group.first(self.write_results)
                     raise
-                self.write_results()
+                group.first(self.write_results)
         finally:
             self.artifact.release()
         return self.result

@@ -172,6 +172,7 @@ def _train(
             checks.instance(who, "config", config, kind.CONFIG)
         config = kind.CONFIG(**options) if config is None else config.replace(**options)
         run = kind.prepare(config, overwrite, callbacks, note)
-    prepared(run)
+    if run.trainer.group.is_first:
+        prepared(run)
     run.train()
     return run

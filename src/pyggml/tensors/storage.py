@@ -6,7 +6,8 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "check_shape",
     "check_size",
     "copy_to",
+    "host_vector",
     "natural_dtype",
     "ne_of",
     "place",
@@ -164,6 +166,20 @@ def whole(node: Node) -> Node:
     if status != lib.GGML_STATUS_SUCCESS:
         raise BackendError(f"tensor: {node.device.name} could not place it (status {status})")
     return Node(header, arena, node.device, shape, buffer=buffer)
+
+
+@contextmanager
+def host_vector(node: Node) -> Iterator[np.ndarray]:
+    """Give the numbers of a stored f32 vector to change; those of a device are copied back."""
+    assert node.buffer is not None
+    if node.device.kind != "cpu":
+        numbers = read(node)
+        yield numbers
+        write(node, dtypes.encode(numbers, dtypes.f32, "tensor"))
+        return
+    node.buffer.write()
+    memory = ffi.buffer(lib.ggml_get_data(node.ptr), lib.ggml_nbytes(node.ptr))
+    yield np.frombuffer(memory, np.float32)
 
 
 def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:

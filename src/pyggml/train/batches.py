@@ -98,12 +98,17 @@ def check_closure(optimizer: Any, *given: Any) -> None:
         )
 
 
-def check_fused(clip: float | None, clip_value: float | None, scaler: Any) -> None:
+def check_fused(clip: float | None, clip_value: float | None, scaler: Any, ranks: int) -> None:
     """Raise for options that need all gradients before the first update.
 
     Raises:
         ValueError: one of them is given.
     """
+    if ranks > 1:
+        raise ValueError(
+            "TrainStep: an optimizer that has fused_update=True keeps no gradients to sum over "
+            f"ranks; got {ranks} ranks: make it without, or start one rank"
+        )
     for name, given in (("clip", clip), ("clip_value", clip_value), ("scaler", scaler)):
         if given:
             cause = "the norm" if name == "clip" else "it"

@@ -71,6 +71,7 @@ class Loop:
         self._run, self._evaluator, self._checkpoints = run, evaluator, checkpoints
         self._utilization, self._guard = utilization, guard
         self._batches = iter(run.loader)
+        self._group = run.group
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         self._loader_state = checkpoints.loader_state()
         self._eval_every = interval(run.options.eval_every, run.total_steps, 10)
@@ -84,7 +85,7 @@ class Loop:
                 self._after_step(resumed=True)  # a signal came before its evaluation
             elif run.step == run.total_steps and self._evaluator.sets:
                 self._evaluator.evaluate(self._must_stop)
-            while not run.is_done and not self._guard.requested:
+            while not run.is_done and not self._is_stopping():
                 self._one_step()
                 self._after_step()
             self._keep_last()
@@ -95,10 +96,15 @@ class Loop:
     def _must_stop(self) -> bool:
         return self._guard.requested
 
+    def _is_stopping(self) -> bool:
+        """Return whether a rank was asked to stop; all ranks ask at the same places."""
+        return self._group.any(self._guard.requested)
+
     def _one_step(self) -> None:
         """Take one optimizer step, and measure it."""
         run, step = self._run, self._run.train_step
         began = time.perf_counter()
+        self._group.doing = f"step {run.step + 1}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
         self._loader_state = self._checkpoints.loader_state()
         batches = self._next_batches()
@@ -152,7 +158,7 @@ class Loop:
         owed = bool(self._evaluator.sets and (run.is_done or due))
         if resumed and not owed:
             return
-        if owed and not self._guard.requested:
+        if owed and not self._is_stopping():
             done = self._evaluator.evaluate(self._must_stop)
             if done is not None:
                 run.evaluated = run.step
@@ -162,7 +168,7 @@ class Loop:
         if checkpoints.directory is None:
             return
         due = self._save_every and run.step % self._save_every == 0
-        if run.is_done or due or self._guard.requested:
+        if run.is_done or due or self._is_stopping():
             checkpoints.save()
         if run.is_best and run.options.value("keep_best"):
             checkpoints.save_best()
@@ -170,7 +176,7 @@ class Loop:
     def _keep_last(self) -> None:
         """Save the last step when a signal came after the decision that it needs no checkpoint."""
         checkpoints, is_saved = self._checkpoints, not self._run.step or self._checkpoints.is_saved
-        if self._guard.requested and checkpoints.directory is not None and not is_saved:
+        if checkpoints.directory is not None and not is_saved and self._is_stopping():
             checkpoints.save()
 
     def _rescue(self, error: Exception) -> None:
@@ -178,11 +184,13 @@ class Loop:
         checkpoints, run = self._checkpoints, self._run
         if checkpoints.directory is None or not run.step or checkpoints.is_saved:
             return
+        if not self._group.is_first:
+            return  # rank 0 does, if all ranks came here; the others would wait for it
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):
             return
         # What is wrong with the disk or the device may be wrong with this, too.
         with suppress(CheckpointError, BackendError, OSError):
-            path = checkpoints.save(self._loader_state)
+            path = checkpoints.write(self._loader_state)
             _log.warning(
                 "train: %s at step %d; a checkpoint was written: %s",
                 type(error).__name__, run.step, path,

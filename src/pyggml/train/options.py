@@ -262,6 +262,13 @@ class TrainerOptions(Options):
         "Measure the device's peak speed first, and report the share that the training reaches.",
         on_resume="free",
     )
+    distributed: str = option(
+        "auto",
+        "Ranks that share every batch: those that mpiexec started (auto, or mpi, which needs MPI), "
+        "or none.",
+        choices=("auto", "mpi", "none"),
+        on_resume="free",
+    )
     prefetch: int | None = option(
         None,
         "Batches made ahead in a thread; 0 makes each when it is needed.",

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..backend.device import device as find_device
+from ..distributed import Group
 from ..optim import EMA
 from ..tensors.not_copied import NotCopied
 from .callbacks import Callback
@@ -89,6 +90,7 @@ class Run(NotCopied):
         callbacks: objects that are told of events.
         data: fingerprint of the training data.
         save_frozen: checkpoints hold the frozen parameters as well.
+        group: ranks that train together; None is this process by itself.
 
     Attributes:
         weights: the part of the model that checkpoints hold.
@@ -99,6 +101,7 @@ class Run(NotCopied):
         lowest: lowest validation loss.
         ema: running average of the weights, or None.
         device: device of the model.
+        group: the ranks.
     """
 
     instead = "make another Trainer, or resume() from a checkpoint of this one"
@@ -115,7 +118,9 @@ class Run(NotCopied):
         callbacks: list[Callback],
         data: dict[str, Any] | None,
         save_frozen: bool = True,
+        group: Group | None = None,
     ):
+        self.group = group or Group()
         self.weights: Any = model if save_frozen else TrainedWeights(model)
         self.model, self.optimizer, self.loader = model, optimizer, loader
         self.options, self.schedule, self.total_steps = options, schedule, total_steps
@@ -162,11 +167,13 @@ class Run(NotCopied):
         return nullcontext() if self.ema is None else self.ema.applied()
 
     def tell(self, event: str, *details: Any) -> None:
-        """Call one method of every callback.
+        """Call one method of every callback, on rank 0.
 
         Args:
             event: name of the method.
             details: its arguments after the trainer.
         """
+        if not self.group.is_first:
+            return
         for callback in self.callbacks:
             getattr(callback, event)(self, *details)

@@ -14,6 +14,7 @@ import numpy as np
 from ..backend.device import alone
 from ..checks import number
 from ..data import IGNORE_INDEX
+from ..distributed import Group
 from ..graph import Graph, LossError
 from ..models import Model
 from ..optim import ClipValue
@@ -46,10 +47,10 @@ __all__ = ["Batch", "NonFiniteError", "StepResult", "TrainStep"]
 _log = logging.getLogger("pyggml.train")
 # So many steps in a row without a target are no accident of a mask or of a damaged image.
 _MOST_EMPTY = 100
+# Between the seeds of two ranks: far apart in the 32 bits that count.
+_SEEDS = 0x9E3779B9
 
-
-def _total(weights: Sequence[tuple[int, bool]]) -> int:
-    return sum(weight for weight, _ in weights)
+_Weights = Sequence[tuple[int, bool]]
 
 
 class TrainStep(NotCopied):
@@ -86,6 +87,8 @@ class TrainStep(NotCopied):
             None or 0 does not clip.
         scaler: loss scaling; None makes a `GradScaler` with precision f16, and none otherwise.
         seed: of the dropouts' masks.
+        group: ranks that share the batches of every step: counts, losses and gradients are sums
+            over them, and every rank does the same update; None is this process by itself.
 
     Attributes:
         accumulates: whether steps have several batches: gradients are then added up from zero, by
@@ -97,8 +100,9 @@ class TrainStep(NotCopied):
 
     Raises:
         TypeError: an argument is of another kind.
-        ValueError: clip, clip_value or loss scaling with an optimizer that has `fused_update`; a
-            number is out of range; or the optimizer has parameters of another model.
+        ValueError: clip, clip_value, loss scaling or several ranks with an optimizer that has
+            `fused_update`; a number is out of range; or the optimizer has parameters of another
+            model.
 
     Example:
         >>> step = TrainStep(model, pg.optim.AdamW(model, lr=1e-3))
@@ -119,6 +123,7 @@ class TrainStep(NotCopied):
         precision: str | None = None,
         clip_value: float | None = None,
         scaler: GradScaler | None = None,
+        group: Group | None = None,
     ):
         self.model = check_model("TrainStep", model)
         self.optimizer: Any = optimizer
@@ -126,18 +131,21 @@ class TrainStep(NotCopied):
             check_optimizer("TrainStep", optimizer, self.model)
         self.clip = number("TrainStep", "clip", clip or 0.0, 0) or None
         self.runs = 0
+        self.group = group or Group()
         self.clip_value = number("TrainStep", "clip_value", clip_value or 0.0, 0) or None
         check_step(loss, precision, scaler)
         self.scaler = scaler if scaler is not None or precision != "f16" else GradScaler()
         self._fused = bool(getattr(optimizer, "fused_update", False))
         if self._fused:
-            check_fused(self.clip, self.clip_value, self.scaler)
+            check_fused(self.clip, self.clip_value, self.scaler, self.group.size)
         self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
         if self._needs_closure:
             check_closure(optimizer, self.clip, self.clip_value, self.scaler)
         loss = loss or default_loss(model)
         self.accumulates = False
         self.empty = self._empty_in_a_row = 0
+        # Each rank has dropout masks of its own.
+        seed += _SEEDS * self.group.rank
         self._graphs = StepGraphs(model, optimizer, loss, seed, precision)
         self._clip_values: tuple[list[Tensor], ClipValue] | None = None
 
@@ -202,15 +210,20 @@ class TrainStep(NotCopied):
         overwrite = not self.accumulates
         return [self._graphs.weigh(batch, gradients, overwrite) for batch in batches]
 
-    def _run(self, batches: Sequence[Batch], weights: list[tuple[int, bool]]) -> float:
+    def _total(self, weights: _Weights) -> int:
+        """Return the number of targets of a step, over all ranks."""
+        own = sum(weight for weight, _ in weights)
+        return own if self.group.size == 1 else int(self.group.sums(own)[0])
+
+    def _run(self, batches: Sequence[Batch], weights: _Weights, total: int) -> float:
         """Compute the summed loss of a step's batches and the optimizer's gradients of its mean."""
-        if self.accumulates:
+        if self.accumulates or not any(weight or not is_mean for weight, is_mean in weights):
             self.optimizer.zero_grad()
         elif not self._fused:
             self.optimizer.take_grads()
         if isinstance(self.model, Model):
             self.model.trained = True
-        loss, total = 0.0, _total(weights)
+        loss = 0.0
         scale = 1.0 if self.scaler is None else self.scaler.scale
         for batch, (weight, is_mean) in zip(batches, weights, strict=True):
             if weight or not is_mean:
@@ -218,6 +231,9 @@ class TrainStep(NotCopied):
                 self._graphs.set_scale(scale * factor / total)
                 loss += factor * self._graphs.run(batch, self.runs, not self.accumulates)
             self.runs += 1
+        if self.group.size > 1:
+            self.optimizer.sum_grads(self.group.reduce)
+            (loss,) = self.group.sums(loss)
         return loss
 
     def loss_sum(self, batch: Batch) -> tuple[float, int]:
@@ -260,7 +276,8 @@ class TrainStep(NotCopied):
             for batch in batches:
                 self._graphs.run(batch)
         else:
-            self._run(batches, self._weights(batches, gradients=True))
+            weights = self._weights(batches, gradients=True)
+            self._run(batches, weights, self._total(weights))
             self.optimizer.zero_grad()
 
     def logits(self, batch: Batch) -> np.ndarray:
@@ -305,16 +322,16 @@ class TrainStep(NotCopied):
         """Do one step with batches that are checked."""
         self.accumulates = self.accumulates or len(batches) > 1
         weights = self._weights(batches, gradients=True)
-        tokens = _total(weights)
+        tokens = self._total(weights)
         if not tokens:
             return self._empty_step(batches)
         self._empty_in_a_row = 0
         if self._fused:
             return self._fused_step(batches, weights, lr)
         if self._needs_closure:
-            return self._closure_step(batches, weights, lr)
+            return self._closure_step(batches, weights, tokens, lr)
         scale = 1.0 if self.scaler is None else self.scaler.scale
-        loss = self._run(batches, weights) / tokens
+        loss = self._run(batches, weights, tokens) / tokens
         if not math.isfinite(loss):
             self.optimizer.zero_grad()
             raise self._not_finite(f"the loss must be finite; got {loss}", batches)
@@ -383,14 +400,14 @@ class TrainStep(NotCopied):
         return norm
 
     def _closure_step(
-        self, batches: Sequence[Batch], weights: list[tuple[int, bool]], lr: float | None
+        self, batches: Sequence[Batch], weights: _Weights, tokens: int, lr: float | None
     ) -> StepResult:
         """A step of an optimizer that asks for the loss at several points."""
-        runs, norms, tokens = self.runs, list[float](), _total(weights)
+        runs, norms = self.runs, list[float]()
 
         def closure() -> float:
             self.runs = runs  # the same function each time: the same masks
-            loss = self._run(batches, weights) / tokens
+            loss = self._run(batches, weights, tokens) / tokens
             if not norms:
                 norms.append(float(self.optimizer.grad_norm()))
             return loss
@@ -404,16 +421,16 @@ class TrainStep(NotCopied):
         return StepResult(loss, tokens, norms[0])
 
     def _fused_step(
-        self, batches: Sequence[Batch], weights: list[tuple[int, bool]], lr: float | None
+        self, batches: Sequence[Batch], weights: _Weights, lr: float | None
     ) -> StepResult:
         """One run that computes the gradients and updates by them."""
-        found, tokens = find_input(batches), _total(weights)
+        found, tokens = find_input(batches), self._total(weights)
         if found:  # a loss may be finite all the same, and its gradients would spoil the weights
             raise NonFiniteError(f"the numbers of a batch must be finite; {found}", source="inputs")
         recorded = self._graphs.get(spec_of(batches[0]), gradients=True)
         try:
             with self.optimizer.updating(lr):
-                loss = self._run(batches, weights) / tokens
+                loss = self._run(batches, weights, tokens) / tokens
         except LossError as error:
             message = "the loss must be finite; got NaN or infinity"
             raise self._not_finite(message, batches, error.spoiled) from error

@@ -42,6 +42,7 @@ from .memory.fit import MemoryPlanner
 from .metrics import EvalMetrics
 from .metrics.efficiency import Utilization, free_memory
 from .options import TrainerOptions
+from .ranks import begin_as_first, check_ranks, join
 from .result import FitResult
 from .run import Run
 from .schedule import check_rates, make_schedule
@@ -55,6 +56,10 @@ _DEFAULT_STEPS = 1000
 
 class Trainer(Run):
     """Trains a language model, or another model that has a loss or returns logits of classes.
+
+    In a job of several ranks, which `mpiexec` started, each computes its rows of every batch, and
+    gradients, losses and metrics are those of all ranks. Rank 0 writes checkpoints and tells the
+    callbacks. Every rank calls the same methods.
 
     Args:
         model: the model.
@@ -92,6 +97,7 @@ class Trainer(Run):
         TypeError: a part is of another kind.
         ValueError: a part does not fit another.
         ConfigError: an option is unknown, or cannot be used.
+        DistributedError: MPI is missing, or a rank has another model, options or data.
 
     Example:
         >>> from pyggml.data import TokenDataset
@@ -138,6 +144,7 @@ class Trainer(Run):
                 f"weights is not rounded; got {options.ema}"
             )
         loader = make_loader(who, train, options, checkpoint_dir is not None)
+        group = join(who, options, loader)
         sets = read_sets(val, loader)
         check_read(who, options, schedule, loader, sets, checkpoint_dir)
         ahead = options.value("prefetch")
@@ -166,6 +173,7 @@ class Trainer(Run):
             seed=options.seed,
             precision=options.precision,
             clip_value=options.clip_value,
+            group=group,
         )
         train_step.accumulates = options.accumulate > 1
         super().__init__(
@@ -179,6 +187,7 @@ class Trainer(Run):
             check_callbacks(who, callbacks),
             check_fingerprint(who, data),
             flag(who, "save_frozen", save_frozen),
+            group,
         )
         self.token_bytes = check_token_bytes(who, token_bytes, model)
         folder = (
@@ -188,6 +197,7 @@ class Trainer(Run):
         self._evaluator = Evaluator(self, sets, self.token_bytes)
         self._planner = MemoryPlanner(self, self._evaluator.check, free)
         self._utilization = Utilization(model, lambda: self.seq_len)
+        check_ranks(self, self._evaluator.sets)
 
     @property
     def sets(self) -> dict[str, ValidationSet]:
@@ -280,6 +290,7 @@ class Trainer(Run):
         else:
             self.check()
         self._checkpoints.begin()
+        begin_as_first(self)
         if self.options.mfu:
             self._utilization.measure(self.device)
         with InterruptGuard(self._interrupted) as guard:
@@ -291,8 +302,9 @@ class Trainer(Run):
                 if isinstance(self.loader, Prefetch):
                     self.loader.close()
                 self.tell("on_end")
-            if guard.requested:
-                raise TrainingInterrupted(self.step, self.last_checkpoint, guard.signum)
+            (signum,) = self.group.maxima(guard.signum if guard.requested else 0)
+            if signum:
+                raise TrainingInterrupted(self.step, self.last_checkpoint, signum)
         return FitResult(
             self.step,
             loop.loss,
@@ -338,9 +350,10 @@ class Trainer(Run):
         Raises:
             FormatError: the checkpoint is damaged or of another run; nothing has changed then.
         """
-        return self._checkpoints.resume(
-            None if path is None else check_path("Trainer.resume", "path", path)
-        )
+        found = None if path is None else check_path("Trainer.resume", "path", path)
+        self.group.first(lambda: self._checkpoints.resume(found))
+        begin_as_first(self)
+        return self.step
 
     def _interrupted(self, signum: int) -> None:
         try:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from ...train import (
     Callback,
     EvalMetrics,
@@ -338,5 +340,7 @@ def trained(train: Callable[..., Any], reporter: PlainReporter, **given: Any) ->
             reporter.note(f"the files have {run.exported}")
             reporter.written(run.artifact.files())
         raise
+    if not run.trainer.group.is_first:
+        raise typer.Exit
     yield run
     reporter.written(run.artifact.files())

@@ -10,7 +10,7 @@ import numpy as np
 from ... import checks
 from ..batch import Batch
 from ..dataset import IGNORE_INDEX
-from ..loader import Epochs
+from ..loader import Epochs, Part
 from .documents import Documents, check_documents
 from .packing import check_overlong, cut_pieces, pair
 
@@ -118,11 +118,16 @@ class BucketLoader(Epochs):
             plan += [(bucket, drawn[at : at + rows]) for at in range(0, drawn.size, rows)]
         return plan if rng is None else [plan[i] for i in rng.permutation(len(plan))]
 
-    def _batch(self, order: list[tuple[int, np.ndarray]], position: int) -> Batch:
+    def _least_rows(self) -> int:
+        return min(rows for rows, _ in self.shapes)
+
+    def _batch(self, order: list[tuple[int, np.ndarray]], position: int, part: Part) -> Batch:
         bucket, pieces = order[position]
-        x = np.zeros(self.shapes[bucket], np.int32)
-        y = np.full(self.shapes[bucket], IGNORE_INDEX, np.int32)
-        for row, piece in enumerate(pieces):
+        rows, length = self.shapes[bucket]
+        own = range(rows)[part.of(rows)]
+        x = np.zeros((len(own), length), np.int32)
+        y = np.full((len(own), length), IGNORE_INDEX, np.int32)
+        for row, piece in enumerate(pieces[own.start : own.stop]):
             document, start, length = self._pieces[piece]
             x[row, :length], y[row, :length] = pair(self.documents, document, start, length)
         return Batch(x, y)

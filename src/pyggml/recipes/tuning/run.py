@@ -236,7 +236,7 @@ class FinetuneRun(Run):
             MetricsError: the metrics could not be written.
         """
         try:
-            self._measure_base()
+            self.trainer.group.first(self._measure_base)
             return super().train()
         except OutOfMemoryError as error:
             last = self.trainer.last_checkpoint

@@ -61,13 +61,26 @@ class Checkpoints:
         """
         if self.directory is None:
             return
+        if not self._run.group.is_first:
+            return
         make_folder(self.directory)
         clear_ahead(self.directory, self._run.step)
         if self._run.step:
             self.find_best()
 
-    def save(self, loader: dict[str, Any] | None = None) -> Path:
-        """Write a checkpoint of the run.
+    def save(self) -> Path:
+        """Write a checkpoint of the run on rank 0, for which the others wait.
+
+        Raises:
+            ValueError: the run keeps no checkpoints.
+            CheckpointError: it could not be written; the earlier ones are whole.
+        """
+        self.last = self._run.group.first(self.write)
+        self._saved_step = self._run.step
+        return self.last
+
+    def write(self, loader: dict[str, Any] | None = None) -> Path:
+        """Write a checkpoint of the run on this rank.
 
         Args:
             loader: the loader's place; None takes where the loader is now.
@@ -89,12 +102,14 @@ class Checkpoints:
         return path
 
     def save_best(self) -> None:
-        """Keep the checkpoint of this step apart, as the best.
+        """Keep the checkpoint of this step apart, as the best; done by rank 0.
 
         Raises:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the best before is as it was.
         """
+        if not self._run.group.is_first:
+            return
         run, folder = self._run, self._folder("save_best")
         saved = self.last if self.is_saved else None
         model = {} if saved else run.weights.state_dict()

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ...checks import function, instance, names, whole
 from ...data import IGNORE_INDEX, Loader, TokenDataset
+from ...distributed import Group
 from ...errors import ConfigError
 from ...nn.weight_check import WeightCheck
 from ..arguments import check_token_bytes
@@ -77,6 +80,7 @@ def evaluate(
     metrics: Sequence[str] = (),
     token_bytes: np.ndarray | None = None,
     name: str = "validation",
+    group: Group | None = None,
 ) -> EvalMetrics | None:
     """Compute the mean loss per target, perplexity and other metrics over batches.
 
@@ -92,6 +96,7 @@ def evaluate(
             like, `f1`, `f1_weighted`, `f1_micro`, `f1_binary`.
         token_bytes: bytes of text of each token, for bits per byte.
         name: name of the set in the result.
+        group: ranks that evaluate other batches of the set; the result is that of all of them.
 
     Raises:
         TypeError: an argument is of another kind.
@@ -104,7 +109,7 @@ def evaluate(
     """
     asked = {metric: parse_metric(metric) for metric in names("evaluate", "metrics", metrics)}
     checked = False
-    guesses: list[tuple[np.ndarray, np.ndarray]] = []
+    sums = _Sums()
     if not isinstance(batches, Iterable):
         raise TypeError(f"evaluate: batches must be iterable; got {type(batches).__name__}")
     if step is not None:
@@ -113,19 +118,18 @@ def evaluate(
     whole("evaluate", "at_step", at_step, 0)
     step = step or TrainStep(model, None)
     token_bytes = check_token_bytes("evaluate", token_bytes, step.model)
-    total, tokens, size = 0.0, 0, 0
-    hits = dict.fromkeys(asked, 0.0)
-    own: dict[str, float] = {}
     weights = WeightCheck("evaluate", step.model)
     for batch in batches:
-        if stop():
-            return None
-        loss, counted, sums = step.evaluated(batch)
-        own = {name: own.get(name, 0.0) + value for name, value in sums.items()}
-        total += loss
-        tokens += counted
+        sums.stopped = stop()
+        if sums.stopped:
+            break
+        loss, counted, own = step.evaluated(batch)
+        _add(sums.own, own)
+        sums.loss += loss
+        sums.tokens += counted
+        sums.is_cross_entropy = step.is_cross_entropy(batch)
         if token_bytes is not None:
-            size += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
+            sums.bytes += int(token_bytes[batch[1][batch[1] != IGNORE_INDEX]].sum())
         if not asked or not counted:
             continue
         logits = step.logits(batch)
@@ -135,25 +139,69 @@ def evaluate(
             checked = True
         for metric, rule in asked.items():
             if isinstance(rule, int):
-                hits[metric] += top_k_accuracy(logits, batch[1], rule) * counted
+                hits = top_k_accuracy(logits, batch[1], rule) * counted
+                _add(sums.hits, {metric: hits})
         if any(isinstance(rule, str) for rule in asked.values()):
-            guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
+            sums.guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
     weights.check()
+    if group is not None and group.size > 1:
+        sums = reduce(_Sums.add, group.gather(sums))
+    if sums.stopped:
+        return None
+    tokens = sums.tokens
     if not tokens:
         raise ValueError("evaluate: at least one target must count; got none")
-    mean = total / tokens
+    mean = sums.loss / tokens
     return EvalMetrics(
         at_step,
         mean,
-        perplexity(mean) if step.is_cross_entropy(batch) else None,
+        perplexity(mean) if sums.is_cross_entropy else None,
         tokens,
-        bits_per_byte(total, size) if size else None,
+        bits_per_byte(sums.loss, sums.bytes) if sums.bytes else None,
         {
-            **{metric: value / tokens for metric, value in own.items()},
-            **{metric: _value(r, hits[metric] / tokens, guesses) for metric, r in asked.items()},
+            **{metric: value / tokens for metric, value in sums.own.items()},
+            **{
+                metric: _value(rule, sums.hits.get(metric, 0.0) / tokens, sums.guesses)
+                for metric, rule in asked.items()
+            },
         },
         name,
     )
+
+
+@dataclass
+class _Sums:
+    """What an evaluation adds up over batches, and over ranks."""
+
+    loss: float = 0.0
+    tokens: int = 0
+    bytes: int = 0
+    own: dict[str, float] = field(default_factory=dict)
+    hits: dict[str, float] = field(default_factory=dict)
+    guesses: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    is_cross_entropy: bool = False
+    stopped: bool = False
+
+    def add(self, other: _Sums) -> _Sums:
+        """Add the sums of another rank."""
+        _add(self.own, other.own)
+        _add(self.hits, other.hits)
+        return _Sums(
+            self.loss + other.loss,
+            self.tokens + other.tokens,
+            self.bytes + other.bytes,
+            self.own,
+            self.hits,
+            self.guesses + other.guesses,
+            self.is_cross_entropy or other.is_cross_entropy,
+            self.stopped or other.stopped,
+        )
+
+
+def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add numbers to those of the same names."""
+    for name, value in more.items():
+        sums[name] = sums.get(name, 0.0) + value
 
 
 def _value(

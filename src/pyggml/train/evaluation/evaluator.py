@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 import numpy as np
 
@@ -83,13 +84,17 @@ class Evaluator:
         for name, each in self.sets.items():
             metrics = evaluate(
                 run.model,
-                each.batches(run.options.eval_batches),
+                # Whole batches in turn: their sizes need not be multiples of the ranks.
+                islice(
+                    each.batches(run.options.eval_batches), run.group.rank, None, run.group.size
+                ),
                 run.train_step,
                 run.step,
                 stop,
                 run.options.metrics,
                 self._token_bytes,
                 name,
+                run.group,
             )
             if metrics is None:
                 return None

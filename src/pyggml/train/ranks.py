@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Ranks that train together: what must be the same on all of them, and a common start."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .. import distributed
+from ..data.fingerprint import fingerprint
+from ..distributed import Group, check_same
+from .checkpoints.checkpoint import Checkpoint
+from .checkpoints.restore import optimizer_state, restore, state_of
+from .options import TrainerOptions
+from .run import Run
+
+__all__ = ["begin_as_first", "check_ranks", "join"]
+
+_log = logging.getLogger("pyggml.train")
+# Options that each rank may have otherwise.
+_OWN = ("prefetch", "mfu", "memory_limit")
+
+
+def join(who: str, options: TrainerOptions, loader: Any) -> Group:
+    """Return the ranks of a training, and let its loader give out this rank's rows.
+
+    Args:
+        who: the function that takes them.
+        options: the trainer's.
+        loader: makes the training batches.
+
+    Raises:
+        TypeError: several ranks need a loader that shards.
+        ValueError: a batch has fewer rows than there are ranks.
+        DistributedError: MPI is missing or mixed.
+    """
+    if options.distributed == "none":
+        return Group()
+    group = distributed.init(options.distributed)
+    if group.size > 1:
+        if not callable(getattr(loader, "shard", None)):
+            raise TypeError(
+                f"{who}: train must be a dataset or a loader of pyggml.data where {group.size} "
+                f"ranks share its batches; got {type(loader).__name__}"
+            )
+        loader.shard(group.rank, group.size)
+    return group
+
+
+def check_ranks(run: Run, sets: Iterable[str]) -> None:
+    """Raise where a rank has another model, optimizer, options or data; warn of other processors.
+
+    Args:
+        run: of this rank.
+        sets: names of the validation sets.
+
+    Raises:
+        DistributedError: names the rank and what differs.
+    """
+    group = run.group
+    if group.size == 1:
+        return
+    kept = {id(p) for p in run.optimizer.params}
+    params = dict(run.model.named_parameters())
+    options = {k: v for k, v in run.options.to_dict().items() if k not in _OWN}
+    facts = {
+        "model": {"class": type(run.model).__name__, "parameters": len(params)},
+        **{f"parameter {n}": (p.shape, p.dtype.name, id(p) in kept) for n, p in params.items()},
+        "optimizer": repr(run.optimizer),
+        **{f"option {name}": value for name, value in options.items()},
+        "steps": run.total_steps,
+        "data": (run.data, run.loader.state_dict()),
+        "validation sets": sorted(sets),
+    }
+    if run.weights is not run.model:  # checkpoints leave the frozen weights out, as the start does
+        frozen = [p for p in params.values() if not p.requires_grad]
+        facts["frozen weights"] = fingerprint(*(_sample(p) for p in frozen))
+    check_same(group, facts)
+    machines = group.gather((str(run.device), platform.machine(), platform.processor()))
+    if group.is_first and len(set(machines)) > 1:
+        _log.warning("train: ranks compute on %s; bits may differ", sorted(set(machines)))
+
+
+def _sample(param: Any) -> Any:
+    """Return the numbers of a parameter's first row, or of all of a vector."""
+    return (param if param.ndim < 2 else param.reshape(-1, param.shape[-1])[:1]).numpy()
+
+
+def begin_as_first(run: Run) -> None:
+    """Give every rank the weights, the optimizer's state and the place of rank 0.
+
+    Args:
+        run: of this rank.
+    """
+    group = run.group
+    if group.size == 1:
+        return
+    found: list[Any] = []
+    if group.is_first:
+        state = state_of(run, run.loader.state_dict())
+        found = [state, run.weights.state_dict(), optimizer_state(run)]
+    state, weights, optimizer = group.share(found)
+    if not group.is_first:
+        restore(run, Checkpoint(Path("rank 0"), state, weights, optimizer))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""A training that ranks run: `python training.py CASE FOLDER [STOP]`; rank 0 prints its results.
+
+A folder that holds a checkpoint is resumed; STOP ends the run after so many steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pyggml as pg
+from pyggml import distributed, nn
+from pyggml.data import IGNORE_INDEX, Batch, TokenDataset
+from pyggml.models import GPT2, GPT2Config
+from pyggml.nn import apply_lora
+from pyggml.optim import LBFGS, AdamW
+from pyggml.train import Callback, Trainer
+
+STEPS, ROWS, LENGTH, VOCABULARY = 50, 8, 16, 31
+
+
+class Masked(TokenDataset):
+    """Windows of which every third has few targets, so that ranks have unequal counts of them."""
+
+    def batch(self, items: np.ndarray) -> Batch:
+        """Ignore most targets of some rows."""
+        x, y = super().batch(items)
+        y = y.copy()
+        y[items % 3 == 0, 1:] = IGNORE_INDEX
+        y[items % 7 == 0] = IGNORE_INDEX
+        return Batch(x, y)
+
+
+class Losses(Callback):
+    """Keeps the losses and the norms."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.norms: list[float] = []
+        self.tokens = 0
+
+    def on_step(self, trainer: Any, metrics: Any) -> None:
+        """Keep them."""
+        self.losses.append(metrics.loss)
+        self.norms.append(metrics.grad_norm)
+        self.tokens = metrics.tokens
+
+
+def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tuple[Trainer, Losses]:
+    """Return the trainer of a case, on any number of ranks."""
+    rank = distributed.init().rank
+    pg.seed(1 + rank)  # the start is that of rank 0
+    width = 64 if case == "bf16" else 16
+    config = GPT2Config(vocab_size=VOCABULARY, context=LENGTH, n_layer=1, n_head=2, n_embd=width)
+    model: nn.Module = GPT2(config)
+    ids = np.random.default_rng(0).integers(1, 4, 3000).cumsum() % VOCABULARY
+    dataset = (Masked if case in ("masks", "accumulate") else TokenDataset)(ids, LENGTH)
+    losses = Losses()
+    options: dict[str, Any] = {"batch_size": ROWS, "clip": 0.0, "eval_every": 25}
+    if case == "clip":
+        options["clip"] = 0.1
+    if case == "clip_value":
+        options["clip_value"] = 0.001
+    if case == "accumulate":
+        options["accumulate"] = 3
+    if case in ("bf16", "f16"):
+        options["precision"] = case
+    if case == "uneven":
+        options["batch_size"] = 7
+    save = True
+    if case == "lora":
+        pg.seed(1)  # frozen weights are not sent
+        model = GPT2(config)
+        apply_lora(model, 2, targets=("c_attn", "c_fc"))
+        save = False
+    optimizer: Any = AdamW(model, lr=5e-3)
+    if case == "lbfgs":
+        optimizer = LBFGS(model.parameters(), lr=0.1)
+    trainer = Trainer(
+        model,
+        dataset,
+        ids[:500],
+        optimizer,
+        steps=steps,
+        checkpoint_dir=folder,
+        callbacks=[losses],
+        schedule="constant",
+        metrics=("accuracy", "f1"),
+        save_frozen=save,
+        **{**options, **more},
+    )
+    return trainer, losses
+
+
+def digest(trainer: Trainer) -> str:
+    """Return a hash of the weights and of the optimizer's state."""
+    found = hashlib.sha256()
+    for state in (trainer.model.state_dict(), trainer.optimizer.state_dict()):
+        for name in sorted(state):
+            found.update(np.ascontiguousarray(state[name]).tobytes())
+    return found.hexdigest()
+
+
+def main() -> None:
+    """Train a case and print what came of it."""
+    case, folder = sys.argv[1], None if sys.argv[2] == "-" else Path(sys.argv[2])
+    trainer, losses = make(case, folder)
+    if len(sys.argv) > 3:
+        trainer.total_steps = int(sys.argv[3])
+    if folder is not None:
+        trainer.resume()
+    result = trainer.fit()
+    digests = distributed.all_gather_object(digest(trainer))
+    assert result.validation is not None
+    if distributed.rank() == 0:
+        found = {
+            "losses": losses.losses,
+            "norms": losses.norms,
+            "tokens": losses.tokens,
+            "validation": result.validation.loss,
+            "metrics": result.validation.metrics,
+            "digests": digests,
+        }
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
