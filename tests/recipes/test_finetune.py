@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,11 @@ def options(here, name, **changes):
 def trained(here):
     """A finished run with a merged model."""
     return finetune(**options(here, "run", merge="base", show_sample=True))
+
+
+def test_a_chat_template_may_be_a_path():
+    config = FinetuneConfig(model="base.gguf", data="chats.jsonl", chat_template=Path("t.jinja"))
+    assert config["chat_template"] == "t.jinja"
 
 
 def test_the_folder_has_adapter_merged_model_and_answers(here, trained):

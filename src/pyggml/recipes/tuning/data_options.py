@@ -82,6 +82,7 @@ class FinetuneDataOptions(Options):
     chat_template: str | None = option(
         None,
         "Template of the chats: " + ", ".join(BUILTIN_TEMPLATES) + ", or a file with one.",
+        is_path=True,
         metavar="NAME|FILE",
         chosen="that of the base; where it has none, one that suits its special tokens",
         on_resume="same",
