@@ -8,7 +8,7 @@ import pyggml as pg
 from pyggml import nn
 from pyggml.data import embedded_text
 from pyggml.errors import FormatError
-from pyggml.io import f32, read_gguf, u32, write_gguf
+from pyggml.io import f32, load_safetensors, read_gguf, u32, write_gguf
 from pyggml.models import build, load, load_lora, save_lora
 from pyggml.optim import AdamW
 from pyggml.train import TrainStep
@@ -391,6 +391,22 @@ def test_what_llama_cpp_and_peft_cannot_apply_is_refused(tmp_path):
     nn.apply_lora(image, 2, targets=[next(iter(nn.lora.layers_of(image)))])
     with pytest.raises(ValueError, match=r"convolution.*merge_lora"):
         save_lora(image, tmp_path / "a.gguf")
+
+
+def test_the_norms_of_convolutions_are_those_of_pefts_folders(tmp_path):
+    model = build("cnn", "tiny").eval()
+    path = next(iter(nn.lora.layers_of(model)))
+    nn.apply_lora(model, 2, targets=[path], use_dora=True)
+    drawn(model)
+    save_lora(model, tmp_path / "folder")
+    arrays = load_safetensors(tmp_path / "folder" / "adapter_model.safetensors")
+    (norms,) = (a for name, a in arrays.items() if "magnitude" in name)
+    assert norms.shape == (1, nn.lora.adapters_of(model)[path].weight.shape[0], 1, 1)
+    state = nn.lora_state_dict(model)
+    nn.remove_lora(model)
+    assert load_lora(model, tmp_path / "folder") == [path]
+    for name, array in nn.lora_state_dict(model).items():
+        np.testing.assert_array_equal(array, state[name])
 
 
 @pytest.mark.parametrize("tie", [False, True])

@@ -71,6 +71,7 @@ def parts(layer, name):
         ("linear", {"use_dora": True, "use_rslora": True}),
         ("embedding", {}),
         ("convolution", {}),
+        ("convolution", {"use_dora": True}),
     ],
 )
 def test_values_and_gradients_are_pefts(name, options):
@@ -81,7 +82,7 @@ def test_values_and_gradients_are_pefts(name, options):
     for i, (own, other) in enumerate(
         zip(ours.factors().values(), parts(theirs, name), strict=True)
     ):
-        value = own.numpy().T if turned and i == 0 else own.numpy()
+        value = own.numpy().T if turned and i == 0 else own.numpy().reshape(other.shape)
         other.data = torch.tensor(np.ascontiguousarray(value))
     x = KINDS[name][1]
     y = ours(pg.tensor(x))
@@ -94,7 +95,7 @@ def test_values_and_gradients_are_pefts(name, options):
         zip(ours.factors().values(), parts(theirs, name), strict=True)
     ):
         grad = other.grad.numpy().T if turned and i == 0 else other.grad.numpy()
-        np.testing.assert_allclose(own.grad.numpy(), grad, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(own.grad.numpy(), grad.reshape(own.shape), rtol=1e-4, atol=1e-4)
     nn.merge_lora(model)
     np.testing.assert_allclose(model(pg.tensor(x)).numpy(), y.numpy(), rtol=1e-4, atol=2e-5)
 

@@ -169,7 +169,8 @@ def _shapes(layer: Any, rank: int, dora: bool) -> dict[str, tuple[int, ...]]:
     a, b = kind.shapes(layer, rank)
     if isinstance(layer, nn.Embedding):
         return {"embedding_A": a[::-1], "embedding_B": b}
-    more = {"magnitude_vector": (layer.weight.shape[0],)} if dora else {}
+    norms = (1, layer.weight.shape[0], 1, 1)  # of a convolution
+    more = {"magnitude_vector": norms if layer.weight.ndim == 4 else norms[1:2]} if dora else {}
     return {"A": a, "B": b, **more}
 
 
@@ -178,7 +179,8 @@ def _factors(arrays: Mapping[str, np.ndarray], scale: float) -> Factors:
     if "embedding_A" in arrays:
         a = np.ascontiguousarray(arrays["embedding_A"].T)
         return Factors(a, arrays["embedding_B"], scale)
-    return Factors(arrays["A"], arrays["B"], scale, arrays.get("magnitude_vector"))
+    norms = arrays.get("magnitude_vector")
+    return Factors(arrays["A"], arrays["B"], scale, None if norms is None else norms.reshape(-1))
 
 
 def _pattern(given: HFConfig, key: str) -> dict[str, float]:
@@ -280,7 +282,8 @@ def write_peft(
             continue
         arrays[f"{start}A.weight"], arrays[f"{start}B.weight"] = own.a, own.b
         if own.magnitude is not None:
-            arrays[f"{start}magnitude_vector"] = own.magnitude
+            shape = (1, -1, 1, 1) if layer.weight.ndim == 4 else (-1,)
+            arrays[f"{start}magnitude_vector"] = own.magnitude.reshape(shape)
     config["target_modules"] = sorted(targets)
     if model.saved_whole:
         config["modules_to_save"] = list(model.saved_whole)

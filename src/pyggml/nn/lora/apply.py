@@ -64,7 +64,8 @@ def apply_lora(
             routers. Linear layers, embeddings, convolutions that are not depthwise, and the
             stacked matrices of experts can be named, and the head of a language model.
         use_rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
-        use_dora: train the norms of the weights' rows by themselves; for linear layers.
+        use_dora: train the norms of the weights' rows by themselves; for linear layers and
+            convolutions.
         init_lora_weights: how the adapters begin. True: with a product of zero; "gaussian" too, of
             normal numbers; False: of random numbers. "pissa": as the largest singular values and
             vectors of the weight, which gives them up; a quantised weight is rounded again
@@ -115,11 +116,8 @@ def apply_lora(
         made = lora_class(modules[path])
         assert made is not None
         made.check(who, modules[path], own[0], path)
-        if use_dora and not isinstance(modules[path], Linear):
-            raise ValueError(
-                f"{who}: use_dora is for linear layers; got {path}, a "
-                f"{type(modules[path]).__name__}: leave it out of targets"
-            )
+        if use_dora:
+            made.check_dora(who, path)
         numbers[path] = own
     weights = original_weights(who, chosen, {p: modules[p] for p in paths}, originals)
     tied = _tied(model, paths)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ... import ops
@@ -14,7 +16,7 @@ __all__ = ["Magnitude"]
 
 
 class Magnitude(Module):
-    """The trained norms of the rows of a weight with an adapter.
+    """The trained norms of the rows of a weight with an adapter, or of a convolution's kernels.
 
     Called, it gives the factor of each row, m / |weight + scale * B @ A|, in which the divisor
     has no gradient. The divisor is computed without the sum: |w|² is known, and
@@ -24,25 +26,25 @@ class Magnitude(Module):
         weight: the frozen matrix; the norms begin as those of its rows.
 
     Shape:
-        weight (M, C), A (R, C), B (M, R) -> (M,)
+        weight (M, C), A (R, C), B (M, R) -> (M,); the kernels of a convolution are rows
 
-    Source: Liu et al. 2024, arXiv:2402.09353, section 4.3; PEFT's DoraLinearLayer.
+    Source: Liu et al. 2024, arXiv:2402.09353, section 4.3; PEFT's DoraLinearLayer and
+        DoraConv2dLayer.
     """
 
     def __init__(self, weight: Tensor) -> None:
-        values = weight.numpy().astype(np.float32)
-        squares = np.asarray((values.astype(np.float64) ** 2).sum(axis=1), np.float32)
+        squares = _squares(weight)
         self.weight = Parameter(np.sqrt(squares), device=weight.device)
         self._squares = tensor(squares, device=weight.device)
 
     def set_base(self, weight: Tensor) -> None:
         """Note another frozen matrix."""
-        values = weight.numpy().astype(np.float64)
-        self._squares.copy_((values**2).sum(axis=1).astype(np.float32))
+        self._squares.copy_(_squares(weight))
 
     def forward(self, weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
         """Return the factor of each row."""
         a, b = without_gradient(a), without_gradient(b)
+        weight, a, b = (each if each.ndim == 2 else _rows(each) for each in (weight, a, b))
         mixed = functional.linear(b, functional.linear(a, a))  # b (A Aᵀ), symmetric
         crossed = functional.linear(a, weight).T  # (M, R)
         inner = ops.scale(crossed, 2.0 * scale) + ops.scale(mixed, scale * scale)
@@ -51,6 +53,18 @@ class Magnitude(Module):
 
     def scaled(self, total: np.ndarray) -> np.ndarray:
         """Return a matrix with these norms of its rows."""
-        norms = np.linalg.norm(total.astype(np.float64), axis=1)
+        rows = total.reshape(len(total), -1)
+        norms = np.linalg.norm(rows.astype(np.float64), axis=1)
         factor = self.weight.numpy().astype(np.float64) / np.maximum(norms, np.finfo(float).tiny)
-        return np.asarray(total * factor[:, None], np.float32)
+        return np.asarray(rows * factor[:, None], np.float32).reshape(total.shape)
+
+
+def _rows(kernels: Tensor) -> Tensor:
+    """Return kernels (O, C, KH, KW) as rows (O, C * KH * KW)."""
+    return kernels.reshape(kernels.shape[0], math.prod(kernels.shape[1:]))
+
+
+def _squares(weight: Tensor) -> np.ndarray:
+    """Return the sums of the squares of a weight's rows."""
+    values = weight.numpy().astype(np.float32).astype(np.float64)
+    return np.asarray((values.reshape(len(values), -1) ** 2).sum(axis=1), np.float32)

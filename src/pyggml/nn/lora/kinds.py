@@ -98,7 +98,7 @@ class LoRAConv2d(LoRALayer, Conv2d):
         alpha: scale times rank.
         dropout: probability that an element of A's input is dropped.
         use_rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
-        use_dora: must be False.
+        use_dora: train the norms of the kernels by themselves.
 
     Shape:
         x (B, C, H, W) -> (B, O, OH, OW); A (rank, C, KH, KW), B (O, rank, 1, 1)
@@ -113,6 +113,7 @@ class LoRAConv2d(LoRALayer, Conv2d):
     """
 
     kind = Conv2d
+    takes_dora = True
 
     @classmethod
     def shapes(cls, layer: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -146,10 +147,14 @@ class LoRAConv2d(LoRALayer, Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """Return the convolved images with the adapter's added."""
         need_tensor("LoRAConv2d", "x", x)
-        y = ops.conv_2d(x, self.weight, self.stride, self.padding, self.dilation)
+        options = self.stride, self.padding, self.dilation
         dropped = self.dropout(x)
-        inner = ops.conv_2d(dropped, self.lora_A.weight, self.stride, self.padding, self.dilation)
-        y = y + ops.conv_2d(ops.scale(inner, self.scale), self.lora_B.weight)
+        inner = ops.conv_2d(dropped, self.lora_A.weight, *options)
+        beside = ops.conv_2d(ops.scale(inner, self.scale), self.lora_B.weight)
+        if self.lora_magnitude_vector is None:
+            y = ops.conv_2d(x, self.weight, *options) + beside
+        else:
+            y = self.with_norms(lambda x: ops.conv_2d(x, self.weight, *options), x, dropped, beside)
         return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
 
 

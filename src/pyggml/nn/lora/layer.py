@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,7 +49,8 @@ class LoRALayer(Module):
         alpha: scale times rank.
         dropout: probability that an element of the adapter's input is dropped.
         use_rslora: scale is alpha / sqrt(rank) instead of alpha / rank.
-        use_dora: train the norm of each row of the weight by itself; linear layers only.
+        use_dora: train the norm of each row of the weight by itself; of linear layers and
+            convolutions.
 
     Attributes:
         rank: width between the matrices.
@@ -63,6 +65,8 @@ class LoRALayer(Module):
     """
 
     kind: ClassVar[type[Module]]
+    # Whether the rows of the weight are those of the outputs, whose norms DoRA trains.
+    takes_dora: ClassVar[bool] = False
     weight: Tensor
     lora_A: _Factor
     lora_B: _Factor
@@ -89,10 +93,8 @@ class LoRALayer(Module):
         rank, alpha = check_numbers(who, rank, alpha)
         self.check(who, layer, rank)
         by_root = checks.flag(who, "use_rslora", use_rslora)
-        if checks.flag(who, "use_dora", use_dora) and kind is not Linear:
-            raise ValueError(
-                f"{who}: use_dora is for linear layers; got a {name}: leave it out of targets"
-            )
+        if checks.flag(who, "use_dora", use_dora):
+            self.check_dora(who, "a layer")
         _take(self, vars(layer))
         self.rank, self.scale = rank, alpha / (math.sqrt(rank) if by_root else rank)
         self.initial: tuple[np.ndarray, np.ndarray] | None = None
@@ -117,6 +119,15 @@ class LoRALayer(Module):
     def check(cls, who: str, layer: Any, rank: int, path: str = "the layer") -> None:
         """Raise a ValueError for a layer that cannot be adapted, or not with this rank."""
         check_rank(who, rank, layer.weight.shape, path)
+
+    @classmethod
+    def check_dora(cls, who: str, path: str) -> None:
+        """Raise a ValueError for a layer whose norms DoRA does not train."""
+        if not cls.takes_dora:
+            raise ValueError(
+                f"{who}: use_dora is for linear layers and convolutions; got {path}, a "
+                f"{cls.kind.__name__}: leave it out of targets"
+            )
 
     def _drawn(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
         """Return A, uniform within 1 / sqrt(its fan in), and B, zeros."""
@@ -149,6 +160,27 @@ class LoRALayer(Module):
         if self.lora_magnitude_vector is not None:
             found["lora_magnitude_vector.weight"] = self.lora_magnitude_vector.weight
         return found
+
+    def with_norms(
+        self, layer: Callable[[Tensor], Tensor], x: Tensor, dropped: Tensor, beside: Tensor
+    ) -> Tensor:
+        """Return the output of a layer with an adapter and with norms of DoRA.
+
+        Args:
+            layer: multiplies by the frozen weight, without the bias.
+            x: input.
+            dropped: what the adapter sees of it.
+            beside: what the adapter adds.
+        """
+        assert self.lora_magnitude_vector is not None
+        a, b = self.lora_A.weight, self.lora_B.weight
+        factor: Tensor = self.lora_magnitude_vector(self.weight, a, b, self.scale)
+        if self.weight.ndim == 4:
+            factor = factor.reshape(-1, 1, 1)
+        if dropped is x:
+            return (layer(x) + beside) * factor
+        # What was dropped still passes the frozen weight, as in PEFT.
+        return layer(x) + layer(dropped) * (factor - 1.0) + beside * factor
 
     def delta(self) -> np.ndarray:
         """Return what the adapter adds to the weight, in its shape.
@@ -236,6 +268,7 @@ class LoRALinear(LoRALayer, Linear):
     """
 
     kind = Linear
+    takes_dora = True
 
     @classmethod
     def shapes(cls, layer: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -252,14 +285,7 @@ class LoRALinear(LoRALayer, Linear):
         beside = functional.linear(inner, self.lora_B.weight)
         if self.lora_magnitude_vector is None:
             return functional.linear(x, self.weight, self.bias) + beside
-        a, b = self.lora_A.weight, self.lora_B.weight
-        factor: Tensor = self.lora_magnitude_vector(self.weight, a, b, self.scale)
-        y = functional.linear(x, self.weight)
-        if dropped is x:
-            y = (y + beside) * factor
-        else:  # what was dropped still passes the frozen weight, as in PEFT
-            again = functional.linear(dropped, self.weight)
-            y = y + again * (factor - 1.0) + beside * factor
+        y = self.with_norms(lambda x: functional.linear(x, self.weight), x, dropped, beside)
         return y if self.bias is None else y + self.bias
 
 
