@@ -18,44 +18,64 @@ def draw(*shape: int) -> np.ndarray:
     return (RNG.standard_normal(shape) * 1.5 + 0.5).astype(np.float32)
 
 
-# Name, arguments, shape of the input; the constructors differ in the names of arguments alone.
+# Name, arguments, shape of the input.
 ROWS = [
-    ("Conv2d", {"in_channels": 3, "out_channels": 5, "kernel": 3}, (2, 3, 7, 6)),
+    ("Conv2d", {"in_channels": 3, "out_channels": 5, "kernel_size": 3}, (2, 3, 7, 6)),
     (
         "Conv2d",
         {
-            **{"in_channels": 3, "out_channels": 4, "kernel": (3, 2), "stride": (2, 1)},
+            **{"in_channels": 3, "out_channels": 4, "kernel_size": (3, 2), "stride": (2, 1)},
             **{"padding": (1, 0), "dilation": (1, 2), "bias": False},
         },
         (2, 3, 9, 8),
     ),
-    ("Conv2d", {"in_channels": 2, "out_channels": 3, "kernel": 1, "stride": 2}, (1, 2, 5, 5)),
+    ("Conv2d", {"in_channels": 2, "out_channels": 3, "kernel_size": 1, "stride": 2}, (1, 2, 5, 5)),
     (
         "Conv2d",
-        {"in_channels": 4, "out_channels": 4, "kernel": 3, "padding": 1, "groups": 4},
+        {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "groups": 4},
         (3, 4, 5, 6),
     ),
-    ("MaxPool2d", {"kernel": 2}, (2, 3, 6, 5)),
-    ("MaxPool2d", {"kernel": 3, "stride": 2, "padding": 1}, (2, 3, 7, 8)),
-    ("AvgPool2d", {"kernel": (2, 3)}, (2, 3, 6, 9)),
-    ("GroupNorm", {"groups": 2, "channels": 6}, (3, 6, 4, 5)),
-    ("GroupNorm", {"groups": 1, "channels": 3, "eps": 1e-2, "affine": False}, (2, 3, 1, 5)),
-    ("BatchNorm2d", {"channels": 3}, (4, 3, 5, 2)),
-    ("BatchNorm2d", {"channels": 3, "momentum": 0.4, "eps": 1e-2, "affine": False}, (2, 3, 1, 1)),
-    ("BatchNorm2d", {"channels": 1, "momentum": None}, (1, 1, 5, 2)),
-    ("BatchNorm1d", {"channels": 7, "momentum": 1.0}, (5, 7)),
+    (
+        "Conv1d",
+        {"in_channels": 3, "out_channels": 5, "kernel_size": 3, "stride": 2, "padding": 1},
+        (2, 3, 7),
+    ),
+    ("Conv1d", {"in_channels": 2, "out_channels": 3, "kernel_size": 2, "dilation": 3}, (2, 2, 7)),
+    (
+        "ConvTranspose2d",
+        {"in_channels": 3, "out_channels": 5, "kernel_size": 4, "stride": 2, "padding": 1},
+        (2, 3, 5, 4),
+    ),
+    (
+        "ConvTranspose2d",
+        {
+            **{"in_channels": 3, "out_channels": 2, "kernel_size": (3, 2), "stride": 2},
+            **{"padding": (1, 0), "output_padding": 1, "bias": False},
+        },
+        (2, 3, 5, 4),
+    ),
+    ("Upsample", {"scale_factor": 2}, (2, 3, 5, 4)),
+    ("Upsample", {"scale_factor": 1.5, "mode": "bilinear"}, (2, 3, 6, 4)),
+    ("Upsample", {"size": (3, 9), "mode": "bilinear", "align_corners": True}, (2, 3, 5, 4)),
+    ("MaxPool2d", {"kernel_size": 2}, (2, 3, 6, 5)),
+    ("MaxPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}, (2, 3, 7, 8)),
+    ("AvgPool2d", {"kernel_size": (2, 3)}, (2, 3, 6, 9)),
+    ("GroupNorm", {"num_groups": 2, "num_channels": 6}, (3, 6, 4, 5)),
+    ("GroupNorm", {"num_groups": 1, "num_channels": 3, "eps": 1e-2, "affine": False}, (2, 3, 1, 5)),
+    ("BatchNorm2d", {"num_features": 3}, (4, 3, 5, 2)),
+    (
+        "BatchNorm2d",
+        {"num_features": 3, "momentum": 0.4, "eps": 1e-2, "affine": False},
+        (2, 3, 1, 1),
+    ),
+    ("BatchNorm2d", {"num_features": 1, "momentum": None}, (1, 1, 5, 2)),
+    ("BatchNorm1d", {"num_features": 7, "momentum": 1.0}, (5, 7)),
 ]
-THEIR_NAMES = {"kernel": "kernel_size", "groups": "num_groups", "channels": "num_features"}
 
 
 def their_module(name: str, given: dict):
     torch = pytest.importorskip("torch")
-    names = dict(THEIR_NAMES)
-    if name == "Conv2d":
-        del names["groups"]
-    if name == "GroupNorm":
-        names["channels"] = "num_channels"
-    return torch, getattr(torch.nn, name)(**{names.get(k, k): v for k, v in given.items()})
+    return torch, getattr(torch.nn, name)(**given)
 
 
 @pytest.mark.parametrize(("name", "given", "shape"), ROWS)
@@ -90,7 +110,7 @@ def test_forward_and_gradients_are_pytorchs(name, given, shape):
     ("name", "shape"), [("BatchNorm2d", (4, 3, 5, 2)), ("BatchNorm1d", (6, 3))]
 )
 def test_running_statistics_are_pytorchs(name, shape, momentum):
-    torch, theirs = their_module(name, {"channels": 3, "momentum": momentum})
+    torch, theirs = their_module(name, {"num_features": 3, "momentum": momentum})
     ours = getattr(nn, name)(3, momentum=momentum)
     step = pg.compile(ours)
     for _ in range(4):
@@ -189,10 +209,10 @@ def test_fused_updates_move_them_the_same():
         (
             lambda: nn.Conv2d(3, 3, 0),
             ValueError,
-            "kernel must be one or two integers >= 1, at .* got 0",
+            "kernel_size must be one or two integers >= 1, at .* got 0",
         ),
         (lambda: nn.Conv2d(3, 3, (3, 3, 3)), ValueError, r"got \(3, 3, 3\)"),
-        (lambda: nn.Conv2d(3, 3, None), TypeError, "kernel must be .* got None"),
+        (lambda: nn.Conv2d(3, 3, None), TypeError, "kernel_size must be .* got None"),
         (lambda: nn.Conv2d(4, 6, 3, groups=2), ValueError, "groups must be 1, or in_channels"),
         (
             lambda: nn.Conv2d(1, 1, 9)(pg.ones((1, 1, 5, 5))),
@@ -200,7 +220,7 @@ def test_fused_updates_move_them_the_same():
             "as large as the kernel",
         ),
         (lambda: nn.Conv2d(2, 1, 3)(pg.ones((1, 1, 5, 5))), pg.ShapeError, "the channels of x"),
-        (lambda: nn.MaxPool2d(2, padding=2), pg.ShapeError, "padding must be below the kernel"),
+        (lambda: nn.MaxPool2d(2, padding=2), pg.ShapeError, "padding must be below kernel_size"),
         (lambda: nn.BatchNorm2d(3, momentum=1.5), ValueError, "momentum must be a finite"),
         (lambda: nn.BatchNorm2d(3)(pg.ones((1, 3, 1, 1))), pg.ShapeError, "more than one element"),
         (
@@ -209,7 +229,7 @@ def test_fused_updates_move_them_the_same():
             r"\(B, C, H, W\) with C=3",
         ),
         (lambda: nn.BatchNorm1d(3)(pg.ones((2, 3, 2, 2))), pg.ShapeError, r"\(B, C\) with C=3"),
-        (lambda: nn.GroupNorm(4, 6), ValueError, "groups must divide channels; .* try 2 groups"),
+        (lambda: nn.GroupNorm(4, 6), ValueError, "num_groups must divide num_channels; .* try 2"),
         (lambda: nn.GroupNorm(2, 6)(pg.ones((2, 6))), pg.ShapeError, r"\(B, C, H, W\) with C=6"),
         (lambda: nn.GlobalAvgPool2d()(pg.ones((2, 6))), pg.ShapeError, r"must be \(B, C, H, W\)"),
         (lambda: nn.Flatten()(pg.tensor(1.0)), pg.ShapeError, "must have an axis"),

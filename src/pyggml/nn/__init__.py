@@ -3,17 +3,22 @@
 
 from . import functional, init, lora, losses
 from .attention import CausalSelfAttention
+from .base import IncompatibleKeys, RemovableHandle
 from .cache import KVCache, LayerCache
+from .containers import ModuleDict, ModuleList, Sequential
 from .experts import MixtureOfExperts, balance_loss
 from .images import (
     AvgPool2d,
     BatchNorm1d,
     BatchNorm2d,
+    Conv1d,
     Conv2d,
+    ConvTranspose2d,
     Flatten,
     GlobalAvgPool2d,
     GroupNorm,
     MaxPool2d,
+    Upsample,
 )
 from .layers import (
     GELU,
@@ -23,7 +28,6 @@ from .layers import (
     Linear,
     ReLU,
     RMSNorm,
-    Sequential,
     SiLU,
     Tanh,
 )
@@ -52,9 +56,11 @@ from .losses import (
 )
 from .masks import causal_mask, padding_mask, position_ids, segment_mask
 from .mlp import GEGLUMLP, GELUMLP, SwiGLUMLP
-from .module import IncompatibleKeys, Module, Parameter
+from .module import Module, Parameter
 from .relative import RelativePositionBias, relative_buckets
 from .rope import Rope, RopeScaling
+from .summary import LayerSummary, Summary, summary
+from .transformer import MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
     "AvgPool2d",
@@ -62,7 +68,9 @@ __all__ = [
     "BatchNorm2d",
     "BCEWithLogitsLoss",
     "CausalSelfAttention",
+    "Conv1d",
     "Conv2d",
+    "ConvTranspose2d",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
@@ -81,6 +89,7 @@ __all__ = [
     "L1Loss",
     "LayerCache",
     "LayerNorm",
+    "LayerSummary",
     "Linear",
     "LoRAConv2d",
     "LoRAEmbedding",
@@ -89,10 +98,14 @@ __all__ = [
     "MaxPool2d",
     "MixtureOfExperts",
     "Module",
+    "ModuleDict",
+    "ModuleList",
+    "MultiheadAttention",
     "MSELoss",
     "Parameter",
     "ReLU",
     "RelativePositionBias",
+    "RemovableHandle",
     "RMSNorm",
     "Rope",
     "RopeScaling",
@@ -100,7 +113,11 @@ __all__ = [
     "SiLU",
     "SmoothL1Loss",
     "SwiGLUMLP",
+    "Summary",
     "Tanh",
+    "TransformerDecoderLayer",
+    "TransformerEncoderLayer",
+    "Upsample",
     "ZLoss",
     "apply_lora",
     "balance_loss",
@@ -117,4 +134,5 @@ __all__ = [
     "relative_buckets",
     "remove_lora",
     "segment_mask",
+    "summary",
 ]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 from .. import checks, ops
@@ -21,7 +20,6 @@ __all__ = [
     "Linear",
     "RMSNorm",
     "ReLU",
-    "Sequential",
     "SiLU",
     "Tanh",
 ]
@@ -216,44 +214,6 @@ class Tanh(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return tanh(x)."""
         return ops.tanh(x)
-
-
-class Sequential(Module):
-    """Apply modules one after another.
-
-    Args:
-        layers: the modules, in order; their names are their numbers.
-
-    Example:
-        >>> Sequential(Linear(4, 8), GELU(), Linear(8, 2))(ones((3, 4))).shape
-        (3, 2)
-    """
-
-    def __init__(self, *layers: Module) -> None:
-        for i, layer in enumerate(layers):
-            if not isinstance(layer, Module):
-                raise TypeError(
-                    f"Sequential: every layer must be a Module; got {type(layer).__name__} at {i}"
-                )
-            setattr(self, str(i), layer)
-        self._count = len(layers)
-
-    @property
-    def _layers(self) -> Sequence[Module]:
-        # By their names: an attribute may have been given another module, such as an adapted one.
-        return [getattr(self, str(i)) for i in range(self._count)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the last layer's output."""
-        for layer in self._layers:
-            x = layer(x)
-        return x
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Module:
-        return self._layers[index]
 
 
 def check_sizes(where: str, **sizes: int) -> tuple[int, ...]:

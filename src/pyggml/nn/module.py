@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,26 +13,16 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..backend.device import Device
 from ..backend.device import device as find_device
-from ..backend.dtypes import encode
-from ..errors import BackendError, DTypeError, ShapeError
+from ..errors import BackendError, DTypeError
 from ..tensors import Tensor, tensor, zeros
+from .base import IncompatibleKeys, ModuleTree, load_state
 from .init import empty_dtype
 from .mode import mode_of
-from .raw_bytes import blocks_of, blocks_shape, set_blocks
+from .raw_bytes import blocks_of
 
-__all__ = ["IncompatibleKeys", "Module", "Parameter"]
+__all__ = ["Module", "Parameter"]
 
-
-class IncompatibleKeys(NamedTuple):
-    """The names in which a state and a module differ; as `torch.nn.Module.load_state_dict` has it.
-
-    Args:
-        missing_keys: names of the module that the state does not have.
-        unexpected_keys: names of the state that the module does not have.
-    """
-
-    missing_keys: list[str]
-    unexpected_keys: list[str]
+M = TypeVar("M", bound="Module")
 
 
 def Parameter(
@@ -64,7 +55,7 @@ def Parameter(
     return tensor(array, dtype=dtype, device=device, requires_grad=True)
 
 
-class Module:
+class Module(ModuleTree):
     """A part of a model: its attributes are its parameters, buffers and children.
 
     An attribute holding a stored tensor that requires a gradient is a parameter (and stays
@@ -96,59 +87,6 @@ class Module:
     @training.setter
     def training(self, mode: bool) -> None:
         self.__dict__["training"] = mode
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        names: dict[str, None] = self.__dict__.setdefault("_parameter_names", {})
-        if isinstance(value, Tensor) and value.is_stored and _is_weight(value):
-            names[name] = None
-        else:
-            names.pop(name, None)
-        object.__setattr__(self, name, value)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return `forward` of the arguments."""
-        forward = getattr(self, "forward", None)
-        if forward is None:
-            raise TypeError(
-                f"{type(self).__name__}: a module that is called must define forward(); got none"
-            )
-        return forward(*args, **kwargs)
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield (attribute path, child) of the modules directly below, in definition order."""
-        for name, value in vars(self).items():
-            if not name.startswith("_"):
-                yield from _modules_in(name, value)
-
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield (dotted path, module) of this module and all below it, parents first."""
-        yield prefix, self
-        for name, child in self.named_children():
-            yield from child.named_modules(_join(prefix, name))
-
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """Yield (dotted path, tensor) in definition order; a shared tensor only once."""
-        seen: set[int] = set()
-        for path, module in self.named_modules(prefix):
-            for name, value in _tensors_of(module):
-                if name in module.__dict__["_parameter_names"] and id(value) not in seen:
-                    seen.add(id(value))
-                    yield _join(path, name), value
-
-    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """Yield (dotted path, tensor) of the tensors that are saved but not trained."""
-        for path, module in self.named_modules(prefix):
-            for name, value in _tensors_of(module):
-                if name not in module.__dict__["_parameter_names"]:
-                    yield _join(path, name), value
-
-    def parameters(self) -> list[Tensor]:
-        """Return the parameters, frozen ones included, in definition order."""
-        return [parameter for _, parameter in self.named_parameters()]
-
-    def num_parameters(self, trainable_only: bool = False) -> int:
-        """Count the parameters' elements; shared tensors count once."""
-        return sum(p.size for p in self.parameters() if p.requires_grad or not trainable_only)
 
     def state_dict(self, dequantise: bool = False) -> dict[str, np.ndarray]:
         """Copy parameters and buffers into NumPy arrays, keyed by dotted path.
@@ -186,36 +124,8 @@ class Module:
             >>> b.load_state_dict({"weight": a.weight.numpy()}, strict=False)
             IncompatibleKeys(missing_keys=['bias'], unexpected_keys=[])
         """
-        own, who = dict(self.named_state()), f"{type(self).__name__}.load_state_dict"
-        checks.mapping(who, "state", state)
-        keys = compare_names(own, state)
-        if checks.flag(who, "strict", strict):
-            check_names(who, own, state)
-        arrays = {name: np.asarray(state[name]) for name in own if name in state}
-        encoded: dict[str, np.ndarray] = {}
-        for name, array in arrays.items():
-            what, value = f"{who}: {name}", own[name]
-            if value.dtype.quantized and array.dtype == np.uint8:
-                if array.shape != blocks_shape(value):
-                    raise ShapeError(
-                        f"{what} must be the bytes of {value.dtype.name}, {blocks_shape(value)}; "
-                        f"got {array.shape}: the file is of another configuration"
-                    )
-                encoded[name] = array
-                continue
-            if array.shape != value.shape:
-                raise ShapeError(
-                    f"{what} must have the shape {value.shape}; got {array.shape}: the file is of "
-                    "another configuration"
-                )
-            encoded[name] = encode(array, value.dtype, what)
-        for name, array in encoded.items():
-            value = own[name]
-            if value.dtype.numpy is None:
-                set_blocks(value, array)
-            else:
-                value.copy_(array.reshape(value.shape))  # a scalar comes back as one row
-        return keys
+        who = f"{type(self).__name__}.load_state_dict"
+        return load_state(who, dict(self.named_state()), state, strict)
 
     def train(self, mode: bool = True) -> Module:
         """Set `training` here and below."""
@@ -227,28 +137,70 @@ class Module:
         """Leave training mode."""
         return self.train(False)
 
-    def freeze(self) -> Module:
-        """Stop training every parameter here and below."""
-        for parameter in self.parameters():
+    def freeze(self: M, *patterns: str) -> M:
+        """Stop training the parameters here and below.
+
+        Args:
+            patterns: of their names, such as "*embed*"; none is all parameters.
+
+        Raises:
+            ValueError: a pattern matches no parameter.
+
+        Example:
+            >>> model = Sequential(Linear(2, 2), Linear(2, 1)).freeze("0.*")
+            >>> model.num_parameters(trainable_only=True)
+            3
+        """
+        for _, parameter in self._matching("freeze", patterns):
             parameter.requires_grad = False
         return self
 
-    def unfreeze(self) -> Module:
-        """Train every parameter here and below again.
+    def unfreeze(self: M, *patterns: str) -> M:
+        """Train the parameters here and below again.
+
+        Args:
+            patterns: of their names, such as "*norm*"; none is all parameters.
 
         Raises:
             DTypeError: a weight is of a type that cannot be trained; nothing has changed then.
+            ValueError: a pattern matches no parameter.
         """
-        for name, parameter in self.named_parameters():
+        found = self._matching("unfreeze", patterns)
+        for name, parameter in found:
             if parameter.dtype.name != "f32":
                 raise DTypeError(
                     f"{type(self).__name__}.unfreeze: parameters that are trained must be f32; "
                     f"{name} is {parameter.dtype.name}, which stays frozen: train adapters on it, "
                     "nn.apply_lora(model), or load the model without keep_types"
                 )
-        for parameter in self.parameters():
+        for _, parameter in found:
             parameter.requires_grad = True
         return self
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Train every parameter here and below, or none.
+
+        Args:
+            requires_grad: True is `unfreeze`, False `freeze`.
+        """
+        wanted = checks.flag(
+            f"{type(self).__name__}.requires_grad_", "requires_grad", requires_grad
+        )
+        return self.unfreeze() if wanted else self.freeze()
+
+    def _matching(self, method: str, patterns: tuple[str, ...]) -> list[tuple[str, Tensor]]:
+        """Return the parameters whose names match one of the patterns."""
+        named = list(self.named_parameters())
+        for pattern in patterns:
+            if not isinstance(pattern, str) or not any(fnmatchcase(n, pattern) for n, _ in named):
+                raise ValueError(
+                    f"{type(self).__name__}.{method}: patterns must match a parameter's name; got "
+                    f"{pattern!r}: look at named_parameters()"
+                )
+        return [
+            (n, value) for n, value in named
+            if not patterns or any(fnmatchcase(n, pattern) for pattern in patterns)
+        ]  # fmt: skip
 
     def to(self, device: Device | str) -> Module:
         """Move every parameter and buffer here and below, in place.
@@ -313,76 +265,9 @@ class Module:
             if parameter.grad is not None:
                 parameter.grad.zero_()
 
-    def __repr__(self) -> str:
-        lines = [f"{name}: {child!r}" for name, child in self.named_children()]
-        if not lines:
-            shapes = ", ".join(f"{name}={value.shape}" for name, value in _tensors_of(self))
-            return f"{type(self).__name__}({shapes})"
-        body = "\n".join(lines).replace("\n", "\n  ")
-        return f"{type(self).__name__}(\n  {body}\n)"
-
-    def named_state(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield what state_dict holds: parameters, then buffers."""
-        yield from self.named_parameters()
-        yield from self.named_buffers()
-
-
-def compare_names(own: Mapping[str, Any], given: Mapping[str, Any]) -> IncompatibleKeys:
-    """Return the names missing from and unexpected in `given`."""
-    return IncompatibleKeys(
-        [name for name in own if name not in given], [name for name in given if name not in own]
-    )
-
-
-def check_names(where: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise a KeyError that lists the names missing from and unexpected in `given`."""
-    missing, unexpected = compare_names(own, given)
-    if missing or unexpected:
-        raise KeyError(
-            f"{where}: the names must be the model's own; missing {_some(missing)}, "
-            f"unexpected {_some(unexpected)}; strict=False takes what fits"
-        )
-
-
-def _some(names: list[str]) -> str:
-    """Show a list of names, shortened."""
-    if not names:
-        return "none"
-    listed = ", ".join(map(str, names[:8]))
-    return listed + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _is_weight(value: Tensor) -> bool:
-    """Return True for a stored tensor that is a parameter of its module."""
-    dtype = value.dtype
-    return value.requires_grad or dtype.quantized or dtype.name in ("f16", "bf16")
-
-
-def _join(prefix: str, name: str) -> str:
-    return f"{prefix}.{name}" if prefix else name
-
-
-def _tensors_of(module: Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the stored tensors among a module's public attributes."""
-    for name, value in vars(module).items():
-        if not name.startswith("_") and isinstance(value, Tensor) and value.is_stored:
-            yield name, value
-
 
 def _stored_in(module: Module) -> Iterator[Tensor]:
     """Yield the stored tensors among a module's attributes, private ones included."""
     for value in vars(module).values():
         if isinstance(value, Tensor) and value.is_stored:
             yield value
-
-
-def _modules_in(name: str, value: Any) -> Iterator[tuple[str, Module]]:
-    """Yield the modules in one attribute, through lists, tuples and dicts."""
-    if isinstance(value, Module):
-        yield name, value
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from _modules_in(f"{name}.{i}", item)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _modules_in(f"{name}.{key}", item)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..backend.sizes import parse_bytes
 from ..errors import ConfigError, shown
 from ..optim import ReduceOnPlateau, schedule_functions
 from ..options import Options, option
-from .memory.plan import parse_bytes
 
 __all__ = [
     "CHECKPOINTS",

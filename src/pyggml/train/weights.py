@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..nn.module import check_names
+from ..nn.base import check_names
 from ..tensors import Tensor
 
 __all__ = ["TrainedWeights"]

@@ -15,7 +15,7 @@ from .. import init
 from ..layers import check_sizes
 from ..module import Module, Parameter
 
-__all__ = ["AvgPool2d", "Conv2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
+__all__ = ["AvgPool2d", "Conv1d", "Conv2d", "Flatten", "GlobalAvgPool2d", "MaxPool2d"]
 
 
 class Conv2d(Module):
@@ -24,7 +24,7 @@ class Conv2d(Module):
     Args:
         in_channels: C.
         out_channels: O.
-        kernel: one number, or one for rows and one for columns.
+        kernel_size: one number, or one for rows and one for columns.
         stride: likewise.
         padding: zeros around the image, likewise.
         dilation: distance of the kernel's elements, likewise.
@@ -51,7 +51,7 @@ class Conv2d(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel: Any,
+        kernel_size: Any,
         stride: Any = 1,
         padding: Any = 0,
         dilation: Any = 1,
@@ -72,7 +72,7 @@ class Conv2d(Module):
         self.padding = check_pair("Conv2d", "padding", padding, 0)
         self.dilation = check_pair("Conv2d", "dilation", dilation, 1)
         self.depthwise = groups != 1
-        size = check_pair("Conv2d", "kernel", kernel, 1)
+        size = check_pair("Conv2d", "kernel_size", kernel_size, 1)
         fan_in = (1 if self.depthwise else in_channels) * math.prod(size)
         bound = 1.0 / math.sqrt(fan_in)
         drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
@@ -87,11 +87,70 @@ class Conv2d(Module):
         return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
 
 
+class Conv1d(Module):
+    """Convolve sequences with trained kernels.
+
+    Args:
+        in_channels: C.
+        out_channels: O.
+        kernel_size: K.
+        stride: how far the kernel moves.
+        padding: zeros at both ends.
+        dilation: distance of the kernel's elements.
+        bias: learn a bias for each channel.
+        init_weight: initialiser of the (O, C * K) weight; None is uniform within 1 / sqrt(C * K),
+            as is the bias.
+
+    Shape:
+        x (B, C, T) -> (B, O, OT), OT = (T + 2 padding - dilation (K - 1) - 1) / stride + 1
+
+    Raises:
+        TypeError: an argument is of a wrong kind.
+        ValueError: a size is out of range.
+
+    Source: ggml_im2col, ggml_mul_mat; torch.nn.Conv1d.
+
+    Example:
+        >>> Conv1d(3, 8, 3, padding=1)(ones((2, 3, 5))).shape
+        (2, 8, 5)
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        bias: bool = True,
+        init_weight: init.Initializer | None = None,
+    ) -> None:
+        in_channels, out_channels, kernel_size, self.stride, self.dilation = check_sizes(
+            "Conv1d", in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size,
+            stride=stride, dilation=dilation,
+        )  # fmt: skip
+        self.padding = checks.whole("Conv1d", "padding", padding, 0)
+        learns_bias = checks.flag("Conv1d", "bias", bias)
+        bound = 1.0 / math.sqrt(in_channels * kernel_size)
+        drawn = (init_weight or init.uniform(-bound, bound))(
+            (out_channels, in_channels * kernel_size)
+        )
+        first = init.constant(0.0) if init_weight else init.uniform(-bound, bound)
+        self.weight = Parameter(drawn.reshape(out_channels, in_channels, kernel_size))
+        self.bias = Parameter(first((out_channels,))) if learns_bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolved sequences."""
+        y = ops.conv_1d(x, self.weight, self.stride, self.padding, self.dilation)
+        return y if self.bias is None else y + self.bias.reshape(-1, 1)
+
+
 class MaxPool2d(Module):
     """The largest of each window.
 
     Args:
-        kernel: window, one number or rows and columns.
+        kernel_size: window, one number or rows and columns.
         stride: None is the kernel.
         padding: around the image, below the kernel; it is never the largest.
 
@@ -111,24 +170,26 @@ class MaxPool2d(Module):
 
     _kind = "max"
 
-    def __init__(self, kernel: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         who = type(self).__name__
-        self.kernel = check_pair(who, "kernel", kernel, 1)
-        self.stride = self.kernel if stride is None else check_pair(who, "stride", stride, 1)
+        self.kernel_size = check_pair(who, "kernel_size", kernel_size, 1)
+        self.stride = self.kernel_size if stride is None else check_pair(who, "stride", stride, 1)
         self.padding = check_pair(who, "padding", padding, 0)
-        if any(p >= k for p, k in zip(self.padding, self.kernel, strict=True)):
-            raise ShapeError(f"{who}: padding must be below the kernel; got {padding}, {kernel}")
+        if any(p >= k for p, k in zip(self.padding, self.kernel_size, strict=True)):
+            raise ShapeError(
+                f"{who}: padding must be below the kernel; got {padding}, {kernel_size}"
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled images."""
-        return ops.pool_2d(x, self.kernel, self.stride, self.padding, self._kind)
+        return ops.pool_2d(x, self.kernel_size, self.stride, self.padding, self._kind)
 
 
 class AvgPool2d(MaxPool2d):
     """The mean of each window; padding counts as zeros.
 
     Args:
-        kernel: window, one number or rows and columns.
+        kernel_size: window, one number or rows and columns.
         stride: None is the kernel.
         padding: around the image, below the kernel.
 

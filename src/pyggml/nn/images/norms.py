@@ -28,7 +28,7 @@ class BatchNorm2d(Module):
     are buffers, saved with the parameters under PyTorch's names.
 
     Args:
-        channels: C.
+        num_features: C.
         eps: added to the variance, > 0.
         momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
         affine: learn scale and bias.
@@ -53,23 +53,23 @@ class BatchNorm2d(Module):
 
     def __init__(
         self,
-        channels: int,
+        num_features: int,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
     ) -> None:
         who = type(self).__name__
-        (channels,) = check_sizes(who, channels=channels)
+        (num_features,) = check_sizes(who, num_features=num_features)
         learns = checks.flag(who, "affine", affine)
         self.eps = check_eps(who, eps)
         self.momentum = (
             None if momentum is None else checks.number(who, "momentum", momentum, 0.0, 1.0)
         )
-        self.weight = Parameter(init.constant(1.0)((channels,))) if learns else None
-        self.bias = Parameter(init.constant(0.0)((channels,))) if learns else None
-        self.running_mean = zeros((channels,))
-        self.running_var = zeros((channels,))
-        self.running_var.copy_(init.constant(1.0)((channels,)))
+        self.weight = Parameter(init.constant(1.0)((num_features,))) if learns else None
+        self.bias = Parameter(init.constant(0.0)((num_features,))) if learns else None
+        self.running_mean = zeros((num_features,))
+        self.running_var = zeros((num_features,))
+        self.running_var.copy_(init.constant(1.0)((num_features,)))
         # f32 counts batches exactly up to 2^24, and PyTorch takes it for its whole number.
         self.num_batches_tracked = zeros(())
 
@@ -124,7 +124,7 @@ class BatchNorm1d(BatchNorm2d):
     """`BatchNorm2d` of rows: each feature is normalised over the batch.
 
     Args:
-        channels: C.
+        num_features: C.
         eps: added to the variance, > 0.
         momentum: of the running statistics, from 0 to 1; None makes them the mean of all batches.
         affine: learn scale and bias.
@@ -151,8 +151,8 @@ class GroupNorm(Module):
     """Normalise the channels of each image in groups, then scale them and add a bias.
 
     Args:
-        groups: number of groups; must divide channels.
-        channels: C.
+        num_groups: number of groups; must divide the channels.
+        num_channels: C.
         eps: added to the variance, > 0.
         affine: learn scale and bias.
 
@@ -161,7 +161,7 @@ class GroupNorm(Module):
 
     Raises:
         TypeError: an argument is of a wrong kind.
-        ValueError: a size is below 1, or groups do not divide the channels.
+        ValueError: a size is below 1, or the groups do not divide the channels.
         ShapeError: x is of another shape.
 
     Source: ggml_group_norm; Wu and He 2018, arXiv:1803.08494.
@@ -171,27 +171,31 @@ class GroupNorm(Module):
         (2, 4, 3, 3)
     """
 
-    def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True) -> None:
-        groups, channels = check_sizes("GroupNorm", groups=groups, channels=channels)
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+    ) -> None:
+        num_groups, num_channels = check_sizes(
+            "GroupNorm", num_groups=num_groups, num_channels=num_channels
+        )
         learns = checks.flag("GroupNorm", "affine", affine)
-        if channels % groups:
+        if num_channels % num_groups:
             raise ValueError(
-                "GroupNorm: groups must divide channels; "
-                f"got {groups} and {channels}; try {math.gcd(groups, channels)} groups"
+                "GroupNorm: num_groups must divide num_channels; "
+                f"got {num_groups} and {num_channels}; try {math.gcd(num_groups, num_channels)}"
             )
-        self.groups = groups
-        self.channels = channels
+        self.num_groups = num_groups
+        self.num_channels = num_channels
         self.eps = check_eps("GroupNorm", eps)
-        self.weight = Parameter(init.constant(1.0)((channels,))) if learns else None
-        self.bias = Parameter(init.constant(0.0)((channels,))) if learns else None
+        self.weight = Parameter(init.constant(1.0)((num_channels,))) if learns else None
+        self.bias = Parameter(init.constant(0.0)((num_channels,))) if learns else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
-        if need_tensor("GroupNorm", "x", x).ndim != 4 or x.shape[1] != self.channels:
+        if need_tensor("GroupNorm", "x", x).ndim != 4 or x.shape[1] != self.num_channels:
             raise ShapeError(
-                f"GroupNorm: x must be (B, C, H, W) with C={self.channels}; got {x.shape}"
+                f"GroupNorm: x must be (B, C, H, W) with C={self.num_channels}; got {x.shape}"
             )
-        y = ops.group_norm(x, self.groups, self.eps)
+        y = ops.group_norm(x, self.num_groups, self.eps)
         if self.weight is None or self.bias is None:
             return y
         return y * self.weight.reshape(-1, 1, 1) + self.bias.reshape(-1, 1, 1)

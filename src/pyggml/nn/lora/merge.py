@@ -13,7 +13,8 @@ from ... import checks
 from ...backend.dtypes import as_dtype
 from ...errors import DTypeError, ShapeError
 from ...tensors import Tensor
-from ..module import Module, check_names
+from ..base import check_names
+from ..module import Module
 from ..swap import swap_modules
 from .apply import need_adapters
 from .layer import LoRALayer

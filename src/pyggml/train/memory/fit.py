@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...backend.sizes import format_bytes, parse_bytes
 from ...errors import BackendError
 from ...models import LanguageModel
 from ..run import Run
-from .plan import MemoryPlan, OutOfMemoryError, format_bytes, parse_bytes
+from .plan import MemoryPlan, OutOfMemoryError
 
 __all__ = ["MemoryPlanner", "choices"]
 

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: MIT
+"""What every module has: its tree of tensors and children, hooks, and the loading of states."""
+
+from .hooks import RemovableHandle
+from .state import IncompatibleKeys, check_names, compare_names, load_state
+from .tree import ModuleTree
+
+__all__ = [
+    "IncompatibleKeys",
+    "ModuleTree",
+    "RemovableHandle",
+    "check_names",
+    "compare_names",
+    "load_state",
+]

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: MIT
+"""Modules that hold others: in a row, in a list, by name."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from ..tensors import Tensor
+from .module import Module
+
+__all__ = ["ModuleDict", "ModuleList", "Sequential"]
+
+L = TypeVar("L", bound="ModuleList")
+
+
+class ModuleList(Module):
+    """A list of modules, whose names are their numbers.
+
+    A plain list in an attribute holds modules as well; this one can be a model's outermost part,
+    and is what PyTorch's code has.
+
+    Args:
+        modules: the first members.
+
+    Raises:
+        TypeError: a member is no Module.
+
+    Source: torch.nn.ModuleList.
+
+    Example:
+        >>> layers = ModuleList([Linear(4, 8)])
+        >>> layers.append(Linear(8, 2))[-1].weight.shape
+        (2, 8)
+        >>> [name for name, _ in layers.named_parameters()][:2]
+        ['0.weight', '0.bias']
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self._count = 0
+        self.extend(modules)
+
+    def append(self: L, module: Module) -> L:
+        """Add a module at the end; return the list.
+
+        Args:
+            module: the new member.
+        """
+        return self.extend([module])
+
+    def extend(self: L, modules: Iterable[Module]) -> L:
+        """Add modules at the end; return the list.
+
+        Args:
+            modules: the new members.
+        """
+        self._set([*self, *self._checked(modules)])
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Add a module before another one.
+
+        Args:
+            index: the place, as a list counts.
+            module: the new member.
+        """
+        members = list(self)
+        members.insert(operator.index(index), *self._checked([module]))
+        self._set(members)
+
+    def pop(self, index: int = -1) -> Any:
+        """Take a module out and return it.
+
+        Args:
+            index: its place.
+        """
+        members = list(self)
+        taken = members.pop(operator.index(index))
+        self._set(members)
+        return taken
+
+    def _checked(self, modules: Iterable[Module]) -> list[Module]:
+        members = list(modules)
+        for i, each in enumerate(members):
+            if not isinstance(each, Module):
+                raise TypeError(
+                    f"{type(self).__name__}: every member must be a Module; got "
+                    f"{type(each).__name__} at {i}"
+                )
+        return members
+
+    def _set(self, members: list[Module]) -> None:
+        for i in range(len(members), self._count):
+            delattr(self, str(i))
+        for i, module in enumerate(members):
+            setattr(self, str(i), module)
+        self._count = len(members)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        # By their names: an attribute may have been given another module, such as an adapted one.
+        return iter([getattr(self, str(i)) for i in range(self._count)])
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self: L, index: slice) -> L: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        members = list(self)
+        return self._like(members[index]) if isinstance(index, slice) else members[index]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        members = list(self)
+        members[operator.index(index)] = self._checked([module])[0]
+        self._set(members)
+
+    def __delitem__(self, index: int | slice) -> None:
+        members = list(self)
+        del members[index]
+        self._set(members)
+
+    def _like(self, members: list[Module]) -> Any:
+        """Return a list of this class of some members."""
+        return type(self)(members)
+
+
+class Sequential(ModuleList):
+    """Apply modules one after another.
+
+    Args:
+        layers: the modules, in order; their names are their numbers.
+
+    Raises:
+        TypeError: a layer is no Module.
+
+    Example:
+        >>> model = Sequential(Linear(4, 8), GELU(), Linear(8, 2))
+        >>> model(ones((3, 4))).shape, model[:2](ones((3, 4))).shape
+        ((3, 2), (3, 8))
+    """
+
+    def __init__(self, *layers: Module) -> None:
+        super().__init__(layers)
+
+    def _like(self, members: list[Module]) -> Any:
+        return type(self)(*members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the last layer's output."""
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class ModuleDict(Module):
+    """Modules by names of one's own.
+
+    Args:
+        modules: the first members.
+
+    Raises:
+        TypeError: a member is no Module.
+        KeyError: a name has a dot, begins with an underscore, or is an attribute of Module.
+
+    Source: torch.nn.ModuleDict.
+
+    Example:
+        >>> heads = ModuleDict({"digits": Linear(4, 10), "signs": Linear(4, 2)})
+        >>> heads["signs"](ones((1, 4))).shape, list(heads)
+        ((1, 2), ['digits', 'signs'])
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+        self._names: list[str] = []
+        self.update({} if modules is None else modules)
+
+    def update(self, modules: Mapping[str, Module]) -> None:
+        """Add modules, in the places of those that have their names.
+
+        Args:
+            modules: the new members.
+        """
+        for name, module in dict(modules).items():
+            self[name] = module
+
+    def keys(self) -> list[str]:
+        """Return the names, in order."""
+        return list(self._names)
+
+    def values(self) -> list[Any]:
+        """Return the modules, in order."""
+        return [self[name] for name in self._names]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return (name, module), in order."""
+        return [(name, self[name]) for name in self._names]
+
+    def pop(self, name: str) -> Any:
+        """Take a module out and return it.
+
+        Args:
+            name: its name.
+        """
+        module = self[name]
+        del self[name]
+        return module
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(f"ModuleDict: there is no {name!r}; got {self._names}")
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(module, Module):
+            raise TypeError(f"ModuleDict: {name!r} must be a Module; got {type(module).__name__}")
+        if name not in self._names:
+            self.check_name("ModuleDict", name, of=type(None))
+            self._names.append(name)
+        setattr(self, name, module)
+
+    def __delitem__(self, name: str) -> None:
+        self[name]  # raises where there is none
+        delattr(self, name)
+        self._names.remove(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
