@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every module has: its tree of tensors and children, hooks, and the loading of states."""
+"""The base of all modules: their tree of tensors and children, hooks, and the loading of states."""
 
 from .hooks import RemovableHandle
 from .state import IncompatibleKeys, check_names, compare_names, load_state

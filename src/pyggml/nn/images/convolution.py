@@ -177,7 +177,7 @@ class MaxPool2d(Module):
         self.padding = check_pair(who, "padding", padding, 0)
         if any(p >= k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             raise ShapeError(
-                f"{who}: padding must be below the kernel; got {padding}, {kernel_size}"
+                f"{who}: padding must be below kernel_size; got {padding}, {kernel_size}"
             )
 
     def forward(self, x: Tensor) -> Tensor:
