@@ -190,6 +190,20 @@ def test_other_results_are_told(tokenizer, tmp_path, caplog):
         model.save(tmp_path / "m.gguf", tokenizer, strict="yes")
 
 
+def test_gemma_3_with_sharper_yarn_is_told(tokenizer, tmp_path):
+    """llama.cpp scales the scores of its layers with a window, too."""
+    scaling = {"kind": "yarn", "factor": 2.0, "original": 32}
+    sizes = {**LLAMA, "family": "gemma3", "tie": True, "window": 8}
+    for more, told in (({}, False), ({"attention": 1.0}, True)):
+        model = shaken("llama", {**sizes, "rope_scaling": {**scaling, **more}}, 0)
+        model.save(path := tmp_path / "m.gguf", tokenizer)
+        assert bool(check_gguf(path)) is told
+        ids = [5, 9, 7, 30, 31]
+        (answer,) = direct.answers([(path, ids)])
+        difference = np.abs(ours(path, ids) - np.array(answer["logits"])).max()
+        assert bool(difference > 1e-2) is told
+
+
 @pytest.mark.parametrize(
     "sizes",
     [

@@ -354,6 +354,12 @@ def _check_meaning(read: _Reader, layout: Layout, tensors: Mapping[str, tuple[in
                 "pyggml.rope_scaling",
                 f"llama.cpp has beta_fast=32 and beta_slow=1 for {read.arch}; got {betas}",
             )
+    sharper, window = read("rope.scaling.attn_factor"), read("attention.sliding_window", 0)
+    if read.arch == "gemma3" and window and isinstance(sharper, np.floating) and sharper != 1.0:
+        yield (
+            "gemma3.rope.scaling.attn_factor",
+            f"llama.cpp scales the scores of layers with a window, too; got {sharper}",
+        )
     tied = read.arch == "t5" and "output.weight" not in tensors
     if tied and not metadata.get("pyggml.scaled_norm"):
         yield "output.weight", "llama.cpp leaves out the scale of a tied head"
