@@ -18,6 +18,7 @@ from ..files import read_classes
 from ..pooling import RANK, TextClassifier, pool
 from ..pretrained.fields import HFConfig
 from ..pretrained.labels import read_labels, write_labels
+from ..pretrained.tokens import padding_id
 from .config import LlamaConfig
 from .families import FAMILIES
 from .hf_config import read_hf_config, write_hf_config
@@ -198,13 +199,9 @@ class LlamaForSequenceClassification(LlamaModel, TextClassifier):
         values = write_hf_config(self.config)
         (name,) = values["architectures"]
         named = _HF_CLASSES.get(name, name.replace("ForCausalLM", _HF_CLASS))
-        labels, pad = write_labels(self.config), self._padding_id()
+        # A token that ends no text: transformers pools the last one that is another.
+        labels, pad = write_labels(self.config), padding_id(self) or 0
         return {**values, "architectures": [named], **labels, "pad_token_id": pad}
-
-    def _padding_id(self) -> int:
-        """Return a token that ends no text: transformers pools the last one that is another."""
-        found = self.metadata.get(f"{_TOKENS}padding_token_id")
-        return 0 if found is None else int(found)
 
     def _own_names(self, state: Any) -> dict[str, Any]:
         """Return a state under the own names, without a language model's head."""

@@ -16,6 +16,7 @@ from ...io import StoredArray, open_safetensors, read_regular
 from ...tensors import tensor
 from .fields import HFConfig, read_json
 from .generation import read_generation
+from .tokens import read_tokens, template_of
 
 if TYPE_CHECKING:
     from ...data import Tokenizer
@@ -71,7 +72,7 @@ def read_folder(
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise FormatError(f"{folder}: {text}") from error
     model.metadata["general.name"] = folder.resolve().name
-    model.metadata |= read_generation(folder)
+    model.metadata |= {**read_tokens(folder, given), **read_generation(folder)}
     template = _template(folder)
     if template is not None:
         model.metadata["tokenizer.chat_template"] = template
@@ -163,16 +164,7 @@ def _template(folder: Path) -> str | None:
             return read_regular(file).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise FormatError(f"{file}: must be UTF-8 text: {error}") from error
-    beside = folder / "tokenizer_config.json"
-    if not beside.is_file():
-        return None
-    found = read_json(beside).get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = {e.get("name"): e.get("template") for e in found if isinstance(e, dict)}
-        found = named.get("default")
-    if found is not None and not isinstance(found, str):
-        raise FormatError(f"{beside}: chat_template must be text; got {shown(found)}")
-    return found
+    return template_of(folder)
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:

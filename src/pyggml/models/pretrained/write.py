@@ -16,11 +16,13 @@ from ...io import atomic_write, make_dirs, save_safetensors
 from .fields import HFConfig
 from .generation import written_generation
 from .sentences import written_pooling
+from .tokens import padding_id, written_tokens
 
 __all__ = ["save_folder"]
 
 # How a model computes and trains, of which config.json says nothing.
 _NOT_WRITTEN = ("attention", "router_aux", "dropout", "bias", "pooling")
+_ENDS = ("bos_token", "eos_token")
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -53,7 +55,9 @@ def save_folder(
     _check_config(model, config)
     # Without these, transformers takes its own model's numbers.
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    config = {**ids, **config} | ({} if tokenizer is None else _roles(tokenizer))
+    named = {} if tokenizer is None else written_tokens(model, tokenizer)
+    config = {**ids, "pad_token_id": padding_id(model), **config}
+    config |= {f"{name}_id": tokenizer.token_id(named[name]) for name in _ENDS if name in named}
     config |= {"dtype": _DTYPES[dtype], "torch_dtype": _DTYPES[dtype]}
     arrays: dict[str, Any] = {}
     for name, array in model.hf_state().items():
@@ -72,7 +76,7 @@ def save_folder(
     else:
         save_safetensors(target, arrays, max_shard_bytes=max_shard_bytes)
     if tokenizer is not None:
-        _save_tokenizer(target, tokenizer, config)
+        _save_tokenizer(target, tokenizer, named, config)
     template = model.metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         _write(target / "chat_template.jinja", template)
@@ -101,24 +105,17 @@ def _check_config(model: Any, written: dict[str, Any]) -> None:
         )
 
 
-def _roles(tokenizer: Any) -> dict[str, Any]:
-    """Return the numbers of the tokens that begin and end a text."""
-    ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id}
-    return {key: number for key, number in ids.items() if number is not None}
-
-
-def _save_tokenizer(folder: Path, tokenizer: Any, config: dict[str, Any]) -> None:
+def _save_tokenizer(
+    folder: Path, tokenizer: Any, named: dict[str, Any], config: dict[str, Any]
+) -> None:
     """Write the files of a tokenizer, as a fast one of transformers."""
     tokenizer.save(folder / "tokenizer.json")
-    named: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    for role, number in (("bos_token", tokenizer.bos_id), ("eos_token", tokenizer.eos_id)):
-        if number is not None:
-            named[role] = tokenizer.token(number)
+    usual: dict[str, Any] = {"clean_up_tokenization_spaces": False}
     length = config.get("max_position_embeddings") or config.get("n_positions")
     if length is not None:
-        named["model_max_length"] = length
-    named["clean_up_tokenization_spaces"] = False
-    _write_json(folder / "tokenizer_config.json", named)
+        usual["model_max_length"] = length
+    fast = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    _write_json(folder / "tokenizer_config.json", {**usual, **named, **fast})
 
 
 def _write(file: Path, text: str) -> None:
