@@ -52,6 +52,16 @@ CASES = {
     "phi2": ("Phi", {**BASE, "hidden_act": "gelu_new"}),
     "phi": ("Phi", BASE),
     "phi3": ("Phi3", {**BASE, "num_key_value_heads": 4}),
+    "phi3-longrope": (
+        "Phi3",
+        {
+            **BASE, "original_max_position_embeddings": 16,
+            "rope_parameters": {
+                "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3],
+                "long_factor": [2.0, 2.5, 3.0, 4.0],
+            },
+        },
+    ),
     "olmo2": ("Olmo2", BASE),
     "olmo3": ("Olmo3", {**BASE, "sliding_window": 5}),
     "granite": (
@@ -239,6 +249,63 @@ def test_a_config_that_asks_for_more_is_an_error(change, field, tmp_path):
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(FormatError, match=field):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("gemma2", "query_pre_attn_scalar", None),
+        ("gemma2", "attn_logit_softcapping", 0.0),
+        ("gemma3", "sliding_window", None),
+        ("gemma3", "layer_types", ["sliding_attention"] * 7),
+        ("smollm3", "no_rope_layers", [0, 1, 1, 1]),
+        ("olmo3", "rope_parameters", None),
+        ("gpt-oss", "rope_parameters", None),
+        ("qwen3-moe", "norm_topk_prob", None),
+    ],
+)
+def test_a_field_of_a_config_is_read_or_refused(name, key, value, tmp_path):
+    """None takes the key away, so that transformers' default counts."""
+    theirs(name).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    fields = {**json.loads(file.read_text()), key: value}
+    file.write_text(json.dumps({k: v for k, v in fields.items() if v is not None or k != key}))
+    try:
+        ours, _ = load(tmp_path)
+    except FormatError as error:
+        assert key in str(error)  # noqa: PT017
+        return
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    want = their_output(model.eval())
+    np.testing.assert_allclose(our_output(ours), want, atol=5e-6 * np.abs(want).max())
+
+
+def test_dynamic_positions_of_another_context_are_not_written(tmp_path):
+    sizes = {"vocab_size": 65, "context": 64}
+    scaling = {"kind": "dynamic", "factor": 2.0, "original": 16}
+    with pytest.raises(ValueError, match="rope_scaling"):
+        build("llama", "tiny", **sizes, rope_scaling=scaling).save_pretrained(tmp_path)
+
+
+def test_special_tokens_are_written_again(tmp_path):
+    """Those that a vocabulary has no place for: of padding, masks, unknown words."""
+    words = Tokenizer.train_bpe(embedded_text()[:5], 300)
+    build("llama", "tiny", vocab_size=300).save_pretrained(tmp_path / "a", words)
+    beside = tmp_path / "a" / "tokenizer_config.json"
+    named = {"eos_token": words.token(0), "bos_token": None, "padding_side": "left"}
+    named |= {"pad_token": {"content": words.token(7)}, "unk_token": words.token(8)}
+    beside.write_text(json.dumps(named))
+    config = tmp_path / "a" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "pad_token_id": 7}))
+    model, tokenizer = load(tmp_path / "a")
+    model.save(tmp_path / "m.gguf", tokenizer)
+    for source in ("a", "m.gguf"):
+        model, tokenizer = load(tmp_path / source)
+        model.save_pretrained(tmp_path / "b", tokenizer)
+        auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "b")
+        assert (auto.pad_token_id, auto.unk_token_id, auto.bos_token_id) == (7, 8, None)
+        assert (auto.eos_token_id, auto.padding_side) == (0, "left")
+        assert transformers.AutoConfig.from_pretrained(tmp_path / "b").pad_token_id == 7
 
 
 def test_what_transformers_lacks_is_not_written(tmp_path):

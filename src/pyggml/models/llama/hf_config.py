@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ...nn import RopeScaling
@@ -45,6 +46,8 @@ def read_hf_config(given: HFConfig) -> dict[str, Any]:
     kind = TYPES[given.get("model_type")]
     fields: dict[str, Any] = {own: given.size(key) for own, key in SIZES.items()}
     for key, values in kind.only.items():
+        if key in kind.needed and given.get(key) is None:
+            raise given.error(key, json.dumps(values[0]))
         given.only(key, *values)
     if kind.family == "gemma" and given.get("hidden_activation") is None:
         given.only("hidden_act", "gelu_pytorch_tanh")
@@ -61,14 +64,16 @@ def read_hf_config(given: HFConfig) -> dict[str, Any]:
         fields[own] = given.size(key if given.get(key) is not None else _EXPERTS.get(key, key))
     if kind.experts and given.flag("output_router_logits", False):
         fields["router_aux"] = given.number("router_aux_loss_coef", 0.001)
+    if kind.family == "smollm3":
+        _need_usual_rope(given, fields["n_layer"])
     fields |= _read_choices(given, kind)
     fields |= _read_window(given, kind, fields["n_layer"])
     fields |= _read_rope(given, kind, fields["n_head_dim"], fields["context"])
     fields["family"] = kind.family
     fields["pooling"] = read_pooling(given, None)
-    if "query_pre_attn_scalar" in given.values:
+    if kind.family in ("gemma2", "gemma3"):
         scale = LlamaConfig(**fields).score_scale
-        if abs(given.number("query_pre_attn_scalar", 1.0) * scale * scale - 1.0) > 1e-6:
+        if abs(given.number("query_pre_attn_scalar", 256.0) * scale * scale - 1.0) > 1e-6:
             raise given.error("query_pre_attn_scalar", f"{round(scale**-2)}, as by the head's size")
     return fields
 
@@ -82,6 +87,8 @@ def _read_choices(given: HFConfig, kind: HFType) -> dict[str, Any]:
         elif own.endswith("_softcap"):
             default = 0.0 if key in given.values else FAMILIES[kind.family].values.get(own, 0.0)
             fields[own] = given.number(key, default)
+            if given.get(key) == 0:
+                raise given.error(key, "above 0, or null for none")
         else:
             fields[own] = given.flag(key, False)
     if kind.family == "stablelm" and fields["attention_bias"]:
@@ -89,10 +96,19 @@ def _read_choices(given: HFConfig, kind: HFType) -> dict[str, Any]:
     return fields
 
 
+def _need_usual_rope(given: HFConfig, n_layer: int) -> None:
+    """Raise unless every so many layers one has no rotary positions, as in the family."""
+    every = FAMILIES["smollm3"].no_rope
+    usual = [int((i + 1) % every != 0) for i in range(n_layer)]
+    if given.get("no_rope_layers") is None:
+        given.only("no_rope_layer_interval", every)
+    given.only("no_rope_layers", usual)
+
+
 def _read_window(given: HFConfig, kind: HFType, n_layer: int) -> dict[str, Any]:
     """Read which layers see how many tokens."""
     windowed = kind.window in ("all", "layers") or given.flag("use_sliding_window", False)
-    width = given.get("sliding_window", FAMILIES[kind.family].values.get("window"))
+    width = given.values.get("sliding_window", kind.width)
     if kind.window == "none" or not windowed or width is None:
         return {}
     window = given.size("sliding_window", width)
@@ -114,7 +130,10 @@ def _read_window(given: HFConfig, kind: HFType, n_layer: int) -> dict[str, Any]:
     for pattern in range(2, n_layer + 2):
         if types == [_FULL if (i + 1) % pattern == 0 else _SLIDING for i in range(n_layer)]:
             # No layer is the last of a pattern longer than the model.
-            return {"window": window, "window_pattern": _pattern(kind, pattern, n_layer)}
+            own = _pattern(kind, pattern, n_layer)
+            if own == 1 and not FAMILIES[kind.family].window_scaling:
+                break  # layers with a window have other rotary positions
+            return {"window": window, "window_pattern": own}
     key = "layer_types" if "layer_types" in given.values else "max_window_layers"
     raise given.error(key, "such that every so many layers one has no window, or all have one")
 
@@ -135,7 +154,9 @@ def _read_rope(given: HFConfig, kind: HFType, head_dim: int, context: int) -> di
             raise given.error(key, "an object")
     fields: dict[str, Any] = {}
     theta = given.number("rope_theta", kind.theta)
-    if _FULL in now:
+    if _FULL in now or _SLIDING in now:
+        if not isinstance(now.get(_FULL), dict):
+            raise given.error("rope_parameters", f"objects for {_FULL} and {_SLIDING}")
         local = HFConfig(f"{given.path}: rope_parameters.{_SLIDING}", now.get(_SLIDING) or {})
         local.only("rope_type", "default")
         now = now[_FULL]
@@ -145,6 +166,8 @@ def _read_rope(given: HFConfig, kind: HFType, head_dim: int, context: int) -> di
             local.only("rope_theta", now.get("rope_theta"))
     elif kind.family == "gemma3":
         fields["rope_theta_window"] = given.number("rope_local_base_freq", 10000.0)
+    elif kind.family == "gpt-oss" and not (now or before):
+        raise given.error("rope_parameters", "an object")  # transformers has a default of its own
     inner = HFConfig(f"{given.path}: rope_{'parameters' if now else 'scaling'}", {**before, **now})
     fields["rope_theta"] = inner.number("rope_theta", theta)
     share = inner.number(
@@ -167,9 +190,12 @@ def _read_rope(given: HFConfig, kind: HFType, head_dim: int, context: int) -> di
     }
     if name != "longrope" and "factor" not in values:
         raise inner.error("factor", "a number")
-    if name != "linear":
-        whole = given.size(_ORIGINAL, context)
-        values["original"] = inner.size(_ORIGINAL, whole)
+    if name == "dynamic":
+        values["original"] = context
+    elif name != "linear":
+        # The key beside the object wins, and of Phi 3 its default, too.
+        beside = 4096 if kind.family == "phi3" else inner.size(_ORIGINAL, context)
+        values["original"] = given.size(_ORIGINAL, beside)
     if name == "yarn":
         values["truncate"] = inner.flag("truncate", True)
     if name == "longrope":
@@ -213,6 +239,8 @@ def write_hf_config(config: LlamaConfig) -> dict[str, Any]:
         "rope_theta": config.rope_theta,
         "rope_scaling": _write_scaling(config),
     }
+    if config.family == "phi3" and values["rope_scaling"] is not None:
+        values[_ORIGINAL] = values["rope_scaling"].get(_ORIGINAL, config.context)
     for own, key in {**kind.fields, **kind.experts}.items():
         value = getattr(config, "expert_ffn" if own == "n_expert_ffn" else own)
         values[key] = config.shared_ffn if own == "n_shared_ffn" else value
@@ -252,8 +280,8 @@ def _write_window(config: LlamaConfig, kind: HFType) -> dict[str, Any]:
 def _write_scaling(config: LlamaConfig) -> dict[str, Any] | None:
     """Return the older key's object."""
     scaling = RopeScaling.of(config.rope_scaling)
-    if scaling is None:
-        return None
+    if scaling is None:  # transformers stretches gpt-oss unless told
+        return {"rope_type": "default"} if config.family == "gpt-oss" else None
     if scaling.kind not in _SCALING:
         raise ValueError(
             f"save_pretrained: rope_scaling must be one of {', '.join(_SCALING)}; got "

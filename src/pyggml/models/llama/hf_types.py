@@ -36,10 +36,12 @@ class HFType:
         partial: default share of a head that turns.
         window: "none", "all" layers where `sliding_window` is a number, "flag" where
             `use_sliding_window` says so, or "layers" by `layer_types`.
+        width: default of `sliding_window`.
         fields: further own fields, to their keys; null is the family's value.
         experts: own fields of a mixture, to their keys.
         only: keys of what is computed in one way only, to the values that mean it; the first is
             the default.
+        needed: keys of `only` that transformers takes for another value where they are missing.
     """
 
     family: str
@@ -52,9 +54,11 @@ class HFType:
     theta: float = 10000.0
     partial: float = 1.0
     window: str = "none"
+    width: int | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     experts: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
 
 
 _SILU = {"hidden_act": ("silu", "swish")}
@@ -73,7 +77,7 @@ TYPES: dict[str, HFType] = {
     "llama": HFType(
         "llama", "LlamaForCausalLM", fields=_BIASES, only={**_SILU, "pretraining_tp": (1,)}
     ),
-    "mistral": HFType("llama", "MistralForCausalLM", 8, window="all", only=_SILU),
+    "mistral": HFType("llama", "MistralForCausalLM", 8, window="all", width=4096, only=_SILU),
     "mixtral": HFType(
         "llama",
         "MixtralForCausalLM",
@@ -84,20 +88,22 @@ TYPES: dict[str, HFType] = {
         experts={"n_expert": "num_local_experts", "n_expert_used": "num_experts_per_tok"},
         only=_SILU,
     ),
-    "qwen2": HFType("qwen2", "Qwen2ForCausalLM", 32, window="flag", only=_SILU),
+    "qwen2": HFType("qwen2", "Qwen2ForCausalLM", 32, window="flag", width=4096, only=_SILU),
     "qwen3": HFType(
-        "qwen3", "Qwen3ForCausalLM", 32, 128, window="flag", only={**_SILU, **_NO_BIAS}
+        "qwen3", "Qwen3ForCausalLM", 32, 128, window="flag", width=4096,
+        only={**_SILU, **_NO_BIAS},
     ),
     "gemma": HFType(
         "gemma", "GemmaForCausalLM", 16, 256, tie=True,
         only={**_NO_BIAS, "use_bidirectional_attention": (False,)},
     ),
     "gemma2": HFType(
-        "gemma2", "Gemma2ForCausalLM", 4, 256, tie=True, window="layers",
+        "gemma2", "Gemma2ForCausalLM", 4, 256, tie=True, window="layers", width=4096,
         fields=_CAPS, only={**_TANH, **_NO_BIAS},
     ),
     "gemma3_text": HFType(
         "gemma3", "Gemma3ForCausalLM", 4, 256, tie=True, theta=1e6, window="layers",
+        width=4096,
         fields={"logit_softcap": "final_logit_softcapping"},
         only={**_TANH, **_NO_BIAS, "attn_logit_softcapping": (None,)},
     ),
@@ -108,7 +114,8 @@ TYPES: dict[str, HFType] = {
     "phi3": HFType("phi3", "Phi3ForCausalLM", eps_default=1e-5, window="all", only=_SILU),
     "olmo2": HFType("olmo2", "Olmo2ForCausalLM", eps_default=1e-5, only={**_SILU, **_NO_BIAS}),
     "olmo3": HFType(
-        "olmo2", "Olmo3ForCausalLM", eps_default=1e-5, window="layers", only={**_SILU, **_NO_BIAS}
+        "olmo2", "Olmo3ForCausalLM", eps_default=1e-5, theta=5e5, window="layers", width=4096,
+        only={**_SILU, **_NO_BIAS},
     ),
     "granite": HFType(
         "granite", "GraniteForCausalLM",
@@ -140,6 +147,7 @@ TYPES: dict[str, HFType] = {
     ),
     "gpt_oss": HFType(
         "gpt-oss", "GptOssForCausalLM", 8, 64, eps_default=1e-5, theta=150000.0, window="layers",
+        width=128,
         experts={"n_expert": "num_local_experts", "n_expert_used": "num_experts_per_tok"},
         only={
             **_SILU,
@@ -149,7 +157,7 @@ TYPES: dict[str, HFType] = {
         },
     ),
     "qwen2_moe": HFType(
-        "qwen2moe", "Qwen2MoeForCausalLM", 16, window="flag",
+        "qwen2moe", "Qwen2MoeForCausalLM", 16, window="flag", width=4096,
         experts={
             "n_expert": "num_experts", **_QWEN_MOE,
             "n_shared_ffn": "shared_expert_intermediate_size",
@@ -157,8 +165,9 @@ TYPES: dict[str, HFType] = {
         only={**_SILU, **_ALL_SPARSE, "qkv_bias": (True,), "norm_topk_prob": (False,)},
     ),
     "qwen3_moe": HFType(
-        "qwen3moe", "Qwen3MoeForCausalLM", 4, window="flag",
+        "qwen3moe", "Qwen3MoeForCausalLM", 4, window="flag", width=4096,
         experts={"n_expert": "num_experts", **_QWEN_MOE},
         only={**_SILU, **_NO_BIAS, **_ALL_SPARSE, "norm_topk_prob": (True,)},
+        needed=("norm_topk_prob",),
     ),
 }  # fmt: skip
