@@ -33,7 +33,6 @@ _FAMILIES = tuple(name for name in FAMILIES if name != "granite")
 _HF_CLASS = "ForSequenceClassification"
 # transformers' classes that are not named like those of the language models.
 _HF_CLASSES = {"Gemma3ForCausalLM": "Gemma3TextForSequenceClassification"}
-_TOKENS = "tokenizer.ggml."
 
 
 @dataclass(frozen=True)
