@@ -27,7 +27,7 @@ def train(ranks: int, case: str, *more: str | Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "case",
-    ["f32", "bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora", "lbfgs"],
+    ["f32", "bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora"],
 )
 def test_ranks_train_as_one_does(case: str) -> None:
     alone = train(1, case)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pyggml import distributed, nn
 from pyggml.data import IGNORE_INDEX, Batch, TokenDataset
 from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import apply_lora
-from pyggml.optim import LBFGS, AdamW
+from pyggml.optim import AdamW
 from pyggml.train import Callback, Trainer
 
 STEPS, ROWS, LENGTH, VOCABULARY = 50, 8, 16, 31
@@ -55,6 +56,7 @@ class Losses(Callback):
 def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tuple[Trainer, Losses]:
     """Return the trainer of a case, on any number of ranks."""
     rank = distributed.init().rank
+    pg.set_threads(1)
     pg.seed(1 + rank)  # the start is that of rank 0
     width = 64 if case == "bf16" else 16
     config = GPT2Config(vocab_size=VOCABULARY, context=LENGTH, n_layer=1, n_head=2, n_embd=width)
@@ -63,6 +65,8 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     dataset = (Masked if case in ("masks", "accumulate") else TokenDataset)(ids, LENGTH)
     losses = Losses()
     options: dict[str, Any] = {"batch_size": ROWS, "clip": 0.0, "eval_every": 25}
+    if folder is not None:
+        options["save_every"] = 10
     if case == "clip":
         options["clip"] = 0.1
     if case == "clip_value":
@@ -79,9 +83,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         model = GPT2(config)
         apply_lora(model, 2, targets=("c_attn", "c_fc"))
         save = False
-    optimizer: Any = AdamW(model, lr=5e-3)
-    if case == "lbfgs":
-        optimizer = LBFGS(model.parameters(), lr=0.1)
+    optimizer = AdamW(model, lr=5e-3)
     trainer = Trainer(
         model,
         dataset,
@@ -115,6 +117,7 @@ def main() -> None:
         trainer.total_steps = int(sys.argv[3])
     if folder is not None:
         trainer.resume()
+        (folder.parent / f"process-{distributed.rank()}").write_text(str(os.getpid()))
     result = trainer.fit()
     digests = distributed.all_gather_object(digest(trainer))
     assert result.validation is not None

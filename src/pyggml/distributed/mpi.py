@@ -27,6 +27,8 @@ _BUCKET_BYTES = 25 << 20
 _OPS = {"sum": "SUM", "max": "MAX", "min": "MIN"}
 # A rank that waits gives its core away: at once for a while, and then for so long.
 _SPINS, _SLEEP_S = 500, 1e-4
+# Meanwhile it looks whether the others of its host live: mpiexec lets survivors live for a moment.
+_LOOK_S = 0.02
 # Failing ranks wait so long for others that fail as well; then they end the job.
 _FAILED, _GRACE_S, _KILL_S = 7701, 2.0, 30.0
 
@@ -43,9 +45,16 @@ class MPIGroup(Group):
         self._mpi: Any = import_mpi()
         self._comm = self._mpi.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self._here: dict[int, int] = {}
         hosts = self.gather(self.host)
         self.local_rank = hosts[: self.rank].count(self.host)
         self.local_size = hosts.count(self.host)
+        places = self.gather((self.host, os.getpid()))
+        self._here = {
+            rank: process
+            for rank, (host, process) in enumerate(places)
+            if host == self.host and rank != self.rank
+        }
         self._failed = False
         self._show, sys.excepthook = sys.excepthook, self._excepthook
         _share_cores(self)
@@ -104,10 +113,32 @@ class MPIGroup(Group):
 
     def _wait(self, requests: list[Any]) -> None:
         """Wait for requests; signals are handled meanwhile, which MPI's own waiting prevents."""
-        spins = 0
+        spins, look = 0, time.monotonic() + _LOOK_S
         while not self._mpi.Request.Testall(requests):
             spins += 1
             time.sleep(0 if spins < _SPINS else _SLEEP_S)
+            if time.monotonic() > look:
+                self._look()
+                look = time.monotonic() + _LOOK_S
+
+    def _look(self) -> None:
+        """End the job where a rank of this host has died, which mpiexec tells without its step."""
+        gone = {rank for rank, process in self._here.items() if not _lives(process)}
+        if not gone:
+            return
+        living = {self.rank, *self._here} - gone
+        if self.rank == min(living):
+            self._say(min(gone), "the process died")
+        else:
+            time.sleep(_GRACE_S)
+        self._comm.Abort(1)
+
+    def _say(self, rank: int, message: str) -> None:
+        """Print what happened to a rank of this host."""
+        place = f", {self.doing}" if self.doing else ""
+        stream = sys.__stderr__ or sys.stderr
+        print(f"rank {rank} of {self.size} on {self.host}{place}: {message}", file=stream)
+        stream.flush()
 
     def leave(self, message: str, code: int = 1) -> bool:
         """Exchange messages with the others that fail; end the job where some do not."""
@@ -128,10 +159,7 @@ class MPIGroup(Group):
         if failed and min(failed) < self.rank:
             time.sleep(_KILL_S)  # the other ends the job, and this process with it
             os._exit(code)
-        place = f", {self.doing}" if self.doing else ""
-        stream = sys.__stderr__ or sys.stderr
-        print(f"rank {self.rank} of {self.size} on {self.host}{place}: {message}", file=stream)
-        stream.flush()
+        self._say(self.rank, message)
         if sys.stdout is not None:
             sys.stdout.flush()
         self._comm.Abort(code)
@@ -144,6 +172,17 @@ class MPIGroup(Group):
         text = "".join(traceback.format_exception(kind, error, trace)).strip()
         if self.leave(text):
             self._show(kind, error, trace)
+
+
+def _lives(process: int) -> bool:
+    """Return whether a process of this host is still there."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user, or there is no such call
+        pass
+    return True
 
 
 def _own_version() -> str:

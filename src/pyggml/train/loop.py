@@ -104,7 +104,8 @@ class Loop:
         """Take one optimizer step, and measure it."""
         run, step = self._run, self._run.train_step
         began = time.perf_counter()
-        self._group.doing = f"step {run.step + 1}"
+        if self._group.size > 1:
+            self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
         self._loader_state = self._checkpoints.loader_state()
         batches = self._next_batches()

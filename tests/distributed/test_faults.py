@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""A rank that dies or is asked to stop ends the job, and the last checkpoint stands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from pyggml.train.checkpoints import load_checkpoint
+
+from .ranks import command, environment
+from .test_training import PROGRAM, train
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+RANKS = 3
+
+
+def lives(process: int) -> bool:
+    """Return whether a process runs; one that nobody has asked for its end does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("fault", ["kill", "term", "interrupt"])
+def test_a_lost_rank_ends_the_job(tmp_path: Path, fault: str) -> None:
+    folder, out = tmp_path / "checkpoints", tmp_path / "out"
+    call = command(RANKS, PROGRAM, "f32", folder, "1000000")
+    with out.open("wb") as file:
+        job = subprocess.Popen(call, stdout=file, stderr=file, env=environment())
+    end = time.monotonic() + 60
+    while not (folder / "latest").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    processes = [int((tmp_path / f"process-{rank}").read_text()) for rank in range(RANKS)]
+    if fault == "kill":
+        os.kill(processes[1], signal.SIGKILL)
+    elif fault == "term":
+        os.kill(processes[2], signal.SIGTERM)
+    else:
+        job.send_signal(signal.SIGINT)
+    assert job.wait(60) != 0
+    end = time.monotonic() + 10
+    while any(map(lives, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(lives, processes))
+    told = out.read_text(errors="replace")
+    if fault == "kill":
+        assert told.count("the process died") == 1, told
+        assert "rank 1 of 3" in told
+        assert ", step " in told
+    if fault == "term":  # of one rank: all of them stop after the same step
+        assert told.count("training stopped after step") == 1, told
+    state = load_checkpoint(folder / (folder / "latest").read_text().strip()).state
+    assert state.step >= 10
+    rest = train(2, "f32", folder, str(state.step + 3))
+    assert len(rest["losses"]) == 3
