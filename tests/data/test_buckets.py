@@ -105,3 +105,16 @@ def test_a_foreign_state_is_refused() -> None:
     loader = BucketLoader(documents(drawn()), 128)
     with pytest.raises(ValueError, match=r"BucketLoader.load_state_dict: max_tokens must be as"):
         loader.load_state_dict(BucketLoader(documents(drawn()), 256).state_dict())
+
+
+def test_shards_are_the_rows_of_the_whole_batches():
+    documents = Documents.of([np.arange(n) for n in (3, 30, 4, 5, 28, 9, 8, 7)])
+    whole, *shards = (BucketLoader(documents, 64, buckets=2, seed=1) for _ in range(3))
+    for rank, shard in enumerate(shards):
+        shard.shard(rank, 2)
+    for _ in range(len(whole)):
+        parts, (x, y) = [next(shard) for shard in shards], next(whole)
+        np.testing.assert_array_equal(np.concatenate([part.x for part in parts]), x)
+        np.testing.assert_array_equal(np.concatenate([part.y for part in parts]), y)
+    with pytest.raises(ValueError, match="ranks"):
+        whole.shard(0, 9)

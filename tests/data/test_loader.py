@@ -183,3 +183,24 @@ def test_going_through_once_leaves_nothing_out() -> None:
         batches = list(Loader(dataset(), 4, shuffle=shuffle).once())
         assert [len(x) for x, _ in batches] == [4, 4, 2]
         assert sorted(n for batch in batches for n in firsts(batch)) == list(range(10))
+
+
+def test_shards_are_the_rows_of_the_whole_batches():
+    def loader() -> Loader:
+        return Loader(TokenDataset(np.arange(400), seq_len=5), batch_size=7, seed=3)
+
+    whole, shards = loader(), [loader() for _ in range(3)]
+    for rank, shard in enumerate(shards):
+        shard.shard(rank, 3)
+    for _ in range(len(whole) + 2):
+        parts = [next(shard) for shard in shards]
+        assert [len(x) for x, _ in parts] == [3, 2, 2]
+        x, y = next(whole)
+        np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), x)
+        np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), y)
+    assert shards[1].state_dict() == whole.state_dict()
+    assert len(next(shards[2].once())[0]) == 7
+    with pytest.raises(ValueError, match="batch_size"):
+        loader().shard(0, 8)
+    with pytest.raises(ValueError, match="rank"):
+        loader().shard(3, 3)
