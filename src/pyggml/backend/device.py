@@ -11,6 +11,7 @@ from typing import Any
 
 from ..checks import whole
 from ..errors import BackendError
+from .cores import available_cores, wanted_threads
 from .library import ffi, lib
 from .memory import LARGE_BYTES, available_bytes, promised_bytes
 from .untracked import untracked
@@ -295,20 +296,16 @@ def set_default_device(name: Device | str) -> None:
     _default = device(name)
 
 
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def get_threads() -> int:
-    """Return the number of CPU threads of a graph; by default all cores open to the process.
+    """Return the number of CPU threads of a graph.
 
-    In a forked process it is 1; see `set_threads`.
+    By default OMP_NUM_THREADS tells it; without that it is the number of cores open to the
+    process, which its affinity and the CPU quota of its container limit. In a forked process it is
+    1; see `set_threads`.
     """
     if _forked:
         return 1
-    return _threads or _share or _available_cores()
+    return _threads or _share or wanted_threads() or available_cores()
 
 
 def divide_cores(threads: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..backend.cores import wanted_threads
 from ..backend.device import divide_cores
 from ..backend.library import ggml_version
 from ..errors import DistributedError
@@ -225,11 +226,9 @@ def _short(value: Any) -> str:
 
 def _share_cores(group: Group) -> None:
     """Divide the host's cores between its ranks, unless OMP_NUM_THREADS tells their threads."""
-    threads = os.environ.get("OMP_NUM_THREADS", "")
     own = frozenset(_affinity(0))
     everyone = group.gather((group.host, own))
-    if threads.isascii() and threads.isdigit() and 0 < int(threads) <= 512:
-        divide_cores(threads=int(threads))
+    if wanted_threads() is not None:
         return
     # mpiexec binds each of two ranks to one core: right for programs of one thread.
     allowed = frozenset(_affinity(os.getppid()))

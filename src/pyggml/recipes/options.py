@@ -87,7 +87,9 @@ class MachineOptions(Options):
     """
 
     device: str = option("auto", "Device: auto, cpu, cuda:0, metal; see pyggml devices.")
-    threads: int | None = option(None, "CPU threads.", least=1, chosen="all cores")
+    threads: int | None = option(
+        None, "CPU threads.", least=1, chosen="OMP_NUM_THREADS, or all cores open to the process"
+    )
 
     def choose(self) -> Device:
         """Make device and threads the default ones, and return the device.
