@@ -128,6 +128,7 @@ REFUSED = {
     "blk.1.attn_q.weight": ({}, {"blk.1.attn_q.weight": None}),
     "blk.1.attn_k.weight": ({}, {"blk.1.attn_k.weight": np.ones((32, 32), np.float32)}),
     "blk.1.more.weight": ({}, {"blk.1.more.weight": np.ones(3, np.float32)}),
+    "general.name": ({"general.name": "My Phi-3"}, {}),
     "tokenizer.ggml.model": ({"tokenizer.ggml.model": "own"}, {}),
     "tokenizer.ggml.pre": ({"tokenizer.ggml.pre": "own"}, {}),
     "tokenizer.ggml.merges": ({"tokenizer.ggml.merges": None}, {}),

@@ -19,6 +19,8 @@ __all__ = ["Finding", "check_gguf", "check_model"]
 
 # LLAMA_MAX_LAYERS and LLAMA_MAX_EXPERTS (src/llama-hparams.h).
 _MOST_BLOCKS, _MOST_EXPERTS = 512, 1024
+# What llama.cpp looks up where a model's name says Phi 3.
+_PHI_3 = ("</s>", "<unk>", "<s>", "<|endoftext|>")
 _STRETCHES = ("none", "linear", "yarn", "longrope")
 # The types of keys; llama.cpp takes no other number for one, except where each block has its own.
 _NUMBERS = {
@@ -164,6 +166,12 @@ def _check_vocabulary(metadata: Mapping[str, Any]) -> Said:
         pre = metadata.get(f"{key}pre", "default")
         if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
             yield f"{key}pre", f"unknown: {shown(pre)}"
+    title = metadata.get("general.name")
+    if isinstance(title, str) and ("phi-3" in title.lower() or "phi3" in title.lower()):
+        lacking = [token for token in _PHI_3 if token not in tokens]
+        if lacking:
+            reason = f"a name with phi-3 or phi3 needs tokens that are missing: {shown(lacking)}"
+            yield "general.name", f"{reason}; give another name"
     vectors: dict[str, list[Any]] = {"token_type": [np.int32], "scores": [np.float32, np.int32]}
     for name, kinds in vectors.items():
         values = metadata.get(f"{key}{name}")
