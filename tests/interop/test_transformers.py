@@ -236,6 +236,8 @@ def test_tokenizer_and_template(tmp_path):
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "mscale": 1.0}}, "mscale"),
         ({"rope_scaling": [1]}, "rope_scaling"),
         ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+        ({"quantization_config": {"load_in_4bit": True}}, "quantization_config"),
+        ({"quantization_config": [1]}, "quantization_config"),
         ({"num_attention_heads": 3}, "n_head"),
         ({"num_hidden_layers": 3}, "unexpected"),
         ({"num_hidden_layers": 5}, "missing"),

@@ -27,7 +27,7 @@ _CONFIG = "config.json"
 # The types of the file whose matrices may stay as they are.
 _KEPT = {"F16": "f16", "BF16": "bf16"}
 # Model types whose own weights are quantised, with the method; state dicts have them as numbers.
-_QUANTISED = {("gpt_oss", "mxfp4")}
+_QUANTISED = [["gpt_oss", "mxfp4"]]
 # Vocabularies of older libraries, without a tokenizer.json.
 _OLD_VOCABULARIES = ("tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
@@ -82,8 +82,9 @@ def read_folder(
 def _choose(given: HFConfig, models: Iterable[Any]) -> Any:
     """Return the class that reads a configuration."""
     method = given.get("quantization_config")
-    method = method.get("quant_method") if isinstance(method, dict) else method
-    if method is not None and (given.get("model_type"), method) not in _QUANTISED:
+    if isinstance(method, dict) and method:  # older bitsandbytes folders do not name it
+        method = method.get("quant_method", "an unnamed method")
+    if method and [given.get("model_type"), method] not in _QUANTISED:
         raise FormatError(
             f"{given.path}: quantization_config must be absent: weights quantised by "
             f"{shown(method)} cannot be read; take the model's f16 or bf16 folder, or a GGUF file"
