@@ -185,9 +185,10 @@ def test_rounded_training_resumes_and_writes_the_rounded_weights(here):
 
 
 def test_a_teacher_is_read_once_and_learnt_from(here, tmp_path):
-    more = {"teacher": here / "other.gguf", "teacher_cache": tmp_path, "teacher_alpha": 1.0}
+    cache = tmp_path / "cache"
+    more = {"teacher": here / "other.gguf", "teacher_cache": cache, "teacher_alpha": 1.0}
     runs = [finetune(**options(here, f"taught{n}", **more, steps=n)) for n in (1, 6)]
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(cache.iterdir())) == 1
     # The distance to the teacher on the same rows.
     batch = next(iter(runs[0].trainer.loader.once()))
     first, last = (run.trainer.train_step.loss_sum(batch)[0] for run in runs)

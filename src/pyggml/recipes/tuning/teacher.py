@@ -8,6 +8,7 @@ from typing import Any
 
 from ...data import Loader, Tokenizer
 from ...errors import ConfigError, FormatError, reason
+from ...io import make_dirs
 from ...models import LanguageModel, load
 from ...nn.raw_bytes import checksum
 from ...train.distillation import DistillationDataset, cache_teacher, distillation_loss
@@ -49,6 +50,7 @@ def taught(
     name = f"teacher-{checksum(teacher):08x}-{crc32:08x}-{top_k}"
     cache = Path(options.teacher_cache) if options.teacher_cache else default_cache()
     try:
+        make_dirs(cache)
         said = cache_teacher(teacher, loader.dataset, cache / name, top_k, loader.batch_size)
     except OSError as error:
         raise ConfigError(
