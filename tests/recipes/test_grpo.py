@@ -4,6 +4,11 @@
 from __future__ import annotations
 
 import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +62,40 @@ def test_a_run_writes_its_files_and_resumes_to_the_same_bits(base, tmp_path):
     pairs = zip(whole.model.parameters(), again.model.parameters(), strict=True)
     assert all(np.array_equal(one.numpy(), other.numpy()) for one, other in pairs)
     assert len((tmp_path / "half" / "rollouts.jsonl").read_text().splitlines()) == 4
+
+
+LONG = {"steps": 24, "save_every": 3}
+GRPO = """
+import sys
+from tests.recipes.test_grpo import LONG, run
+
+run(*sys.argv[1:], **LONG, note=lambda line: print(line, flush=True))
+"""
+
+
+def numbers(folder):
+    """Return what the rollouts told, but for times."""
+    lines = (folder / "rollouts.jsonl").read_text().splitlines()
+    pick = ("rollout", "reward", "reward_std", "kl", "length")
+    return [[json.loads(line)[name] for name in pick] for line in lines]
+
+
+@pytest.mark.slow  # 10 processes
+def test_kills_at_ten_instants_leave_the_same_bits(base, tmp_path):
+    whole = tmp_path / "whole"
+    run(base, whole, **LONG)
+    rng, root = random.Random(5), Path(__file__).parent.parent.parent
+    for number in range(10):
+        folder, at = tmp_path / f"broken{number}", f"rollout {rng.randrange(1, 24)}:"
+        command = [sys.executable, "-c", GRPO, str(base), str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+            next(line for line in process.stdout if line.startswith(at))
+            time.sleep(rng.random() * 0.05)
+            process.kill()
+        run(base, folder, **LONG, resume=True)
+        name = "adapter.gguf"
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), (number, at)
+        assert numbers(folder) == numbers(whole), (number, at)
 
 
 def test_bad_data_is_refused(base, tmp_path):
