@@ -68,6 +68,10 @@ def compare(tokenizer, tmp_path, count, seed):
         model = shaken(arch, sizes, k)
         path, said = tmp_path / f"{k}.gguf", None
         ids = rng.integers(5, tokenizer.vocab_size, int(rng.integers(1, 40))).tolist()
+        if dtype not in ("f32", "f16") and sizes.get("n_expert_used", 0) < sizes.get("n_expert", 0):
+            ids = ids[
+                :8
+            ]  # beyond, sums are split otherwise, and a near tie may choose other experts
         try:
             model.save(path, tokenizer, dtype=dtype)
             said = check_gguf(path)
