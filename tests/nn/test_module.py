@@ -103,3 +103,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         layer.load_state_dict(bad)
     for name, array in before.items():
         np.testing.assert_array_equal(layer.state_dict()[name], array)
+
+
+def test_a_module_without_parameters_has_an_empty_state():
+    assert nn.Sequential(nn.ReLU(), nn.Flatten()).state_dict() == {}

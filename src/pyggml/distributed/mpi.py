@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backend.cores import wanted_threads
+from ..backend.cores import available_cores, wanted_threads
 from ..backend.device import divide_cores
 from ..backend.library import ggml_version
 from ..errors import DistributedError
@@ -238,7 +238,7 @@ def _share_cores(group: Group) -> None:
         divide_cores(threads=share)
         return
     sharers = sum(host == group.host and bool(cores & own) for host, cores in everyone)
-    divide_cores(threads=max(1, len(own) // max(1, sharers)))
+    divide_cores(threads=max(1, available_cores() // max(1, sharers)))
 
 
 def _affinity(process: int) -> set[int]:

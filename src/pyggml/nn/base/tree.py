@@ -204,7 +204,10 @@ class ModuleTree:
         """Yield what state_dict holds: parameters, then buffers."""
         yield from self.named_parameters()
         for path, module in self.named_modules():
-            skipped = {*module.__dict__["_parameter_names"], *module.__dict__.get(_NOT_SAVED, ())}
+            skipped = {
+                *module.__dict__.get("_parameter_names", ()),
+                *module.__dict__.get(_NOT_SAVED, ()),
+            }
             for name, value in _tensors_of(module):
                 if name not in skipped:
                     yield _join(path, name), value
