@@ -39,13 +39,12 @@ def types(path):
 
 def test_a_mix_gives_some_matrices_more_bits(path, tmp_path):
     small = tmp_path / "small.gguf"
-    found = quantize_gguf(path, small, "Q4_K_M")
+    assert quantize_gguf(path, small, "Q4_K_M") == [small]
     kinds = types(small)
     assert kinds["blk.0.attn_q.weight"] == "q4_K"
     assert kinds["token_embd.weight"] == "q6_K"  # which is the head
     assert kinds["blk.1.ffn_down.weight"] == "q6_K"
     assert kinds["blk.0.attn_norm.weight"] == "f32"
-    assert sum(found.values()) == len(kinds)
     with read_gguf(small) as file, read_gguf(path) as old:
         assert file.metadata["general.file_type"] == 15
         assert file.metadata["general.quantization_version"] == 2
@@ -80,9 +79,10 @@ def test_a_file_can_be_quantised_in_its_place_and_in_parts(path, tmp_path):
     assert types(path)["blk.0.attn_q.weight"] == "q8_0"
     with pytest.raises(FormatError, match="requantize"):
         quantize_gguf(path, tmp_path / "x.gguf", "Q4_0")
-    quantize_gguf(path, tmp_path / "x.gguf", "Q4_0", requantize=True, max_part_bytes=100_000)
-    assert not (tmp_path / "x.gguf").exists()
-    parts = sorted(tmp_path.glob("x-*.gguf"))
+    target = tmp_path / "x.gguf"
+    parts = quantize_gguf(path, target, "Q4_0", requantize=True, max_part_bytes=100_000)
+    assert not target.exists()
+    assert parts == sorted(tmp_path.glob("x-*.gguf"))
     assert len(parts) > 3
     assert load(parts[0])[0].config.n_layer == 2
 

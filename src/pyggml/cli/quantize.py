@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -47,11 +48,12 @@ def quantize(
     The mixes of one to three bits (IQ1 to IQ3_XXS, Q2_K_S) need --imatrix.
     """
     with friendly_errors():
+        from ..io import read_gguf
         from ..models.quantization import MIXES, quantize_gguf
 
         known = {name.lower(): name for name in MIXES}
         name = known.get(mix.lower(), mix)
-        found = quantize_gguf(
+        files = quantize_gguf(
             source,
             target,
             name,
@@ -60,8 +62,11 @@ def quantize(
             requantize=requantize,
             max_part_bytes=max_part_bytes,
         )
+        with read_gguf(files[0]) as file:
+            found = Counter(info.dtype for info in file.tensors.values())
         told = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-        say(f"{target}: {name}: {told}")
+        more = f" and {len(files) - 1} more parts" if len(files) > 1 else ""
+        say(f"{files[0]}{more}: {name}: {told}")
 
 
 @dataclass(frozen=True, kw_only=True)

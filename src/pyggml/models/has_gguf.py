@@ -296,6 +296,7 @@ class HasGGUF(nn.Module, ABC):
         tokenizer: Any = None,
         dtype: str = "f32",
         strict: bool | None = False,
+        max_part_bytes: int | None = None,
     ) -> None:
         """Write the model with its configuration, for `pyggml.models.load`; see `save_gguf`.
 
@@ -305,7 +306,7 @@ class HasGGUF(nn.Module, ABC):
             >>> type(again) is type(model), tokenizer
             (True, None)
         """
-        self.save_gguf(path, tokenizer, dtype=dtype, strict=strict)
+        self.save_gguf(path, tokenizer, None, dtype, strict, max_part_bytes)
 
     @classmethod
     def from_gguf(
