@@ -28,7 +28,7 @@ WRONG = [
     (lambda: nn.MaxPool2d(2.0), "kernel"),
     (lambda: nn.BatchNorm2d(3, momentum="a"), "momentum"),
     (lambda: nn.BatchNorm2d(3, affine="no"), "affine"),
-    (lambda: nn.GroupNorm(1.0, 3), "groups"),
+    (lambda: nn.GroupNorm(1.0, 3), "num_groups"),
     (lambda: nn.CausalSelfAttention(8, 2, bias=None), "bias"),
     (lambda: nn.CausalSelfAttention(8, 2, window="a"), "window"),
     (lambda: nn.MixtureOfExperts(4, 4, 2, 1, normalize="no"), "normalize"),

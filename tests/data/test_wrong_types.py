@@ -30,6 +30,8 @@ from pyggml.data import (
     ImageDataset,
     ImageFolder,
     ImageSubset,
+    LabelledDataset,
+    LabelledTexts,
     Loader,
     MaskTokens,
     Normalize,
@@ -62,6 +64,7 @@ JUNK: list[Any] = [
     object(), int, np.float32(0.5), np.array("a"), np.array([[1, 2]]), np.datetime64("2020"), "a\ud800",
 ]  # fmt: skip
 DOCUMENTS = Documents.of([np.arange(9), np.arange(30)])
+LABELLED = LabelledTexts(["a", "b"] * 3, [0, 1] * 3, 2)
 IMAGES = ArrayImages(np.zeros((4, 8, 8), np.uint8), [0, 1, 0, 1])
 TOKENIZER = Tokenizer.chars(["hello world"])
 
@@ -79,6 +82,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Documents.of": (Documents.of, {"sequences": [[1, 2]], "counted": [[True, False]]}),
     "Documents.split": (DOCUMENTS.split, {"validation": 0.5}),
     "Documents.part": (DOCUMENTS.part, {"item": 1, "start": 1, "end": 3}),
+    "LabelledTexts.split": (LABELLED.split, {"validation": 0.4}),
+    "LabelledDataset": (LabelledDataset, {"documents": DOCUMENTS, "labels": [0, 1], "seq_len": 40}),
     "PackedDataset": (PackedDataset, {"documents": DOCUMENTS, "seq_len": 8, "overlong": "split"}),
     "BucketLoader": (BucketLoader, {"documents": DOCUMENTS, "max_tokens": 64, "seq_len": 8, "buckets": 2, "overlong": "drop", "shuffle": True, "seed": 1}),
     "best_fit": (best_fit, {"lengths": np.array([3, 5]), "capacity": 8}),
@@ -195,7 +200,7 @@ def test_what_is_no_image_is_refused_by_name(image: Any) -> None:
 
 
 def test_the_table_has_all_classes() -> None:
-    skipped = {"ChatCounts", "EncodedChats"}  # results
+    skipped = {"ChatCounts", "EncodedChats", "LabelledTexts"}  # results
     skipped |= {"Batch", "StreamDecoder", "Tokenizer", "TextTransform", "Dataset", "ImageSource"}
     classes = {n for n in data.__all__ if inspect.isclass(getattr(data, n))} - skipped
     assert classes - {"ImageTransform"} <= set(CALLS)

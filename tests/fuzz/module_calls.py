@@ -14,7 +14,8 @@ from draw import Draw, close, rough
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.nn import functional, init, losses, operations
+from pyggml.nn import functional, init, losses
+from pyggml.nn.functional import operations
 from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -82,8 +83,8 @@ def _size(d: Draw, *sizes: int) -> Any:
 
 # Those of images; BatchNorm2d and others have cases with PyTorch beside them in tests/nn.
 IMAGES = (
-    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv2d", "Flatten", "GlobalAvgPool2d", "GroupNorm",
-    "MaxPool2d",
+    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "Conv2d", "ConvTranspose2d", "Flatten",
+    "GlobalAvgPool2d", "GroupNorm", "MaxPool2d", "Upsample",
 )  # fmt: skip
 
 
@@ -94,6 +95,12 @@ def image_module(d: Draw, name: str, dim: Any, wide: Any, flag: bool) -> Any:
         groups = d.pick(1, 1, channels, d.odd() if d.chance(0.1) else 1)
         kernel, stride = _size(d, 1, 3), _size(d, 1, 2)
         return nn.Conv2d(channels, wide, kernel, stride, d.pick(0, 1), groups=groups, bias=flag)
+    if name == "ConvTranspose2d":
+        sizes = (_size(d, 1, 3), _size(d, 1, 2), d.pick(0, 1), d.pick(0, 0, 1))
+        return nn.ConvTranspose2d(channels, wide, *sizes, bias=flag)
+    if name == "Upsample":
+        size, factor = d.pick((None, _size(d, 1, 2)), (_size(d, 1, 3), None), (None, d.odd()))
+        return nn.Upsample(size, factor, d.pick("nearest", "bilinear", d.odd()), flag)
     if name in ("AvgPool2d", "MaxPool2d"):
         return getattr(nn, name)(_size(d, 1, 2), d.pick(None, 1, 2), d.pick(0, 0, 1))
     if name in ("BatchNorm1d", "BatchNorm2d"):
@@ -175,6 +182,17 @@ def module_call(d: Draw) -> Call:
                 attention=kind,
             )
             return m, (x,), None
+        if name == "Conv1d":
+            places = d.pick(0, 1), _size(d, 1, 2), flag
+            return nn.Conv1d(lead[-1], wide, _size(d, 1, 2), _size(d, 1, 2), *places), (x,), None
+        if name == "MultiheadAttention":
+            m = nn.MultiheadAttention(dim, _size(d, 1, 2, 4), d.pick(0.0, d.odd()), flag)
+            return lambda q: m(q, x, x, is_causal=flag)[d.pick(0, 0, 1)], (x,), None
+        if name in ("TransformerEncoderLayer", "TransformerDecoderLayer"):
+            m = getattr(nn, name)(
+                dim, _size(d, 1, 2), wide, 0.0, d.pick("relu", "gelu", d.odd()), eps, flag
+            )
+            return m, (x,) if "Encoder" in name else (x, x), None
         if name in IMAGES:
             images, pixels = d.tensor(d.near((*lead, n, n), 0.1), low=-2, high=2)
             return image_module(d, name, dim, wide, flag), (images,), image_reference(name, pixels)
@@ -209,7 +227,8 @@ def module_call(d: Draw) -> Call:
 
 MODULES = (
     *("Linear", "LayerNorm", "RMSNorm", "Embedding", "GELUMLP", "SwiGLUMLP", "Sequential"),
-    *("GEGLUMLP", "MixtureOfExperts"),
+    *("GEGLUMLP", "MixtureOfExperts", "Conv1d", "MultiheadAttention", "TransformerEncoderLayer"),
+    "TransformerDecoderLayer",
     *("CausalSelfAttention", "Dropout", "GELU", "SiLU", "ReLU", "Tanh"),
     *IMAGES,
 )
@@ -499,6 +518,10 @@ ELSEWHERE = {
     "Module": "a base class; every module above is one",
     "IncompatibleKeys": "returned by load_state_dict",
     "LayerCache": "made by KVCache",
+    **dict.fromkeys(("ModuleDict", "ModuleList"), "only holds; see tests/nn/test_containers.py"),
+    "RemovableHandle": "made by register_forward_hook",
+    **dict.fromkeys(("LayerSummary", "Summary"), "made by summary"),
+    "summary": "reads a model",
     "Rope": "an argument of CausalSelfAttention",
     "RopeScaling": "an argument of Rope",
     "balance_loss": "reads what MixtureOfExperts appends; compared in tests/nn/test_experts.py",

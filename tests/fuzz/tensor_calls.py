@@ -304,7 +304,8 @@ TOP = {
     *(name for name in pg.__all__ if name in pg.ops.__all__),  # op_calls.py draws them
 }
 NOT_CALLED = {
-    *("AnomalyError", "BackendError", "DTypeError", "FormatError", "GradientError", "ShapeError"),
+    *("AnomalyError", "BackendError", "DTypeError", "DistributedError", "FormatError"),
+    *("GradientError", "ShapeError"),
     *("OutOfMemoryError", "RecordingError"),
     *("Compiled", "DType", "Device", "DropoutStream", "Tensor"),  # made by what is called
     *(

@@ -36,9 +36,10 @@ _CGROUPS = (
 def _field(path: str, name: str) -> int | None:
     """The number behind a name in a file of lines."""
     try:
-        for line in Path(path).read_text(encoding="ascii").splitlines():
-            words = line.replace(":", " ").split()
-            if len(words) > 1 and words[0] == name:
+        # As bytes: where no memory is left, a codec cannot be imported.
+        for line in Path(path).read_bytes().splitlines():
+            words = line.replace(b":", b" ").split()
+            if len(words) > 1 and words[0] == name.encode():
                 return int(words[1])
     except (OSError, ValueError):
         pass
@@ -48,7 +49,7 @@ def _field(path: str, name: str) -> int | None:
 def _number(path: str) -> int | None:
     """The number that is all of a file."""
     try:
-        return int(Path(path).read_text(encoding="ascii"))
+        return int(Path(path).read_bytes())
     except (OSError, ValueError):  # also "max"
         return None
 

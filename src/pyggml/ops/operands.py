@@ -71,9 +71,9 @@ def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:
     return array.astype(np.float32)
 
 
-def need_dtype(who: str, name: str, x: Tensor, *allowed: str) -> None:
-    """Raise for other dtypes than those named."""
-    if x.dtype.name not in allowed:
+def need_dtype(who: str, name: str, x: Any, *allowed: str) -> None:
+    """Raise for what is no tensor, and for other dtypes than those named."""
+    if need_tensor(who, name, x).dtype.name not in allowed:
         raise DTypeError(
             f"{who}: {name} must be {' or '.join(allowed)}; got {x.dtype.name};"
             f" convert with {name}.astype({allowed[0]!r})"
@@ -82,13 +82,13 @@ def need_dtype(who: str, name: str, x: Tensor, *allowed: str) -> None:
 
 def need_float(who: str, name: str, x: Any) -> Tensor:
     """Return an f32 tensor; raise for anything else."""
-    need_dtype(who, name, need_tensor(who, name, x), "f32")
+    need_dtype(who, name, x, "f32")
     return x  # type: ignore[no-any-return]
 
 
-def need_ndim(who: str, name: str, x: Tensor, *allowed: int) -> None:
-    """Raise for other numbers of axes than those named."""
-    if x.ndim not in allowed:
+def need_ndim(who: str, name: str, x: Any, *allowed: int) -> None:
+    """Raise for what is no tensor, and for other numbers of axes than those named."""
+    if need_tensor(who, name, x).ndim not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise ShapeError(f"{who}: {name} must have {wanted} axes; got {name}.shape={x.shape}")
 

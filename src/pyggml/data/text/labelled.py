@@ -243,7 +243,10 @@ class LabelledDataset:
         labels (D,); batch of B items: x, attention_mask (B, T), y (B,) int32
 
     Raises:
-        ValueError: there are not as many labels as documents, or a document is too long.
+        TypeError: labels are no whole numbers.
+        ShapeError: labels have not one axis.
+        ValueError: there are not as many labels as documents, one is below 0, or a document is too
+            long.
 
     Example:
         >>> dataset = LabelledDataset(Documents.of([[1, 2], [3]]), [1, 0])
@@ -254,12 +257,17 @@ class LabelledDataset:
     def __init__(self, documents: Documents, labels: ArrayLike, seq_len: int | None = None) -> None:
         who = "LabelledDataset"
         self.documents = check_documents(who, documents)
-        self.labels = np.asarray(labels, np.int32)
-        if self.labels.shape != (len(documents),):
+        given = checks.array(who, "labels", labels, 1, "iu")
+        if given.size != len(documents):
             raise ValueError(
-                f"{who}: labels must be one for each of {len(documents)} documents; got shape "
-                f"{self.labels.shape}"
+                f"{who}: labels must be one for each of {len(documents)} documents; got {given.size}"
             )
+        if given.size and (given.min() < 0 or given.max() >= 2**31):
+            raise ValueError(
+                f"{who}: labels must be numbers of classes, from 0; got {given.min()} to "
+                f"{given.max()}"
+            )
+        self.labels = given.astype(np.int32)
         longest = int(documents.lengths.max())
         self.seq_len = longest if seq_len is None else checks.whole(who, "seq_len", seq_len, 1)
         if longest > self.seq_len:
