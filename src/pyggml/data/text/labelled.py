@@ -260,7 +260,8 @@ class LabelledDataset:
         given = checks.array(who, "labels", labels, 1, "iu")
         if given.size != len(documents):
             raise ValueError(
-                f"{who}: labels must be one for each of {len(documents)} documents; got {given.size}"
+                f"{who}: labels must be one for each document; got {given.size} for "
+                f"{len(documents)} documents"
             )
         if given.size and (given.min() < 0 or given.max() >= 2**31):
             raise ValueError(
