@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+import gc
 import os
 import random
 import signal
@@ -24,6 +25,12 @@ def pytest_configure():
     import pyggml.backend.library
 
     pyggml.backend.library._abort_fd = os.dup(2)
+
+
+def pytest_collection_finish():
+    """Take the tests themselves from what the garbage collector looks through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
