@@ -171,7 +171,7 @@ def evaluate(
 
 @dataclass
 class _Sums:
-    """What an evaluation adds up over batches, and over ranks."""
+    """Sums of an evaluation over batches, and over ranks."""
 
     loss: float = 0.0
     tokens: int = 0
