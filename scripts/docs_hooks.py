@@ -27,6 +27,7 @@ PACKAGES = [
     "pyggml.nn",
     "pyggml.nn.functional",
     "pyggml.nn.init",
+    "pyggml.distributed",
     "pyggml.optim",
     "pyggml.optim.schedules",
     "pyggml.data",
