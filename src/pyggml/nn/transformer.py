@@ -136,18 +136,20 @@ class MultiheadAttention(Module):
 
 
 class _Layer(Module):
-    """The feed-forward part that both layers end with."""
+    """The parts that both layers have, and how they are joined."""
+
+    _has_memory = False
 
     def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: str,
-        layer_norm_eps: float,
-        norm_first: bool,
-        bias: bool,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        layer_norm_eps: float = 1e-5,
+        norm_first: bool = False,
+        bias: bool = True,
     ) -> None:
         who = type(self).__name__
         self.norm_first = checks.flag(who, "norm_first", norm_first)
@@ -158,6 +160,9 @@ class _Layer(Module):
         self.linear2 = Linear(width, d_model, bias)
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias)
+        if self._has_memory:
+            self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias)
+            self.norm3 = LayerNorm(d_model, layer_norm_eps, bias)
         self.dropout = Dropout(dropout)
 
     def _feed_forward(self, x: Tensor) -> Any:
@@ -203,21 +208,6 @@ class TransformerEncoderLayer(_Layer):
         >>> TransformerEncoderLayer(8, 2, 16)(ones((2, 3, 8))).shape
         (2, 3, 8)
     """
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        layer_norm_eps: float = 1e-5,
-        norm_first: bool = False,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias
-        )
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, *, is_causal: bool = False
@@ -266,22 +256,7 @@ class TransformerDecoderLayer(_Layer):
         (2, 3, 8)
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        layer_norm_eps: float = 1e-5,
-        norm_first: bool = False,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(
-            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, norm_first, bias
-        )
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, bias)
+    _has_memory = True
 
     def forward(
         self,

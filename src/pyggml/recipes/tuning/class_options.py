@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, shown
+from ...errors import shown
 from ...options import Options, option
-from .preference_options import SFT
+from .preference_options import SFT, check_unread
 
 __all__ = ["CLASSIFY", "TEXT", "TaskOptions", "check_task"]
 
@@ -81,10 +81,4 @@ def check_task(config: Any) -> None:
     task = config.task.task
     if task == TEXT:
         return
-    for name, default in _UNREAD.items():
-        if config[name] != default:
-            raise ConfigError(f"`{name}` is for `task`={TEXT}; got `task`={task}: leave it out")
-    if config.data.too_long == "split":
-        raise ConfigError(
-            f"`too_long` must be cut or drop with `task`={task}; got split: a text has one label"
-        )
+    check_unread(config, "task", TEXT, _UNREAD, "a text has one label")

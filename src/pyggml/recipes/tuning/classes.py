@@ -25,7 +25,7 @@ from ...io import u32
 from ...models import Llama, LlamaForSequenceClassification
 from ...train.preferences import RewardDataset, RewardLoss
 from .config import FinetuneConfig
-from .data import Examples, template_of
+from .data import Examples, split_off, template_of
 from .preferences import encode_parts, row_length
 
 _PADDING = "tokenizer.ggml.padding_token_id"
@@ -202,15 +202,7 @@ def _labelled(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> Class
             )
         names = own
     read = read_labelled(data.data, names, skip_bad=data.skip_bad)
-    parts: list[LabelledTexts] = [read]
-    if data.val_fraction:
-        try:
-            parts = list(read.split(data.val_fraction, config.trainer.seed))
-        except ValueError as error:
-            raise ConfigError(
-                f"`val_fraction`={data.val_fraction}: {reason(error)}: give more rows, or "
-                "`val_fraction`=0"
-            ) from error
+    parts: list[LabelledTexts] = split_off(config, read)
     encoded = [_encoded(part, tokenizer) for part in parts]
     longest = max(ids.size for part in encoded for ids in part)
     seq_len = row_length(config, longest, model.config.context)

@@ -18,7 +18,7 @@ from ...errors import ConfigError, FormatError, reason
 from .config import FinetuneConfig
 from .data_options import read_weight
 
-__all__ = ["Examples", "loader_of", "pieces", "read_examples", "template_of", "turns"]
+__all__ = ["Examples", "loader_of", "pieces", "read_examples", "split_off", "template_of", "turns"]
 
 _SEQ_LEN_MAX = 1024
 _MULTIPLE = 32
@@ -220,6 +220,27 @@ def template_of(
         raise FormatError(f"`chat_template`: {reason(error)}") from error
     template = template or ChatTemplate.of(_OTHERWISE, tokenizer)
     return template, template.source != own
+
+
+def split_off(config: FinetuneConfig, read: Any) -> list[Any]:
+    """Return rows to train on and, with the option `val_fraction`, others to validate on.
+
+    Args:
+        config: of the run.
+        read: the rows.
+
+    Raises:
+        ConfigError: the fraction leaves one side without what it needs.
+    """
+    share = config.data.val_fraction
+    if not share:
+        return [read]
+    try:
+        return list(read.split(share, config.trainer.seed))
+    except ValueError as error:
+        raise ConfigError(
+            f"`val_fraction`={share}: {reason(error)}: give more rows, or `val_fraction`=0"
+        ) from error
 
 
 def loader_of(config: FinetuneConfig, documents: Documents, seq_len: int, training: bool) -> Any:

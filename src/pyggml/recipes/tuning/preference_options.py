@@ -11,7 +11,7 @@ from ...errors import ConfigError, reason
 from ...options import Options, option
 from ...train.preferences import METHODS, REFERENCES, PreferenceLoss
 
-__all__ = ["SFT", "PreferenceOptions", "check_method"]
+__all__ = ["SFT", "PreferenceOptions", "check_method", "check_unread"]
 
 SFT = "sft"
 """The method that learns answers as they are."""
@@ -115,6 +115,29 @@ _UNREAD = {
 }
 
 
+def check_unread(
+    config: Any, option: str, usual: str, unread: Mapping[str, Any], whole: str
+) -> None:
+    """Raise for options that are read with the usual value of another option alone.
+
+    Args:
+        config: a `FinetuneConfig`.
+        option: the other option, which has another value.
+        usual: its usual value.
+        unread: the defaults by name.
+        whole: why a row cannot be split.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    got = f"`{option}`={config[option]}"
+    for name, default in unread.items():
+        if config[name] != default:
+            raise ConfigError(f"`{name}` is for `{option}`={usual}; got {got}: leave `{name}` out")
+    if config.data.too_long == "split":
+        raise ConfigError(f"`too_long` must be cut or drop with {got}; got split: {whole}")
+
+
 def check_method(config: Any) -> None:
     """Raise for options that do not go with the method of a fine-tuning.
 
@@ -127,14 +150,5 @@ def check_method(config: Any) -> None:
     method = config.preferences.method
     if method == SFT:
         return
-    for name, default in _UNREAD.items():
-        if config[name] != default:
-            raise ConfigError(
-                f"`{name}` is for `method`={SFT}; got `method`={method}: leave `{name}` out"
-            )
-    if config.data.too_long == "split":
-        raise ConfigError(
-            f"`too_long` must be cut or drop with `method`={method}; got split: an answer is "
-            "judged as a whole"
-        )
+    check_unread(config, "method", SFT, _UNREAD, "an answer is judged as a whole")
     config.preferences.objective(config.trainer.label_smoothing)

@@ -26,7 +26,7 @@ from ...nn.raw_bytes import checksum
 from ...train.preferences import JudgedDataset, PairDataset, document_logps, mismatched
 from ...train.preferences.reference import read_reference, reference_key, write_reference
 from .config import FinetuneConfig
-from .data import Examples, pieces, template_of
+from .data import Examples, pieces, split_off, template_of
 
 __all__ = [
     "PreferenceExamples",
@@ -141,15 +141,7 @@ def encode_parts(
         ConfigError: an option does not suit the preferences.
     """
     data = config.data
-    parts: list[Preferences] = [read]
-    if data.val_fraction:
-        try:
-            parts = list(read.split(data.val_fraction, config.trainer.seed))
-        except ValueError as error:
-            raise ConfigError(
-                f"`val_fraction`={data.val_fraction}: {reason(error)}: give more rows, or "
-                "`val_fraction`=0"
-            ) from error
+    parts: list[Preferences] = split_off(config, read)
     encoded = [encode_preferences(part, tokenizer, template) for part in parts]
     longest = [int(each.documents.lengths.max()) for each in encoded]
     seq_len = row_length(config, max(longest) - targets, model.config.context)
