@@ -56,8 +56,7 @@ def import_mpi() -> Any:
         import mpi4py
     except ImportError as error:
         raise DistributedError(
-            f"distributed.init: {launched_size()} ranks need the package mpi4py; got none: "
-            f"{_INSTALL}"
+            f"distributed.init: MPI needs the package mpi4py, which is not installed: {_INSTALL}"
         ) from error
     mpi4py.rc.initialize = False  # what does not fit is told before it hangs
     mpi4py.rc.thread_level = "multiple"
