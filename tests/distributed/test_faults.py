@@ -13,11 +13,47 @@ import pytest
 
 from pyggml.train.checkpoints import load_checkpoint
 
-from .ranks import command, environment
+from .ranks import command, environment, run_code
 from .test_training import PROGRAM, train
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = pytest.mark.mpi
 RANKS = 3
+HANGS = """
+import os, signal, sys, threading
+from pyggml import distributed
+group = distributed.init()
+group.set_timeout(2)
+group.doing = "step 7"
+group.barrier()
+if group.rank == 1:
+    {fault}
+group.barrier()
+print("on", flush=True)
+"""
+FAULTS = {
+    "exit": ("sys.exit(1)", "the program ended there"),
+    "kill": ("os.kill(os.getpid(), signal.SIGKILL)", "the process died"),
+    "stop": ("os.kill(os.getpid(), signal.SIGSTOP)", "no sign of life"),
+    "lock": ("threading.Event().wait()", "has done nothing"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rank_that_hangs_or_ends_is_named(tmp_path: Path, fault: str) -> None:
+    code, said = FAULTS[fault]
+    began = time.monotonic()
+    done = run_code(2, tmp_path, HANGS.format(fault=code))
+    assert time.monotonic() - began < 40
+    assert done.returncode != 0
+    assert done.stderr.count(said) == 1, done.stderr
+    assert "rank 1 of 2 on " in done.stderr
+    assert ", step 7: " in done.stderr
+
+
+def test_a_rank_that_computes_for_long_is_left_alone(tmp_path: Path) -> None:
+    code = "import time\n    while time.process_time() < 3.5: pass"
+    done = run_code(2, tmp_path, HANGS.format(fault=code))
+    assert done.stdout.split() == ["on", "on"], done.stderr
 
 
 def lives(process: int) -> bool:
@@ -28,6 +64,7 @@ def lives(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill", "term", "interrupt"])
 def test_a_lost_rank_ends_the_job(tmp_path: Path, fault: str) -> None:
     folder, out = tmp_path / "checkpoints", tmp_path / "out"

@@ -25,6 +25,7 @@ class Group:
         local_size: ranks of this host.
         host: name of the host.
         doing: what this rank is at, for the message of a failure.
+        waited_s: seconds that this rank has waited for others.
 
     Example:
         >>> group = Group()
@@ -40,6 +41,7 @@ class Group:
     def __init__(self) -> None:
         self.host = platform.node()
         self.doing = ""
+        self.waited_s = 0.0
 
     @property
     def is_first(self) -> bool:
@@ -81,6 +83,15 @@ class Group:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
+
+    def set_timeout(self, seconds: float) -> None:
+        """End the job when a rank hangs for so long.
+
+        A rank hangs when nothing is heard of it, or when it computes nothing while others wait.
+
+        Args:
+            seconds: 0 waits for ever.
+        """
 
     def any(self, flag: bool) -> bool:
         """Return True where the flag of a rank is True.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import sys
@@ -19,6 +20,7 @@ from ..backend.library import ggml_version
 from ..errors import DistributedError
 from .group import Group
 from .launch import import_mpi
+from .pulse import Beat, Places, Pulse, say
 
 __all__ = ["MPIGroup", "check_same"]
 
@@ -28,10 +30,10 @@ _BUCKET_BYTES = 25 << 20
 _OPS = {"sum": "SUM", "max": "MAX", "min": "MIN"}
 # A rank that waits gives its core away: at once for a while, and then for so long.
 _SPINS, _SLEEP_S = 500, 1e-4
-# Meanwhile it looks whether the others of its host live: mpiexec lets survivors live for a moment.
-_LOOK_S = 0.02
 # Failing ranks wait so long for others that fail as well; then they end the job.
 _FAILED, _GRACE_S, _KILL_S = 7701, 2.0, 30.0
+# A rank of which nothing is heard for so long hangs; see the option `rank_timeout`.
+_TIMEOUT_S = 40.0
 
 
 class MPIGroup(Group):
@@ -46,16 +48,17 @@ class MPIGroup(Group):
         self._mpi: Any = import_mpi()
         self._comm = self._mpi.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self._here: dict[int, int] = {}
+        self._calls, self._waits = 0, False
         hosts = self.gather(self.host)
         self.local_rank = hosts[: self.rank].count(self.host)
         self.local_size = hosts.count(self.host)
-        places = self.gather((self.host, os.getpid()))
-        self._here = {
-            rank: process
-            for rank, (host, process) in enumerate(places)
-            if host == self.host and rank != self.rank
-        }
+        self._pulse: Pulse | None = None
+        if self.size > 1:
+            places = Places(hosts, self.gather(os.getpid()))
+            own, abort = self._mpi.COMM_WORLD.Dup(), lambda: self._comm.Abort(1)
+            self._pulse = Pulse(own, places, self._beat, abort, _TIMEOUT_S)
+            self._pulse.start()
+            atexit.register(self._finish)
         self._failed = False
         self._show, sys.excepthook = sys.excepthook, self._excepthook
         _share_cores(self)
@@ -112,34 +115,41 @@ class MPIGroup(Group):
         """Wait until every rank is here; the core is free meanwhile."""
         self._wait([self._comm.Ibarrier()])
 
+    def set_timeout(self, seconds: float) -> None:
+        """Let ranks be silent for so long."""
+        if self._pulse is not None:
+            self._pulse.timeout = seconds
+
+    def _beat(self) -> Beat:
+        """Return this rank's sign of life."""
+        return Beat(self._calls, self._waits, 0.0, self.doing)
+
     def _wait(self, requests: list[Any]) -> None:
         """Wait for requests; signals are handled meanwhile, which MPI's own waiting prevents."""
-        spins, look = 0, time.monotonic() + _LOOK_S
-        while not self._mpi.Request.Testall(requests):
-            spins += 1
-            time.sleep(0 if spins < _SPINS else _SLEEP_S)
-            if time.monotonic() > look:
-                self._look()
-                look = time.monotonic() + _LOOK_S
+        began, spins = time.perf_counter(), 0
+        self._calls += 1
+        self._waits = True
+        try:
+            while not self._mpi.Request.Testall(requests):
+                spins += 1
+                time.sleep(0 if spins < _SPINS else _SLEEP_S)
+        except self._mpi.Exception as error:
+            time.sleep(_GRACE_S)  # who looks after the others knows better what happened
+            raise DistributedError(
+                f"distributed: the connection to another rank broke: {error}"
+            ) from error
+        finally:
+            self._waits = False
+            self.waited_s += time.perf_counter() - began
 
-    def _look(self) -> None:
-        """End the job where a rank of this host has died, which mpiexec tells without its step."""
-        gone = {rank for rank, process in self._here.items() if not _lives(process)}
-        if not gone:
+    def _finish(self) -> None:
+        """Wait, at the end of the program, for the end of the others; tell of those that left."""
+        if self._pulse is None or self._mpi.Is_finalized():
             return
-        living = {self.rank, *self._here} - gone
-        if self.rank == min(living):
-            self._say(min(gone), "the process died")
-        else:
-            time.sleep(_GRACE_S)
-        self._comm.Abort(1)
-
-    def _say(self, rank: int, message: str) -> None:
-        """Print what happened to a rank of this host."""
-        place = f", {self.doing}" if self.doing else ""
-        stream = sys.__stderr__ or sys.stderr
-        print(f"rank {rank} of {self.size} on {self.host}{place}: {message}", file=stream)
-        stream.flush()
+        self.doing = self.doing or "at the end of the program"
+        self._wait([self._pulse.leave()])
+        self._pulse.stop()
+        self._pulse = None
 
     def leave(self, message: str, code: int = 1) -> bool:
         """Exchange messages with the others that fail; end the job where some do not."""
@@ -160,7 +170,7 @@ class MPIGroup(Group):
         if failed and min(failed) < self.rank:
             time.sleep(_KILL_S)  # the other ends the job, and this process with it
             os._exit(code)
-        self._say(self.rank, message)
+        say(self.rank, self.size, self.host, self.doing, message)
         if sys.stdout is not None:
             sys.stdout.flush()
         self._comm.Abort(code)
@@ -173,17 +183,6 @@ class MPIGroup(Group):
         text = "".join(traceback.format_exception(kind, error, trace)).strip()
         if self.leave(text):
             self._show(kind, error, trace)
-
-
-def _lives(process: int) -> bool:
-    """Return whether a process of this host is still there."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user, or there is no such call
-        pass
-    return True
 
 
 def _own_version() -> str:

@@ -20,6 +20,7 @@ from .finite import NonFiniteError
 from .interrupt import InterruptGuard
 from .metrics import StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
+from .pace import Pace
 from .run import Run
 
 __all__ = ["Loop", "interval"]
@@ -72,6 +73,7 @@ class Loop:
         self._utilization, self._guard = utilization, guard
         self._batches = iter(run.loader)
         self._group = run.group
+        self._pace = Pace(run.group)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         self._loader_state = checkpoints.loader_state()
         self._eval_every = interval(run.options.eval_every, run.total_steps, 10)
@@ -119,6 +121,7 @@ class Loop:
         if run.ema is not None and not result.skipped:
             run.ema.update()
         took = time.perf_counter() - began
+        self._pace.note(took)
         run.step += 1
         run.tokens += result.tokens
         run.elapsed_s += took

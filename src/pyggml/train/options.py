@@ -269,6 +269,13 @@ class TrainerOptions(Options):
         choices=("auto", "mpi", "none"),
         on_resume="free",
     )
+    rank_timeout: float = option(
+        40.0,
+        "Seconds after which a rank that gives no sign of life, or does nothing while others wait "
+        "for it, ends the job; 0 waits for ever.",
+        least=0,
+        on_resume="free",
+    )
     prefetch: int | None = option(
         None,
         "Batches made ahead in a thread; 0 makes each when it is needed.",

@@ -40,6 +40,7 @@ def join(who: str, options: TrainerOptions, loader: Any) -> Group:
     if options.distributed == "none":
         return Group()
     group = distributed.init(options.distributed)
+    group.set_timeout(options.rank_timeout)
     if group.size > 1:
         if not callable(getattr(loader, "shard", None)):
             raise TypeError(
