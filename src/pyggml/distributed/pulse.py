@@ -134,10 +134,10 @@ class Pulse(threading.Thread):
 
     def _send(self) -> None:
         """Send a beat to those that listen, unless the last one is still on its way."""
-        mine = self._state()
-        mine = mine._replace(busy_s=time.process_time() - time.thread_time())
+        calls, waits, _, doing = self._state()
+        mine = Beat(calls, waits, time.process_time() - time.thread_time(), doing)
         if self._witness is not None:
-            self._witness.tell(mine.doing)
+            self._witness.tell(doing)
         for rank in self._heard:
             if rank not in self._sent or self._sent[rank].Test():
                 self._sent[rank] = self._comm.isend(tuple(mine), rank, _BEAT)

@@ -9,6 +9,7 @@ from collections import deque
 from contextlib import suppress
 
 from ..checks import number
+from ..distributed.pace import Pace
 from ..errors import BackendError
 from ..optim.schedules.adaptive import update_schedule
 from .batches import Batch
@@ -20,7 +21,6 @@ from .finite import NonFiniteError
 from .interrupt import InterruptGuard
 from .metrics import StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
-from .pace import Pace
 from .run import Run
 
 __all__ = ["Loop", "interval"]

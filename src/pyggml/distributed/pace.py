@@ -8,7 +8,7 @@ import statistics
 
 import numpy as np
 
-from ..distributed import Group
+from .group import Group
 
 __all__ = ["Pace"]
 
