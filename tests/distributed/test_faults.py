@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyggml.train.checkpoints import load_checkpoint
@@ -97,3 +100,62 @@ def test_a_lost_rank_ends_the_job(tmp_path: Path, fault: str) -> None:
     assert state.step >= 10
     rest = train(2, "f32", folder, str(state.step + 3))
     assert len(rest["losses"]) == 3
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert condition()
+
+
+@pytest.mark.slow
+def test_kills_at_any_instant_lose_no_bit(tmp_path: Path) -> None:
+    random, stop, kills = np.random.default_rng(0), "1000", 0
+    folder = tmp_path / "killed" / "checkpoints"
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    whole = train(RANKS, "f32", tmp_path / "whole" / "checkpoints", stop)
+    for turn in range(10):
+        files = [folder.parent / f"process-{rank}" for rank in range(RANKS)]
+        for file in files:
+            file.unlink(missing_ok=True)
+        with (tmp_path / f"out-{turn}").open("wb") as file:
+            call = command(RANKS, PROGRAM, "f32", folder, stop)
+            job = subprocess.Popen(call, stdout=file, stderr=file, env=environment())
+        wait_for(lambda files=files: all(each.exists() and each.read_text() for each in files))
+        processes = [int(each.read_text()) for each in files]
+        time.sleep(random.uniform(0, 1))
+        kills += job.poll() is None
+        os.kill(processes[turn % RANKS], signal.SIGKILL)
+        assert job.wait(60) != 0
+        wait_for(lambda processes=processes: not any(map(lives, processes)), 10)
+        told = (tmp_path / f"out-{turn}").read_text(errors="replace")
+        assert told.count("the process died") == 1, told
+        assert f"rank {turn % RANKS} of 3" in told
+    assert kills == 10
+    rest = train(RANKS, "f32", folder, stop)
+    assert 0 < len(rest["losses"]) < 1000
+    assert rest["losses"] == whole["losses"][-len(rest["losses"]) :]
+    assert rest["digests"] == whole["digests"]
+
+
+@pytest.mark.parametrize("ends", [3, 2])
+def test_launch_starts_a_failed_job_again(tmp_path: Path, ends: int) -> None:
+    command(1, "-c", "")  # skips without MPI
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\nfrom pathlib import Path\n"
+        "rank, size = os.environ['OMPI_COMM_WORLD_RANK'], os.environ['OMPI_COMM_WORLD_SIZE']\n"
+        f"mark = Path({str(tmp_path)!r}) / f'mark-{{rank}}-{{size}}'\n"
+        f"mark.touch()\nsys.exit(0 if size == '2' else {ends})\n"
+    )
+    call = [sys.executable, "-m", "pyggml", "launch", "-n", "3", "--restarts", "2"]
+    call += ["--min-ranks", "2", sys.executable, str(program)]
+    done = subprocess.run(
+        call, capture_output=True, text=True, timeout=60, env=environment(), check=False
+    )
+    assert done.returncode == (0 if ends == 3 else 2), done.stderr
+    assert (tmp_path / "mark-1-2").exists() == (ends == 3)
+    assert done.stderr.count("restart 1 of 2 with 2 ranks") == (ends == 3)

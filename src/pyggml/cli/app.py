@@ -19,6 +19,7 @@ from .export import export
 from .generate import generate
 from .infer import infer
 from .inspect import inspect
+from .launch import launch
 from .options import Commands, OptionCommand
 from .quantize import imatrix, quantize
 from .report import report
@@ -61,6 +62,7 @@ for _name, _function in _COMMANDS.items():
 # Arguments after a demo's name go to the demo.
 _OPEN = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 app.command("demo", context_settings=_OPEN)(demo)
+app.command("launch", context_settings=_OPEN)(launch)
 
 
 def _show_version(wanted: bool) -> None:

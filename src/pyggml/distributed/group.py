@@ -81,6 +81,14 @@ class Group:
         """
         return [value]
 
+    def gather_first(self, value: _T) -> list[_T]:
+        """Return the values of all ranks on rank 0, and this rank's own on the others.
+
+        Args:
+            value: of this rank, any object that pickle takes.
+        """
+        return [value]
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
 

@@ -27,6 +27,8 @@ __all__ = ["MPIGroup", "check_same"]
 _T = TypeVar("_T")
 # As many bytes as torch's DistributedDataParallel sums at once.
 _BUCKET_BYTES = 25 << 20
+# As many bytes as MPI's counts hold.
+_PART_BYTES, _STATE = 1 << 30, 7704
 _OPS = {"sum": "SUM", "max": "MAX", "min": "MIN"}
 # A rank that waits gives its core away: at once for a while, and then for so long.
 _SPINS, _SLEEP_S = 500, 1e-4
@@ -91,7 +93,7 @@ class MPIGroup(Group):
     def send_all(self, array: np.ndarray, src: int = 0) -> None:
         """Broadcast an array in parts that MPI can count."""
         flat = array.reshape(-1).view(np.uint8)
-        most = 1 << 30
+        most = _PART_BYTES
         self._wait(
             [self._comm.Ibcast(flat[at : at + most], src) for at in range(0, flat.size, most)]
         )
@@ -110,6 +112,26 @@ class MPIGroup(Group):
     def gather(self, value: _T) -> list[_T]:
         """Send every rank's object to every rank."""
         return [self.share(value, src) for src in range(self.size)]
+
+    def gather_first(self, value: _T) -> list[_T]:
+        """Send every rank's object to rank 0."""
+        import pickle
+
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        sizes = self.gather(data.size)
+        if self.rank:
+            parts = [(data, 0)]
+        else:
+            parts = [(np.empty(size, np.uint8), rank) for rank, size in enumerate(sizes) if rank]
+        move = self._comm.Isend if self.rank else self._comm.Irecv
+        self._wait(
+            [
+                move(part[at : at + _PART_BYTES], rank, _STATE)
+                for part, rank in parts
+                for at in range(0, part.size, _PART_BYTES)
+            ]
+        )
+        return [value, *(pickle.loads(part.tobytes()) for part, rank in parts if rank)]
 
     def barrier(self) -> None:
         """Wait until every rank is here; the core is free meanwhile."""

@@ -15,8 +15,8 @@ __all__ = ["Pace"]
 _log = logging.getLogger("pyggml.train")
 # The first steps record graphs and read files; then so many steps are compared.
 _FIRST, _STEPS = 3, 20
-# A rank is slow when its steps take so many times those of the others.
-_SLOW = 1.5
+# A rank is slow when its steps take so many times those of the others, and so much longer.
+_SLOW, _LEAST_S = 1.5, 0.01
 
 
 class Pace:
@@ -58,7 +58,7 @@ class Pace:
         group.reduce([every])
         slowest = int(every.argmax())
         others = statistics.median(np.delete(every, slowest))
-        if every[slowest] <= _SLOW * others:
+        if every[slowest] <= max(_SLOW * others, others + _LEAST_S):
             return
         self.is_told = True
         host = group.gather(group.host)[slowest]

@@ -21,6 +21,7 @@ from .finite import NonFiniteError
 from .interrupt import InterruptGuard
 from .metrics import StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
+from .result import StepResult
 from .run import Run
 
 __all__ = ["Loop", "interval"]
@@ -31,19 +32,21 @@ _SPEED_STEPS = 20
 _HOPELESS = (BackendError, CheckpointError, MemoryError)
 
 
-def interval(value: int | None, total_steps: int, parts: int) -> int:
+def interval(value: int | None, total_steps: int, parts: int, unit: int = 1) -> int:
     """Return an interval in steps: as given, or the length of a run divided by `parts`.
 
     Args:
         value: the interval given, or None.
         total_steps: steps of the run.
         parts: number of parts.
+        unit: an interval that is not given is a multiple of this; 0 is 1.
 
     Example:
         >>> interval(None, 100, 5), interval(7, 100, 5)
         (20, 7)
     """
-    return max(1, total_steps // parts) if value is None else value
+    unit = max(1, unit)
+    return -(-max(1, total_steps // parts) // unit) * unit if value is None else value
 
 
 class Loop:
@@ -76,8 +79,10 @@ class Loop:
         self._pace = Pace(run.group)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         self._loader_state = checkpoints.loader_state()
-        self._eval_every = interval(run.options.eval_every, run.total_steps, 10)
-        self._save_every = interval(run.options.save_every, run.total_steps, 5)
+        options = run.options
+        self._eval_every = interval(options.eval_every, run.total_steps, 10, options.sync_every)
+        self._save_every = interval(options.save_every, run.total_steps, 5, options.sync_every)
+        self._round_s, self._round_tokens = 0.0, 0
 
     def train(self) -> None:
         """Train; after an error that left the weights intact, write a checkpoint first."""
@@ -100,7 +105,7 @@ class Loop:
 
     def _is_stopping(self) -> bool:
         """Return whether a rank was asked to stop; all ranks ask at the same places."""
-        return self._group.any(self._guard.requested)
+        return not self._run.is_apart and self._group.any(self._guard.requested)
 
     def _one_step(self) -> None:
         """Take one optimizer step, and measure it."""
@@ -121,17 +126,17 @@ class Loop:
         if run.ema is not None and not result.skipped:
             run.ema.update()
         took = time.perf_counter() - began
-        self._pace.note(took)
         run.step += 1
         run.tokens += result.tokens
         run.elapsed_s += took
         self._loader_state = self._checkpoints.loader_state()
         self.loss = result.loss
+        self._end_round(took, result)
         self._recent.append((took, result.tokens))
         speed = sum(n for _, n in self._recent) / max(sum(t for t, _ in self._recent), 1e-9)
         metrics = StepMetrics(
             run.step,
-            result.loss,
+            self.loss,
             lr,
             result.grad_norm,
             run.tokens,
@@ -144,6 +149,22 @@ class Loop:
             None if run.scaler is None else run.scaler.skipped,
         )
         run.tell("on_step", metrics)
+
+    def _end_round(self, took: float, result: StepResult) -> None:
+        """Average the ranks' weights where it is time, and compare the ranks' speed."""
+        run, options = self._run, self._run.options
+        self._round_s += took
+        self._round_tokens += result.tokens
+        if run.is_apart:
+            return
+        if run.local is not None:
+            own = self._round_tokens
+            loss = result.loss * result.tokens if result.tokens else 0.0
+            tokens, loss, counted = run.local.sync(own, loss, result.tokens)
+            run.tokens += round(tokens) - own
+            self.loss = loss / counted if counted else result.loss
+        self._pace.note(self._round_s / max(1, options.sync_every))
+        self._round_s, self._round_tokens = 0.0, 0
 
     def _next_batches(self) -> list[Batch]:
         """Draw the batches of a step."""
@@ -188,7 +209,7 @@ class Loop:
         checkpoints, run = self._checkpoints, self._run
         if checkpoints.directory is None or not run.step or checkpoints.is_saved:
             return
-        if not self._group.is_first:
+        if not self._group.is_first or run.is_apart:
             return  # rank 0 does, if all ranks came here; the others would wait for it
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):
             return

@@ -17,6 +17,7 @@ from ..options import Options, option
 __all__ = [
     "CHECKPOINTS",
     "LOADER",
+    "LOCAL",
     "NAMED_SCHEDULE",
     "PLATEAU",
     "PRECISIONS",
@@ -35,6 +36,7 @@ RISING = ("one_cycle",)
 VALIDATION = "validation data"
 CHECKPOINTS = "checkpoints"
 PROGRESS = "`patience` or `keep_best`"
+LOCAL = "`sync_every`"
 LOADER = "a plain loader of pyggml.data"
 NAMED_SCHEDULE = "a schedule by name"
 _LOWEST_RATE = "a schedule that falls to a lowest rate"
@@ -269,6 +271,22 @@ class TrainerOptions(Options):
         choices=("auto", "mpi", "none"),
         on_resume="free",
     )
+    sync_every: int = option(
+        0,
+        "Steps that each rank takes by itself between averages of the weights (DiLoCo), for slow "
+        "networks; 0 sums the gradients of every step.",
+        least=0,
+    )
+    outer_lr: float = option(
+        0.7, "Learning rate of the step that averages the ranks.", above=0, needs=(LOCAL,)
+    )
+    outer_momentum: float = option(
+        0.9,
+        "Nesterov momentum of the step that averages the ranks.",
+        least=0,
+        below=1,
+        needs=(LOCAL,),
+    )
     rank_timeout: float = option(
         40.0,
         "Seconds after which a rank that gives no sign of life, or does nothing while others wait "
@@ -292,6 +310,8 @@ class TrainerOptions(Options):
         got, found = f"`schedule`={name}", dict[str, tuple[str, str]]()
         if not self.patience and not self.value("keep_best"):
             found[PROGRESS] = "neither", "give `patience`"
+        if not self.sync_every:
+            found[LOCAL] = "`sync_every`=0", "give `sync_every`"
         if "end" not in takes and "least" not in takes:
             found[_LOWEST_RATE] = got, "choose cosine or the like"
         if name in RISING and "warmup_steps" not in takes:
@@ -326,6 +346,23 @@ class TrainerOptions(Options):
                 f"{who}: `warmup` must not exceed `steps`; got `warmup`={self.warmup} and "
                 f"`steps`={self.steps}: lower the one or raise the other"
             )
+
+        self._check_local(who)
+
+    def _check_local(self, who: str) -> None:
+        """Raise for what ranks that train by themselves cannot do between their averages."""
+        every = self.sync_every
+        if not every:
+            return
+        if self.ema:
+            raise ConfigError(f"{who}: `ema` must be 0 with `sync_every`; got {self.ema:g}")
+        for name in ("eval_every", "save_every"):
+            steps = getattr(self, name)
+            if steps and steps % every:
+                raise ConfigError(
+                    f"{who}: `{name}` must be a multiple of `sync_every`={every}, as the ranks' "
+                    f"weights differ in between; got {steps}: try {-(-steps // every) * every}"
+                )
 
     def total_steps(self, batches_per_epoch: int, default_steps: int) -> int:
         """Return the optimizer steps of the whole run.

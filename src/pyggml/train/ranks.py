@@ -13,11 +13,11 @@ from .. import distributed
 from ..data.fingerprint import fingerprint
 from ..distributed import Group, check_same
 from .checkpoints.checkpoint import Checkpoint
-from .checkpoints.restore import optimizer_state, restore, state_of
+from .checkpoints.restore import optimizer_state, rank_state, restore, restore_rank, state_of
 from .options import TrainerOptions
 from .run import Run
 
-__all__ = ["begin_as_first", "check_ranks", "join"]
+__all__ = ["begin_as_first", "check_ranks", "join", "step_group"]
 
 _log = logging.getLogger("pyggml.train")
 # Options that each rank may have otherwise.
@@ -49,6 +49,20 @@ def join(who: str, options: TrainerOptions, loader: Any) -> Group:
             )
         loader.shard(group.rank, group.size)
     return group
+
+
+def step_group(options: TrainerOptions, group: Group) -> Group:
+    """Return the ranks that share each step: this one alone where it takes steps by itself.
+
+    Args:
+        options: the trainer's.
+        group: the ranks.
+    """
+    if not options.sync_every:
+        return group
+    alone = Group()
+    alone.rank = group.rank  # its masks of dropout differ from those of the others
+    return alone
 
 
 def check_ranks(run: Run, sets: Iterable[str]) -> None:
@@ -97,8 +111,20 @@ def begin_as_first(run: Run) -> None:
         run: of this rank.
     """
     group = run.group
-    if group.size == 1:
-        return
+    local = run.local
+    if local is not None and group.size > 1:
+        latest, earliest = group.maxima(run.step, -run.step)
+        if latest == -earliest > 0 and not group.any(bool(local.apart)):
+            local.gather(rank_state(run))  # a run goes on that no checkpoint was read for
+    if group.size > 1:
+        _spread(run)
+    if local is not None:
+        local.begin()
+
+
+def _spread(run: Run) -> None:
+    """Give every rank the state of rank 0, and its own part of it."""
+    group, local = run.group, run.local
     found: list[Any] = []
     if group.is_first:
         state = state_of(run, run.loader.state_dict())
@@ -106,3 +132,5 @@ def begin_as_first(run: Run) -> None:
     state, weights, optimizer = group.share(found)
     if not group.is_first:
         restore(run, Checkpoint(Path("rank 0"), state, weights, optimizer))
+        if local is not None:
+            restore_rank(run, local.state_of(group.rank))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..backend.device import device as find_device
 from ..distributed import Group
+from ..distributed.local import LocalSteps
 from ..optim import EMA
 from ..tensors.not_copied import NotCopied
 from .callbacks import Callback
@@ -102,6 +103,7 @@ class Run(NotCopied):
         ema: running average of the weights, or None.
         device: device of the model.
         group: the ranks.
+        local: averages the ranks' weights where each takes steps by itself, or None.
     """
 
     instead = "make another Trainer, or resume() from a checkpoint of this one"
@@ -130,6 +132,10 @@ class Run(NotCopied):
         self.evaluated: int | None = None
         self.lowest = LowestLoss(options.patience, options.min_delta)
         self.ema = EMA(model, options.ema) if options.ema else None
+        self.local: LocalSteps | None = None
+        if options.sync_every:
+            params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+            self.local = LocalSteps(self.group, params, options.outer_lr, options.outer_momentum)
         self.device = find_device(model.parameters()[0].device)
 
     @property
@@ -141,6 +147,12 @@ class Run(NotCopied):
     def best(self) -> dict[str, Any] | None:
         """Step and loss of the best evaluation, and evaluations since; None before the first."""
         return self.lowest.record
+
+    @property
+    def is_apart(self) -> bool:
+        """True between two averages of the ranks' weights, which differ meanwhile."""
+        every = self.options.sync_every
+        return bool(every and self.step % every and self.step < self.total_steps)
 
     @property
     def is_best(self) -> bool:

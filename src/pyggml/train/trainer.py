@@ -42,7 +42,7 @@ from .memory.fit import MemoryPlanner
 from .metrics import EvalMetrics
 from .metrics.efficiency import Utilization, free_memory
 from .options import TrainerOptions
-from .ranks import begin_as_first, check_ranks, join
+from .ranks import begin_as_first, check_ranks, join, step_group
 from .result import FitResult
 from .run import Run
 from .schedule import check_rates, make_schedule
@@ -138,6 +138,11 @@ class Trainer(Run):
         if optimizer is None:
             optimizer = AdamW(model)
         check_optimizer(who, optimizer, model)
+        if optimizer.rounded is not None and options.sync_every:
+            raise ConfigError(
+                f"{who}: `sync_every` must be 0 where the weights are rounded, as an average of "
+                f"rounded weights is not rounded; got {options.sync_every}"
+            )
         if optimizer.rounded is not None and options.ema:
             raise ConfigError(
                 f"{who}: `ema` must be 0 where the weights are rounded, as an average of rounded "
@@ -173,7 +178,7 @@ class Trainer(Run):
             seed=options.seed,
             precision=options.precision,
             clip_value=options.clip_value,
-            group=group,
+            group=step_group(options, group),
         )
         train_step.accumulates = options.accumulate > 1
         super().__init__(
@@ -237,12 +242,12 @@ class Trainer(Run):
     @property
     def eval_every(self) -> int:
         """Steps between evaluations; 0 evaluates at the end only."""
-        return interval(self.options.eval_every, self.total_steps, 10)
+        return interval(self.options.eval_every, self.total_steps, 10, self.options.sync_every)
 
     @property
     def save_every(self) -> int:
         """Steps between checkpoints; 0 saves at the end only."""
-        return interval(self.options.save_every, self.total_steps, 5)
+        return interval(self.options.save_every, self.total_steps, 5, self.options.sync_every)
 
     def plan(self) -> MemoryPlan:
         """Record and plan the graphs, and return the memory that the run takes.

@@ -13,7 +13,7 @@ from .best import bring_best, keep_best
 from .checkpoint import load_checkpoint, save_checkpoint
 from .folders import BEST, clear_ahead, latest_checkpoint, make_folder, read_best
 from .manifest import is_whole
-from .restore import optimizer_state, restore, state_of
+from .restore import optimizer_state, rank_state, restore, state_of
 
 __all__ = ["Checkpoints"]
 
@@ -75,6 +75,7 @@ class Checkpoints:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the earlier ones are whole.
         """
+        self._gather()
         self.last = self._run.group.first(self.write)
         self._saved_step = self._run.step
         return self.last
@@ -108,6 +109,8 @@ class Checkpoints:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the best before is as it was.
         """
+        if not self.is_saved:
+            self._gather()
         if not self._run.group.is_first:
             return
         run, folder = self._run, self._folder("save_best")
@@ -118,6 +121,11 @@ class Checkpoints:
         if saved is None:
             self.last = self.best
         run.tell("on_best", self.best)
+
+    def _gather(self) -> None:
+        """Bring to rank 0 what each rank has by itself."""
+        if self._run.local is not None:
+            self._run.local.gather(rank_state(self._run))
 
     def _folder(self, method: str) -> Path:
         if self.directory is None:

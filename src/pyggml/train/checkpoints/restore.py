@@ -17,7 +17,10 @@ from ..run import Run
 from .checkpoint import EMA_STATE, Checkpoint
 from .state import TrainState
 
-__all__ = ["optimizer_state", "restore", "state_of"]
+__all__ = ["optimizer_state", "rank_state", "restore", "restore_rank", "state_of"]
+
+# Where an optimizer state has those of ranks that take steps by themselves.
+_OUTER, _RANKS = "outer", "ranks"
 
 
 def state_of(run: Run, loader: dict[str, Any]) -> TrainState:
@@ -52,7 +55,34 @@ def optimizer_state(run: Run) -> dict[str, Any]:
         run: the run.
     """
     state: dict[str, Any] = dict(run.optimizer.state_dict())
+    if run.local is not None:
+        state[_OUTER] = run.local.state_dict()
+        state |= {_RANKS: run.local.apart} if run.local.apart else {}
     return state if run.ema is None else {**state, EMA_STATE: run.ema.state_dict()}
+
+
+def rank_state(run: Run) -> dict[str, Any]:
+    """Return what a rank that takes steps by itself has for itself.
+
+    Args:
+        run: of this rank.
+    """
+    scaler = {} if run.scaler is None else {"scaler": run.scaler.state_dict()}
+    return {"optimizer": run.optimizer.state_dict(), **scaler}
+
+
+def restore_rank(run: Run, state: dict[str, Any] | None) -> None:
+    """Restore what a rank has for itself.
+
+    Args:
+        run: of this rank.
+        state: as `rank_state` returned it; None changes nothing.
+    """
+    if state is None:
+        return
+    run.optimizer.load_state_dict(state["optimizer"])
+    if run.scaler is not None and "scaler" in state:
+        run.scaler.load_state_dict(state["scaler"])
 
 
 def restore(run: Run, checkpoint: Checkpoint) -> None:
@@ -71,6 +101,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     generator = _generator_state(checkpoint)
     optimizer = dict(checkpoint.optimizer)
     average = optimizer.pop(EMA_STATE, None)
+    outer, apart = optimizer.pop(_OUTER, {}), optimizer.pop(_RANKS, {})
     # What comes before the last is copied, so that it can be put back. The optimizer, which is the
     # largest, comes last: it changes nothing when its state does not fit.
     parts: list[tuple[str, Any, Any]] = [("state.json: loader", run.loader, state.loader)]
@@ -81,6 +112,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
     if run.ema is not None and average is not None:
         parts.append(("optimizer.safetensors: ema", run.ema, average))
     parts.append(("model.safetensors", run.weights, checkpoint.model))
+    if run.local is not None:  # after the weights, of which it takes the anchor
+        parts.append(("optimizer.safetensors: outer", run.local, outer))
     undo: list[Callable[[], None]] = []
     ema = run.ema
     try:
@@ -96,6 +129,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
             put_back()
         raise
     run.ema = ema
+    if run.local is not None:
+        run.local.apart = apart
     random_generator().bit_generator.state = generator
     run.step, run.tokens, run.elapsed_s = state.step, state.tokens, state.elapsed_s
     run.lowest.record = state.best

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""`pyggml launch`: ranks by `mpiexec`, started again from the last checkpoint when a job fails."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .errors import EXIT_FAILED, EXIT_USAGE, friendly_errors
+from .terminal import say
+
+__all__ = ["launch"]
+
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+# Ranks that were asked to end have so long to write a checkpoint: Open MPI's own second is short.
+_ENVIRONMENT = {"PRTE_MCA_odls_base_sigkill_timeout": "60"}
+
+
+def launch(
+    command: Annotated[
+        list[str],
+        typer.Argument(help="What the ranks run: a command of pyggml, or any other program."),
+    ],
+    ranks: Annotated[int, typer.Option("--ranks", "-n", min=1, help="Number of ranks.")] = 2,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="How often a job that failed is started again.")
+    ] = 0,
+    min_ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Start again with one rank fewer each time, but not fewer than this.",
+            show_default="as many ranks as before",
+        ),
+    ] = None,
+    mpiexec: Annotated[
+        str,
+        typer.Option(
+            help="The launcher with its options, such as `mpiexec --hostfile hosts`.",
+            show_default="that of PATH, or of this Python",
+        ),
+    ] = "",
+) -> None:
+    """Run a training on several ranks, and start it again from its last checkpoint when it fails.
+
+    pyggml launch -n 4 --restarts 3 train-llm --text notes/
+
+    train-llm, finetune and train-image continue by --resume. Another program, such as
+    `python train.py`, is run again as it is and should call `Trainer.resume`. A job that a signal
+    ended, or that ended with 2 (wrong options), is not started again.
+    """
+    with friendly_errors():
+        starter = _starter(mpiexec)
+        given, count = list(command), ranks
+        for start in range(restarts + 1):
+            code, stopped = _run([*starter, "-n", str(count), *_program(given)])
+            if stopped:
+                say(f"interrupted: {signal.Signals(stopped).name} ended the job", error=True)
+            if stopped or code in (0, EXIT_USAGE, *(128 + each for each in _STOPS)):
+                raise typer.Exit(128 + stopped if stopped else code)
+            if start == restarts:
+                raise typer.Exit(code)
+            count = count if min_ranks is None else max(min(min_ranks, ranks), count - 1)
+            given = _again(list(command))
+            note = f"launch: the job ended with {code}; restart {start + 1} of {restarts}"
+            say(f"{note} with {count} rank{'s' if count > 1 else ''}", error=True)
+
+
+def _starter(mpiexec: str) -> list[str]:
+    """Return the command that starts ranks."""
+    from ..errors import DistributedError
+
+    given = shlex.split(mpiexec) or ["mpiexec"]
+    found = shutil.which(given[0]) or shutil.which(given[0], path=Path(sys.executable).parent)
+    if found is None:
+        raise DistributedError(
+            f'launch: {given[0]} must be there; it was not found: pip install "pyggml[mpi]", or '
+            "load your cluster's module of MPI"
+        )
+    return [found, *given[1:]]
+
+
+def _trainings() -> dict[str, Any]:
+    """Return the configurations of the commands that can resume."""
+    from ..recipes import FinetuneConfig, ImageConfig, LLMConfig
+
+    return {"train-llm": LLMConfig, "finetune": FinetuneConfig, "train-image": ImageConfig}
+
+
+def _program(command: list[str]) -> list[str]:
+    """Return the program of a command; those of pyggml run in this Python."""
+    return [sys.executable, "-m", "pyggml", *command] if command[0] in _trainings() else command
+
+
+def _again(command: list[str]) -> list[str]:
+    """Return the command that continues a run, or begins it where nothing of it was written."""
+    from ..recipes.artifact import ArtifactDir
+
+    kind = _trainings().get(command[0])
+    if kind is None:
+        return command
+    kept = [each for each in command if each not in ("--overwrite", "--resume")]
+    return [*kept, "--resume"] if ArtifactDir(_folder(command, kind)).holds_run else command
+
+
+def _folder(command: list[str], kind: Any) -> str:
+    """Return the folder of a command's run."""
+    from ..recipes import read_config
+    from ..recipes.options import OutputOptions
+
+    folder = None
+    for flag, value in zip(command, [*command[1:], ""], strict=True):
+        name, _, joined = flag.partition("=")
+        if name == "--artifact-dir":
+            return joined or value
+        if name == "--config":
+            folder = read_config(joined or value, kind).get("artifact_dir")
+    return str(folder or kind.DEFAULTS.get("artifact_dir") or OutputOptions().artifact_dir)
+
+
+def _run(command: list[str]) -> tuple[int, int]:
+    """Run a job, and return its exit code and the signal that was to end it, or 0."""
+    stopped = 0
+
+    def stop(signum: int, frame: Any) -> None:
+        nonlocal stopped
+        stopped = signum
+        job.send_signal(signum)
+
+    before = {signum: signal.getsignal(signum) for signum in _STOPS}
+    # In a session of its own the job hears of a Ctrl-C once, by this process.
+    job = subprocess.Popen(command, env={**_ENVIRONMENT, **os.environ}, start_new_session=True)
+    try:
+        for signum in _STOPS:
+            signal.signal(signum, stop)
+        code = job.wait()
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+    return (code if code >= 0 else EXIT_FAILED), stopped
