@@ -91,7 +91,6 @@ d.barrier()
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_ranks_reduce_and_fail_with_one_message(tmp_path: Path) -> None:
     done = run_code(2, tmp_path, RANKS)
     assert {"done 0", "done 1"} <= set(done.stdout.splitlines()), done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from .ranks import run
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = pytest.mark.mpi
 PROGRAM = Path(__file__).parent / "training.py"
 # Losses are f32 numbers of about 3; f16 rounds operands that a loss scale of its own multiplied.
 TOLERANCE = {"f16": 1e-4}
@@ -25,9 +25,12 @@ def train(ranks: int, case: str, *more: str | Path) -> dict[str, Any]:
     return found
 
 
+SLOW = ("bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora")
+
+
 @pytest.mark.parametrize(
     "case",
-    ["f32", "bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora"],
+    ["f32", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)],
 )
 def test_ranks_train_as_one_does(case: str) -> None:
     alone = train(1, case)
@@ -41,11 +44,13 @@ def test_ranks_train_as_one_does(case: str) -> None:
         assert together["metrics"] == pytest.approx(alone["metrics"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_same_ranks_give_the_same_bits() -> None:
     first, second = train(4, "masks"), train(4, "masks")
     assert first == second
 
 
+@pytest.mark.slow
 def test_other_ranks_resume_with_the_same_order(tmp_path: Path) -> None:
     whole = train(1, "f32")
     for before, after in ((2, 4), (4, 1), (1, 2)):
