@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
-from ..backend.headers import address
+from ..backend.headers import MOVES, address
 from ..backend.library import ffi, lib, pass_interrupt
 from ..checks import flag, instance, mapping
 from ..errors import BackendError, DTypeError, OutOfMemoryError
@@ -163,6 +163,24 @@ class Graph(NotCopied):
         """The `ggml_tensor *` of each op, in the order of computing."""
         return [lib.ggml_graph_node(self._plan.cgraph, i) for i in range(self.n_nodes)]
 
+    def last_ops(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Return for each tensor the place in `headers` after which a run leaves it as it is.
+
+        Args:
+            tensors: stored ones, or what ops of this graph return.
+
+        Returns:
+            Places; -1 for a stored tensor that no op writes.
+        """
+        last: dict[int, int] = {}
+        for i, ptr in enumerate(self.headers):
+            last[address(ptr)] = i
+            if ptr.view_src != ffi.NULL and ptr.op not in MOVES:
+                last[address(ptr.view_src)] = i
+        places = [address(t.ptr) for t in tensors]
+        own = self._plan.headers
+        return [last.get(address(own[at]) if at in own else at, -1) for at in places]
+
     @property
     def is_current(self) -> bool:
         """True while no tensor that it reads or writes has moved since the graph was made."""
@@ -240,7 +258,7 @@ class Graph(NotCopied):
     def _observers(self, sched: Any) -> Observers | None:
         """Return what sees the ops of a run; None if nothing does, which is faster."""
         each = observers(self._plan.recorded)
-        if self._plan.transient:
+        if self._plan.transient and self._plan.updates_write:
             alone = int(lib.ggml_backend_sched_get_n_splits(sched)) == 1
             each.append(LossGuard(self._plan.loss_header, alone))
         return Observers(each) if each else None

@@ -46,6 +46,7 @@ class Plan:
         outputs: ids of the nodes that are read after a run.
         forward: nodes of outputs and loss, operands first.
         updates: nodes that come after the backward, or right after the gradients that they need.
+        updates_write: whether one of them writes into a stored tensor.
         stored: the stored nodes among all.
         custom: backwards of custom functions.
         transient: parameter and placeholder of each gradient that is not stored, by the
@@ -87,6 +88,9 @@ class Plan:
         nodes = walk(effects, seen)
         divide(nodes, self.transient)
         self.updates = [*bound, *(node for node in nodes if id(node) not in self.transient)]
+        self.updates_write = any(
+            node.ptr.view_src != ffi.NULL and node.ptr.op not in MOVES for node in self.updates
+        )
         needed: set[int] = set()
         if loss is not None:
             needed = check_path(self.forward, loss.node, gradients.keys())

@@ -31,6 +31,7 @@ __all__ = [
     "natural_dtype",
     "ne_of",
     "place",
+    "place_in_buffer",
     "read",
     "read_bytes",
     "store",
@@ -155,17 +156,30 @@ def place(memory: np.ndarray, dtype: DType, shape: tuple[int, ...], where: Devic
     return Node(header, arena, where, shape, buffer=buffer)
 
 
-def whole(node: Node) -> Node:
-    """Return one f32 vector over all of a stored node's buffer, gaps between tensors included."""
+def whole(node: Node, first: int = 0, size: int | None = None) -> Node:
+    """Return one f32 vector over a stored node's buffer, gaps between tensors included.
+
+    Args:
+        node: in the buffer.
+        first: number of the buffer's element that the vector begins with.
+        size: elements; None goes to the buffer's end.
+    """
     assert node.buffer is not None
     arena, buffer = Arena(1), node.buffer
-    shape = (buffer.size_bytes // 4,)
+    shape = (buffer.size_bytes // 4 - first if size is None else size,)
     header = lib.ggml_new_tensor_1d(arena.ctx, lib.GGML_TYPE_F32, shape[0])
-    base = lib.ggml_backend_buffer_get_base(buffer.ptr)
+    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(buffer.ptr)) + 4 * first
     status = lib.ggml_backend_tensor_alloc(buffer.ptr, header, base)
     if status != lib.GGML_STATUS_SUCCESS:
         raise BackendError(f"tensor: {node.device.name} could not place it (status {status})")
     return Node(header, arena, node.device, shape, buffer=buffer)
+
+
+def place_in_buffer(node: Node) -> int:
+    """Return the number of the buffer's f32 element that a stored node begins with."""
+    assert node.buffer is not None
+    base = ffi.cast("char *", lib.ggml_backend_buffer_get_base(node.buffer.ptr))
+    return int(ffi.cast("char *", node.ptr.data) - base) // 4
 
 
 @contextmanager
