@@ -56,6 +56,40 @@ class Group:
             op: sum, max or min.
         """
 
+    def begin_sum(
+        self,
+        array: np.ndarray,
+        to: int | None = None,
+        rounds: bool = False,
+        residual: np.ndarray | None = None,
+    ) -> None:
+        """Begin to replace a flat array by its sum over all ranks; `finish` waits for it.
+
+        Every rank begins the same operations in the same order.
+
+        Args:
+            array: of the same size and dtype on every rank; it must stay as it is meanwhile.
+            to: the rank that gets the sum; None is every rank.
+            rounds: f32 numbers are sent as bf16, and added in f32.
+            residual: what rounding has lost on this rank so far, of the array's size: it is added
+                to the array, and replaced by what is lost now; None drops it.
+        """
+
+    def begin_send(self, array: np.ndarray, src: int) -> None:
+        """Begin to replace a flat array by that of one rank; `finish` waits for it.
+
+        Args:
+            array: of the same size and dtype on every rank; it must stay as it is meanwhile.
+            src: the rank.
+        """
+
+    def finish(self, most: int = 0) -> None:
+        """Wait for what was begun.
+
+        Args:
+            most: so many operations may be left; ranks may call it with a number of their own.
+        """
+
     def send_all(self, array: np.ndarray, src: int = 0) -> None:
         """Replace a contiguous array by that of one rank.
 

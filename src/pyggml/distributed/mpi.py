@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -20,13 +21,13 @@ from ..backend.library import ggml_version
 from ..errors import DistributedError
 from .group import Group
 from .launch import import_mpi
+from .progress import Progress
 from .pulse import Beat, Places, Pulse, say
+from .sums import Sums
 
 __all__ = ["MPIGroup", "check_same"]
 
 _T = TypeVar("_T")
-# As many bytes as torch's DistributedDataParallel sums at once.
-_BUCKET_BYTES = 25 << 20
 # As many bytes as MPI's counts hold.
 _PART_BYTES, _STATE = 1 << 30, 7704
 _OPS = {"sum": "SUM", "max": "MAX", "min": "MIN"}
@@ -51,6 +52,10 @@ class MPIGroup(Group):
         self._comm = self._mpi.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
         self._calls, self._waits = 0, False
+        self._sums = Sums(self._mpi, self._comm, self._mpi.COMM_WORLD.Dup())
+        serial = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
+        self._progress = Progress(self._mpi.Request.Testall, serial)
+        atexit.register(self._progress.stop)
         hosts = self.gather(self.host)
         self.local_rank = hosts[: self.rank].count(self.host)
         self.local_size = hosts.count(self.host)
@@ -77,26 +82,41 @@ class MPIGroup(Group):
         )
 
     def reduce(self, arrays: list[np.ndarray], op: str = "sum") -> None:
-        """Reduce arrays in buckets that are on their way at the same time."""
+        """Reduce arrays in parts that are on their way at the same time."""
         if self.size == 1:
             return
-        how, mpi = getattr(self._mpi, _OPS[op]), self._mpi
-        waiting = []
+        how = getattr(self._mpi, _OPS[op])
         for array in arrays:
-            flat = array.reshape(-1)
-            most = max(1, _BUCKET_BYTES // array.itemsize)
-            for start in range(0, flat.size, most):
-                part = flat[start : start + most]
-                waiting.append(self._comm.Iallreduce(mpi.IN_PLACE, part, op=how))
-        self._wait(waiting)
+            self._progress.begin(self._sums.plain(array.reshape(-1), None, how))
+        self.finish()
+
+    def begin_sum(
+        self,
+        array: np.ndarray,
+        to: int | None = None,
+        rounds: bool = False,
+        residual: np.ndarray | None = None,
+    ) -> None:
+        """Begin a sum; it goes on in a thread."""
+        if self.size == 1:
+            return
+        if rounds:
+            self._progress.begin(self._sums.rounded(array, to, residual))
+        else:
+            self._progress.begin(self._sums.plain(array, to, self._mpi.SUM))
+
+    def begin_send(self, array: np.ndarray, src: int) -> None:
+        """Begin a broadcast; it goes on in a thread."""
+        self._progress.begin(self._sums.send(array, src))
+
+    def finish(self, most: int = 0) -> None:
+        """Wait; only a wait for all counts as an operation, of which ranks do the same."""
+        self._wait(lambda: self._progress.advance(most), counts=not most)
 
     def send_all(self, array: np.ndarray, src: int = 0) -> None:
         """Broadcast an array in parts that MPI can count."""
-        flat = array.reshape(-1).view(np.uint8)
-        most = _PART_BYTES
-        self._wait(
-            [self._comm.Ibcast(flat[at : at + most], src) for at in range(0, flat.size, most)]
-        )
+        self.begin_send(array.reshape(-1), src)
+        self.finish()
 
     def share(self, value: _T, src: int = 0) -> _T:
         """Broadcast an object."""
@@ -124,18 +144,17 @@ class MPIGroup(Group):
         else:
             parts = [(np.empty(size, np.uint8), rank) for rank, size in enumerate(sizes) if rank]
         move = self._comm.Isend if self.rank else self._comm.Irecv
-        self._wait(
-            [
-                move(part[at : at + _PART_BYTES], rank, _STATE)
-                for part, rank in parts
-                for at in range(0, part.size, _PART_BYTES)
-            ]
-        )
+        requests = [
+            move(part[at : at + _PART_BYTES], rank, _STATE)
+            for part, rank in parts
+            for at in range(0, part.size, _PART_BYTES)
+        ]
+        self._wait(lambda: self._mpi.Request.Testall(requests))
         return [value, *(pickle.loads(part.tobytes()) for part, rank in parts if rank)]
 
     def barrier(self) -> None:
         """Wait until every rank is here; the core is free meanwhile."""
-        self._wait([self._comm.Ibarrier()])
+        self._wait(self._comm.Ibarrier().Test)
 
     def set_timeout(self, seconds: float) -> None:
         """Let ranks be silent for so long."""
@@ -146,13 +165,13 @@ class MPIGroup(Group):
         """Return this rank's sign of life."""
         return Beat(self._calls, self._waits, 0.0, self.doing)
 
-    def _wait(self, requests: list[Any]) -> None:
-        """Wait for requests; signals are handled meanwhile, which MPI's own waiting prevents."""
+    def _wait(self, is_done: Callable[[], bool], counts: bool = True) -> None:
+        """Wait; signals are handled meanwhile, which MPI's own waiting prevents."""
         began, spins = time.perf_counter(), 0
-        self._calls += 1
+        self._calls += counts
         self._waits = True
         try:
-            while not self._mpi.Request.Testall(requests):
+            while not is_done():
                 spins += 1
                 time.sleep(0 if spins < _SPINS else _SLEEP_S)
         except self._mpi.Exception as error:
@@ -169,7 +188,8 @@ class MPIGroup(Group):
         if self._pulse is None or self._mpi.Is_finalized():
             return
         self.doing = self.doing or "at the end of the program"
-        self._wait([self._pulse.leave()])
+        left = self._pulse.leave()
+        self._wait(left.Test)
         self._pulse.stop()
         self._pulse = None
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Operations between ranks that go on while this process computes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["Progress"]
+
+# MPI moves messages only inside its calls: between two of them the thread gives its core away.
+_PAUSE_S = 1e-3
+# The requests of an operation; what follows a yield is done when they are complete.
+Steps = Iterator[list[Any]]
+
+
+class Progress:
+    """Goes on with the operations that were begun, in a thread of its own.
+
+    Operations of several steps take their later steps in the order in which they began, so that all
+    ranks call MPI in the same order.
+
+    Args:
+        test: takes the requests of a step, and returns whether all are complete.
+        threaded: whether MPI lets another thread call it.
+    """
+
+    def __init__(self, test: Callable[[list[Any]], bool], threaded: bool):
+        self._test, self._threaded = test, threaded
+        self._begun: deque[tuple[Steps, list[Any]]] = deque()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def begin(self, steps: Steps) -> None:
+        """Begin an operation.
+
+        Args:
+            steps: yields the requests of each step.
+        """
+        with self._lock:
+            self._begun.append((steps, next(steps)))
+            if self._thread is None and self._threaded:
+                self._thread = threading.Thread(target=self._run, name="pyggml-mpi", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def advance(self, most: int = 0) -> bool:
+        """Go on as far as the requests are complete; return True when few operations are left.
+
+        Args:
+            most: their number.
+
+        Raises:
+            Exception: of an operation.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            while self._begun:
+                steps, requests = self._begun[0]
+                if not self._test(requests):
+                    return len(self._begun) <= most
+                following = next(steps, None)
+                if following is None:
+                    self._begun.popleft()
+                else:
+                    self._begun[0] = steps, following
+            self._wake.clear()
+            return True
+
+    def stop(self) -> None:
+        """Leave what was begun, before MPI ends."""
+        with self._lock:
+            self._begun.clear()
+            self._threaded = False
+            self._wake.clear()
+
+    def _run(self) -> None:
+        """Go on, while there is something begun."""
+        while self._error is None:
+            self._wake.wait()
+            try:
+                self.advance()
+            except Exception as error:  # noqa: BLE001 - the other thread raises it
+                self._error = error
+            time.sleep(_PAUSE_S)
