@@ -26,23 +26,34 @@ class OwnGradients:
         who: the optimizer, for errors.
         params: on one device.
         names: of the parameters, for errors.
+        order: in which they lie in the buffer, as numbers of the parameters; None is their own.
 
     Attributes:
         tensors: the gradients.
         norm: computes their norm, of those that `measure` was given.
     """
 
-    def __init__(self, who: str, params: Sequence[Tensor], names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        who: str,
+        params: Sequence[Tensor],
+        names: Sequence[str],
+        order: Sequence[int] | None = None,
+    ) -> None:
         self._who = who
         self._params = params
         self._names = names
-        self.tensors = zeros_group([(p.shape, "f32") for p in params], params[0].device)
+        order = range(len(params)) if order is None else order
+        made = zeros_group([(params[i].shape, "f32") for i in order], params[0].device)
+        placed = dict(zip(order, made, strict=True))
+        self.tensors = [placed[i] for i in range(len(params))]
         _OWNED.update(self.tensors)
         self._give_back()
         self.measure(self.tensors)
 
     def measure(self, trained: Sequence[Tensor]) -> None:
-        """Count only some of the gradients in `norm`."""
+        """Count only some of the gradients in `norm`; of none, one that is frozen and zero."""
+        trained = trained or self.tensors[:1]
         # Between the gradients in their buffer are zeros: one op reads all of them.
         every = Tensor(whole(trained[0].node)) if len(trained) == len(self.tensors) else None
         self.norm = GradNorm(trained, every)

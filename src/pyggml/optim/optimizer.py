@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -18,6 +19,7 @@ from ..tensors import Tensor, tensor, zeros_group
 from ..tensors.autocast import autocast
 from ..tensors.moves import has_moved
 from ..tensors.not_copied import NotCopied
+from ..tensors.storage import read_bytes, write
 from .clip import check_norm, factor_of, sum_of_squares
 from .gradients import OwnGradients
 from .groups import Group, Model, ParamGroups, check_params, read_groups
@@ -98,6 +100,8 @@ class Optimizer(NotCopied, ABC):
         check_params(self._who, self.groups, self._left_out)
         self.steps = 0
         self.device = self.params[0].device
+        self._owned = [True] * len(self.params)
+        self._total: Callable[[float], float] | None = None
         self._own = None if fused_update else OwnGradients(self._who, self.params, self.names)
         grads = [grad_of(p) for p in self.params] if self._own is None else self._own.tensors
         self.grads: dict[Tensor, Tensor] = dict(zip(self.params, grads, strict=True))
@@ -117,7 +121,11 @@ class Optimizer(NotCopied, ABC):
 
     def _make_state(self) -> list[dict[str, Tensor]]:
         """Return the state of every parameter, zeros in one buffer."""
-        specs = [self._state_specs(p, group) for group in self.groups for p in group.params]
+        params = [(p, group) for group in self.groups for p in group.params]
+        specs = [
+            self._state_specs(p, group) if owned else {}
+            for (p, group), owned in zip(params, self._owned, strict=True)
+        ]
         made = iter(zeros_group([s for spec in specs for s in spec.values()], self.device))
         return [{kind: next(made) for kind in spec} for spec in specs]
 
@@ -164,7 +172,7 @@ class Optimizer(NotCopied, ABC):
         own = self._kept("grad_norm")
         self.trained()
         own.adopt("grad_norm")
-        return own.norm()
+        return self._norm(own)
 
     def trained(self) -> dict[Tensor, Tensor]:
         """Return the gradients of the parameters that are not frozen, for `Graph(grads=...)`.
@@ -201,7 +209,7 @@ class Optimizer(NotCopied, ABC):
             self._frozen, self._trained = frozen, trained
             self._updates.clear()
             if self._own is not None:
-                self._own.measure(list(trained.values()))
+                self._measure(self._own)
         return dict(self._trained)
 
     def _which_decay(self) -> list[bool]:
@@ -301,12 +309,12 @@ class Optimizer(NotCopied, ABC):
             clip = checks.f32(f"{self._who}.step", "clip", clip, above=0.0)
         grad_scale = checks.f32(f"{self._who}.step", "grad_scale", grad_scale, above=0.0)
         own = self._kept("step")
-        trained = self.trained()
+        self.trained()
         own.adopt("step")
-        for param in trained:
+        for param in self._own_trained():
             if param.has_hooks:
                 param.run_hooks()
-        norm = own.norm()
+        norm = self._norm(own)
         check_norm(f"{self._who}.step", norm, clip, grad_scale, self.steps + 1)
         norm /= grad_scale
         self.lr = new_lr
@@ -318,7 +326,8 @@ class Optimizer(NotCopied, ABC):
             self._factor.copy_(np.full((1,), factor, np.float32))
         self._set_hyper(factor)
         with nullcontext() if self.rounded is None else self.rounded.updating(self.steps):
-            self._update(multiplies).run()
+            if self._own_trained():
+                self._update(multiplies).run()
         return norm
 
     def zero_grad(self) -> None:
@@ -348,6 +357,74 @@ class Optimizer(NotCopied, ABC):
         own = self._kept("sum_grads")
         own.adopt("sum_grads")
         own.sum(reduce)
+
+    def shard(
+        self,
+        owned: Sequence[bool],
+        order: Sequence[int],
+        total: Callable[[float], float],
+        gradients: bool = False,
+    ) -> None:
+        """Keep the state of some parameters alone; other processes update the others.
+
+        Args:
+            owned: for each of `params`, whether this process updates it; one at least.
+            order: in which the gradients lie in memory, as numbers of `params`.
+            total: returns the sum of a number over all processes; for the norm.
+            gradients: keep the gradients of these parameters alone as well: those of the others are
+                then such as `pyggml.graph.grad_of` makes.
+
+        Raises:
+            ValueError: none is owned; or the update needs the state of all parameters, as with
+                `fused_update`, a closure or rounded weights.
+        """
+        cause = "fused_update" if self._own is None else "a closure" if self.needs_closure else ""
+        cause = cause or ("rounded weights" if self.rounded is not None else "")
+        if cause:
+            raise ValueError(
+                f"{self._who}.shard: the update must be one of each parameter by itself; got "
+                f"{cause}: keep the whole state in each process"
+            )
+        if not any(owned):
+            raise ValueError(
+                f"{self._who}.shard: a process must own one parameter at least; got none of "
+                f"{len(self.params)}: start fewer processes"
+            )
+        before, self._owned, self._total = self.state, list(owned), total
+        self.state = self._make_state()
+        for old, new in zip(before, self.state, strict=True):
+            for kind, value in new.items():
+                write(value.node, read_bytes(old[kind].node))
+        params = [p for p, mine in zip(self.params, owned, strict=True) if mine or not gradients]
+        kept = {id(p): i for i, p in enumerate(params)}
+        places = [kept[id(self.params[i])] for i in order if id(self.params[i]) in kept]
+        names = [n for n, p in zip(self.names, self.params, strict=True) if id(p) in kept]
+        for param in self.params:
+            param.grad = None
+        self._own = own = OwnGradients(self._who, params, names, places)
+        made = dict(zip(params, own.tensors, strict=True))
+        self.grads = {p: made[p] if p in made else grad_of(p) for p in self.params}
+        self.grad_nbytes = sum(g.nbytes for g in own.tensors)
+        self._trained = {p: g for p, g in self.grads.items() if p.requires_grad}
+        self._updates.clear()
+        self._measure(own)
+
+    def _own_trained(self) -> list[Tensor]:
+        """Return the owned parameters that are not frozen."""
+        return [
+            p
+            for p, owned in zip(self.params, self._owned, strict=True)
+            if owned and p.requires_grad
+        ]
+
+    def _measure(self, own: OwnGradients) -> None:
+        """Let the norm be that of the owned gradients that are not frozen."""
+        own.measure([self.grads[p] for p in self._own_trained()])
+
+    def _norm(self, own: OwnGradients) -> float:
+        """Return the norm of all gradients, also of those that other processes own."""
+        norm = own.norm()
+        return norm if self._total is None else math.sqrt(self._total(norm * norm))
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return all state by the names that it is saved under."""
@@ -409,13 +486,13 @@ class Optimizer(NotCopied, ABC):
     def _effects(self, multiplies: bool) -> list[Tensor]:
         """Record the update of every parameter that is not frozen."""
         effects: list[Tensor] = []
-        states = iter(self.state)
+        states, owns = iter(self.state), iter(self._owned)
         # What autocast allows a model's products is not meant for an update's.
         with autocast("f32"):
             for group in self.groups:
                 for param in group.params:
-                    state, grad = next(states), self.grads[param]
-                    if not param.requires_grad:
+                    state, grad, owned = next(states), self.grads[param], next(owns)
+                    if not (owned and param.requires_grad):
                         continue
                     if multiplies:
                         grad = ops.mul(grad, self._factor)
