@@ -20,8 +20,9 @@ from pyggml import distributed, nn
 from pyggml.data import IGNORE_INDEX, Batch, TokenDataset
 from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import apply_lora
-from pyggml.optim import AdamW
+from pyggml.optim import optimizers
 from pyggml.train import Callback, Trainer
+from pyggml.train.exchange import buckets
 
 STEPS, ROWS, LENGTH, VOCABULARY = 50, 8, 16, 31
 
@@ -57,6 +58,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     """Return the trainer of a case, on any number of ranks."""
     rank = distributed.init().rank
     pg.set_threads(1)
+    buckets.BUCKET_BYTES = 2048  # several, as larger models have
     pg.seed(1 + rank)  # the start is that of rank 0
     width = 64 if case == "bf16" else 16
     config = GPT2Config(vocab_size=VOCABULARY, context=LENGTH, n_layer=1, n_head=2, n_embd=width)
@@ -77,6 +79,11 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         options |= {"sync_every": 10, "eval_every": 20}
     if case in ("bf16", "f16"):
         options["precision"] = case
+    if case.startswith("zero"):
+        options["zero"] = int(case[4])
+        options["clip"] = 0.5
+    if case.startswith(("wire", "feedback")):
+        options |= {"reduce_dtype": "bf16", "error_feedback": case.startswith("feedback")}
     if case == "uneven":
         options["batch_size"] = 7
     save = True
@@ -85,7 +92,8 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         model = GPT2(config)
         apply_lora(model, 2, targets=("c_attn", "c_fc"))
         save = False
-    optimizer = AdamW(model, lr=5e-3)
+    kind = optimizers()[case.partition("-")[2] or "adamw"]
+    optimizer = kind(model, lr=5e-3)
     trainer = Trainer(
         model,
         dataset,
@@ -99,18 +107,16 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         save_frozen=save,
         **{**options, **more},
     )
+    if trainer.train_step.exchange is not None:
+        trainer.train_step.exchange.overlaps = case != "after"
     return trainer, losses
 
 
-def digest(trainer: Trainer) -> str:
-    """Return a hash of the weights, and of the optimizer's state where ranks have the same."""
+def digest(state: dict[str, Any]) -> str:
+    """Return a hash of arrays by name."""
     found = hashlib.sha256()
-    states = [trainer.model.state_dict()]
-    if not trainer.options.sync_every:
-        states.append(trainer.optimizer.state_dict())
-    for state in states:
-        for name in sorted(state):
-            found.update(np.ascontiguousarray(state[name]).tobytes())
+    for name in sorted(state):
+        found.update(np.ascontiguousarray(state[name]).tobytes())
     return found.hexdigest()
 
 
@@ -124,7 +130,11 @@ def main() -> None:
         trainer.resume()
         (folder.parent / f"process-{distributed.rank()}").write_text(str(os.getpid()))
     result = trainer.fit()
-    digests = distributed.all_gather_object(digest(trainer))
+    digests = distributed.all_gather_object(digest(trainer.model.state_dict()))
+    with trainer.shards.gathered():
+        state = trainer.shards.state_dict() if distributed.rank() == 0 else {}
+    wire = state.pop("wire", {})
+    exchange = trainer.train_step.exchange
     assert result.validation is not None
     if distributed.rank() == 0:
         found = {
@@ -134,6 +144,10 @@ def main() -> None:
             "validation": result.validation.loss,
             "metrics": result.validation.metrics,
             "digests": digests,
+            "early": exchange and (exchange.early, len(exchange.buckets)),
+            "planned": trainer.plan().gradients + trainer.plan().optimizer,
+            "state": digest(state),
+            "wire": digest(wire),
         }
         print(json.dumps(found), flush=True)
 

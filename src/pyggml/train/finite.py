@@ -95,8 +95,9 @@ def find_bad_gradient(error: NonFiniteError, model: Any, optimizer: Any, at: str
         optimizer: has the gradients.
         at: the loss scale in words, or "".
     """
+    norm = optimizer.grad_norm()  # of all ranks, of which one may find the bad one
     for name, parameter in model.named_parameters():
-        if parameter in optimizer.grads:
+        if parameter in optimizer.grads and optimizer.grads[parameter].is_stored:
             array = optimizer.grads[parameter].numpy()
             bad = ~np.isfinite(array)
             if bad.any():
@@ -108,7 +109,7 @@ def find_bad_gradient(error: NonFiniteError, model: Any, optimizer: Any, at: str
                 )
     return NonFiniteError(
         f"the gradients' norm must be at most {NORM_MAX:.2g}, whose square f32 holds, or "
-        f"be clipped; got {optimizer.grad_norm():g}{at}",
+        f"be clipped; got {norm:g}{at}",
         source="gradients",
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import ops
 from ..backend.library import lib
 from ..backend.lru import LRUCache
 from ..checks import whole
@@ -49,6 +50,8 @@ class Recorded:
         squares: the sum of the squares of all gradients' elements, with `fused_update`.
         count: number of targets of a loss that is a sum; None where the loss is a mean.
         metrics: sums of the loss's own metrics over the same targets, by name.
+        sent: for each parameter whose gradient is not stored, and sent to another rank, an op that
+            reads it, so that it is in memory no longer than that.
     """
 
     inputs: tuple[Tensor, ...]
@@ -57,6 +60,7 @@ class Recorded:
     squares: Tensor | None = None
     count: Count | None = None
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    sent: Mapping[Tensor, Tensor] = field(default_factory=dict)
 
     @cached_property
     def is_cross_entropy(self) -> bool:
@@ -235,9 +239,13 @@ class StepGraphs:
         loss, count, _ = read_loss(self._record(inputs, True, self.loss))
         check_reached("TrainStep", loss, grads)
         outputs, effects, squares = [loss], [], None
+        sent: dict[Tensor, Tensor] = {}
         if getattr(self._optimizer, "fused_update", False):
             effects, squares = self._optimizer.recorded_update()
             outputs.append(squares)
+        else:
+            sent = {p: ops.sum_sqr(g) for p, g in grads.items() if not g.is_stored}
+            effects = list(sent.values())
         graph = Graph(
             outputs,
             effects=effects,
@@ -247,7 +255,7 @@ class StepGraphs:
             overwrite=overwrite,
             activations=self._activations,
         )
-        return Recorded(tuple(inputs.values()), loss, graph, squares, count)
+        return Recorded(tuple(inputs.values()), loss, graph, squares, count, sent=sent)
 
     def _record_evaluation(self, spec: Spec) -> Recorded:
         """Record a graph of the loss without gradients."""

@@ -23,6 +23,7 @@ __all__ = [
     "PRECISIONS",
     "PROGRESS",
     "RISING",
+    "ROUNDED",
     "VALIDATION",
     "TrainerOptions",
 ]
@@ -39,6 +40,7 @@ PROGRESS = "`patience` or `keep_best`"
 LOCAL = "`sync_every`"
 LOADER = "a plain loader of pyggml.data"
 NAMED_SCHEDULE = "a schedule by name"
+ROUNDED = "`reduce_dtype`=bf16"
 _LOWEST_RATE = "a schedule that falls to a lowest rate"
 _WARM_UP = "a schedule with a warm-up"
 # The arguments of schedules that are options by themselves.
@@ -294,6 +296,24 @@ class TrainerOptions(Options):
         least=0,
         on_resume="free",
     )
+    zero: int = option(
+        0,
+        "What ranks divide between them: nothing (0), the optimizer's state (1), or the gradients "
+        "as well (2).",
+        least=0,
+        most=2,
+        on_resume="free",
+    )
+    reduce_dtype: str = option(
+        "f32",
+        "Numbers that ranks send each other as gradients: f32, or bf16, which is half as much.",
+        choices=("f32", "bf16"),
+    )
+    error_feedback: bool = option(
+        False,
+        "Add what rounding to bf16 loses to the gradients of the next step.",
+        needs=(ROUNDED,),
+    )
     prefetch: int | None = option(
         None,
         "Batches made ahead in a thread; 0 makes each when it is needed.",
@@ -312,6 +332,8 @@ class TrainerOptions(Options):
             found[PROGRESS] = "neither", "give `patience`"
         if not self.sync_every:
             found[LOCAL] = "`sync_every`=0", "give `sync_every`"
+        if self.reduce_dtype != "bf16":
+            found[ROUNDED] = f"`reduce_dtype`={self.reduce_dtype}", "give `reduce_dtype`=bf16"
         if "end" not in takes and "least" not in takes:
             found[_LOWEST_RATE] = got, "choose cosine or the like"
         if name in RISING and "warmup_steps" not in takes:
@@ -336,6 +358,12 @@ class TrainerOptions(Options):
                     f"{who}: `schedule_options` must be arguments of {self.value('schedule')}: "
                     f"{', '.join(takes) or 'it has none'}; got {name}"
                 )
+        if self.sync_every and (self.zero or self.reduce_dtype != "f32"):
+            own = "`zero`" if self.zero else "`reduce_dtype`"
+            raise ConfigError(
+                f"{who}: {own} must be left out beside `sync_every`, with which ranks send no "
+                f"gradients; got `sync_every`={self.sync_every}: leave one out"
+            )
         if self.lr is not None and self.min_lr is not None and self.min_lr > self.lr:
             raise ConfigError(
                 f"{who}: `min_lr` must be at most `lr`={self.lr:g}; got `min_lr`={self.min_lr:g}: "

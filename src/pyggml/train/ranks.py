@@ -12,12 +12,14 @@ from typing import Any
 from .. import distributed
 from ..data.fingerprint import fingerprint
 from ..distributed import Group, check_same
+from ..errors import ConfigError
 from .checkpoints.checkpoint import Checkpoint
-from .checkpoints.restore import optimizer_state, rank_state, restore, restore_rank, state_of
+from .checkpoints.restore import other_state, rank_state, restore, restore_rank, state_of
+from .exchange import Exchange
 from .options import TrainerOptions
 from .run import Run
 
-__all__ = ["begin_as_first", "check_ranks", "join", "step_group"]
+__all__ = ["begin_as_first", "check_ranks", "join", "make_exchange", "step_group"]
 
 _log = logging.getLogger("pyggml.train")
 # Options that each rank may have otherwise.
@@ -63,6 +65,29 @@ def step_group(options: TrainerOptions, group: Group) -> Group:
     alone = Group()
     alone.rank = group.rank  # its masks of dropout differ from those of the others
     return alone
+
+
+def make_exchange(
+    who: str, options: TrainerOptions, group: Group, optimizer: Any
+) -> Exchange | None:
+    """Return what ranks exchange in a step, as the options say; None for one process.
+
+    Args:
+        who: the function that takes them.
+        options: the trainer's.
+        group: the ranks that share each step.
+        optimizer: keeps this rank's part of its state afterwards.
+
+    Raises:
+        ConfigError: the optimizer's state cannot be divided.
+    """
+    if group.size == 1 or getattr(optimizer, "fused_update", False):
+        return None
+    rounds = options.reduce_dtype == "bf16"
+    try:
+        return Exchange(group, optimizer, rounds, options.error_feedback, options.zero)
+    except ValueError as error:
+        raise ConfigError(f"{who}: `zero` must be 0 here: {error}") from error
 
 
 def check_ranks(run: Run, sets: Iterable[str]) -> None:
@@ -128,9 +153,10 @@ def _spread(run: Run) -> None:
     found: list[Any] = []
     if group.is_first:
         state = state_of(run, run.loader.state_dict())
-        found = [state, run.weights.state_dict(), optimizer_state(run)]
-    state, weights, optimizer = group.share(found)
+        found = [state, run.weights.state_dict(), other_state(run)]
+    state, weights, others = group.share(found)
+    optimizer = run.shards.spread()
     if not group.is_first:
-        restore(run, Checkpoint(Path("rank 0"), state, weights, optimizer))
+        restore(run, Checkpoint(Path("rank 0"), state, weights, {**optimizer, **others}))
         if local is not None:
             restore_rank(run, local.state_of(group.rank))

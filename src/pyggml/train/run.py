@@ -14,6 +14,7 @@ from ..distributed.local import LocalSteps
 from ..optim import EMA
 from ..tensors.not_copied import NotCopied
 from .callbacks import Callback
+from .exchange import Shards
 from .options import TrainerOptions
 from .scaler import GradScaler
 from .step import TrainStep
@@ -104,6 +105,7 @@ class Run(NotCopied):
         device: device of the model.
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
+        shards: the optimizer's state, of which each rank may have a part.
     """
 
     instead = "make another Trainer, or resume() from a checkpoint of this one"
@@ -127,6 +129,7 @@ class Run(NotCopied):
         self.model, self.optimizer, self.loader = model, optimizer, loader
         self.options, self.schedule, self.total_steps = options, schedule, total_steps
         self.train_step, self.callbacks, self.data = train_step, callbacks, data
+        self.shards = Shards(self.group, optimizer, train_step.exchange)
         self.step = self.tokens = 0
         self.elapsed_s = 0.0
         self.evaluated: int | None = None

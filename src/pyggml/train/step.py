@@ -36,6 +36,7 @@ from .batches import (
     spec_of,
     without_padding,
 )
+from .exchange import Exchange
 from .finite import NonFiniteError, find_bad_gradient, find_input, find_source
 from .graphs import StepGraphs
 from .losses import LossFunction, class_loss, default_loss, model_loss
@@ -89,6 +90,7 @@ class TrainStep(NotCopied):
         seed: of the dropouts' masks.
         group: ranks that share the batches of every step: counts, losses and gradients are sums
             over them, and every rank does the same update; None is this process by itself.
+        exchange: how these ranks sum their gradients; None sums them as f32 numbers.
 
     Attributes:
         accumulates: whether steps have several batches: gradients are then added up from zero, by
@@ -124,6 +126,7 @@ class TrainStep(NotCopied):
         clip_value: float | None = None,
         scaler: GradScaler | None = None,
         group: Group | None = None,
+        exchange: Exchange | None = None,
     ):
         self.model = check_model("TrainStep", model)
         self.optimizer: Any = optimizer
@@ -141,6 +144,9 @@ class TrainStep(NotCopied):
         self._needs_closure = bool(getattr(optimizer, "needs_closure", False))
         if self._needs_closure:
             check_closure(optimizer, self.clip, self.clip_value, self.scaler)
+        if exchange is None and self.group.size > 1 and optimizer is not None and not self._fused:
+            exchange = Exchange(self.group, optimizer)
+        self.exchange = exchange
         loss = loss or default_loss(model)
         self.accumulates = False
         self.empty = self._empty_in_a_row = 0
@@ -223,18 +229,48 @@ class TrainStep(NotCopied):
             self.optimizer.take_grads()
         if isinstance(self.model, Model):
             self.model.trained = True
-        loss = 0.0
         scale = 1.0 if self.scaler is None else self.scaler.scale
+        if self.exchange is not None:
+            return self._run_together(self.exchange, batches, weights, scale, total)
+        loss = 0.0
         for batch, (weight, is_mean) in zip(batches, weights, strict=True):
             if weight or not is_mean:
-                factor = weight if is_mean else 1
-                self._graphs.set_scale(scale * factor / total)
-                loss += factor * self._graphs.run(batch, self.runs, not self.accumulates)
+                loss += self._run_one(batch, weight if is_mean else 1, scale, total)
             self.runs += 1
-        if self.group.size > 1:
-            self.optimizer.sum_grads(self.group.reduce)
-            (loss,) = self.group.sums(loss)
         return loss
+
+    def _run_one(self, batch: Batch, factor: int, scale: float, total: int) -> float:
+        """Compute the summed loss of one batch, and its gradients of the mean times a scale."""
+        self._graphs.set_scale(scale * factor / total)
+        return factor * self._graphs.run(batch, self.runs, not self.accumulates)
+
+    def _run_together(
+        self,
+        exchange: Exchange,
+        batches: Sequence[Batch],
+        weights: _Weights,
+        scale: float,
+        total: int,
+    ) -> float:
+        """Compute as `_run` on several ranks; the gradients leave during the last backward."""
+        recorded = [self._graphs.get(spec_of(b), True, not self.accumulates) for b in batches]
+        exchange.settle(recorded[0].graph, recorded[0].sent)
+        exchange.set_scale(1.0 if self.scaler is None else self.scaler.scale)
+        counted = [bool(weight or not is_mean) for weight, is_mean in weights]
+        loss, left = 0.0, sum(counted)
+        for batch, (weight, is_mean), counts, own in zip(
+            batches, weights, counted, recorded, strict=True
+        ):
+            if counts:
+                left -= 1
+                with exchange.overlapping(own.graph, own.sent, not left or exchange.zero > 1):
+                    loss += self._run_one(batch, weight if is_mean else 1, scale, total)
+            if exchange.zero > 1:  # what is not this rank's own is not kept
+                exchange.finish()
+            self.runs += 1
+        if exchange.zero < 2:
+            exchange.finish()
+        return self.group.sums(loss)[0]
 
     def loss_sum(self, batch: Batch) -> tuple[float, int]:
         """Compute the summed loss of a batch and its number of targets, without gradients.
@@ -387,16 +423,21 @@ class TrainStep(NotCopied):
         if self.clip_value is None:
             # Only loss scaling needs it: what else steps may not know of it.
             scaled = {} if scale == 1.0 else {"grad_scale": scale}
-            return float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
+            norm = float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
+            if self.exchange is not None:
+                self.exchange.spread()
+            return norm
         norm = float(self.optimizer.grad_norm()) / scale
         if not math.isfinite(norm) or (scale != 1.0 and norm * scale > NORM_MAX):
             raise FloatingPointError("a gradient is not finite, or too large for its scale")
         trained = self._graphs.trained
         if self._clip_values is None or self._clip_values[0] is not trained:
-            grads = list(self.optimizer.trained().values())
+            grads = [g for g in self.optimizer.trained().values() if g.is_stored]
             self._clip_values = trained, ClipValue(grads, self.clip_value)
         self._clip_values[1](1.0 / scale)
         self.optimizer.step(lr=lr, clip=self.clip)
+        if self.exchange is not None:
+            self.exchange.spread()
         return norm
 
     def _closure_step(

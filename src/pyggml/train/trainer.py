@@ -42,7 +42,7 @@ from .memory.fit import MemoryPlanner
 from .metrics import EvalMetrics
 from .metrics.efficiency import Utilization, free_memory
 from .options import TrainerOptions
-from .ranks import begin_as_first, check_ranks, join, step_group
+from .ranks import begin_as_first, check_ranks, join, make_exchange, step_group
 from .result import FitResult
 from .run import Run
 from .schedule import check_rates, make_schedule
@@ -150,6 +150,7 @@ class Trainer(Run):
             )
         loader = make_loader(who, train, options, checkpoint_dir is not None)
         group = join(who, options, loader)
+        sharers = step_group(options, group)
         sets = read_sets(val, loader)
         check_read(who, options, schedule, loader, sets, checkpoint_dir)
         ahead = options.value("prefetch")
@@ -178,7 +179,8 @@ class Trainer(Run):
             seed=options.seed,
             precision=options.precision,
             clip_value=options.clip_value,
-            group=step_group(options, group),
+            group=sharers,
+            exchange=make_exchange(who, options, sharers, optimizer),
         )
         train_step.accumulates = options.accumulate > 1
         super().__init__(

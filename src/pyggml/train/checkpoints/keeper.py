@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ class Checkpoints:
             CheckpointError: it could not be written; the earlier ones are whole.
         """
         self._gather()
-        self.last = self._run.group.first(self.write)
+        with self._run.shards.gathered():
+            self.last = self._run.group.first(self.write)
         self._saved_step = self._run.step
         return self.last
 
@@ -103,16 +105,22 @@ class Checkpoints:
         return path
 
     def save_best(self) -> None:
-        """Keep the checkpoint of this step apart, as the best; done by rank 0.
+        """Keep the checkpoint of this step apart, as the best; rank 0 writes, and all call it.
 
         Raises:
             ValueError: the run keeps no checkpoints.
             CheckpointError: it could not be written; the best before is as it was.
         """
-        if not self.is_saved:
+        group = self._run.group
+        must_gather = group.any(group.is_first and not self.is_saved)
+        if must_gather:
             self._gather()
-        if not self._run.group.is_first:
-            return
+        with self._run.shards.gathered() if must_gather else nullcontext():
+            if group.is_first:
+                self._write_best()
+
+    def _write_best(self) -> None:
+        """Keep the checkpoint of this step apart, as the best."""
         run, folder = self._run, self._folder("save_best")
         saved = self.last if self.is_saved else None
         model = {} if saved else run.weights.state_dict()
@@ -154,7 +162,7 @@ class Checkpoints:
             # The checkpoint that the run goes on from does not know of it.
             run.lowest.record = {"stale": 0, **(best or {}), **kept}
         elif run.is_best and keeps and (kept or {}).get("step") != run.step:
-            self.save_best()
+            self._write_best()
         elif kept is None and best is not None and keeps and bring_best(folder, self.last, best):
             is_damaged = False
         if place.is_dir() and not is_damaged:

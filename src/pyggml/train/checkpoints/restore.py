@@ -17,7 +17,14 @@ from ..run import Run
 from .checkpoint import EMA_STATE, Checkpoint
 from .state import TrainState
 
-__all__ = ["optimizer_state", "rank_state", "restore", "restore_rank", "state_of"]
+__all__ = [
+    "optimizer_state",
+    "other_state",
+    "rank_state",
+    "restore",
+    "restore_rank",
+    "state_of",
+]
 
 # Where an optimizer state has those of ranks that take steps by themselves.
 _OUTER, _RANKS = "outer", "ranks"
@@ -54,7 +61,16 @@ def optimizer_state(run: Run) -> dict[str, Any]:
     Args:
         run: the run.
     """
-    state: dict[str, Any] = dict(run.optimizer.state_dict())
+    return {**run.shards.state_dict(), **other_state(run)}
+
+
+def other_state(run: Run) -> dict[str, Any]:
+    """Return the states beside the optimizer's own: of averaged weights, and of outer steps.
+
+    Args:
+        run: the run.
+    """
+    state: dict[str, Any] = {}
     if run.local is not None:
         state[_OUTER] = run.local.state_dict()
         state |= {_RANKS: run.local.apart} if run.local.apart else {}
@@ -123,7 +139,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         if ema is not None and average is None:
             # A run that keeps an average from now on begins with the weights as they are.
             ema = EMA(run.model, ema.decay)
-        _load(where / "optimizer.safetensors", run.optimizer, optimizer)
+        _load(where / "optimizer.safetensors", run.shards, optimizer)
     except BaseException:
         for put_back in reversed(undo):
             put_back()

@@ -115,7 +115,7 @@ class MemoryPlanner:
         self._check()
         return MemoryPlan(
             sum(p.nbytes for p in run.model.parameters()),
-            run.optimizer.grad_nbytes,
+            run.optimizer.grad_nbytes + (0 if step.exchange is None else step.exchange.nbytes),
             run.optimizer.nbytes + (0 if run.ema is None else run.ema.nbytes),
             step.activation_bytes,
             run.device.name,

@@ -17,8 +17,9 @@ class MemoryPlan:
 
     Args:
         parameters: weights.
-        gradients: one per trained weight.
-        optimizer: the optimizer's state.
+        gradients: one per trained weight; of several ranks, those that this one keeps, and the
+            buckets that it sends.
+        optimizer: the optimizer's state; of several ranks, this one's part.
         activations: the planned buffers of the training and evaluation graphs.
         device: name of the device.
         device_free: bytes that were free on the device before the run; None when unknown.

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: MIT
+"""The exchange of a step: gradients leave in buckets while the backward computes the next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...backend.headers import address
+from ...backend.library import ffi, lib
+from ...distributed import Group
+from ...graph import Graph
+from ...graph.observers import observe
+from ...tensors import Tensor
+from ...tensors.storage import host_vector, place_in_buffer, whole
+from .buckets import Bucket, divide, make_buckets
+
+__all__ = ["Exchange"]
+
+# So many buckets may be on their way before another one that is not stored is filled.
+_MOST = 4
+# Parameters with fewer bytes are sent several at a time.
+_SMALL_BYTES = 1 << 20
+
+
+class Exchange:
+    """Sums the gradients of a step over the ranks, and sends the parameters that ranks update.
+
+    The buckets are the same whether they leave early or after the backward, and in the same order
+    on every rank: so are the bits of the sums.
+
+    Args:
+        group: the ranks.
+        optimizer: owns gradients and state; with `zero`, it keeps those of this rank's parameters.
+        rounds: gradients are sent as bf16 numbers.
+        feedback: what rounding loses is added to the next gradients.
+        zero: 1 divides the optimizer's state between the ranks, 2 the gradients as well.
+
+    Attributes:
+        overlaps: whether buckets leave while the backward runs; else after it.
+        owners: the rank that updates each of the optimizer's parameters; None is every rank.
+        residuals: what rounding has lost on this rank, for each bucket; empty without feedback.
+        early: buckets that left during the last backward.
+        before: on rank 0, the whole state of an optimizer that had done steps.
+
+    Raises:
+        ValueError: there are fewer parameters than ranks, or the optimizer cannot be divided.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        optimizer: Any,
+        rounds: bool = False,
+        feedback: bool = False,
+        zero: int = 0,
+    ):
+        self.group, self.overlaps, self.early = group, True, 0
+        self.zero = zero if group.size > 1 else 0
+        self._optimizer, self._rounds = optimizer, rounds
+        params = optimizer.params
+        self.owners: list[int | None] = [None] * len(params)
+        order = list(range(len(params)))
+        self.before: dict[str, np.ndarray] = {}
+        if self.zero:
+            if group.is_first and optimizer.steps:
+                self.before = optimizer.state_dict()
+            bytes_of = [sum(t.nbytes for t in kinds.values()) for kinds in optimizer.state]
+            costs = [n + p.nbytes for n, p in zip(bytes_of, params, strict=True)]
+            owners = divide(costs, group.size)
+            self.owners, order = list(owners), sorted(order, key=owners.__getitem__)
+            mine = [owner == group.rank for owner in owners]
+            optimizer.shard(mine, order, lambda x: group.sums(x)[0], gradients=self.zero > 1)
+        self.buckets = make_buckets(params, order, self.owners, optimizer.device)
+        self._bucket_of = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.members}
+        self.residuals = [np.zeros(b.size, np.float32) for b in self.buckets if rounds and feedback]
+        self._numbers = {param: i for i, param in enumerate(params)}
+        self._scale = 1.0
+        self._order: list[int] = []
+        self._begun = 0
+        self._stored: dict[int, Any] = {}
+        self._made: dict[int, np.ndarray] = {}
+        self._used: list[AbstractContextManager[np.ndarray]] = []
+        self._known: WeakKeyDictionary[Graph, dict[int, int]] = WeakKeyDictionary()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the exchange keeps, and those of the gradients that it holds for a moment."""
+        kept = sum(r.nbytes for r in self.residuals)
+        made = [b.nbytes for b in self.buckets if not self._has(b)]
+        return kept + sum(sorted(made)[-1 - _MOST :])
+
+    def set_scale(self, scale: float) -> None:
+        """Tell by what gradients are multiplied from now on.
+
+        Args:
+            scale: of the loss.
+        """
+        if scale != self._scale:
+            for residual in self.residuals:
+                np.multiply(residual, scale / self._scale, out=residual)
+            self._scale = scale
+
+    def settle(self, graph: Graph, sent: Mapping[Tensor, Tensor]) -> None:
+        """Choose, once, the order in which the buckets leave: that of rank 0's backward.
+
+        Args:
+            graph: of a step.
+            sent: as `overlapping` takes it.
+        """
+        if self._order:
+            return
+        ends = self._ends(graph, sent)
+        order = sorted(range(len(self.buckets)), key=lambda b: (ends[b], b))
+        self._order = self.group.share(order)
+
+    def overlapping(
+        self, graph: Graph, sent: Mapping[Tensor, Tensor], early: bool
+    ) -> AbstractContextManager[Any]:
+        """Let the buckets leave while a graph runs in the block.
+
+        Args:
+            graph: of a step.
+            sent: for each parameter whose gradient is not stored, an op that reads it.
+            early: whether buckets leave; else gradients that are not stored are kept alone.
+        """
+        early = early and self.overlaps and len(self.buckets) > 1
+        if not early and not sent:
+            return nullcontext()
+        watched = self._watched(graph, sent)
+        places, headers = graph.last_ops(list(sent.values())), graph.headers
+        reads = {
+            address(headers[place]): self._numbers[param]
+            for param, place in zip(sent, places, strict=True)
+        }
+        return observe(lambda _: _Watch(self, reads, watched if early else {}))
+
+    def _ends(self, graph: Graph, sent: Mapping[Tensor, Tensor]) -> list[int]:
+        """Return for each bucket the place of the op after which its gradients are complete."""
+        optimizer = self._optimizer
+        tensors = [sent.get(p, optimizer.grads[p]) for p in optimizer.params]
+        known = [t for t in tensors if t.is_stored or t.ptr.op != lib.GGML_OP_NONE]
+        places = dict(zip(known, graph.last_ops(known), strict=True))
+        return [max(places.get(tensors[i], -1) for i in b.members) for b in self.buckets]
+
+    def _watched(self, graph: Graph, sent: Mapping[Tensor, Tensor]) -> dict[int, int]:
+        """Return how many buckets have left after each op, by its header's address."""
+        known = self._known.get(graph)
+        if known is None:
+            ends, headers = self._ends(graph, sent), graph.headers
+            known, last = {}, -1
+            for count, bucket in enumerate(self._order, 1):
+                last = max(last, ends[bucket])
+                if last >= 0:
+                    known[address(headers[last])] = count
+            self._known[graph] = known
+        return known
+
+    def leave(self, count: int) -> None:
+        """Let buckets leave, up to the first so many of the order.
+
+        Args:
+            count: their number.
+        """
+        for number in self._order[self._begun : count]:
+            bucket = self.buckets[number]
+            residual = self.residuals[number] if self.residuals else None
+            array = self._vector(number)
+            self.group.begin_sum(array, bucket.owner, self._rounds, residual)
+            if not self._has(bucket):  # memory stays bounded where the backward is faster
+                self.group.finish(_MOST)
+        self._begun = max(self._begun, count)
+
+    def take(self, number: int, ptr: Any) -> None:
+        """Copy a gradient that is not stored into its bucket.
+
+        Args:
+            number: of the parameter.
+            ptr: header of the gradient.
+        """
+        bucket = self.buckets[self._bucket_of[number]]
+        place = bucket.places[bucket.members.index(number)]
+        size = int(lib.ggml_nelements(ptr))
+        part = self._array(self._bucket_of[number])[place : place + size]
+        lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(part), 0, part.nbytes)
+
+    def finish(self) -> None:
+        """Let the buckets leave that have not yet, and wait until all sums are there."""
+        self.early = self._begun
+        self.leave(len(self.buckets))
+        self.group.finish()
+        for vector in self._used:
+            vector.__exit__(None, None, None)
+        self._used.clear()
+        self._begun = 0
+
+    def _has(self, bucket: Bucket) -> bool:
+        """Return whether a bucket's gradients are stored on this rank."""
+        return self.zero < 2 or bucket.owner == self.group.rank
+
+    def _array(self, number: int) -> np.ndarray:
+        """Return the vector of a bucket that is not stored, made when it is asked for."""
+        if number not in self._made:
+            self._made[number] = np.zeros(self.buckets[number].size, np.float32)
+        return self._made[number]
+
+    def _vector(self, number: int) -> np.ndarray:
+        """Return the vector of a bucket."""
+        bucket = self.buckets[number]
+        if not self._has(bucket):
+            array = self._array(number)
+            del self._made[number]  # it lives as long as it is on its way
+            return array
+        if number not in self._stored:
+            first = self._optimizer.grads[self._optimizer.params[bucket.members[0]]].node
+            self._stored[number] = whole(first, place_in_buffer(first), bucket.size)
+        vector = host_vector(self._stored[number])
+        self._used.append(vector)
+        return vector.__enter__()
+
+    def spread(self) -> None:
+        """Send the parameters that each rank has updated to the others."""
+        if not self.zero:
+            return
+        params = self._optimizer.params
+        for bucket in self.buckets:
+            assert bucket.owner is not None
+            trained = [params[i] for i in bucket.members if params[i].requires_grad]
+            small = [p for p in trained if p.nbytes < _SMALL_BYTES]
+            for param in trained:
+                if param.nbytes >= _SMALL_BYTES:
+                    with host_vector(param.node) as numbers:
+                        self.group.begin_send(numbers.reshape(-1), bucket.owner)
+                        self.group.finish()
+            if small:
+                self._spread_small(small, bucket.owner)
+
+    def _spread_small(self, params: list[Tensor], owner: int) -> None:
+        """Send parameters as one vector."""
+        packed = np.concatenate([p.numpy().reshape(-1) for p in params])
+        self.group.begin_send(packed, owner)
+        self.group.finish()
+        if owner == self.group.rank:
+            return
+        at = 0
+        for param in params:
+            param.copy_(packed[at : at + param.size].reshape(param.shape))
+            at += param.size
+
+
+class _Watch:
+    """The observer of a backward.
+
+    Args:
+        exchange: is told when buckets can leave.
+        reads: numbers of the parameters whose gradients an op reads, by its header's address.
+        leaves: how many buckets can leave after an op.
+    """
+
+    def __init__(self, exchange: Exchange, reads: Mapping[int, int], leaves: Mapping[int, int]):
+        self.error: Exception | None = None
+        self._exchange, self._reads, self._leaves = exchange, reads, leaves
+
+    def before(self, ptr: Any) -> bool:
+        """Ask for the ops after which something is complete."""
+        at = address(ptr)
+        return at in self._leaves or at in self._reads
+
+    def after(self, ptr: Any) -> bool:
+        """Take a gradient, and let buckets leave."""
+        at = address(ptr)
+        try:
+            if at in self._reads:
+                self._exchange.take(self._reads[at], ptr.src[0])
+            if at in self._leaves:
+                self._exchange.leave(self._leaves[at])
+        except Exception as error:  # noqa: BLE001 - the graph's run raises it
+            self.error = error
+        return self.error is None
