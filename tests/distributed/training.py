@@ -145,7 +145,7 @@ def main() -> None:
             "metrics": result.validation.metrics,
             "digests": digests,
             "early": exchange and (exchange.early, len(exchange.buckets)),
-            "planned": trainer.plan().gradients + trainer.plan().optimizer,
+            "sizes": (trainer.optimizer.grad_nbytes, trainer.optimizer.nbytes),
             "state": digest(state),
             "wire": digest(wire),
         }

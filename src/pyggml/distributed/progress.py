@@ -13,6 +13,8 @@ __all__ = ["Progress"]
 
 # MPI moves messages only inside its calls: between two of them the thread gives its core away.
 _PAUSE_S = 1e-3
+# So many operations are under way; MPI has a buffer for each. The others wait for their turn.
+_MOST = 3
 # The requests of an operation; what follows a yield is done when they are complete.
 Steps = Iterator[list[Any]]
 
@@ -31,23 +33,31 @@ class Progress:
     def __init__(self, test: Callable[[list[Any]], bool], threaded: bool):
         self._test, self._threaded = test, threaded
         self._begun: deque[tuple[Steps, list[Any]]] = deque()
+        self._waiting: deque[Steps] = deque()
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
 
     def begin(self, steps: Steps) -> None:
-        """Begin an operation.
+        """Begin an operation, when its turn comes.
 
         Args:
             steps: yields the requests of each step.
         """
         with self._lock:
-            self._begun.append((steps, next(steps)))
+            self._waiting.append(steps)
+            self._start()
             if self._thread is None and self._threaded:
                 self._thread = threading.Thread(target=self._run, name="pyggml-mpi", daemon=True)
                 self._thread.start()
         self._wake.set()
+
+    def _start(self) -> None:
+        """Start what is next, as far as there is room."""
+        while self._waiting and len(self._begun) < _MOST:
+            steps = self._waiting.popleft()
+            self._begun.append((steps, next(steps, [])))
 
     def advance(self, most: int = 0) -> bool:
         """Go on as far as the requests are complete; return True when few operations are left.
@@ -64,10 +74,11 @@ class Progress:
             while self._begun:
                 steps, requests = self._begun[0]
                 if not self._test(requests):
-                    return len(self._begun) <= most
+                    return len(self._begun) + len(self._waiting) <= most
                 following = next(steps, None)
                 if following is None:
                     self._begun.popleft()
+                    self._start()
                 else:
                     self._begun[0] = steps, following
             self._wake.clear()
@@ -77,6 +88,7 @@ class Progress:
         """Leave what was begun, before MPI ends."""
         with self._lock:
             self._begun.clear()
+            self._waiting.clear()
             self._threaded = False
             self._wake.clear()
 

@@ -12,8 +12,8 @@ from ..backend import dtypes
 
 __all__ = ["Sums"]
 
-# As many bytes as torch's DistributedDataParallel sums at once.
-_BUCKET_BYTES = 25 << 20
+# What is larger is summed part by part, as MPI makes a buffer as large as each sum.
+_PART_BYTES = 8 << 20
 
 
 class Sums:
@@ -22,7 +22,7 @@ class Sums:
     Args:
         mpi: the module mpi4py.MPI.
         comm: communicator of the first steps.
-        later: communicator of the second steps, which begin in another order than the first.
+        later: communicator of later steps, which mix with first steps in no certain order.
     """
 
     def __init__(self, mpi: Any, comm: Any, later: Any):
@@ -37,15 +37,17 @@ class Sums:
             to: the rank that gets the sum; None is every rank.
             op: of MPI.
         """
-        most = max(1, _BUCKET_BYTES // array.itemsize)
-        parts = [array[at : at + most] for at in range(0, array.size, most)]
-        place = self._mpi.IN_PLACE
-        if to is None:
-            yield [self._comm.Iallreduce(place, part, op=op) for part in parts]
-        elif to == self._rank:
-            yield [self._comm.Ireduce(place, part, op=op, root=to) for part in parts]
-        else:
-            yield [self._comm.Ireduce(part, None, op=op, root=to) for part in parts]
+        most = max(1, _PART_BYTES // array.itemsize)
+        place, comm = self._mpi.IN_PLACE, self._comm
+        for at in range(0, array.size, most):
+            part = array[at : at + most]
+            if to is None:
+                yield [comm.Iallreduce(place, part, op=op)]
+            elif to == self._rank:
+                yield [comm.Ireduce(place, part, op=op, root=to)]
+            else:
+                yield [comm.Ireduce(part, None, op=op, root=to)]
+            comm = self._later
 
     def rounded(
         self, array: np.ndarray, to: int | None, residual: np.ndarray | None

@@ -17,12 +17,14 @@ from ...graph import Graph
 from ...graph.observers import observe
 from ...tensors import Tensor
 from ...tensors.storage import host_vector, place_in_buffer, whole
-from .buckets import Bucket, divide, make_buckets
+from .buckets import BUCKET_BYTES, Bucket, divide, make_buckets
 
 __all__ = ["Exchange"]
 
 # So many buckets may be on their way before another one that is not stored is filled.
 _MOST = 4
+# Buffers that MPI makes for the sums under way.
+_BUFFERS = 3
 # Parameters with fewer bytes are sent several at a time.
 _SMALL_BYTES = 1 << 20
 
@@ -89,10 +91,11 @@ class Exchange:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the exchange keeps, and those of the gradients that it holds for a moment."""
+        """Bytes that the exchange keeps, of gradients that it holds for a moment, and of MPI."""
         kept = sum(r.nbytes for r in self.residuals)
         made = [b.nbytes for b in self.buckets if not self._has(b)]
-        return kept + sum(sorted(made)[-1 - _MOST :])
+        largest = max(min(bucket.nbytes, BUCKET_BYTES) for bucket in self.buckets)
+        return kept + sum(sorted(made)[-1 - _MOST :]) + _BUFFERS * largest
 
     def set_scale(self, scale: float) -> None:
         """Tell by what gradients are multiplied from now on.
