@@ -51,7 +51,7 @@ class Shards:
 
     @property
     def _residuals(self) -> dict[str, np.ndarray]:
-        """What rounding has lost on this rank, by parameter."""
+        """The losses of rounding on this rank, by parameter."""
         exchange, found = self._exchange, dict[str, np.ndarray]()
         if exchange is None:
             return found
