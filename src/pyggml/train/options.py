@@ -359,9 +359,9 @@ class TrainerOptions(Options):
                     f"{', '.join(takes) or 'it has none'}; got {name}"
                 )
         if self.sync_every and (self.zero or self.reduce_dtype != "f32"):
-            own = "`zero`" if self.zero else "`reduce_dtype`"
+            sent = "`zero`" if self.zero else "`reduce_dtype`"
             raise ConfigError(
-                f"{who}: {own} must be left out beside `sync_every`, with which ranks send no "
+                f"{who}: {sent} must be left out beside `sync_every`, with which ranks send no "
                 f"gradients; got `sync_every`={self.sync_every}: leave one out"
             )
         if self.lr is not None and self.min_lr is not None and self.min_lr > self.lr:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The exchange of a step between ranks: gradients in buckets, and the parameters that each updates."""
+"""The exchange of a step: gradients in buckets, and the parameters that each rank updates."""
 
 from .exchange import Exchange
 from .shards import Shards
