@@ -14,8 +14,8 @@ from .ranks import run
 pytestmark = pytest.mark.mpi
 PROGRAM = Path(__file__).parent / "training.py"
 # Losses are f32 numbers of about 3; f16 rounds operands that a loss scale of its own multiplied;
-# gradients on the wire are rounded to 8 bits; Newton-Schulz iterations amplify rounding.
-TOLERANCE = {"f16": 1e-4, "wire": 2e-2, "feedback": 2e-2, "zero1-muon": 1e-4}
+# gradients on the wire are rounded to 8 bits.
+TOLERANCE = {"f16": 1e-4, "wire": 5e-4, "feedback": 5e-4}
 
 
 def train(ranks: int, case: str, *more: str | Path) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def train(ranks: int, case: str, *more: str | Path) -> dict[str, Any]:
 
 SLOW = (
     *("bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora"),
-    *("zero1", "zero2", "zero1-muon", "zero2-adafactor", "wire", "feedback"),
+    *("zero1", "zero2", "zero1-muon", "zero2-adafactor", "wire", "feedback", "recompute"),
 )
 
 

@@ -58,7 +58,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     """Return the trainer of a case, on any number of ranks."""
     rank = distributed.init().rank
     pg.set_threads(1)
-    buckets.BUCKET_BYTES = 2048  # several, as larger models have
+    buckets.BUCKET_BYTES, buckets.SMALL_BYTES = 2048, 512  # several, as larger models have
     pg.seed(1 + rank)  # the start is that of rank 0
     width = 64 if case == "bf16" else 16
     config = GPT2Config(vocab_size=VOCABULARY, context=LENGTH, n_layer=1, n_head=2, n_embd=width)
@@ -79,6 +79,8 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         options |= {"sync_every": 10, "eval_every": 20}
     if case in ("bf16", "f16"):
         options["precision"] = case
+    if case == "recompute":
+        options |= {"checkpointing": "all", "zero": 2}
     if case.startswith("zero"):
         options["zero"] = int(case[4])
         options["clip"] = 0.5

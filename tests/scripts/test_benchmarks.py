@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 SCRIPTS = [
     "checkpointing.py",
+    "distributed.py",
     "finetune.py",
     "gemm.py",
     "import_time.py",
@@ -306,6 +307,18 @@ def test_inference(run: Run) -> None:
     assert found["difference"] == 0
 
 
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_ranks_against_one(run: Run) -> None:
+    shape = [*MODEL[:-2], "--rounds", "2", "--late", "--json"]
+    (times,) = lines_of(run("distributed.py", *shape, "--wire", "bf16", "--feedback"))
+    assert set(times) == {"alone", "together", "independent", "late"}
+    assert all(len(each) == 2 and min(each) > 0 for each in times.values())
+    (stages,) = lines_of(run("distributed.py", *shape, "--memory"))
+    assert set(stages) == {"0", "1", "2"}
+    assert all(len(ranks) == 2 and min(map(min, ranks)) > 0 for ranks in stages.values())
+
+
 @pytest.mark.parametrize(
     ("script", "args", "message"),
     [
@@ -331,6 +344,8 @@ def test_inference(run: Run) -> None:
         ("checkpointing.py", "--embd 30 --heads 4", "--heads: must divide --embd 30; got 4"),
         ("checkpointing.py", "--every -1", "--every: must be a whole number >= 1; got '-1'"),
         ("checkpointing.py", "--threads 9999", "--threads: must be at most the cores"),
+        ("distributed.py", "--ranks 0", "--ranks: must be a whole number >= 1; got '0'"),
+        ("distributed.py", "--zero 3", "--zero: invalid choice: 3"),
         ("import_time.py", "--only tensorflow", "must be among pyggml, numpy, torch, jax"),
     ],
 )

@@ -11,10 +11,12 @@ from ...backend.device import Device
 from ...backend.library import lib
 from ...tensors import Tensor
 
-__all__ = ["BUCKET_BYTES", "Bucket", "divide", "make_buckets"]
+__all__ = ["BUCKET_BYTES", "SMALL_BYTES", "Bucket", "divide", "make_buckets"]
 
 # Smaller ones leave earlier; each ends a part of the backward, which takes a fraction of a ms.
 BUCKET_BYTES = 8 << 20
+# Parameters with fewer bytes are sent several at a time.
+SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,8 @@ from ...graph import Graph
 from ...graph.observers import observe
 from ...tensors import Tensor
 from ...tensors.storage import host_vector, place_in_buffer, whole
-from .buckets import BUCKET_BYTES, Bucket, divide, make_buckets
+from . import buckets
+from .buckets import Bucket, divide, make_buckets
 
 __all__ = ["Exchange"]
 
@@ -25,8 +26,6 @@ __all__ = ["Exchange"]
 _MOST = 4
 # Buffers that MPI makes for the sums under way.
 _BUFFERS = 3
-# Parameters with fewer bytes are sent several at a time.
-_SMALL_BYTES = 1 << 20
 
 
 class Exchange:
@@ -94,7 +93,7 @@ class Exchange:
         """Bytes that the exchange keeps, of gradients that it holds for a moment, and of MPI."""
         kept = sum(r.nbytes for r in self.residuals)
         made = [b.nbytes for b in self.buckets if not self._has(b)]
-        largest = max(min(bucket.nbytes, BUCKET_BYTES) for bucket in self.buckets)
+        largest = max(min(bucket.nbytes, buckets.BUCKET_BYTES) for bucket in self.buckets)
         return kept + sum(sorted(made)[-1 - _MOST :]) + _BUFFERS * largest
 
     def set_scale(self, scale: float) -> None:
@@ -229,30 +228,27 @@ class Exchange:
         """Send the parameters that each rank has updated to the others."""
         if not self.zero:
             return
-        params = self._optimizer.params
         for bucket in self.buckets:
-            assert bucket.owner is not None
-            trained = [params[i] for i in bucket.members if params[i].requires_grad]
-            small = [p for p in trained if p.nbytes < _SMALL_BYTES]
-            for param in trained:
-                if param.nbytes >= _SMALL_BYTES:
-                    with host_vector(param.node) as numbers:
-                        self.group.begin_send(numbers.reshape(-1), bucket.owner)
-                        self.group.finish()
-            if small:
-                self._spread_small(small, bucket.owner)
+            params = [self._optimizer.params[i] for i in bucket.members]
+            trained = [param for param in params if param.requires_grad]
+            if trained and bucket.owner is not None:
+                self._send(trained, bucket.owner)
 
-    def _spread_small(self, params: list[Tensor], owner: int) -> None:
-        """Send parameters as one vector."""
-        packed = np.concatenate([p.numpy().reshape(-1) for p in params])
-        self.group.begin_send(packed, owner)
-        self.group.finish()
-        if owner == self.group.rank:
-            return
-        at = 0
-        for param in params:
-            param.copy_(packed[at : at + param.size].reshape(param.shape))
-            at += param.size
+    def _send(self, params: list[Tensor], owner: int) -> None:
+        """Send parameters of one rank: large ones from where they lie, the others as one vector."""
+        small = [param for param in params if param.nbytes < buckets.SMALL_BYTES]
+        packed = np.concatenate([np.zeros(0, np.float32), *(p.numpy().ravel() for p in small)])
+        with ExitStack() as vectors:
+            for param in params:
+                if param.nbytes >= buckets.SMALL_BYTES:
+                    vector = vectors.enter_context(host_vector(param.node))
+                    self.group.begin_send(vector.reshape(-1), owner)
+            self.group.begin_send(packed, owner)
+            self.group.finish()
+        if owner != self.group.rank:
+            ends = np.cumsum([param.size for param in small])
+            for param, part in zip(small, np.split(packed, ends[:-1]), strict=False):
+                param.copy_(part.reshape(param.shape))
 
 
 class _Watch:
