@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Running recorded ops: at once, backward, or as a function compiled for each input shape."""
+"""Running recorded ops: at once, or as a function compiled for each input shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from ..backend.device import COMPUTE_LOCK
 from ..backend.lru import LRUCache
 from ..checks import function
-from ..errors import GradientError
 from ..ops.dropout import DropoutStream
 from ..tensors.autocast import rounding
 from ..tensors.create import tensor
@@ -20,13 +19,14 @@ from ..tensors.node import Node
 from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
+from .backward import backward
 from .backward_checks import end_gradients
-from .graph import Graph, tensor_like
+from .graph import Graph
 from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
 from .reentry import NoReentry
-from .walk import leaves, walk
+from .walk import leaves
 
-__all__ = ["Compiled", "backward", "compile", "evaluate"]
+__all__ = ["Compiled", "compile", "evaluate"]
 
 
 def evaluate(t: Tensor) -> np.ndarray:
@@ -34,29 +34,6 @@ def evaluate(t: Tensor) -> np.ndarray:
     graph = Graph([t])
     graph.run()
     return graph.read(t)
-
-
-def backward(loss: Tensor) -> np.ndarray:
-    """Add d(loss)/d(p) into `p.grad` of each stored p that requires it; return the loss."""
-    if outer() is not None:
-        raise GradientError(
-            f"backward: a function that {outer()} records must not call it, as it would run only"
-            " now; return the loss and call it outside, or use value_and_grad"
-        )
-    wanted = [n for n in walk([loss.node], set()) if n.buffer is not None and n.requires_grad]
-    grads = {}
-    for node in wanted:
-        param = Tensor(node)
-        with COMPUTE_LOCK:  # of two threads, one makes it
-            if param.grad is None:
-                param.grad = tensor_like(param)
-        grads[param] = param.grad
-    graph = Graph([loss], loss=loss, grads=grads)
-    graph.run()
-    value = graph.read(loss)
-    for param in grads:
-        param.run_hooks()
-    return value
 
 
 def _as_list(outputs: Any) -> list[Tensor]:

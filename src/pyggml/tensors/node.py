@@ -142,6 +142,15 @@ class Node:
             for listener in dict.fromkeys(listeners):
                 listener(self)
 
+    def moved_to(self, ptr: Any, arena: Arena, srcs: tuple[Node, ...]) -> Node:
+        """Return this recorded node with another header and other sources, and its notes."""
+        copy = Node.__new__(Node)
+        copy.ptr, copy.arena, copy.srcs = ptr, arena, srcs
+        copy.device, copy.shape, copy.buffer = self.device, self.shape, self.buffer
+        copy.requires_grad, copy.origin = self.requires_grad, self.origin
+        copy.notes = None if self.notes is None else dict(self.notes)
+        return copy
+
     @property
     def where(self) -> str:
         """The caller's file and line, for messages."""
