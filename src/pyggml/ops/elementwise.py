@@ -59,7 +59,7 @@ def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Te
     if swaps and a.shape != shape and b.shape == shape:
         a, b = b, a
     # ggml stretches the second operand only
-    a = contiguous(broadcast_to(a, shape))
+    a = contiguous(a if a.shape == shape else broadcast_to(a, shape))
     return record(fn, [a, contiguous(b)], shape)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.dtypes import f32
 from ..backend.headers import memory_of
 from ..backend.library import ffi, lib
 from ..checks import instance, is_real, whole
@@ -73,7 +74,8 @@ def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:
 
 def need_dtype(who: str, name: str, x: Any, *allowed: str) -> None:
     """Raise for what is no tensor, and for other dtypes than those named."""
-    if need_tensor(who, name, x).dtype.name not in allowed:
+    if not isinstance(x, Tensor) or x.dtype.name not in allowed:
+        need_tensor(who, name, x)
         raise DTypeError(
             f"{who}: {name} must be {' or '.join(allowed)}; got {x.dtype.name};"
             f" convert with {name}.astype({allowed[0]!r})"
@@ -82,7 +84,8 @@ def need_dtype(who: str, name: str, x: Any, *allowed: str) -> None:
 
 def need_float(who: str, name: str, x: Any) -> Tensor:
     """Return an f32 tensor; raise for anything else."""
-    need_dtype(who, name, x, "f32")
+    if not isinstance(x, Tensor) or x.dtype is not f32:
+        need_dtype(who, name, x, "f32")
     return x  # type: ignore[no-any-return]
 
 
@@ -108,6 +111,12 @@ def axis_of(who: str, axis: Any, ndim: int, name: str = "axis", of: str = "x") -
 
 def broadcast(who: str, **shapes: Sequence[int]) -> tuple[int, ...]:
     """Return the shape that NumPy broadcasts the arguments to."""
+    if len(shapes) == 2:
+        a, b = shapes.values()
+        if len(a) < len(b):
+            a, b = b, a
+        if len(a) <= MAX_DIMS and a[len(a) - len(b) :] == b:  # equal, or a bias
+            return tuple(a)
     try:
         shape = np.broadcast_shapes(*[tuple(s) for s in shapes.values()])
     except ValueError:
@@ -128,6 +137,8 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 def _strides_in_order(x: Tensor) -> bool:
     """Return True if every stride is that of a fresh tensor, also of extents of one."""
+    if not x.ptr.view_src:  # ggml made it as it lies
+        return True
     nb, ne = ffi.unpack(x.ptr.nb, MAX_DIMS), ffi.unpack(x.ptr.ne, MAX_DIMS)
     expected = x.dtype.type_size * (ne[0] // x.dtype.block_size)
     for axis in range(1, len(ne)):

@@ -27,8 +27,11 @@ _BETWEEN = frozenset(
     ("click", "concurrent", "contextlib", "functools", "runpy", "threading", "typer")
 )
 _RECORDING = ("models", "nn", "train")
-# What a module's name says of its frames, asked for at every op.
-_KINDS: dict[str, int] = {}
+# What a module's name says of its frames, asked for at every op: by the id of its globals, which
+# are kept so that no other module gets this id.
+_KINDS: dict[int, tuple[int, dict[str, Any]]] = {}
+# That of other modules by their name, as their globals are the program's to drop.
+_BY_NAME: dict[str, int] = {}
 _OUTSIDE, _INSIDE, _COMMAND = 0, 1, 2
 _ARENA_TENSORS = 256
 # No builder that `record` calls makes more headers than this.
@@ -68,17 +71,27 @@ def caller() -> tuple[str, int]:
     Where the package's own command line is the caller, those of the model that recorded.
     """
     frame: FrameType | None = sys._getframe(1)
+    kinds = _KINDS
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        kind = _KINDS.get(name)
-        if kind is None:
-            kind = _KINDS[name] = _kind_of(name)
-        if kind == _OUTSIDE:
-            return frame.f_code.co_filename, frame.f_lineno
-        if kind == _COMMAND:
+        known = kinds.get(id(frame.f_globals))
+        kind = _remember(frame.f_globals) if known is None else known[0]
+        if kind != _INSIDE:
+            if kind == _OUTSIDE:
+                return frame.f_code.co_filename, frame.f_lineno
             break
         frame = frame.f_back
     return _recording_line()
+
+
+def _remember(module: dict[str, Any]) -> int:
+    """Return the kind of a module by its globals; the package's own are asked for once."""
+    name = module.get("__name__", "")
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        kind = _BY_NAME[name] = _kind_of(name)
+    if kind != _OUTSIDE:
+        _KINDS[id(module)] = kind, module
+    return kind
 
 
 def _kind_of(module: str) -> int:

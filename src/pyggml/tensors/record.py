@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from ..backend.library import ffi, lib
 from ..errors import BackendError, ShapeError
 from .node import Node, recorder
 from .operators import register
-from .storage import check_size
+from .storage import MAX_ELEMENTS, check_size
 from .tensor import Tensor
 
 __all__ = ["record", "without_gradient"]
@@ -35,28 +36,34 @@ def record(
     Raises:
         BackendError: the tensors are on different devices.
     """
-    who = who or fn.__name__.removeprefix("ggml_")
-    check_size(who, shape)
-    sources = [a for a in args if isinstance(a, Tensor)]
-    where = sources[0].device
-    for source in sources:
-        if source.device is not where:
-            names = ", ".join(s.device.name for s in sources)
-            raise BackendError(f"{who}: tensors must be on one device; got {names}")
+    if math.prod(shape) >= MAX_ELEMENTS:
+        check_size(who or _name(fn), shape)
+    nodes: list[Node] = []
+    values: list[Any] = []
+    trained = False
+    for a in args:
+        if isinstance(a, Tensor):
+            node = a.node
+            nodes.append(node)
+            values.append(node.ptr)
+            trained = trained or node.requires_grad
+        else:
+            values.append(a)
+    where = nodes[0].device
+    for node in nodes:
+        if node.device is not where:
+            names = ", ".join(n.device.name for n in nodes)
+            raise BackendError(f"{who or _name(fn)}: tensors must be on one device; got {names}")
     arena = recorder.room()
     try:
-        ptr = fn(arena.ctx, *[a.ptr if isinstance(a, Tensor) else a for a in args])
+        ptr = fn(arena.ctx, *values)
     except OverflowError as error:
-        raise ShapeError(f"{who}: a number is too large for ggml: {error}") from None
-    node = Node(
-        ptr,
-        arena,
-        where,
-        shape,
-        tuple(s.node for s in sources),
-        requires_grad=differentiable and any(s.requires_grad for s in sources),
-    )
-    return Tensor(node)
+        raise ShapeError(f"{who or _name(fn)}: a number is too large for ggml: {error}") from None
+    return Tensor(Node(ptr, arena, where, shape, tuple(nodes), None, differentiable and trained))
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return fn.__name__.removeprefix("ggml_")
 
 
 def without_gradient(t: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from .node import Arena, Node
 
 __all__ = [
     "MAX_DIMS",
+    "MAX_ELEMENTS",
     "allocate",
     "check_shape",
     "check_size",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 MAX_DIMS = 4
-_MAX_ELEMENTS = 2**48
+MAX_ELEMENTS = 2**48
 
 
 _MOST_NUMBERS = 64
@@ -54,6 +55,8 @@ def whole_numbers(x: Any) -> list[int] | None:
 
     The numbers after the first few dozens, which no shape has, are not looked at.
     """
+    if _is_plain(x):
+        return list(x)
     if isinstance(x, _NO_SEQUENCES):
         return None
     found = []
@@ -67,6 +70,16 @@ def whole_numbers(x: Any) -> list[int] | None:
     return found
 
 
+def _is_plain(shape: Any) -> bool:
+    """Return True for a short tuple or list of Python's integers, as nearly every shape is."""
+    if type(shape) not in (tuple, list) or len(shape) > MAX_DIMS:
+        return False
+    for n in shape:  # a generator would take longer than the rest
+        if type(n) is not int:
+            return False
+    return True
+
+
 def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
     """Return a shape as a tuple that ggml can hold.
 
@@ -74,12 +87,15 @@ def check_shape(who: str, shape: Any, name: str = "shape") -> tuple[int, ...]:
         TypeError: it is no whole number and no list of them.
         ShapeError: more than four axes, an extent below one, or too many elements.
     """
-    if isinstance(shape, (int, np.integer)):
-        shape = (shape,)
-    extents = whole_numbers(shape)
-    if extents is None:
-        raise TypeError(f"{who}: {name} must be whole numbers; got {shown(shape)}")
-    result = tuple(extents)
+    if _is_plain(shape):
+        result: tuple[int, ...] = tuple(shape)
+    else:
+        if isinstance(shape, (int, np.integer)):
+            shape = (shape,)
+        extents = whole_numbers(shape)
+        if extents is None:
+            raise TypeError(f"{who}: {name} must be whole numbers; got {shown(shape)}")
+        result = tuple(extents)
     if len(result) > MAX_DIMS:
         raise ShapeError(f"{who}: ggml has at most {MAX_DIMS} axes; got {name} {shown(result)}")
     if any(n < 1 for n in result):
@@ -94,7 +110,7 @@ def check_size(who: str, shape: Sequence[int], name: str = "shape") -> None:
     Raises:
         ShapeError: 2^48 elements or more, a few thousand times the memory of any machine.
     """
-    if math.prod(shape) >= _MAX_ELEMENTS:
+    if math.prod(shape) >= MAX_ELEMENTS:
         raise ShapeError(
             f"{who}: too many elements for a tensor, which holds fewer than 2^48: {name}"
             f" {shown(tuple(shape))}"

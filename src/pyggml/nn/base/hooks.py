@@ -61,6 +61,9 @@ def called_with_hooks(
     module: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return what a forward and the module's hooks make of the arguments."""
+    own = module.__dict__
+    if not own.get(_BEFORE) and not own.get(_AFTER):
+        return forward(*args, **kwargs)
     for hook in tuple(module.__dict__.get(_BEFORE, {}).values()):
         changed = hook(module, args)
         if changed is not None:
