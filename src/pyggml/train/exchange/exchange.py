@@ -92,8 +92,9 @@ class Exchange:
     def nbytes(self) -> int:
         """Bytes that the exchange keeps, of gradients that it holds for a moment, and of MPI."""
         kept = sum(r.nbytes for r in self.residuals)
-        made = [b.nbytes for b in self.buckets if not self._has(b)]
-        largest = max(min(bucket.nbytes, buckets.BUCKET_BYTES) for bucket in self.buckets)
+        most = buckets.BUCKET_BYTES
+        made = [min(b.nbytes, most) for b in self.buckets if not self._has(b)]
+        largest = max(min(bucket.nbytes, most) for bucket in self.buckets)
         return kept + sum(sorted(made)[-1 - _MOST :]) + _BUFFERS * largest
 
     def set_scale(self, scale: float) -> None:
@@ -169,12 +170,9 @@ class Exchange:
             count: their number.
         """
         for number in self._order[self._begun : count]:
-            bucket = self.buckets[number]
-            residual = self.residuals[number] if self.residuals else None
             array = self._vector(number)
-            self.group.begin_sum(array, bucket.owner, self._rounds, residual)
-            if not self._has(bucket):  # memory stays bounded where the backward is faster
-                self.group.finish(_MOST)
+            for part in self._parts(number):
+                self._begin(number, part, array[part])
         self._begun = max(self._begun, count)
 
     def take(self, number: int, ptr: Any) -> None:
@@ -184,11 +182,40 @@ class Exchange:
             number: of the parameter.
             ptr: header of the gradient.
         """
-        bucket = self.buckets[self._bucket_of[number]]
+        own = self._bucket_of[number]
+        bucket = self.buckets[own]
+        if len(bucket.members) == 1 and own not in self._made and self._is_next(own):
+            # Part by part, so that a large one is not in memory twice.
+            for part in self._parts(own):
+                size = min(part.stop, int(lib.ggml_nelements(ptr))) - part.start
+                array = np.zeros(part.stop - part.start, np.float32)
+                lib.ggml_backend_tensor_get(
+                    ptr, ffi.from_buffer(array), 4 * part.start, 4 * max(0, size)
+                )
+                self._begin(own, part, array)
+            self._begun += 1
+            return
         place = bucket.places[bucket.members.index(number)]
-        size = int(lib.ggml_nelements(ptr))
-        part = self._array(self._bucket_of[number])[place : place + size]
-        lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(part), 0, part.nbytes)
+        part = slice(place, place + int(lib.ggml_nelements(ptr)))
+        array = self._array(own)[part]
+        lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(array), 0, array.nbytes)
+
+    def _is_next(self, number: int) -> bool:
+        """Return whether a bucket is the next one to leave, and may leave now."""
+        return self.overlaps and self._order[self._begun : self._begun + 1] == [number]
+
+    def _parts(self, number: int) -> list[slice]:
+        """Return the parts of a bucket that are summed one by one."""
+        size, most = self.buckets[number].size, buckets.BUCKET_BYTES // 4
+        return [slice(at, min(at + most, size)) for at in range(0, size, most)]
+
+    def _begin(self, number: int, part: slice, array: np.ndarray) -> None:
+        """Begin the sum of a part of a bucket."""
+        bucket = self.buckets[number]
+        residual = self.residuals[number][part] if self.residuals else None
+        self.group.begin_sum(array, bucket.owner, self._rounds, residual)
+        if not self._has(bucket):  # memory stays bounded where the backward is faster
+            self.group.finish(_MOST)
 
     def finish(self) -> None:
         """Let the buckets leave that have not yet, and wait until all sums are there."""
