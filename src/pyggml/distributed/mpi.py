@@ -62,7 +62,7 @@ class MPIGroup(Group):
         self._pulse: Pulse | None = None
         if self.size > 1:
             places = Places(hosts, self.gather(os.getpid()))
-            own, abort = self._mpi.COMM_WORLD.Dup(), lambda: self._comm.Abort(1)
+            own, abort = self._mpi.COMM_WORLD.Dup(), self._comm.Abort
             self._pulse = Pulse(own, places, self._beat, abort, _TIMEOUT_S)
             self._pulse.start()
             atexit.register(self._finish)
@@ -215,7 +215,8 @@ class MPIGroup(Group):
         say(self.rank, self.size, self.host, self.doing, message)
         if sys.stdout is not None:
             sys.stdout.flush()
-        self._comm.Abort(code)
+        if self._pulse is not None:
+            self._pulse.end(code)
         return False
 
     def _excepthook(

@@ -15,13 +15,15 @@ from .witness import Witness
 
 __all__ = ["Beat", "Places", "Pulse"]
 
-_BEAT, _LEFT = 7702, 7703
+_BEAT, _LEFT, _ENDS = 7702, 7703, 7705
 # The thread wakes so often, and tells the others so often that it lives.
 _TICK_S, _BEAT_S = 0.05, 1.0
 # A rank that computes for less than this in each second does nothing.
 _IDLE_S = 0.02
 # So much later each further rank tells what it sees, unless another one has ended the job.
 _TURN_S, _KILL_S = 0.7, 5.0
+# The others hear so long before it that the job ends, and say nothing themselves.
+_WARNING_S = 0.3
 
 
 class Beat(NamedTuple):
@@ -72,7 +74,7 @@ class Pulse(threading.Thread):
         comm: Any,
         places: Places,
         state: Callable[[], Beat],
-        abort: Callable[[], None],
+        abort: Callable[[int], None],
         timeout: float,
     ):
         super().__init__(name="pyggml-pulse", daemon=True)
@@ -87,7 +89,7 @@ class Pulse(threading.Thread):
         self._silent = dict.fromkeys(self._heard, 0.0)
         self._idle = dict.fromkeys(self._heard, 0.0)
         self._left: dict[int, int] = {}
-        self._leaves = False
+        self._leaves = self._ends = False
         self._done, self._told = threading.Event(), threading.Lock()
         self._sent: dict[int, Any] = {}
         # A rank that is alone on its host has no neighbour to tell of its death.
@@ -103,6 +105,8 @@ class Pulse(threading.Thread):
             passed, last = min(now - last, 4 * _TICK_S), now
             with suppress(RuntimeError):  # MPI's errors: a lost connection is heard as silence
                 self._listen()
+            if self._ends:
+                continue
             self._judge_dead()
             self._judge_left()
             for rank in self._heard:
@@ -144,6 +148,10 @@ class Pulse(threading.Thread):
 
     def _listen(self) -> None:
         """Take what has come."""
+        if self._comm.iprobe(tag=_ENDS):
+            self._ends = True
+            if self._witness is not None:
+                self._witness.end()
         for tag, source in ((_BEAT, self._heard), (_LEFT, range(self._size))):
             for rank in source:
                 while rank != self._rank and self._comm.iprobe(rank, tag):
@@ -203,8 +211,13 @@ class Pulse(threading.Thread):
             message: what happened to them.
             turn: so many ranks may say it before this one, and end the job.
         """
-        if self._done.wait(turn * _TURN_S):
-            return
+        end = time.monotonic() + turn * _TURN_S
+        while time.monotonic() < end:
+            time.sleep(_TICK_S)
+            with suppress(RuntimeError):
+                self._listen()
+            if self._ends or self._done.is_set():
+                return
         with self._told:
             mine = self._state()
             for rank in ranks:
@@ -213,12 +226,23 @@ class Pulse(threading.Thread):
                 say(rank, self._size, self._places.hosts[rank], doing, message)
             self.end()
 
-    def end(self) -> None:
-        """End the job; a process that cannot even do that ends itself."""
-        killer = threading.Timer(_KILL_S, os._exit, (1,))
+    def end(self, code: int = 1) -> None:
+        """End the job; a process that cannot even do that ends itself.
+
+        Args:
+            code: exit code of the job.
+        """
+        killer = threading.Timer(_KILL_S, os._exit, (code,))
         killer.daemon = True
         killer.start()
-        self._end()
+        if self._witness is not None:
+            self._witness.end()
+        with suppress(RuntimeError):
+            for rank in range(self._size):
+                if rank != self._rank:
+                    self._sent[-1 - self._size - rank] = self._comm.isend(None, rank, _ENDS)
+        time.sleep(_WARNING_S)
+        self._end(code)
         killer.join()  # the end of the job comes first
 
 

@@ -51,8 +51,8 @@ class Witness:
 
     def end(self) -> None:
         """End the process, as the rank ends well."""
-        if self._process is None:
-            return
         self.tell(_END)
-        with suppress(OSError, ValueError):
-            self._process.communicate()
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(OSError, ValueError):
+                process.communicate()
