@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..distributed.pulse import MARK
 from .errors import EXIT_FAILED, EXIT_USAGE, friendly_errors
 from .terminal import say
 
@@ -21,7 +26,15 @@ __all__ = ["launch"]
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 # Ranks that were asked to end have so long to write a checkpoint: Open MPI's own second is short.
-_ENVIRONMENT = {"PRTE_MCA_odls_base_sigkill_timeout": "60"}
+# And it takes minutes to find that a host is cut off.
+_ENVIRONMENT = {
+    "PRTE_MCA_odls_base_sigkill_timeout": "60",
+    "PRTE_MCA_oob_tcp_keepalive_time": "30",
+    "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
+    "PRTE_MCA_oob_tcp_keepalive_probes": "3",
+}
+# A failing job ends in this time, or mpiexec is killed.
+_PATIENCE_S, _LOOK_S = 20.0, 0.2
 
 
 def launch(
@@ -135,14 +148,31 @@ def _run(command: list[str]) -> tuple[int, int]:
         stopped = signum
         job.send_signal(signum)
 
+    folder = tempfile.TemporaryDirectory(prefix="pyggml-")
+    mark = Path(folder.name) / "failed"
+    variables = {**_ENVIRONMENT, **os.environ, MARK: str(mark)}
     before = {signum: signal.getsignal(signum) for signum in _STOPS}
     # In a session of its own the job hears of a Ctrl-C once, by this process.
-    job = subprocess.Popen(command, env={**_ENVIRONMENT, **os.environ}, start_new_session=True)
+    job = subprocess.Popen(command, env=variables, start_new_session=True)
     try:
         for signum in _STOPS:
             signal.signal(signum, stop)
-        code = job.wait()
+        code = _wait(job, mark)
     finally:
+        folder.cleanup()
         for signum, handler in before.items():
             signal.signal(signum, handler)
     return (code if code >= 0 else EXIT_FAILED), stopped
+
+
+def _wait(job: subprocess.Popen[bytes], mark: Path) -> int:
+    """Return the exit code of a job; one whose ranks said that it fails is no success."""
+    until = math.inf
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            code = job.wait(_LOOK_S)
+            return EXIT_FAILED if mark.exists() and code == 0 else code
+        if mark.exists():
+            until = min(until, time.monotonic() + _PATIENCE_S)
+        if time.monotonic() > until:
+            os.killpg(job.pid, signal.SIGKILL)

@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 
 from .witness import Witness
 
-__all__ = ["Beat", "Places", "Pulse"]
+__all__ = ["MARK", "Beat", "Places", "Pulse", "say"]
+
+# The variable that names a file which the ranks of a failing job make.
+MARK = "PYGGML_FAILED"
 
 _BEAT, _LEFT, _ENDS = 7702, 7703, 7705
 # The thread wakes so often, and tells the others so often that it lives.
@@ -24,6 +27,8 @@ _IDLE_S = 0.02
 _TURN_S, _KILL_S = 0.7, 5.0
 # The others hear so long before it that the job ends, and say nothing themselves.
 _WARNING_S = 0.3
+# mpiexec ends in order if it finds by itself that a host is lost; it has so long.
+_LOST_S = 12.0
 
 
 class Beat(NamedTuple):
@@ -193,7 +198,9 @@ class Pulse(threading.Thread):
         watched = [rank for rank in self._heard if rank not in self._left]
         gone = [rank for rank in watched if self._silent[rank] > limit]
         if gone:
-            self.tell(gone, f"no sign of life for {limit:g} s; it hangs, or its host is gone", turn)
+            message = f"no sign of life for {limit:g} s; it hangs, or its host is gone"
+            lost = [rank for rank in gone if rank not in self._near]
+            self.tell(gone, message, turn, _LOST_S if lost else 0.0)
         mine = self._state()
         known = {**self._beats, self._rank: mine}
         furthest = max((beat.calls for beat in known.values() if beat.waits), default=0)
@@ -203,13 +210,14 @@ class Pulse(threading.Thread):
                 gone, f"it has done nothing for {limit:g} s while other ranks wait for it", turn
             )
 
-    def tell(self, ranks: list[int], message: str, turn: int) -> None:
+    def tell(self, ranks: list[int], message: str, turn: int, wait_s: float = 0.0) -> None:
         """Say what happened to other ranks, and end the job.
 
         Args:
             ranks: the ranks.
             message: what happened to them.
             turn: so many ranks may say it before this one, and end the job.
+            wait_s: seconds from the message to the end of the job.
         """
         end = time.monotonic() + turn * _TURN_S
         while time.monotonic() < end:
@@ -224,6 +232,10 @@ class Pulse(threading.Thread):
                 beat = self._beats.get(rank)
                 doing = beat.doing if beat is not None and beat.doing else mine.doing
                 say(rank, self._size, self._places.hosts[rank], doing, message)
+            self._mark()
+            if self._witness is not None:
+                self._witness.end()
+            time.sleep(wait_s)
             self.end()
 
     def end(self, code: int = 1) -> None:
@@ -235,6 +247,7 @@ class Pulse(threading.Thread):
         killer = threading.Timer(_KILL_S, os._exit, (code,))
         killer.daemon = True
         killer.start()
+        self._mark()
         if self._witness is not None:
             self._witness.end()
         with suppress(RuntimeError):
@@ -244,6 +257,11 @@ class Pulse(threading.Thread):
         time.sleep(_WARNING_S)
         self._end(code)
         killer.join()  # the end of the job comes first
+
+    def _mark(self) -> None:
+        """Let `pyggml launch` know that the job fails, whatever becomes of mpiexec."""
+        with suppress(OSError, KeyError), open(os.environ[MARK], "w", encoding="utf-8"):
+            pass
 
 
 def say(rank: int, size: int, host: str, doing: str, message: str) -> None:
