@@ -243,6 +243,8 @@ def test_tokenizer_and_template(tmp_path):
         ({"num_hidden_layers": 5}, "missing"),
         ({"intermediate_size": 65}, "shape"),
         ({"tie_word_embeddings": False}, "lm_head"),
+        ({"pad_token_id": "0"}, "pad_token_id"),
+        ({"pad_token_id": 2**32}, "pad_token_id"),
     ],
 )
 def test_a_config_that_asks_for_more_is_an_error(change, field, tmp_path):
@@ -278,6 +280,25 @@ def test_a_field_of_a_config_is_read_or_refused(name, key, value, tmp_path):
         assert key in str(error)  # noqa: PT017
         return
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    want = their_output(model.eval())
+    np.testing.assert_allclose(our_output(ours), want, atol=5e-6 * np.abs(want).max())
+
+
+def test_null_is_no_window_and_no_scale(tmp_path):
+    """Where transformers' own default is another."""
+    theirs("gemma2").save_pretrained(tmp_path / "g")
+    file = tmp_path / "g" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "sliding_window": None}))
+    with pytest.raises(FormatError, match="sliding_window"):  # transformers raises at the forward
+        load(tmp_path / "g")
+    theirs("t5-gated").save_pretrained(tmp_path / "t")
+    file = tmp_path / "t" / "config.json"
+    fields = {**json.loads(file.read_text()), "scale_decoder_outputs": None}
+    file.write_text(json.dumps(fields))
+    model = transformers.T5ForConditionalGeneration.from_pretrained(
+        tmp_path / "t", dtype=torch.float32
+    )
+    ours, _ = load(tmp_path / "t")
     want = their_output(model.eval())
     np.testing.assert_allclose(our_output(ours), want, atol=5e-6 * np.abs(want).max())
 

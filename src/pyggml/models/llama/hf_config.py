@@ -109,9 +109,8 @@ def _read_window(given: HFConfig, kind: HFType, n_layer: int) -> dict[str, Any]:
     """Read which layers see how many tokens."""
     windowed = kind.window in ("all", "layers") or given.flag("use_sliding_window", False)
     width = given.values.get("sliding_window", kind.width)
-    if kind.window == "none" or not windowed or width is None:
+    if kind.window == "none" or not windowed or (width is None and kind.window != "layers"):
         return {}
-    window = given.size("sliding_window", width)
     types = given.get("layer_types")
     if types is None:
         if kind.window == "flag":
@@ -127,6 +126,7 @@ def _read_window(given: HFConfig, kind: HFType, n_layer: int) -> dict[str, Any]:
         raise given.error("layer_types", f"a name for each of {n_layer} layers")
     if set(types) <= {_FULL}:
         return {}
+    window = given.size("sliding_window", width)
     for pattern in range(2, n_layer + 2):
         if types == [_FULL if (i + 1) % pattern == 0 else _SLIDING for i in range(n_layer)]:
             # No layer is the last of a pattern longer than the model.

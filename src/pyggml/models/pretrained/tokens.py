@@ -47,9 +47,11 @@ def read_tokens(folder: Path, config: HFConfig) -> dict[str, Any]:
     kept = {name: given[name] for name in names if name in given}
     if kept:
         found[_KEPT] = json.dumps(kept, sort_keys=True)
-    padding = config.get("pad_token_id")
-    if isinstance(padding, int) and not isinstance(padding, bool) and 0 <= padding < 2**32:
-        found[_PADDING] = u32(padding)
+    if config.get("pad_token_id", -1) != -1:  # -1 is none in older files
+        number = config.size("pad_token_id", least=0)
+        if number >= 2**32:
+            raise config.error("pad_token_id", "below 2**32")
+        found[_PADDING] = u32(number)
     return found
 
 

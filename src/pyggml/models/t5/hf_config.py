@@ -36,7 +36,9 @@ def read_hf_config(given: HFConfig) -> T5Config:
     fields["dropout"] = given.number("dropout_rate", 0.1)
     # transformers 5 says of the scale what a tied head meant before, and reads the head's own.
     tie = given.flag("tie_word_embeddings", True)
-    fields["tie"] = given.flag("scale_decoder_outputs", tie)
+    # Its null is false there.
+    scaled = given.values.get("scale_decoder_outputs", tie) is not None
+    fields["tie"] = scaled and given.flag("scale_decoder_outputs", tie)
     fields["gated"] = given.only("feed_forward_proj", *_FORWARD.values()) == _FORWARD[True]
     given.only("is_encoder_decoder", True)
     fields["start_id"] = given.size("decoder_start_token_id", 0, least=0)
