@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """A fine-tuning step with LoRA on random models of Qwen2.5's shapes: pyggml, and PyTorch with PEFT.
 
-pyggml trains on f16, q8_0 and q4_K_M files, PyTorch on bf16 weights; all with rank 16 on all linear
-layers. The contenders take turns, each in a process of its own.
+pyggml trains on f16, q8_0 and q4_K_M files, PyTorch on bf16 weights, or with --torch-dtype f32 on
+f32 ones; all with rank 16 on all linear layers. The contenders take turns, each in a process of its
+own. Growth is the peak of the process less what it held after its imports.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def measure(
         order = {"spec": spec.to_dict()}
         for kind, path in paths.items():
             peer = "torch" if kind == "torch" else "pyggml"
-            name = "PyTorch + PEFT bf16" if peer == "torch" else f"pyggml {kind}"
+            name = f"PyTorch + PEFT {spec.torch_dtype}" if peer == "torch" else f"pyggml {kind}"
             field.add(peer, "tune", threads, name=name, path=str(path), **order)
         rounds = [{"do": "run", "steps": 1} for _ in range(steps + 1)]
         answers = interleave(field.contenders, rounds)
@@ -45,16 +46,14 @@ def result(
     if contender.status != OK or not answers:
         return found
     seconds = median(each["seconds"][0] for each in answers[1:])
-    peak = answers[-1]["rss_mib"]
-    imported = contender.started["import_mib"]
+    peak, imported = answers[-1]["rss_mib"], contender.started["import_mib"]
     return {
         **found,
         "tok_s": spec.batch * spec.seq / seconds,
         "step_s": seconds,
         "cpu_s": median(each["cpu"][0] for each in answers[1:]),
-        "import_mib": imported,
-        "model_mib": contender.started["model_mib"],
         "rss_mib": peak,
+        "growth_mib": None if peak is None or imported is None else peak - imported,
         "first": answers[0]["losses"][0],
         "last": answers[-1]["losses"][0],
     }
@@ -74,14 +73,14 @@ def print_results(spec: tuned.Spec, results: list[dict[str, Any]]) -> None:
             continue
         other = base.get(r["shape"])
         cells = [report.number(r[key]) for key in ("tok_s", "step_s", "cpu_s")]
-        cells += [report.number(r[key], 0) for key in ("model_mib", "rss_mib")]
+        cells += [report.number(r[key], 0) for key in ("rss_mib", "growth_mib")]
         faster = "" if other is None else f"{r['tok_s'] / other['tok_s']:.2f}"
-        memory = (
-            "" if other is None or not r["rss_mib"] else f"{r['rss_mib'] / other['rss_mib']:.2f}"
-        )
+        memory = ""
+        if other is not None and r["growth_mib"] and other["growth_mib"]:
+            memory = f"{r['growth_mib'] / other['growth_mib']:.2f}"
         losses = [f"{r[key]:.4f}" for key in ("first", "last")]
         rows.append([f"{r['shape']} {r['name']}", *cells, faster, memory, *losses])
-    head = "model tok/s step(s) cpu(s) model(MiB) peak(MiB) faster memory first last".split()
+    head = "model tok/s step(s) cpu(s) peak(MiB) growth(MiB) faster memory first last".split()
     report.print_table(head, rows)
 
 
@@ -100,6 +99,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=options.positive, default=value, metavar="N")
     parser.add_argument("--steps", type=options.positive, default=3, metavar="N", help="timed (3)")
     parser.add_argument("--bf16", action="store_true", help="pyggml multiplies in bf16")
+    parser.add_argument("--torch-dtype", choices=("bf16", "f32"), default="bf16", help="PyTorch's")
     parser.add_argument("--checkpointing", action="store_true", help="recompute the blocks")
     parser.add_argument("--folder", metavar="DIR", help="keeps the models for the next time")
     options.add_threads(parser)
@@ -111,7 +111,8 @@ def main() -> int:
         if unknown:
             parser.error(f"argument --{name}: must be among {', '.join(known)}; got {unknown[0]}")
     spec = tuned.Spec(args.batch, args.seq, args.rank, bf16=args.bf16,
-                      checkpointing=args.checkpointing)  # fmt: skip
+                      checkpointing=args.checkpointing,
+                      torch_dtype=args.torch_dtype)  # fmt: skip
     results = []
     keeper = nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory()
     with keeper as place:

@@ -39,6 +39,7 @@ class Spec:
         lr: learning rate.
         bf16: pyggml multiplies in bf16.
         checkpointing: blocks keep only their inputs for the backward.
+        torch_dtype: of PyTorch's weights and products, bf16 or f32.
         seed: of adapters and tokens.
     """
 
@@ -48,6 +49,7 @@ class Spec:
     lr: float = 2e-4
     bf16: bool = False
     checkpointing: bool = False
+    torch_dtype: str = "bf16"
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:

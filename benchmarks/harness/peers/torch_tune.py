@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A fine-tuning step in PyTorch: Transformers' model in bf16, PEFT's LoRA on all linear layers."""
+"""A fine-tuning step in PyTorch: Transformers' model, PEFT's LoRA on all linear layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Step:
         spec = tuned.Spec(**order["spec"])
         torch.set_num_threads(order["threads"])
         torch.manual_seed(spec.seed)
-        model = AutoModelForCausalLM.from_pretrained(order["path"], dtype=torch.bfloat16)
+        dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[spec.torch_dtype]
+        model = AutoModelForCausalLM.from_pretrained(order["path"], dtype=dtype)
         if spec.checkpointing:
             model.gradient_checkpointing_enable()
             model.enable_input_require_grads()
