@@ -145,6 +145,20 @@ def test_pow_at_the_edges(exponent, x, value, slope) -> None:
 
 
 # ggml's comparisons take NaN for one side; the docstrings say for which.
+@pytest.mark.parametrize(
+    "dtype", ["q4_0", "q5_0", "q8_0", "q4_K", "q6_K", "tq1_0", "tq2_0", "mxfp4"]
+)
+@pytest.mark.parametrize("rows", [3, 300])
+def test_products_of_quantized_weights(dtype: str, rows: int) -> None:
+    """Few rows are rounded to 8 bits, many are not; 1,280 values are several blocks of the product."""
+    rng = np.random.default_rng(0)
+    w = pg.tensor(rng.normal(size=(64, 1280)).astype(np.float32), dtype)
+    x = rng.normal(size=(rows, 1280)).astype(np.float32)
+    want = x.astype(np.float64) @ w.numpy().astype(np.float64).T
+    got = ops.mul_mat(w, pg.tensor(x)).numpy()
+    assert np.linalg.norm(got - want) < 0.02 * np.linalg.norm(want)
+
+
 def test_flash_attention_refuses_masks_beyond_f16() -> None:
     q = pg.ones((1, 1, 2, 4))
     for number in (-1e9, 70000.0):
