@@ -25,8 +25,12 @@ def test_a_list_of_modules_counts_its_members() -> None:
     assert list(layers.state_dict()) == ["0.weight", "0.bias"]
     with pytest.raises(TypeError, match="int"):
         layers.append(3)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="ModuleList"):
         layers[1] = first
+    with pytest.raises(IndexError, match="ModuleList"):
+        nn.ModuleList().pop()
+    with pytest.raises(TypeError, match="Sequential.*'a'"):
+        nn.Sequential(first)["a"]
 
 
 def test_a_slice_of_a_sequence_shares_its_layers() -> None:

@@ -76,9 +76,23 @@ class ModuleList(Module):
             index: its place.
         """
         members = list(self)
-        taken = members.pop(operator.index(index))
+        taken = members.pop(self._place(index))
         self._set(members)
         return taken
+
+    def _place(self, index: Any) -> int:
+        """Return the place of a member, from 0."""
+        own = type(self).__name__
+        try:
+            place = operator.index(index)
+        except TypeError:
+            raise TypeError(
+                f"{own}: an index must be an integer or a slice; got {index!r}: named members "
+                "belong in a ModuleDict or in attributes"
+            ) from None
+        if not -self._count <= place < self._count:
+            raise IndexError(f"{own}: must be below {self._count}, its length; got index {place}")
+        return place % self._count
 
     def _checked(self, modules: Iterable[Module]) -> list[Module]:
         members = list(modules)
@@ -110,16 +124,18 @@ class ModuleList(Module):
     def __getitem__(self: L, index: slice) -> L: ...
     def __getitem__(self, index: int | slice) -> Any:
         members = list(self)
-        return self._like(members[index]) if isinstance(index, slice) else members[index]
+        if isinstance(index, slice):
+            return self._like(members[index])
+        return members[self._place(index)]
 
     def __setitem__(self, index: int, module: Module) -> None:
         members = list(self)
-        members[operator.index(index)] = self._checked([module])[0]
+        members[self._place(index)] = self._checked([module])[0]
         self._set(members)
 
     def __delitem__(self, index: int | slice) -> None:
         members = list(self)
-        del members[index]
+        del members[index if isinstance(index, slice) else self._place(index)]
         self._set(members)
 
     def _like(self, members: list[Module]) -> Any:
