@@ -29,7 +29,7 @@ def test_a_list_of_modules_counts_its_members() -> None:
         layers[1] = first
     with pytest.raises(IndexError, match="ModuleList"):
         nn.ModuleList().pop()
-    with pytest.raises(TypeError, match="Sequential.*'a'"):
+    with pytest.raises(TypeError, match="Sequential"):
         nn.Sequential(first)["a"]
 
 

@@ -150,7 +150,7 @@ def test_pow_at_the_edges(exponent, x, value, slope) -> None:
 )
 @pytest.mark.parametrize("rows", [3, 300])
 def test_products_of_quantized_weights(dtype: str, rows: int) -> None:
-    """Few rows are rounded to 8 bits, many are not; 1,280 values are several blocks of the product."""
+    """Few rows are rounded to 8 bits, many are not; 1,280 values are several blocks of k."""
     rng = np.random.default_rng(0)
     w = pg.tensor(rng.normal(size=(64, 1280)).astype(np.float32), dtype)
     x = rng.normal(size=(rows, 1280)).astype(np.float32)
