@@ -9,6 +9,7 @@ NOT_INSTALLED = "not installed"
 # Contender -> the library that it needs.
 LIBRARIES = {
     "pyggml": "pyggml",
+    "pyggml.loop": "pyggml",
     "torch": "torch",
     "torch.compile": "torch",
     "jax": "jax",

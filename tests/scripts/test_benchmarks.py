@@ -29,6 +29,7 @@ SCRIPTS = [
     "gemm.py",
     "import_time.py",
     "inference.py",
+    "loops.py",
     "memory.py",
     "models.py",
     "scaling.py",
@@ -490,3 +491,17 @@ def test_a_time_of_nothing_is_refused(run: Run) -> None:
     done = run("models.py", "--seconds", "0")
     assert done.returncode == 2
     assert "--seconds must be above 0; got 0.0" in done.stderr
+
+
+@pytest.mark.slow
+def test_loops(run: Run) -> None:
+    done = run("loops.py", *"--only pyggml,pyggml.loop --steps 2 --threads 1 --json".split())
+    found = lines_of(done)
+    assert [(r["layers"], r["peer"], r["status"]) for r in found] == [
+        (4, "pyggml", "ok"),
+        (4, "pyggml.loop", "ok"),
+        (2, "pyggml", "ok"),
+        (2, "pyggml.loop", "ok"),
+    ]
+    for ours, loop in (found[:2], found[2:]):
+        assert (ours["first"], ours["last"]) == (loop["first"], loop["last"])

@@ -74,7 +74,7 @@ def _is_plain(shape: Any) -> bool:
     """Return True for a short tuple or list of Python's integers, as nearly every shape is."""
     if type(shape) not in (tuple, list) or len(shape) > MAX_DIMS:
         return False
-    for n in shape:  # a generator would take longer than the rest
+    for n in shape:  # noqa: SIM110 - a generator would take longer than the rest
         if type(n) is not int:
             return False
     return True
