@@ -161,3 +161,28 @@ def test_launch_starts_a_failed_job_again(tmp_path: Path, ends: int) -> None:
     assert done.returncode == (0 if ends == 3 else 2), done.stderr
     assert (tmp_path / "mark-1-2").exists() == (ends == 3)
     assert done.stderr.count("restart 1 of 2 with 2 ranks") == (ends == 3)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+    code = f"""
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import training
+from pyggml import distributed
+trainer, _ = training.make("f32", Path({str(tmp_path / "checkpoints")!r}), 50)
+if distributed.rank() == 0:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+trainer.fit()
+"""
+    done = run_code(2, tmp_path, code)
+    assert done.returncode == 1
+    assert done.stderr.count("could not be written") == 1, done.stderr
+
+
+def test_without_mpi_one_rank_tells_it(tmp_path: Path) -> None:
+    code = "import sys\nsys.modules['mpi4py'] = None\nfrom pyggml import distributed\n"
+    done = run_code(2, tmp_path, code + "distributed.init()\n")
+    assert done.returncode == 1
+    assert done.stderr.count("errors.DistributedError:") == 1

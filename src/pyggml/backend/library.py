@@ -42,6 +42,7 @@ except ImportError as error:
 __all__ = [
     "capture_log",
     "ffi",
+    "cpu_features",
     "ggml_version",
     "keep_interrupt",
     "lib",
@@ -195,6 +196,18 @@ def capture_log() -> Scope:
     """
     _log.flush()
     return Scope(_captures, [])
+
+
+def cpu_features() -> list[str]:
+    """Return the instructions that the CPU's kernels were compiled with, such as avx2.
+
+    Example:
+        >>> all(isinstance(name, str) for name in cpu_features())
+        True
+    """
+    prefix = "ggml_cpu_has_"
+    found = [name for name in dir(lib) if name.startswith(prefix) and getattr(lib, name)()]
+    return [name.removeprefix(prefix) for name in found]
 
 
 def ggml_version() -> str:

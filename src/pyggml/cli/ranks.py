@@ -5,16 +5,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 from ..distributed import init, is_launched
-from ..distributed.launch import launched_rank
 from ..errors import DistributedError
 
 __all__ = ["join"]
-
-# So long a rank waits with what rank 0 says as well, and then ends the job by its exit.
-_PATIENCE_S = 2
 
 
 def join() -> None:
@@ -28,8 +23,6 @@ def join() -> None:
     try:
         group = init()
     except DistributedError as error:
-        if launched_rank():
-            time.sleep(_PATIENCE_S)
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
     if not group.is_first:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import checks
+from ..errors import DistributedError
 from ..tensors import Tensor
 from .group import Group
-from .launch import is_launched
+from .launch import is_launched, launched_rank
 from .mpi import MPIGroup
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
 _T = TypeVar("_T", np.ndarray, Tensor)
 _BACKENDS = ("auto", "mpi", "none")
 _ALONE = Group()
+# So long a rank waits with what rank 0 says as well, and then ends the job by its exit.
+_PATIENCE_S = 2
 _world: Group | None = None
 
 
@@ -58,8 +62,18 @@ def init(backend: str = "auto") -> Group:
     checks.choice("distributed.init", "backend", backend, _BACKENDS)
     if _world is None:
         joins = backend == "mpi" or (backend == "auto" and is_launched())
-        _world = MPIGroup() if joins else Group()
+        _world = _join() if joins else Group()
     return _world
+
+
+def _join() -> Group:
+    """Join the ranks; where no rank can, rank 0 tells it and its end is that of the job."""
+    try:
+        return MPIGroup()
+    except DistributedError:
+        if launched_rank():
+            time.sleep(_PATIENCE_S)
+        raise
 
 
 def is_initialized() -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import distributed
+from ..backend.library import cpu_features
 from ..data.fingerprint import fingerprint
 from ..distributed import Group, check_same
 from ..errors import ConfigError
@@ -119,9 +120,10 @@ def check_ranks(run: Run, sets: Iterable[str]) -> None:
         frozen = [p for p in params.values() if not p.requires_grad]
         facts["frozen weights"] = fingerprint(*(_sample(p) for p in frozen))
     check_same(group, facts)
-    machines = group.gather((str(run.device), platform.machine(), platform.processor()))
+    machines = group.gather(f"{run.device} {platform.machine()} {' '.join(cpu_features())}")
     if group.is_first and len(set(machines)) > 1:
-        _log.warning("train: ranks compute on %s; bits may differ", sorted(set(machines)))
+        told = "; ".join(f"rank {machines.index(each)}: {each}" for each in sorted(set(machines)))
+        _log.warning("train: ranks compute on other processors, so bits may differ: %s", told)
 
 
 def _sample(param: Any) -> Any:
