@@ -33,6 +33,7 @@ SCRIPTS = [
     "memory.py",
     "models.py",
     "scaling.py",
+    "slow_network.py",
     "train_step.py",
 ]
 MODEL = "--layers 1 --embd 32 --heads 2 --vocab 67 --batch 2 --seq 16 --threads 1".split()
@@ -340,6 +341,7 @@ def test_ranks_against_one(run: Run) -> None:
         ("scaling.py", "--width 100", "--width: must be multiples of 64"),
         ("scaling.py", "--depth 1,,2", "--depth: must be a whole number >= 1; got ''"),
         ("scaling.py", "--sweeps height", "invalid choice: 'height'"),
+        ("slow_network.py", "--steps many", "--steps: invalid int value: 'many'"),
         ("gemm.py", "--layers tail", "invalid choice: 'tail'"),
         ("gemm.py", "--seed -1", "--seed: must be >= 0; got -1"),
         ("checkpointing.py", "--embd 30 --heads 4", "--heads: must divide --embd 30; got 4"),

@@ -128,10 +128,11 @@ class Loop:
         took = time.perf_counter() - began
         run.step += 1
         run.tokens += result.tokens
-        run.elapsed_s += took
         self._loader_state = self._checkpoints.loader_state()
         self.loss = result.loss
         self._end_round(took, result)
+        took = time.perf_counter() - began
+        run.elapsed_s += took
         self._recent.append((took, result.tokens))
         speed = sum(n for _, n in self._recent) / max(sum(t for t, _ in self._recent), 1e-9)
         metrics = StepMetrics(
