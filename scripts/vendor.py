@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Keep vendor/ggml: fetch the pinned source, apply patches/, edit and export the series.
 
-sync    fetch, verify, unpack, patch, stamp; does nothing when the stamp is fresh
+sync    fetch, verify, unpack, patch, stamp; when the stamp is fresh, compare each file with it
 edit    make a git checkout: the base tagged `base`, one commit per patch
 export  write that checkout's commits back to patches/
 check   apply the series and export it again: the same bytes must come out
@@ -31,7 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from vendor_fetch import VendorError, archive
+from vendor_fetch import VendorError, archive, sha256_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,7 +40,7 @@ else:
 
 STAMP = ".vendor-stamp.json"
 # Raised when what this script makes of the same pin and patches changes.
-LAYOUT = 1
+LAYOUT = 2
 PIN_FIELDS = (
     "source.package",
     "source.file",
@@ -48,6 +48,10 @@ PIN_FIELDS = (
     "source.root",
     "ggml.version",
     "tree.subtree",
+)
+CURE = (
+    "to keep a change, make it in `python scripts/vendor.py edit` and `export` it; "
+    "then remove vendor/ggml and run `python scripts/vendor.py sync`"
 )
 DATE = "2000-01-01T00:00:00+0000"
 NAME, EMAIL = "The ggml authors", "ggml@localhost"
@@ -93,6 +97,27 @@ class Project:
         return {"layout": LAYOUT, "pin": pin, "patches": series}
 
     def tree_stamp(self) -> dict[str, Any] | None:
+        """What the tree was made of, or None: its stamp without the hashes of its files."""
+        stamp = self._read_stamp()
+        return None if stamp is None else {k: v for k, v in stamp.items() if k != "files"}
+
+    def check_tree(self) -> None:
+        """Raise, naming the files, unless the tree holds what its stamp has hashes of."""
+        made, found = (self._read_stamp() or {}).get("files"), hashes(self.tree)
+        if not isinstance(made, dict):
+            raise VendorError(f"{self.tree / STAMP} must have files, a table; {CURE}")
+        wrong = [
+            f"{name} ({'new' if name not in made else 'gone' if name not in found else 'changed'})"
+            for name in sorted(found.keys() | made.keys())
+            if found.get(name) != made.get(name)
+        ]
+        if wrong:
+            more = f" and {len(wrong) - 10} more" if len(wrong) > 10 else ""
+            raise VendorError(
+                f"vendor/ggml was changed by hand: {', '.join(wrong[:10])}{more}; {CURE}"
+            )
+
+    def _read_stamp(self) -> dict[str, Any] | None:
         try:
             stamp = json.loads((self.tree / STAMP).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -210,10 +235,22 @@ def build_tree(project: Project, target: Path) -> None:
 
 
 def _files(tree: Path) -> dict[str, Path]:
-    """Relative name to path of every file, the stamp aside."""
-    found = {p.relative_to(tree).as_posix(): p for p in tree.rglob("*") if p.is_file()}
+    """Relative name to path of every file and link, the stamp aside."""
+    found = {
+        p.relative_to(tree).as_posix(): p
+        for p in tree.rglob("*")
+        if p.is_symlink() or not p.is_dir()
+    }
     found.pop(STAMP, None)
     return found
+
+
+def hashes(tree: Path) -> dict[str, str]:
+    """Relative name to SHA-256 of every file, the stamp aside; sync makes no links."""
+    return {
+        name: "not a plain file" if path.is_symlink() or not path.is_file() else sha256_of(path)
+        for name, path in sorted(_files(tree).items())
+    }
 
 
 def _keep_times(old: Path, new: Path) -> None:
@@ -241,12 +278,14 @@ def _lock(project: Project) -> Iterator[None]:
 
 
 def sync(project: Project) -> None:
-    """Make vendor/ggml what the pin and the patches say."""
+    """Make vendor/ggml what the pin and the patches say; a tree changed by hand is refused."""
     if project.tree_stamp() == project.stamp():
+        project.check_tree()
         return
     with _lock(project):
         stamp = project.stamp()
         if project.tree_stamp() == stamp:
+            project.check_tree()
             return
         for left in project.vendor.glob(".ggml-*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -255,7 +294,8 @@ def sync(project: Project) -> None:
             new, old = work / "new", work / "old"
             new.mkdir()
             build_tree(project, new)
-            (new / STAMP).write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
+            text = json.dumps({**stamp, "files": hashes(new)}, indent=1)
+            (new / STAMP).write_text(text + "\n", encoding="utf-8")
             if project.tree.exists():
                 _keep_times(project.tree, new)
                 project.tree.rename(old)

@@ -127,18 +127,48 @@ def test_sync_takes_subtree_and_extra_files(box: Sandbox) -> None:
     assert box.content()["src/a.c"] == "one\ntwo\nthree\n"
 
 
-def test_second_sync_does_nothing_quickly(box: Sandbox) -> None:
-    """It reads the stamp, and no file of the tree: what is gone from there, it does not miss."""
+def test_second_sync_changes_nothing(box: Sandbox) -> None:
     box.run("sync")
-    inode = box.tree.stat().st_ino
-    (box.tree / "src" / "a.c").unlink()
+    inode, before = box.tree.stat().st_ino, box.content()
     # Without the archive: a fresh tree needs nothing.
     box.archive.unlink()
-    code, text = box.run("sync")
-    assert code == 0
-    assert text == ""
+    assert box.run("sync") == (0, "")
     assert box.tree.stat().st_ino == inode
-    assert not (box.tree / "src" / "a.c").exists()
+    assert box.content() == before
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda src: (src / "a.c").write_text("one\ntwo\nthree?\n"), "src/a.c (changed)"),
+        (lambda src: (src / "a.c").unlink(), "src/a.c (gone)"),
+        (lambda src: (src / "new.cu").write_text("found by glob\n"), "src/new.cu (new)"),
+        (lambda src: (src / "more").symlink_to("/usr/include"), "src/more (new)"),
+    ],
+)
+def test_a_tree_edited_under_a_fresh_stamp_is_refused(
+    box: Sandbox, edit: Callable[[Path], object], told: str
+) -> None:
+    """The build calls sync: what it compiles is what the pin and the patches say."""
+    assert box.run("sync")[0] == 0
+    edit(box.tree / "src")
+    before = sorted(path.name for path in (box.tree / "src").iterdir())
+    code, text = box.run("sync")
+    assert code == 1
+    assert told in text
+    assert text.count("src/") == 1
+    assert sorted(path.name for path in (box.tree / "src").iterdir()) == before
+    # The cure that the message names.
+    shutil.rmtree(box.tree)
+    assert box.run("sync")[0] == 0
+
+
+def test_a_stamp_of_another_tree_is_refused(box: Sandbox) -> None:
+    assert box.run("sync")[0] == 0
+    stamp = box.tree / ".vendor-stamp.json"
+    stamp.write_text(stamp.read_text().replace('"files"', '"file"'))
+    assert box.run("sync")[0] == 0  # of no layout that is known: made again
+    assert '"files"' in stamp.read_text()
 
 
 @pytest.mark.parametrize(
