@@ -91,10 +91,14 @@ class Exchange:
     @property
     def nbytes(self) -> int:
         """Bytes that the exchange keeps, of gradients that it holds for a moment, and of MPI."""
-        kept = sum(r.nbytes for r in self.residuals)
-        most = buckets.BUCKET_BYTES
-        made = [min(b.nbytes, most) for b in self.buckets if not self._has(b)]
-        largest = max(min(bucket.nbytes, most) for bucket in self.buckets)
+        kept = sum(int(r.nbytes) for r in self.residuals)
+        sent: list[tuple[int, bool]] = [
+            (4 * (part.stop - part.start), self._has(bucket))
+            for number, bucket in enumerate(self.buckets)
+            for part in self._parts(number)
+        ]
+        made = [nbytes for nbytes, has in sent if not has]
+        largest = max(nbytes for nbytes, _ in sent)
         return kept + sum(sorted(made)[-1 - _MOST :]) + _BUFFERS * largest
 
     def set_scale(self, scale: float) -> None:
