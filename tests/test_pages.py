@@ -102,6 +102,7 @@ NEEDS: dict[str, list[str]] = {
     "guide/data.md": ["tokenizers", "PIL.Image"],
     "guide/finetuning.md": ["tokenizers", "matplotlib"],
     "guide/preferences.md": ["tokenizers", "matplotlib"],
+    "guide/tasks.md": ["sklearn"],
     "guide/training.md": ["matplotlib"],
 }
 

@@ -41,7 +41,7 @@ def test_refusals() -> None:
     with pytest.raises(ShapeError, match="at least one"):
         ArrayDataset(np.zeros((0, 2)), [])
     with pytest.raises(ValueError, match=r"np\.unique"):
-        ArrayDataset([1.0, 2.0], ["a", "b"])
+        ArrayDataset(["a", "b"], [1.0, 2.0])
     with pytest.raises(ValueError, match=r"x must be finite; got nan at \(1, 0\)"):
         ArrayDataset([[1.0], [np.nan]], [0, 1])
     with pytest.raises(ValueError, match="y must fit into int32"):
@@ -50,3 +50,36 @@ def test_refusals() -> None:
         ArrayDataset([1.0], [0]).split(0.5)
     with pytest.raises(ValueError, match=r"fraction must be > 0 and < 1.*got 1"):
         ArrayDataset([1.0, 2.0], [0, 1]).split(1)
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "found", "outputs", "labels"),
+    [
+        ([2, 0, 1], None, "classification", 3, None),
+        (["b", "a", "b"], None, "classification", 2, ("a", "b")),
+        ([0.5, 1.0, 2.0], None, "regression", 1, None),
+        ([1, 2, 3], "regression", "regression", 1, None),
+        ([[True, False]] * 3, None, "multi_label", 2, None),
+        ([[1, 0]] * 3, "multi_label", "multi_label", 2, None),
+    ],
+)
+def test_targets_tell_the_task(y, task, found, outputs, labels) -> None:
+    table = ArrayDataset(np.ones((3, 2)), np.asarray(y), task)
+    assert (table.task, table.outputs, table.labels) == (found, outputs, labels)
+    assert table.y.dtype == (np.int32 if found == "classification" else np.float32)
+    assert table.split(0.4)[1].labels == labels
+
+
+@pytest.mark.parametrize(
+    ("y", "given", "names"),
+    [
+        (["a", None], {}, "row 1"),
+        (["a", "b"], {"labels": ["a", "c"]}, "labels"),
+        ([0, 3], {"labels": ["a", "b"]}, "labels"),
+        ([[0, 2], [1, 0]], {"task": "multi_label"}, "y of several labels"),
+        ([0, 1], {"task": "ranking"}, "task"),
+    ],
+)
+def test_targets_of_another_task_are_named(y, given, names) -> None:
+    with pytest.raises(ValueError, match=names):
+        ArrayDataset([[1.0], [2.0]], np.asarray(y, object if None in y else None), **given)

@@ -9,6 +9,7 @@ import pytest
 from pyggml.data import IGNORE_INDEX, Tokenizer
 from pyggml.errors import ShapeError
 from pyggml.train import (
+    TASKS,
     TrainStep,
     accuracy,
     bits_per_byte,
@@ -19,7 +20,6 @@ from pyggml.train import (
     token_bytes,
     top_k_accuracy,
 )
-from pyggml.train.evaluation.evaluate import parse_metric
 
 from .tiny import SEQ_LEN, make_model, tokens
 
@@ -69,8 +69,8 @@ def test_confusion_and_f1_by_hand():
         (lambda: confusion_matrix([3], [1], 3), ValueError, "from 0 to 2"),
         (lambda: confusion_matrix([[0.1, 0.9]], [1]), ShapeError, "argmax"),
         (lambda: bits_per_byte(1.0, 0), ValueError, "size_bytes must be"),
-        (lambda: parse_metric("top0"), ValueError, "top5"),
-        (lambda: parse_metric("f2"), ValueError, "f1_weighted"),
+        (lambda: TASKS["classification"].metric("top0"), ValueError, "top5"),
+        (lambda: TASKS["classification"].metric("f2"), ValueError, "f1_weighted"),
     ],
 )
 def test_bad_input(call, error, words):

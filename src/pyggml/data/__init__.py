@@ -13,6 +13,7 @@ from .images.splits import ImageSubset, cache_images, split_images
 from .images.transforms import ColorJitter, HorizontalFlip, Normalize
 from .loader import Loader
 from .prefetch import Prefetch
+from .tables import read_table
 from .text.augment import AugmentedDataset
 from .text.buckets import BucketLoader
 from .text.chat import (
@@ -68,6 +69,7 @@ __all__ = [
     "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
     "ArrayDataset",
+    "read_table",
     "ArrayImages",
     "AugmentedDataset",
     "Batch",

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import checks
 from ..errors import ShapeError
 
-__all__ = ["ArrayDataset"]
+__all__ = ["TABLE_TASKS", "ArrayDataset"]
+
+TABLE_TASKS = ("classification", "regression", "multi_label")
 
 
 class ArrayDataset:
@@ -18,33 +22,99 @@ class ArrayDataset:
 
     Args:
         x: inputs, one row each.
-        y: targets: classes as integers, or numbers to predict.
+        y: targets: classes as integers or names, numbers to predict, or for each label whether a
+            row has it.
+        task: "classification", "regression" or "multi_label"; None is what y tells: decimals are a
+            regression, truth values (N, labels) are several labels, all else are classes.
+        labels: names of the classes or labels; None takes those of y where it has names, in the
+            order of the alphabet.
 
     Attributes:
         x: inputs, f32 or i32; memory maps stay such.
         y: targets, f32 or i32.
+        task: what the targets are.
+        labels: names of the classes or labels, or None.
+        columns: names of the columns of x, where `read_table` made it.
 
     Shape:
         x (N, ...), y (N, ...); a batch has B of the rows
 
     Raises:
         ShapeError: there is no row, or not as many targets as inputs.
-        ValueError: an array holds no numbers, or a number that is not finite.
+        ValueError: an array holds no numbers, or a number that is not finite; or the targets are
+            not those of the task.
 
     Example:
-        >>> table = ArrayDataset([[5.1, 3.5], [6.2, 2.9], [4.9, 3.0]], [0, 1, 0])
-        >>> x, y = table.batch(np.array([2, 0]))
-        >>> x.dtype, y.tolist()
-        (dtype('float32'), [0, 0])
+        >>> table = ArrayDataset([[5.1, 3.5], [6.2, 2.9], [4.9, 3.0]], ["iris", "rose", "iris"])
+        >>> x, y = table.batch(np.array([2, 1]))
+        >>> x.dtype, y.tolist(), table.labels
+        (dtype('float32'), [0, 1], ('iris', 'rose'))
     """
 
-    def __init__(self, x: ArrayLike, y: ArrayLike) -> None:
-        self.x, self.y = _numbers("x", x), _numbers("y", y)
+    def __init__(
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        task: str | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        who = "ArrayDataset"
+        self.x = _numbers("x", x)
+        self.columns: tuple[str, ...] | None = None
+        given: np.ndarray = np.asanyarray(y)
+        if task is None:
+            several = given.dtype.kind == "b" and given.ndim == 2
+            task = "regression" if given.dtype.kind == "f" else TABLE_TASKS[2 * several]
+        self.task = checks.choice(who, "task", task, TABLE_TASKS)
+        self.labels = None if labels is None else checks.names(who, "labels", labels)
+        if self.task == "classification" and given.dtype.kind in "OU":
+            given = self._numbered(given)
+        self.y = _numbers("y", given)
+        if self.task != "classification":
+            self.y = self.y.astype(np.float32, copy=False)
+        if self.task == "multi_label" and (
+            self.y.ndim != 2 or self.y.min(initial=0) < 0 or self.y.max(initial=0) > 1
+        ):
+            raise ValueError(
+                f"{who}: y of several labels must be (N, labels), 1 where a row has the label and "
+                f"0 where not; got shape {self.y.shape}"
+            )
         if not self.x.ndim or not self.x.size or self.y.shape[:1] != self.x.shape[:1]:
             raise ShapeError(
-                "ArrayDataset: x and y must have as many rows, at least one; got shapes"
+                f"{who}: x and y must have as many rows, at least one; got shapes"
                 f" {self.x.shape} and {self.y.shape}"
             )
+        if self.labels is not None and self.outputs > len(self.labels):
+            raise ValueError(
+                f"{who}: labels must be a name for each of {self.outputs}; got {self.labels}"
+            )
+
+    def _numbered(self, names: np.ndarray) -> np.ndarray:
+        """Return the numbers of classes that are named."""
+        for row, name in enumerate(names.ravel().tolist()):
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(
+                    f"ArrayDataset: y must hold a name in each row; got {name!r} in row {row}: "
+                    "leave the row out, or name its class"
+                )
+        if self.labels is None:
+            self.labels = tuple(np.unique(names).tolist())
+        number = {name: i for i, name in enumerate(self.labels)}
+        unknown = [name for name in names.ravel().tolist() if name not in number]
+        if unknown:
+            raise ValueError(
+                f"ArrayDataset: y must be among labels {self.labels}; got {unknown[0]!r}"
+            )
+        numbers = [number[name] for name in names.ravel().tolist()]
+        return np.asarray(numbers, np.int32).reshape(names.shape)
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model returns for a row: one for each class, label or target."""
+        if self.task == "classification":
+            highest = int(self.y.max()) + 1 if self.y.dtype.kind == "i" else self.y.shape[-1]
+            return max(highest, len(self.labels or ()))
+        return int(np.prod(self.y.shape[1:]))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -86,8 +156,13 @@ class ArrayDataset:
         chosen = np.random.default_rng(seed).permutation(len(self))
         held = min(max(1, round(fraction * len(self))), len(self) - 1)
         first, second = np.sort(chosen[held:]), np.sort(chosen[:held])
-        parts = (ArrayDataset(self.x[rows], self.y[rows]) for rows in (first, second))
-        return next(parts), next(parts)
+        return self._of(first), self._of(second)
+
+    def _of(self, rows: np.ndarray) -> ArrayDataset:
+        """Return some of the rows."""
+        part = ArrayDataset(self.x[rows], self.y[rows], self.task, self.labels)
+        part.columns = self.columns
+        return part
 
 
 def _numbers(name: str, given: ArrayLike) -> np.ndarray:

@@ -31,8 +31,13 @@ from .metrics import (
     bits_per_byte,
     confusion_matrix,
     f1_score,
+    label_f1_score,
+    mae,
     perplexity,
+    r2_score,
     read_metrics,
+    rmse,
+    subset_accuracy,
     token_bytes,
     top_k_accuracy,
 )
@@ -40,6 +45,8 @@ from .options import TrainerOptions
 from .quantized import QuantizationAware, quantization_aware
 from .scaler import GradScaler
 from .step import NonFiniteError, StepResult, TrainStep
+from .tasks import TASKS, Task
+from .tasks.predict import predict
 from .trainer import FitResult, Trainer
 
 __all__ = [
@@ -68,6 +75,8 @@ __all__ = [
     "Sampler",
     "StepMetrics",
     "StepResult",
+    "TASKS",
+    "Task",
     "StoppedAtOnce",
     "TensorBoardWriter",
     "TrainState",
@@ -84,6 +93,8 @@ __all__ = [
     "eval_batches",
     "evaluate",
     "f1_score",
+    "label_f1_score",
+    "mae",
     "find_lr",
     "format_bytes",
     "latest_checkpoint",
@@ -91,8 +102,12 @@ __all__ = [
     "load_checkpoint",
     "parse_bytes",
     "perplexity",
+    "predict",
+    "r2_score",
     "quantization_aware",
     "read_metrics",
+    "rmse",
+    "subset_accuracy",
     "save_checkpoint",
     "step_fallbacks",
     "token_bytes",

@@ -49,7 +49,7 @@ _OF_SCHEDULES = {
     **dict.fromkeys(("end", "least"), "min_lr"),
     "warmup_steps": "warmup",
 }
-_METRIC = re.compile(r"accuracy|top[1-9][0-9]{0,7}|f1(_(weighted|micro|binary))?")
+_METRIC = re.compile(r"accuracy|top[1-9][0-9]{0,7}|f1(_(weighted|micro|binary))?|r2|rmse|mae")
 _CHECKPOINTING = {"all": True, "none": False}
 
 
@@ -69,8 +69,8 @@ def _read_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not _METRIC.fullmatch(name):
             raise ValueError(
-                "must be accuracy, top5 and the like, f1, f1_weighted, f1_micro or f1_binary; got "
-                + shown(name)
+                "must be accuracy, top5 and the like, f1, f1_weighted, f1_micro or f1_binary, or "
+                f"r2, rmse or mae; got {shown(name)}"
             )
     return names
 

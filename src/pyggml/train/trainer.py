@@ -47,6 +47,7 @@ from .result import FitResult
 from .run import Run
 from .schedule import check_rates, make_schedule
 from .step import TrainStep
+from .tasks import Metric, find_task, split_metrics
 
 __all__ = ["FitResult", "Trainer", "TrainingError"]
 
@@ -77,12 +78,16 @@ class Trainer(Run):
             validation loss.
         loss: function (model, x, y, **inputs) -> mean, (sum, count), or (sum, count, metrics);
             None as `TrainStep`.
+        task: a key of `TASKS`, which sets loss and metrics where none are given; None is the
+            model's own, as an `MLP` made for a table has one.
         data: fingerprint of the training data, kept in the checkpoints.
         token_bytes: bytes of text of each token, as `token_bytes(tokenizer)` returns them, for bits
             per byte.
         save_frozen: checkpoints hold the frozen parameters as well. Without them a checkpoint of
             an adapter is small, and the run resumes only on the same base.
         given: options by name, such as `batch_size=16, steps=200`; they replace those of `options`.
+            Among `metrics` may be functions of (predictions, targets), or (y_true, y_pred), of a
+            whole set.
 
     Attributes:
         step: optimizer steps done.
@@ -119,6 +124,7 @@ class Trainer(Run):
         callbacks: Iterable[Callback] = (),
         schedule: str | Callable[[int], float] | None = None,
         loss: LossFunction | None = None,
+        task: str | None = None,
         data: dict[str, Any] | None = None,
         token_bytes: np.ndarray | None = None,
         save_frozen: bool = True,
@@ -129,6 +135,9 @@ class Trainer(Run):
             given["schedule"] = schedule
         elif schedule is not None:
             function(who, "schedule", schedule, "step -> learning rate")
+        functions: dict[str, Metric] = {}
+        if "metrics" in given:
+            given["metrics"], functions = split_metrics(who, given["metrics"])
         options = read_options(who, options, given)
         model = check_model(who, model)
         if options.mfu and not isinstance(model, LanguageModel):
@@ -168,8 +177,16 @@ class Trainer(Run):
                 f"{who}: `label_smoothing` must be 0 beside a `loss`, which smooths by itself; got "
                 f"{options.label_smoothing}: leave one out"
             )
+        kind = find_task(who, task, model)
+        if options.label_smoothing and not (kind is None or kind.of_classes):
+            raise ConfigError(
+                f"{who}: `label_smoothing` needs a task of classes; got {options.label_smoothing} "
+                f"for {kind.name}: leave it out"
+            )
         if options.label_smoothing:
             loss = smoothed_loss(model, options.label_smoothing)
+        if loss is None and kind is not None:
+            loss = kind.loss(model)
         free = free_memory(model)
         train_step = TrainStep(
             model,
@@ -201,7 +218,7 @@ class Trainer(Run):
             None if checkpoint_dir is None else check_path(who, "checkpoint_dir", checkpoint_dir)
         )
         self._checkpoints = Checkpoints(self, folder)
-        self._evaluator = Evaluator(self, sets, self.token_bytes)
+        self._evaluator = Evaluator(self, sets, self.token_bytes, kind, functions)
         self._planner = MemoryPlanner(self, self._evaluator.check, free)
         self._utilization = Utilization(model, lambda: self.seq_len)
         check_ranks(self, self._evaluator.sets)

@@ -54,15 +54,23 @@ class ClassifierConfig(ModelConfig):
         if (self.mean is None) != (self.std is None):
             raise ValueError(f"{who}: give mean and std both, or neither")
         for name in ("mean", "std"):
-            given = getattr(self, name)
-            if given is None:
-                continue
-            above = 0.0 if name == "std" else None
-            values = [
-                checks.number(who, f"{name}[{i}]", x, above=above)
-                for i, x in enumerate(checks.items(who, name, given, channels))
-            ]
-            object.__setattr__(self, name, tuple(values))
+            if getattr(self, name) is not None:
+                self.check_numbers(name, channels, positive=name == "std")
+
+    def check_numbers(self, name: str, count: int, positive: bool = False) -> None:
+        """Check a field of several numbers, which becomes a tuple.
+
+        Args:
+            name: of the field.
+            count: how many it must have.
+            positive: whether each must be above 0.
+        """
+        who, above = type(self).__name__, 0.0 if positive else None
+        values = [
+            checks.number(who, f"{name}[{i}]", x, above=above)
+            for i, x in enumerate(checks.items(who, name, getattr(self, name), count))
+        ]
+        object.__setattr__(self, name, tuple(values))
 
 
 class ImageModel(Model):

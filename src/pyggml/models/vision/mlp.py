@@ -11,12 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ... import checks, nn
+from ...data import ArrayDataset
+from ...data.arrays import TABLE_TASKS
 from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.layers import check_sizes
 from ...ops.operands import need_float
-from ...tensors import Tensor
+from ...tensors import Tensor, tensor
 from ..files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation
 
@@ -37,6 +39,11 @@ class MLPConfig(ClassifierConfig):
         labels: their names; None leaves them numbers.
         mean: subtracted from each input first; None subtracts nothing. One number, or one each.
         std: each input is divided by it after that.
+        task: "classification", "regression" or "multi_label", which the trainer, `predict` and
+            the file know; None leaves it to them.
+        target_mean: added to each output of a regression, after
+        target_std: which multiplies it: the layers learn standardised targets, and the model
+            returns numbers in their own unit.
 
     Raises:
         ValueError: a size, activation, norm or share is out of range.
@@ -57,6 +64,9 @@ class MLPConfig(ClassifierConfig):
     activation: str = "relu"
     dropout: float = 0.0
     norm: str = "none"
+    task: str | None = None
+    target_mean: tuple[float, ...] | None = None
+    target_std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         self.check_kinds()
@@ -71,7 +81,49 @@ class MLPConfig(ClassifierConfig):
         self.check(self.inputs)
         make_activation("MLPConfig", self.activation)
         checks.choice("MLPConfig", "norm", self.norm, ("batch", "none"))
+        if self.task is not None:
+            checks.choice("MLPConfig", "task", self.task, TABLE_TASKS)
+        if (self.target_mean is None) != (self.target_std is None):
+            raise ValueError("MLPConfig: give target_mean and target_std both, or neither")
+        if self.target_mean is not None and self.task != "regression":
+            raise ValueError(f"MLPConfig: target_mean needs task='regression'; got {self.task!r}")
+        for name in ("target_mean", "target_std"):
+            if getattr(self, name) is not None:
+                self.check_numbers(name, self.classes, positive=name == "target_std")
         nn.Dropout(self.dropout)
+
+    @classmethod
+    def of(cls, data: ArrayDataset, **sizes: Any) -> MLPConfig:
+        """Return a configuration for a table: standardised inputs, outputs and task of its targets.
+
+        Args:
+            data: rows to train on, which mean and deviation are taken of.
+            sizes: further fields, such as `hidden`.
+
+        Raises:
+            TypeError: data is no `ArrayDataset`.
+
+        Example:
+            >>> rows = pg.data.ArrayDataset([[1.0, 5.0], [3.0, 9.0]], [10.0, 30.0])
+            >>> config = MLPConfig.of(rows, hidden=(8,))
+            >>> config.task, config.mean, config.target_std
+            ('regression', (2.0, 7.0), (10.0,))
+        """
+        checks.instance("MLPConfig.of", "data", data, ArrayDataset)
+        mean, std = _statistics(data.x)
+        found: dict[str, Any] = {"task": data.task, "mean": mean, "std": std, "labels": data.labels}
+        found["inputs"] = len(mean)
+        if data.task == "regression":
+            found["target_mean"], found["target_std"] = _statistics(data.y)
+        found["classes"] = data.outputs
+        return cls.from_dict({**found, **sizes})
+
+
+def _statistics(rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of each column; a constant one is divided by 1."""
+    columns = np.asarray(rows, np.float64).reshape(len(rows), -1)
+    mean, std = columns.mean(axis=0), columns.std(axis=0)
+    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
 
 
 class MLP(ImageModel):
@@ -109,6 +161,19 @@ class MLP(ImageModel):
             width = wide
         layers.append(nn.Linear(width, config.classes))
         self.layers = nn.Sequential(*layers)
+        self.target_gain: Tensor | None = None  # by which the loss standardises errors
+        self._target_mean: Tensor | None = None
+        self._target_std: Tensor | None = None
+        if config.target_mean is not None and config.target_std is not None:
+            self._target_mean = tensor([config.target_mean]).detach()
+            self._target_std = tensor([config.target_std]).detach()
+            self.target_gain = tensor([[1.0 / s for s in config.target_std]]).detach()
+
+    @property
+    def task(self) -> str | None:
+        """What the outputs are, or None."""
+        task: str | None = self.config.task
+        return task
 
     @classmethod
     def check_gguf(cls, file: GGUFFile, config: Any) -> None:
@@ -119,7 +184,7 @@ class MLP(ImageModel):
             check_tensor(file, f"layers.{i * step}.weight", (wide, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return a logit per class."""
+        """Return a logit per class, or numbers in the unit of the targets."""
         inputs = self.config.inputs
         need_float("MLP", "x", x)
         if x.ndim < 2 or math.prod(x.shape[1:]) != inputs:
@@ -128,4 +193,6 @@ class MLP(ImageModel):
             )
         rows = self._normalised(x.reshape(x.shape[0], inputs, 1, 1))
         y: Tensor = self.layers(rows.reshape(x.shape[0], inputs))
-        return y
+        if self._target_mean is None or self._target_std is None:
+            return y
+        return y * self._target_std + self._target_mean

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -17,12 +18,11 @@ from ...errors import ConfigError
 from ...nn.weight_check import WeightCheck
 from ..arguments import check_token_bytes
 from ..metrics.records import EvalMetrics, perplexity
-from ..metrics.scoring import bits_per_byte, f1_score, top_k_accuracy
+from ..metrics.scoring import bits_per_byte, top_k_accuracy
 from ..step import Batch, TrainStep
+from ..tasks import TASKS, Metric, Task, split_metrics
 
-__all__ = ["check_metric", "eval_batches", "evaluate", "evenly", "parse_metric"]
-
-_F1 = {"f1": "macro", "f1_weighted": "weighted", "f1_micro": "micro", "f1_binary": "binary"}
+__all__ = ["check_metric", "eval_batches", "evaluate", "evenly"]
 
 
 def eval_batches(
@@ -77,10 +77,11 @@ def evaluate(
     step: TrainStep | None = None,
     at_step: int = 0,
     stop: Callable[[], bool] = lambda: False,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[Any] | Mapping[str, Metric] = (),
     token_bytes: np.ndarray | None = None,
     name: str = "validation",
     group: Group | None = None,
+    task: Task | None = None,
 ) -> EvalMetrics | None:
     """Compute the mean loss per target, perplexity and other metrics over batches.
 
@@ -92,11 +93,14 @@ def evaluate(
         step: a step whose loss and recorded graphs are used; None makes one.
         at_step: step number of the result.
         stop: asked before each batch; True ends the evaluation without a result.
-        metrics: computed of the logits, which costs a second forward: `accuracy`, `top5` and the
-            like, `f1`, `f1_weighted`, `f1_micro`, `f1_binary`.
+        metrics: computed of the outputs, which costs a second forward: names of the task's, such
+            as `accuracy`, `top5` and the like, `f1`, `f1_weighted`, `f1_micro`, `f1_binary`; or
+            functions of (predictions, targets) of the whole set, also of (y_true, y_pred); or both
+            kinds of rules by name.
         token_bytes: bytes of text of each token, for bits per byte.
         name: name of the set in the result.
         group: ranks that evaluate other batches of the set; the result is that of all of them.
+        task: what the outputs are; None is a classification whose loss is told as a perplexity.
 
     Raises:
         TypeError: an argument is of another kind.
@@ -107,7 +111,8 @@ def evaluate(
         >>> evaluate(model, eval_batches(np.arange(60), 8, 4)).tokens
         59
     """
-    asked = {metric: parse_metric(metric) for metric in names("evaluate", "metrics", metrics)}
+    kind = task or TASKS["classification"]
+    asked = dict(metrics) if isinstance(metrics, Mapping) else read_metrics(kind, metrics)
     checked = False
     sums = _Sums()
     if not isinstance(batches, Iterable):
@@ -135,14 +140,14 @@ def evaluate(
         logits = step.logits(batch)
         if not checked:
             for metric, rule in asked.items():
-                check_metric(metric, rule, logits.shape, batch[1])
+                check_metric(metric, rule, logits.shape, batch[1], kind)
             checked = True
         for metric, rule in asked.items():
             if isinstance(rule, int):
                 hits = top_k_accuracy(logits, batch[1], rule) * counted
                 _add(sums.hits, {metric: hits})
-        if any(isinstance(rule, str) for rule in asked.values()):
-            sums.guesses.append((logits.argmax(axis=-1).ravel(), batch[1].ravel()))
+        if any(callable(rule) for rule in asked.values()):
+            sums.guesses.append(_judged(kind, logits, batch))
     weights.check()
     if group is not None and group.size > 1:
         sums = reduce(_Sums.add, group.gather(sums))
@@ -155,7 +160,7 @@ def evaluate(
     return EvalMetrics(
         at_step,
         mean,
-        perplexity(mean) if sums.is_cross_entropy else None,
+        perplexity(mean) if sums.is_cross_entropy and (task is None or task.perplexity) else None,
         tokens,
         bits_per_byte(sums.loss, sums.bytes) if sums.bytes else None,
         {
@@ -167,6 +172,20 @@ def evaluate(
         },
         name,
     )
+
+
+def read_metrics(task: Task, given: Any) -> dict[str, Metric]:
+    """Return metrics of a task by name.
+
+    Args:
+        task: knows the names.
+        given: names and functions.
+
+    Raises:
+        ValueError: the task has no metric of a name.
+    """
+    chosen, functions = split_metrics("evaluate", given)
+    return {name: task.metric(name) for name in names("evaluate", "metrics", chosen)} | functions
 
 
 @dataclass
@@ -204,55 +223,47 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
         sums[name] = sums.get(name, 0.0) + value
 
 
-def _value(
-    rule: int | str, share: float, guesses: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> float:
+def _judged(kind: Task, outputs: np.ndarray, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """Return predictions and targets of what counts in a batch."""
+    if not kind.of_classes:
+        rows = getattr(batch, "rows", len(batch[1]))
+        return kind.predict(outputs)[:rows], batch[1][:rows]
+    counts = batch[1] != IGNORE_INDEX
+    return kind.predict(outputs)[counts], batch[1][counts]
+
+
+def _value(rule: Metric, share: float, guesses: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
     """Return a metric of all batches together."""
     if isinstance(rule, int):
         return share
     predicted, targets = (np.concatenate(part) for part in zip(*guesses, strict=True))
-    return f1_score(predicted, targets, rule)
+    return rule(predicted, targets)
 
 
-def parse_metric(metric: str) -> int | str:
-    """Return k of a top-k metric (`accuracy` 1, `top5` 5), or the kind of mean of an F1.
-
-    Args:
-        metric: its name.
-
-    Raises:
-        ValueError: there is no such metric.
-
-    Example:
-        >>> parse_metric("top5"), parse_metric("f1"), parse_metric("f1_micro")
-        (5, 'macro', 'micro')
-    """
-    if metric in _F1:
-        return _F1[metric]
-    if metric == "accuracy":
-        return 1
-    digits = metric[3:] if isinstance(metric, str) and metric.startswith("top") else ""
-    if digits.isascii() and digits.isdigit() and int(digits[:9]) > 0 and len(digits) < 9:
-        return int(digits)
-    raise ValueError(
-        f"a metric must be accuracy, top5 and the like, or one of {', '.join(_F1)}; got {metric!r}"
-    )
-
-
-def check_metric(metric: str, rule: int | str, shape: Sequence[int], targets: np.ndarray) -> None:
-    """Raise for a metric that does not suit a model's logits.
+def check_metric(
+    metric: str, rule: Metric, shape: Sequence[int], targets: np.ndarray, task: Task
+) -> None:
+    """Raise for a metric that does not suit a model's outputs.
 
     Args:
         metric: its name.
-        rule: from `parse_metric`.
-        shape: of the logits, the classes last.
+        rule: from `Task.metric`.
+        shape: of the outputs, the classes last.
         targets: of a batch.
+        task: what the outputs are.
 
     Raises:
-        ConfigError: the targets are no classes of these logits, there are too few classes for so
-            many guesses, or F1 of two classes is asked of more.
+        ConfigError: the targets are not those of the task for these outputs, there are too few
+            classes for so many guesses, or F1 of two classes is asked of more.
     """
     classes = shape[-1] if shape else 0
+    if not task.of_classes:
+        if targets.size != math.prod(shape):
+            raise ConfigError(
+                f"`metrics`={metric} needs a target for each output; got outputs {tuple(shape)} "
+                f"and targets {targets.shape}: let the model return as many"
+            )
+        return
     if targets.dtype.kind == "f" or tuple(shape[:-1]) != targets.shape:
         raise ConfigError(
             f"`metrics`={metric} needs logits (..., V) and targets (...) that are classes; got "
@@ -263,7 +274,7 @@ def check_metric(metric: str, rule: int | str, shape: Sequence[int], targets: np
             f"`metrics`={metric} needs more than {rule} classes, or it is always 1; the model has "
             f"{classes}: ask for fewer guesses, or leave it out"
         )
-    if rule == "binary" and classes != 2:
+    if metric == "f1_binary" and classes != 2:
         raise ConfigError(
             f"`metrics`={metric} is of class 1 against class 0; the model has {classes} classes: "
             "ask for f1, f1_weighted or f1_micro"

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..metrics import EvalMetrics
 from ..run import Run
+from ..tasks import TASKS, Metric, Task
 from .evaluate import evaluate
 from .sets import ValidationSet, check_metrics
 
@@ -23,6 +24,8 @@ class Evaluator:
         run: the run.
         sets: validation sets by name; the first decides what is best.
         token_bytes: bytes of text of each token, for bits per byte.
+        task: what the outputs are; None is a classification.
+        functions: metrics besides those of the options, by name.
 
     Attributes:
         sets: the sets.
@@ -32,11 +35,22 @@ class Evaluator:
         ValueError: a metric does not suit the model.
     """
 
-    def __init__(self, run: Run, sets: Mapping[str, ValidationSet], token_bytes: np.ndarray | None):
+    def __init__(
+        self,
+        run: Run,
+        sets: Mapping[str, ValidationSet],
+        token_bytes: np.ndarray | None,
+        task: Task | None = None,
+        functions: Mapping[str, Metric] | None = None,
+    ):
         self.sets = dict(sets)
         self.results: dict[str, EvalMetrics] = {}
         self._run, self._token_bytes = run, token_bytes
-        check_metrics(run.model, run.options.metrics)
+        self._task, own, kind = task, functions or {}, task or TASKS["classification"]
+        default = task.default if task is not None and not own else ()
+        self._rules = {name: kind.metric(name) for name in run.options.metrics or default}
+        self._rules |= own
+        check_metrics(run.model, self._rules, kind)
 
     @property
     def last(self) -> EvalMetrics | None:
@@ -50,7 +64,7 @@ class Evaluator:
             ValueError: a set has no batch, or one that does not suit the model or a metric.
         """
         for each in self.sets.values():
-            each.check(self._run.train_step, self._run.options.metrics)
+            each.check(self._run.train_step, self._rules, self._task or TASKS["classification"])
 
     def evaluate(self, stop: Callable[[], bool]) -> EvalMetrics | None:
         """Evaluate every set, with the averaged weights where an average is kept.
@@ -91,10 +105,11 @@ class Evaluator:
                 run.train_step,
                 run.step,
                 stop,
-                run.options.metrics,
+                self._rules,
                 self._token_bytes,
                 name,
                 run.group,
+                self._task,
             )
             if metrics is None:
                 return None

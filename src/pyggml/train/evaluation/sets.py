@@ -14,7 +14,8 @@ from ...errors import ConfigError
 from ...models import LanguageModel
 from ..batches import Batch
 from ..step import TrainStep
-from .evaluate import check_metric, evenly, parse_metric
+from ..tasks import Metric, Task
+from .evaluate import check_metric, evenly
 
 __all__ = ["ValidationSet", "check_metrics", "read_sets"]
 
@@ -44,12 +45,13 @@ class ValidationSet:
         """
         return evenly(self.loader, most) if self._spread else islice(self.loader.once(), most)
 
-    def check(self, step: TrainStep, metrics: tuple[str, ...]) -> None:
+    def check(self, step: TrainStep, metrics: Mapping[str, Metric], task: Task) -> None:
         """Raise if the set cannot be evaluated, by its first batch and the graph for it.
 
         Args:
             step: evaluates the set; the graphs that it records are kept.
-            metrics: computed besides the loss.
+            metrics: computed besides the loss, by name.
+            task: what the outputs are.
 
         Raises:
             ValueError: there is no batch, or it does not suit the model.
@@ -71,8 +73,8 @@ class ValidationSet:
             step.record(first, gradients=False)
             if metrics:
                 shape = step.record_logits(first)
-                for metric in metrics:
-                    check_metric(metric, parse_metric(metric), shape, first[1])
+                for metric, rule in metrics.items():
+                    check_metric(metric, rule, shape, first[1], task)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
         except (ValueError, TypeError, IndexError) as error:
@@ -157,17 +159,18 @@ def _tokens(name: str, given: Any) -> np.ndarray:
     return array
 
 
-def check_metrics(model: Any, metrics: tuple[str, ...]) -> None:
+def check_metrics(model: Any, metrics: Mapping[str, Metric], task: Task) -> None:
     """Raise for a metric that does not suit a language model; a batch checks other models later.
 
     Args:
         model: the model.
-        metrics: names of the metrics.
+        metrics: the metrics by name.
+        task: what the outputs are.
 
     Raises:
         ValueError: names the metric.
     """
     if isinstance(model, LanguageModel):
-        for metric in metrics:
+        for metric, rule in metrics.items():
             shape = (1, 1, model.config.vocab_size)
-            check_metric(metric, parse_metric(metric), shape, np.zeros((1, 1), np.int32))
+            check_metric(metric, rule, shape, np.zeros((1, 1), np.int32), task)

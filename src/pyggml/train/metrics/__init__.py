@@ -2,11 +2,14 @@
 """Metrics of steps and evaluations, their file, and metrics of predictions."""
 
 from .records import EvalMetrics, MetricsError, MetricsFile, StepMetrics, perplexity, read_metrics
+from .regression import mae, r2_score, rmse
 from .scoring import (
     accuracy,
     bits_per_byte,
     confusion_matrix,
     f1_score,
+    label_f1_score,
+    subset_accuracy,
     token_bytes,
     top_k_accuracy,
 )
@@ -20,8 +23,13 @@ __all__ = [
     "bits_per_byte",
     "confusion_matrix",
     "f1_score",
+    "label_f1_score",
+    "mae",
     "perplexity",
+    "r2_score",
     "read_metrics",
+    "rmse",
+    "subset_accuracy",
     "token_bytes",
     "top_k_accuracy",
 ]

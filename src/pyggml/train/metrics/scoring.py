@@ -18,6 +18,8 @@ __all__ = [
     "bits_per_byte",
     "confusion_matrix",
     "f1_score",
+    "label_f1_score",
+    "subset_accuracy",
     "token_bytes",
     "top_k_accuracy",
 ]
@@ -197,6 +199,72 @@ def f1_score(
     if average == "weighted":
         return float(np.average(each, weights=given))
     return float(each[given + taken > 0].mean())
+
+
+def _label_rows(who: str, predicted: ArrayLike, targets: ArrayLike) -> list[np.ndarray]:
+    """Return labels as rows of truth values."""
+    found, wanted = np.asarray(predicted), np.asarray(targets)
+    if found.shape != wanted.shape or wanted.ndim != 2 or not wanted.size:
+        raise ShapeError(
+            f"{who}: predictions and targets must be (N, labels); got {found.shape} and "
+            f"{wanted.shape}"
+        )
+    return [found > 0.5, wanted > 0.5]
+
+
+def subset_accuracy(predicted: ArrayLike, targets: ArrayLike) -> float:
+    """Return the share of rows whose labels are all right.
+
+    Args:
+        predicted: 1 for each label that a row has, or its probability.
+        targets: 1 for each label that a row has.
+
+    Shape:
+        predicted, targets (N, labels) -> float
+
+    Raises:
+        ShapeError: the shapes do not fit.
+
+    Source: scikit-learn's accuracy_score of several labels.
+
+    Example:
+        >>> subset_accuracy([[1, 0], [1, 1]], [[1, 0], [0, 1]])
+        0.5
+    """
+    found, wanted = _label_rows("subset_accuracy", predicted, targets)
+    return float((found == wanted).all(axis=1).mean())
+
+
+def label_f1_score(predicted: ArrayLike, targets: ArrayLike, average: str = "macro") -> float:
+    """Return the harmonic mean of precision and recall of several labels.
+
+    Args:
+        predicted: 1 for each label that a row has, or its probability.
+        targets: 1 for each label that a row has.
+        average: "macro" is the mean over labels, "weighted" that over labels as often as they
+            occur, "micro" counts all labels together.
+
+    Shape:
+        predicted, targets (N, labels) -> float
+
+    Raises:
+        ShapeError: the shapes do not fit.
+        ValueError: an unknown average.
+
+    Source: scikit-learn's f1_score of several labels; a label that nobody has or gets scores 0.
+
+    Example:
+        >>> round(label_f1_score([[1, 0], [1, 1]], [[1, 0], [0, 1]]), 4)
+        0.8333
+    """
+    choice("label_f1_score", "average", average, ("macro", "weighted", "micro"))
+    found, wanted = _label_rows("label_f1_score", predicted, targets)
+    hits, given, taken = ((part).sum(axis=0) for part in (found & wanted, wanted, found))
+    if average == "micro":
+        hits, given, taken = (part.sum(keepdims=True) for part in (hits, given, taken))
+    each = 2 * hits / np.maximum(given + taken, 1)
+    weights = given if average == "weighted" and given.any() else None
+    return float(np.average(each, weights=weights))
 
 
 def bits_per_byte(loss_sum: float, size_bytes: int) -> float:

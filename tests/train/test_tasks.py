@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Tasks: loss, metrics and predictions by the kind of the targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn
+from pyggml.data import ArrayDataset
+from pyggml.errors import ConfigError, ShapeError
+from pyggml.models import MLP, MLPConfig
+from pyggml.train import (
+    TASKS,
+    Trainer,
+    TrainStep,
+    label_f1_score,
+    mae,
+    predict,
+    r2_score,
+    rmse,
+    subset_accuracy,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((50, 3)).astype(np.float32)
+PLAN = {"batch_size": 16, "steps": 4, "eval_every": 0}
+
+
+def test_metrics_are_scikit_learns():
+    metrics = pytest.importorskip("sklearn.metrics")
+    found, wanted = RNG.standard_normal((2, 40, 3))
+    assert r2_score(found, wanted) == pytest.approx(metrics.r2_score(wanted, found))
+    assert mae(found, wanted) == pytest.approx(metrics.mean_absolute_error(wanted, found))
+    assert rmse(found, wanted) ** 2 == pytest.approx(metrics.mean_squared_error(wanted, found))
+    rows = found > 0.5, wanted > 0
+    assert subset_accuracy(*rows) == metrics.accuracy_score(rows[1], rows[0])
+    for average in ("macro", "weighted", "micro"):
+        expected = metrics.f1_score(rows[1], rows[0], average=average)
+        assert label_f1_score(*rows, average) == pytest.approx(expected)
+
+
+def test_edges_of_r2():
+    assert r2_score([2.0, 2.0], [2.0, 2.0]) == 1
+    assert r2_score([2.0, 3.0], [2.0, 2.0]) == 0
+    with pytest.raises(ShapeError):
+        r2_score([1.0], [1.0, 2.0])
+
+
+def test_regression_learns_standardised_targets():
+    y = 5e4 + 1e3 * X @ np.array([1.0, -2.0, 0.5])
+    train, test = ArrayDataset(X, y).split(0.2)
+    pg.seed(0)
+    model = MLP(MLPConfig.of(train, hidden=()))
+    loss, count = TASKS["regression"].loss(model)(model, pg.tensor(train.x), pg.tensor(train.y))
+    error = (predict(model, train) - train.y) / np.std(train.y)
+    assert loss.item() / count((train.x, train.y)) == pytest.approx((error**2).mean(), rel=1e-3)
+    trainer = Trainer(model, train, test, lr=0.05, batch_size=16, steps=120, eval_every=0)
+    found = trainer.fit().validation
+    assert found.metrics["r2"] > 0.99
+    assert found.metrics["rmse"] == pytest.approx(rmse(predict(model, test.x), test.y), rel=1e-4)
+    assert found.perplexity is None
+    assert set(found.metrics) == {"r2", "rmse", "mae"}
+    model.save("m.gguf")
+    again, _ = pg.load("m.gguf")
+    np.testing.assert_array_equal(predict(again, test.x), predict(model, test.x, batch_size=3))
+
+
+def test_a_module_of_ones_own_takes_the_task_by_name():
+    y = X[:, :1] * 2
+    model = nn.Sequential(nn.Linear(3, 1))
+    trainer = Trainer(model, ArrayDataset(X, y), ArrayDataset(X, y), task="regression", **PLAN)
+    assert "rmse" in trainer.fit().validation.metrics
+    assert predict(model, X, task="regression").shape == (50,)
+    assert predict(model, X).shape == (50, 1)
+
+
+def test_names_of_classes_are_in_the_file_and_in_predictions():
+    data = ArrayDataset(X, np.where(X[:, 0] > 0, "up", "down"))
+    model = MLP(MLPConfig.of(data, hidden=()))
+    found = Trainer(model, data, data, **PLAN).fit().validation
+    assert found.perplexity is None
+    model.save("m.gguf")
+    again, _ = pg.load("m.gguf")
+    assert set(predict(again, X)) <= {"up", "down"}
+    right = (predict(again, X, labels=False) == data.y).mean()
+    assert found.metrics["accuracy"] == pytest.approx(right)
+
+
+def test_functions_are_metrics():
+    def errors(y_true, y_pred):
+        return (y_true != y_pred).sum() + 100 * len(y_true)
+
+    def first(predicted, targets):
+        return targets[0] - 0.5
+
+    data = ArrayDataset(X, X > 0)
+    model = MLP(MLPConfig.of(data, hidden=()))
+    found = Trainer(model, data, data, metrics=["f1", errors, first], **PLAN)
+    with pytest.raises(TypeError):
+        found.fit()  # `first` returns several numbers
+    found = Trainer(model, data, data, metrics=["f1", errors], **PLAN).fit().validation.metrics
+    wrong = (predict(model, X) != data.y).sum()
+    assert list(found) == ["f1", "errors"]
+    assert found["errors"] == 5000 + wrong
+
+
+def test_what_does_not_fit_a_task_is_named():
+    data = ArrayDataset(X, X[:, 0])
+    model = MLP(MLPConfig.of(data, hidden=()))
+    with pytest.raises(ValueError, match="r2, rmse, mae"):
+        Trainer(model, data, data, metrics=["accuracy"], **PLAN)
+    with pytest.raises(ValueError, match="task"):
+        Trainer(model, data, data, task="ranking", **PLAN)
+    with pytest.raises(ConfigError, match="label_smoothing"):
+        Trainer(model, data, data, label_smoothing=0.1, **PLAN)
+    wide = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="outputs"):
+        Trainer(wide, data, data, task="regression", **PLAN).fit()
+    with pytest.raises(ValueError, match="target_mean"):
+        MLPConfig(inputs=3, classes=1, target_mean=(1.0,), target_std=(1.0,))
+    assert TrainStep(model, None).logits((X, data.y)).shape == (50, 1)
