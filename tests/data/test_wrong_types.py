@@ -53,6 +53,7 @@ from pyggml.data import (
     encode_pairs,
     read_chats,
     read_choices,
+    read_table,
     read_text,
     split_tokens,
 )
@@ -140,6 +141,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }  # fmt: skip
 # Messages may speak of the part that is at fault.
 ALSO = {
+    "read_table": ["read_records", "ArrayDataset"],
     "Tokenizer.from_spec": ["Tokenizer."], "Loader": ["TokenDataset"], "TokenStore": ["store.json"],
     "TokenStore.build": ["Corpus"], "encode_pairs": ["Tokenizer."], "read_chats": ["read_records"],
     "read_choices": ["read_records"],
