@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from .cpu_sets import check_cpu
 from .scopes import Scope, Scopes
 
 if sys.platform == "win32":
@@ -30,6 +31,9 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
         f" {sys.version_info.major}.{sys.version_info.minor}; use the ordinary one (python3, not"
         " python3t), 3.10 or later"
     )
+
+# Before ggml's libraries are loaded: an instruction that the CPU lacks would end the process.
+check_cpu()
 
 try:
     from .._ggml import ffi, lib
