@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Write the list of what a wheel contains (CycloneDX 1.6, JSON): pyggml, ggml and its patches.
+
+The build installs it into the wheel's `.dist-info/sboms/` (PEP 770). It depends on the version and
+on the stamp of vendor/ggml alone: no time, no random number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+STAMP = ROOT / "vendor" / "ggml" / ".vendor-stamp.json"
+
+
+def sha256(digest: str) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": digest}]
+
+
+def package(name: str, version: str) -> str:
+    """The package URL of a project on PyPI."""
+    return f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"
+
+
+def bill(version: str, stamp: dict[str, Any]) -> dict[str, Any]:
+    """The list, of pyggml's version and what vendor/ggml was made of."""
+    source, ggml = stamp["pin"]["source"], stamp["pin"]["ggml"]
+    ours = {
+        "type": "library",
+        "bom-ref": package("pyggml", version),
+        "name": "pyggml",
+        "version": version,
+        "purl": package("pyggml", version),
+        "licenses": [{"license": {"id": "MIT"}}],
+    }
+    # The archive that is pinned: ggml is a folder of it.
+    archive = {
+        "type": "file",
+        "name": source["file"],
+        "version": source["version"],
+        "purl": f"{package(source['package'], source['version'])}?file_name={source['file']}",
+        "hashes": sha256(source["sha256"]),
+    }
+    release = f"pkg:github/ggml-org/llama.cpp@{ggml['llama_cpp']}"
+    patched = {
+        "type": "library",
+        "bom-ref": f"{release}#ggml",
+        "name": "ggml",
+        "version": ggml["version"],
+        "description": f"ggml of llama.cpp {ggml['llama_cpp']}, patched",
+        "purl": f"{release}#ggml",
+        "licenses": [{"license": {"id": ggml["licence"]}}],
+        "pedigree": {
+            "ancestors": [archive],
+            "patches": [
+                {"type": "unofficial", "diff": {"url": f"patches/{name}"}}
+                for name in sorted(stamp["patches"])
+            ],
+            "notes": f"{len(stamp['patches'])} patches, applied in the order of their numbers",
+        },
+        "components": [
+            {"type": "file", "name": f"patches/{name}", "hashes": sha256(digest)}
+            for name, digest in sorted(stamp["patches"].items())
+        ],
+    }
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": ours},
+        "components": [patched],
+        "dependencies": [
+            {"ref": ours["bom-ref"], "dependsOn": [patched["bom-ref"]]},
+            {"ref": patched["bom-ref"]},
+        ],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("version", help="pyggml's")
+    parser.add_argument("output", type=Path)
+    args = parser.parse_args()
+    found = bill(args.version, json.loads(STAMP.read_text(encoding="utf-8")))
+    args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
