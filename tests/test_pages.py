@@ -102,7 +102,7 @@ NEEDS: dict[str, list[str]] = {
     "guide/data.md": ["tokenizers", "PIL.Image"],
     "guide/finetuning.md": ["tokenizers", "matplotlib"],
     "guide/preferences.md": ["tokenizers", "matplotlib"],
-    "guide/tasks.md": ["sklearn"],
+    "guide/tasks.md": ["sklearn", "tokenizers"],
     "guide/training.md": ["matplotlib"],
 }
 

@@ -43,6 +43,8 @@ from pyggml.data import (
     RandomWindows,
     Resize,
     ResizedCenterCrop,
+    Seq2SeqDataset,
+    TextClassificationDataset,
     TokenDataset,
     Tokenizer,
     TokenStore,
@@ -108,6 +110,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ImageDataset": (ImageDataset, {"source": IMAGES, "transforms": [CenterCrop(4)], "mixup": 0.1, "weights": [1, 1, 1, 1]}),
     "ArrayDataset": (ArrayDataset, {"x": np.ones((3, 2)), "y": [0, 1, 2], "task": "classification", "labels": ["a", "b", "c"]}),
     "read_table": (read_table, {"source": [{"a": 1, "b": 0.5}, {"a": 2, "b": 1.5}], "target": "b", "task": "regression", "columns": ["a"], "labels": None}),
+    "TextClassificationDataset": (TextClassificationDataset, {"source": ["hello", "world"], "tokenizer": TOKENIZER, "labels": ["a", "b"], "seq_len": 9, "names": ["a", "b"]}),
+    "Seq2SeqDataset": (Seq2SeqDataset, {"source": [("hello", "world")], "tokenizer": TOKENIZER, "seq_len": 9, "target_len": 9, "columns": ("prompt", "completion")}),
     "ImageSubset": (ImageSubset, {"source": IMAGES, "items": [0, 2]}),
     "ImageFolder": (ImageFolder, {"path": "nowhere", "channels": 3, "check": "header"}),
     "Corpus": (Corpus, {"paths": "nowhere", "field": "text", "separator": "|"}),
@@ -141,7 +145,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 }  # fmt: skip
 # Messages may speak of the part that is at fault.
 ALSO = {
-    "read_table": ["read_records", "ArrayDataset"],
+    "read_table": ["read_records", "ArrayDataset"], "Seq2SeqDataset": ["read_records", "read_pairs"],
+    "TextClassificationDataset": ["read_records", "read_labelled"],
     "Tokenizer.from_spec": ["Tokenizer."], "Loader": ["TokenDataset"], "TokenStore": ["store.json"],
     "TokenStore.build": ["Corpus"], "encode_pairs": ["Tokenizer."], "read_chats": ["read_records"],
     "read_choices": ["read_records"],

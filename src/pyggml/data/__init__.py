@@ -34,7 +34,14 @@ from .text.choices import Question, encode_choices, read_choices
 from .text.corpus import Corpus
 from .text.documents import Documents
 from .text.files import TEXT_SUFFIXES, embedded_text, read_text
-from .text.labelled import LabelledDataset, LabelledTexts, read_labelled, side_by_side
+from .text.labelled import (
+    LabelledDataset,
+    LabelledTexts,
+    Seq2SeqDataset,
+    TextClassificationDataset,
+    read_labelled,
+    side_by_side,
+)
 from .text.packing import PackedDataset, best_fit
 from .text.record_files import RECORD_SUFFIXES
 from .text.records import encode_pairs, read_pairs, read_records, read_texts
@@ -69,6 +76,8 @@ __all__ = [
     "RECORD_SUFFIXES",
     "TEXT_SUFFIXES",
     "ArrayDataset",
+    "Seq2SeqDataset",
+    "TextClassificationDataset",
     "read_table",
     "ArrayImages",
     "AugmentedDataset",

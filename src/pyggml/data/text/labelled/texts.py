@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ... import checks
-from ...errors import FormatError, reason, shown
-from ..batch import Batch
-from ..fingerprint import fingerprint
-from .documents import Documents, check_documents
-from .records import read_records
+from .... import checks
+from ....errors import FormatError, reason, shown
+from ...batch import Batch
+from ...fingerprint import fingerprint
+from ..documents import Documents, check_documents
+from ..records import read_records
 
 __all__ = ["LabelledDataset", "LabelledTexts", "read_labelled", "side_by_side"]
 
