@@ -121,3 +121,27 @@ def test_what_does_not_fit_a_task_is_named():
     with pytest.raises(ValueError, match="target_mean"):
         MLPConfig(inputs=3, classes=1, target_mean=(1.0,), target_std=(1.0,))
     assert TrainStep(model, None).logits((X, data.y)).shape == (50, 1)
+
+
+def test_tokens_have_classes():
+    x = RNG.integers(0, 9, (40, 6)).astype(np.int32)
+    y = np.where(np.arange(6) < 4, x % 3, -100).astype(np.int32)
+    data = ArrayDataset(x, y)
+    model = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 3))
+    how = {"lr": 0.1, "batch_size": 16, "steps": 40, "eval_every": 0}
+    found = Trainer(model, data, data, task="token_classification", **how).fit().validation
+    assert found.metrics == {"accuracy": 1.0, "f1": 1.0}
+    guesses = predict(model, data, task="token_classification")
+    assert (guesses[:, :4] == y[:, :4]).all()
+
+
+def test_pictures_name_the_unit_of_the_task():
+    pytest.importorskip("matplotlib")
+    from pyggml.recipes.report.training_curves import loss_svg
+
+    steps = [{"kind": "train", "step": n, "loss": 1.0 / n} for n in (1, 2, 3)]
+    last = {"kind": "validation", "step": 3, "loss": 0.3}
+    assert "R² 0.700" in loss_svg([*steps, {**last, "r2": 0.7}])
+    assert "accuracy 90.0%" in loss_svg([*steps, {**last, "accuracy": 0.9}])
+    assert "per token" in loss_svg([*steps, {**last, "perplexity": 2.0}])
+    assert "per token" not in loss_svg([*steps, {**last, "r2": 0.7}])

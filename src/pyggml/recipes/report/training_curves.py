@@ -75,8 +75,8 @@ def plot_loss(
         lines: the result of `read_metrics`.
         path: the file to create or replace.
         title: printed above the picture.
-        images: whether the run learns images, of which the accuracy is named; otherwise the
-            perplexity of text.
+        images: whether the run learns images; of other runs, what evaluations measured tells the
+            unit of the loss and the number named beside it.
 
     Returns:
         Whether the picture was drawn: False without matplotlib or without a loss to show.
@@ -94,7 +94,7 @@ def plot_loss(
     if not _points(lines, "train")[0]:
         return False
     try:
-        with new_axes(FILE_SIZE, title, "step", _loss_name(images)) as axes:
+        with new_axes(FILE_SIZE, title, "step", _loss_name(lines, images)) as axes:
             _draw_loss(axes, lines, images)
             save(axes, path)
     except ImportError:
@@ -109,13 +109,24 @@ def loss_svg(lines: list[dict[str, Any]], images: bool = False) -> str:
     """Return the picture of `plot_loss` as an `<svg>` element, or "" without a loss to show."""
     if not any(_points(lines, kind)[0] for kind in {str(line.get("kind")) for line in lines}):
         return ""
-    with new_axes(PAGE_SIZE, _loss_name(images)) as axes:
+    with new_axes(PAGE_SIZE, _loss_name(lines, images)) as axes:
         _draw_loss(axes, lines, images)
         return to_svg(axes)
 
 
-def _loss_name(images: bool) -> str:
-    return "loss per image (nats)" if images else "loss per token (nats)"
+_SAYS_MORE = {"r2": "R² {:.3f}", "perplexity": "perplexity {:.1f}", "accuracy": "accuracy {:.1%}"}
+
+
+def _loss_name(lines: Sequence[Mapping[str, Any]], images: bool) -> str:
+    """The loss and its unit, by what evaluations measured."""
+    if images:
+        return "loss per image (nats)"
+    evaluations = [line for line in lines if line.get("kind") != "train"]
+    if any("r2" in line for line in evaluations):
+        return "squared error (share of the targets' variance)"
+    if evaluations and not any("perplexity" in line for line in evaluations):
+        return "loss"
+    return "loss per token (nats)"
 
 
 def _draw_loss(axes: Any, lines: Sequence[Mapping[str, Any]], images: bool) -> None:
@@ -143,12 +154,12 @@ def _draw_loss(axes: Any, lines: Sequence[Mapping[str, Any]], images: bool) -> N
 
 
 def _in_words(line: Mapping[str, Any], images: bool) -> str:
-    """The number beside a loss that says more: accuracy of images, perplexity of text."""
-    name = "accuracy" if images else "perplexity"
-    value = line.get(name)
-    if not isinstance(value, (int, float)):
-        return ""
-    return f" (accuracy {value:.1%})" if images else f" (perplexity {value:.1f})"
+    """The number beside a loss that says more: R², perplexity of text, accuracy of classes."""
+    for name, form in _SAYS_MORE.items():
+        value = line.get(name)
+        if isinstance(value, (int, float)) and not (images and name == "perplexity"):
+            return f" ({form.format(value)})"
+    return ""
 
 
 def _curve(
