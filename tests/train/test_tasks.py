@@ -145,3 +145,13 @@ def test_pictures_name_the_unit_of_the_task():
     assert "accuracy 90.0%" in loss_svg([*steps, {**last, "accuracy": 0.9}])
     assert "per token" in loss_svg([*steps, {**last, "perplexity": 2.0}])
     assert "per token" not in loss_svg([*steps, {**last, "r2": 0.7}])
+
+
+def test_whole_numbers_are_inputs_and_bad_rows_are_named():
+    data = ArrayDataset(RNG.integers(0, 9, (20, 3)), np.arange(20) % 2)
+    model = MLP(MLPConfig.of(data, hidden=()))
+    Trainer(model, data, **{**PLAN, "eval_every": None}).fit()
+    np.testing.assert_array_equal(predict(model, data), predict(model, data.x.astype(np.float32)))
+    for rows in ([], 3, [["a", "b", "c"]], np.full((2, 3), np.nan), np.ones((2, 4))):
+        with pytest.raises(ValueError, match=r"predict: data|MLP: x"):
+            predict(model, rows)

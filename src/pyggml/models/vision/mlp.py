@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import checks, nn
+from ... import checks, nn, ops
 from ...data import ArrayDataset
 from ...data.arrays import TABLE_TASKS
 from ...errors import ShapeError
 from ...io import GGUFFile
 from ...nn import init
 from ...nn.layers import check_sizes
-from ...ops.operands import need_float
+from ...ops.operands import need_float, need_tensor
 from ...tensors import Tensor, tensor
 from ..files import check_tensor
 from .image import ClassifierConfig, ImageModel, check_widths, make_activation
@@ -186,6 +186,8 @@ class MLP(ImageModel):
     def forward(self, x: Tensor) -> Tensor:
         """Return a logit per class, or numbers in the unit of the targets."""
         inputs = self.config.inputs
+        if need_tensor("MLP", "x", x).dtype.name == "i32":  # columns of whole numbers
+            x = ops.cast(x, "f32")
         need_float("MLP", "x", x)
         if x.ndim < 2 or math.prod(x.shape[1:]) != inputs:
             raise ShapeError(

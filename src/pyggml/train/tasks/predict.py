@@ -10,6 +10,7 @@ import numpy as np
 
 from ...checks import flag, whole
 from ...data import ArrayDataset, Dataset, Loader
+from ...errors import ShapeError, reason
 from ..arguments import check_model
 from ..step import Batch, TrainStep
 from .kinds import find_task
@@ -42,7 +43,8 @@ def predict(
 
     Raises:
         TypeError: an argument is of another kind.
-        ValueError: there is no row, or no such task.
+        ShapeError: there is no row, or one of another width than the model takes.
+        ValueError: a number is not finite, or there is no such task.
 
     Example:
         >>> from pyggml.models import MLP, MLPConfig
@@ -72,5 +74,10 @@ def _batches(who: str, data: Any, size: int) -> Iterator[Batch]:
         yield from Loader(data, min(size, len(data)), shuffle=False, pad_last=True).once()
         return
     rows = np.asarray(data)
-    blank = np.zeros(len(rows) if rows.ndim else 1, np.int32)
-    yield from Loader(ArrayDataset(rows, blank), size, shuffle=False, pad_last=True).once()
+    if not rows.ndim or not rows.size:
+        raise ShapeError(f"{who}: data must have at least one row; got shape {rows.shape}")
+    try:
+        dataset = ArrayDataset(rows, np.zeros(len(rows), np.int32))
+    except ValueError as error:
+        raise ValueError(f"{who}: data: {reason(error)}") from error
+    yield from Loader(dataset, min(size, len(rows)), shuffle=False, pad_last=True).once()
