@@ -21,7 +21,7 @@ from .backend.device import (
 )
 from .backend.dtypes import DType, as_dtype
 from .backend.library import ffi, ggml_version, lib, patch_count
-from .debug import detect_anomaly, measure_peaks, profile
+from .debug import detect_anomaly, measure_peaks, profile, progress
 from .errors import (
     AnomalyError,
     BackendError,
@@ -266,6 +266,7 @@ __all__ = [
     "pow",
     "prod",
     "profile",
+    "progress",
     "rand",
     "rand_like",
     "randint",

@@ -319,6 +319,7 @@ NOT_CALLED = {
     *("random_generator", "bf16_matmuls"),
     *("ffi", "lib"),  # C, unchecked by design
     "load",  # reads files, as `files.py` does
+    "progress",  # of any items, as tests/train/test_progress.py has them
     "measure_peaks",  # seconds of measuring, of a device
 }
 

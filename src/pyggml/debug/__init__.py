@@ -2,6 +2,7 @@
 """Profiles, anomaly detection and the machine's peaks."""
 
 from .anomaly import detect_anomaly
+from .bars import progress
 from .profiler import OpRecord, OpSummary, Peaks, Profile, profile
 from .roofline import measure_peaks
 
@@ -13,4 +14,5 @@ __all__ = [
     "detect_anomaly",
     "measure_peaks",
     "profile",
+    "progress",
 ]

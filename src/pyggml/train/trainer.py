@@ -29,7 +29,7 @@ from .arguments import (
     make_loader,
     read_options,
 )
-from .callbacks import Callback
+from .callbacks import Callback, Progress
 from .checkpoints.keeper import Checkpoints
 from .diagnose import TrainingError
 from .evaluation.evaluator import Evaluator
@@ -291,16 +291,21 @@ class Trainer(Run):
         """
         self._evaluator.check()
 
-    def fit(self) -> FitResult:
+    def fit(self, *, progress: bool = True) -> FitResult:
         """Train from the current step to the last.
 
         An error in an evaluation, a callback or a batch ends the run with a checkpoint of the
         steps that were done.
 
+        Args:
+            progress: show a bar in a terminal or a notebook, else plain lines on stderr, unless a
+                callback is a `Progress` already.
+
         Returns:
             The result of the run.
 
         Raises:
+            TypeError: progress is no bool.
             TrainingInterrupted: a signal asked for the end; the running step was finished and a
                 checkpoint written.
             TrainingError: a loss or gradient is not finite; names the last checkpoint.
@@ -309,6 +314,17 @@ class Trainer(Run):
             MetricsError: the file of a `MetricsWriter` could not be written.
             ValueError: a validation set cannot be evaluated; nothing was trained.
         """
+        shows = flag("Trainer.fit", "progress", progress)
+        if not shows or any(isinstance(each, Progress) for each in self.callbacks):
+            return self._fit()
+        self.callbacks.append(shown := Progress())
+        try:
+            return self._fit()
+        finally:
+            self.callbacks.remove(shown)
+
+    def _fit(self) -> FitResult:
+        """Train, and tell the callbacks."""
         if self.memory is None and self._planner.must_fit:
             self.plan()
         else:

@@ -13,8 +13,8 @@ from typing import Any
 
 import typer
 
+from ...debug.bars import Bar, PlainBar, TerminalBar
 from ...train import (
-    Callback,
     EvalMetrics,
     FitResult,
     StepMetrics,
@@ -22,6 +22,7 @@ from ...train import (
     TrainingInterrupted,
     format_bytes,
 )
+from ...train.callbacks.progress import Progress, format_seconds, loss_text
 from ..options import named_by_flags
 from ..terminal import say, shown
 
@@ -37,49 +38,16 @@ __all__ = [
 _LINES_PER_RUN = 20
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a duration as text.
-
-    Args:
-        seconds: the duration.
-
-    Example:
-        >>> format_seconds(3723)
-        '1:02:03'
-    """
-    whole = max(0, round(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
-
-
-def _time_left(trainer: Trainer, metrics: StepMetrics) -> str:
-    """Return the time until the last step at the present speed."""
-    tokens_per_step = metrics.tokens / metrics.step
-    left = (trainer.total_steps - metrics.step) * tokens_per_step
-    return format_seconds(left / max(metrics.tokens_per_s, 1e-9))
-
-
-def _speed(metrics: StepMetrics) -> str:
-    """Return the tokens per second, the MFU and skipped steps."""
-    mfu = f"  MFU {metrics.mfu:.1%}" if metrics.mfu is not None else ""
-    skipped = f"  skipped {metrics.skipped}" if metrics.skipped else ""
-    return f"{metrics.tokens_per_s:,.0f} tokens/s{mfu}{skipped}"
-
-
-def _loss(metrics: StepMetrics, digits: int) -> str:
-    """Return the loss of a step, or the reason why there is none."""
-    is_empty = math.isnan(metrics.loss)
-    return "none, as no target counts" if is_empty else f"{metrics.loss:.{digits}f}"
-
-
 def _size(path: Path) -> int:
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size
 
 
-class PlainReporter(Callback):
+class PlainReporter(Progress):
     """Prints plain lines, for pipes and log files."""
+
+    units = "tokens"
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -92,6 +60,7 @@ class PlainReporter(Callback):
             self.note(f"{name:<{width}}  {value}")
 
     def __init__(self) -> None:
+        super().__init__()
         self._waited_s = self._trained_s = 0.0
         self._empty = 0
         self._before_s: float | None = None
@@ -115,27 +84,14 @@ class PlainReporter(Callback):
             self._trained_s += metrics.elapsed_s - before
         self._before_s = metrics.elapsed_s
 
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        """Print a line for each twentieth of the run."""
-        self._time(metrics)
-        every = max(1, trainer.total_steps // _LINES_PER_RUN)
-        if metrics.step % every and metrics.step not in (1, trainer.total_steps):
-            return
-        self.note(
-            f"step {metrics.step}/{trainer.total_steps}  loss {_loss(metrics, 4)}  "
-            f"lr {metrics.lr:.2e}  norm {metrics.grad_norm:.2f}  "
-            f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"
-        )
+    def make_bar(self, total: int, done: int) -> Bar:
+        """Return a bar that shows nothing: there are lines only."""
+        return PlainBar(total, done)
 
-    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
-        """Print a line."""
-        scores = [f"{metrics.name} loss {metrics.loss:.4f}"]
-        if metrics.perplexity is not None:
-            scores.append(f"perplexity {metrics.perplexity:.2f}")
-        if metrics.bits_per_byte is not None:
-            scores.append(f"bits per byte {metrics.bits_per_byte:.4f}")
-        scores += [f"{name} {value:.4f}" for name, value in metrics.metrics.items()]
-        self.note("  ".join([f"step {metrics.step}/{trainer.total_steps}", *scores]))
+    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
+        """Move the bar, or print a line for each twentieth of the run."""
+        self._time(metrics)
+        super().on_step(trainer, metrics)
 
     def on_sample(self, trainer: Trainer, text: str) -> None:
         """Print a sample."""
@@ -201,6 +157,8 @@ class PlainReporter(Callback):
 class ImageReporter(PlainReporter):
     """Prints a line for each evaluation, and twenty lines of steps where epochs are long."""
 
+    units = "images"
+
     def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
         """Print a line for each twentieth of the run, where epochs are long."""
         self._empty += math.isnan(metrics.loss)
@@ -208,8 +166,8 @@ class ImageReporter(PlainReporter):
         if metrics.step % every or trainer.eval_every <= every:
             return
         self.note(
-            f"step {metrics.step}/{trainer.total_steps}  loss {_loss(metrics, 4)}  "
-            f"{metrics.tokens_per_s:,.0f} images/s  {_time_left(trainer, metrics)} left"
+            f"step {metrics.step}/{trainer.total_steps}  loss {loss_text(metrics, 4)}  "
+            f"{self.speed(trainer, metrics)}"
         )
 
     def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
@@ -230,9 +188,6 @@ class RichReporter(PlainReporter):
 
         super().__init__()
         self._console = Console(highlight=False)
-        self._progress: Any = None
-        self._task: Any = None
-        self._shown = "recording"
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
@@ -250,44 +205,9 @@ class RichReporter(PlainReporter):
             table.add_row(Text(name), Text(shown(value)))
         self._console.print(table)
 
-    def on_start(self, trainer: Trainer) -> None:
-        """Show the bar."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._progress = Progress(
-            TextColumn("[bold]step"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.description}"),
-            console=self._console,
-            refresh_per_second=5,
-        )
-        self._task = self._progress.add_task(
-            self._shown, total=trainer.total_steps, completed=trainer.step
-        )
-        self._progress.start()
-
-    def on_step(self, trainer: Trainer, metrics: StepMetrics) -> None:
-        """Move the bar."""
-        self._time(metrics)
-        self._shown = (
-            f"loss [bold]{_loss(metrics, 3)}[/]  lr {metrics.lr:.1e}  "
-            f"{_speed(metrics)}  {_time_left(trainer, metrics)} left"
-        )
-        self._progress.update(self._task, completed=metrics.step, description=self._shown)
-
-    def on_evaluation_start(self, trainer: Trainer) -> None:
-        """Show that an evaluation runs."""
-        self._progress.update(self._task, description="evaluating")
-
-    def on_evaluation(self, trainer: Trainer, metrics: EvalMetrics) -> None:
-        """Print a line above the bar, which then shows the training again."""
-        super().on_evaluation(trainer, metrics)
-        self._progress.update(self._task, description=self._shown)
-
-    def on_end(self, trainer: Trainer) -> None:
-        """Leave the bar as it is."""
-        self._progress.stop()
+    def make_bar(self, total: int, done: int) -> Bar:
+        """Return the bar on stdout."""
+        return TerminalBar(total, done, console=self._console)
 
     def example(self, pieces: Sequence[tuple[str, bool]]) -> None:
         """Print an example with its trained parts in colour."""

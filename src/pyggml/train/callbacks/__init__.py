@@ -2,6 +2,7 @@
 """Callbacks of a Trainer: their base class, and those that write files or tell loggers."""
 
 from .loggers import TensorBoardWriter, WandbWriter
+from .progress import Progress
 from .writers import Callback, MetricsWriter, Sampler
 
-__all__ = ["Callback", "MetricsWriter", "Sampler", "TensorBoardWriter", "WandbWriter"]
+__all__ = ["Callback", "MetricsWriter", "Progress", "Sampler", "TensorBoardWriter", "WandbWriter"]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""What a training and a loop show of their progress."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml.data import ArrayDataset
+from pyggml.debug.bars import NotebookBar, make_bar
+from pyggml.train import Progress, Trainer
+
+
+def _trainer(**given):
+    pg.seed(1)
+    model = pg.nn.Linear(4, 3)
+    data = ArrayDataset(np.ones((8, 4), np.float32), np.arange(8) % 3)
+    return Trainer(model, data, data, batch_size=4, steps=4, eval_every=2, **given)
+
+
+def test_piped_lines_go_to_stderr(capsys):
+    trainer = _trainer()
+    trainer.fit()
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert not out
+    assert "\x1b" not in err
+    assert "\r" not in err
+    assert sum(line.startswith("step ") for line in lines) == len(lines) == 6
+    assert "examples/s" in lines[0]
+    assert not trainer.callbacks
+
+
+def test_nothing_is_shown_without_progress(capsys):
+    _trainer().fit(progress=False)
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(TypeError, match="progress"):
+        _trainer().fit(progress=1)
+
+
+def test_a_progress_of_ones_own_is_the_only_one(capsys):
+    class Own(Progress):
+        def note(self, text):
+            said.append(text)
+
+    said = []
+    _trainer(callbacks=[Own()]).fit()
+    assert len(said) == 6
+    assert capsys.readouterr() == ("", "")
+
+
+def test_terminal_shows_a_bar(monkeypatch, capsys):
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    _trainer().fit()
+    out, err = capsys.readouterr()
+    assert not out
+    assert "4/4" in err
+    assert err.count("validation loss") == 2
+    assert "norm" not in err  # of plain lines
+
+
+def test_terminal_without_rich_has_plain_lines(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("pyggml.debug.bars.find_spec", lambda name: None)
+    _trainer().fit()
+    assert "norm" in capsys.readouterr().err
+
+
+def _notebook(monkeypatch):
+    """Pretend to be a notebook, and return what is displayed: (kind, object)."""
+    shown = []
+    handle = SimpleNamespace(update=lambda each: shown.append(("update", each._repr_html_())))
+
+    def display(each, display_id):
+        shown.append(("display", each._repr_html_()))
+        return handle
+
+    fake = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    return shown
+
+
+def test_notebook_updates_one_display(monkeypatch, capsys):
+    shown = _notebook(monkeypatch)
+    _trainer().fit()
+    assert [kind for kind, _ in shown].count("display") == 1
+    last = shown[-1][1]
+    assert "value='4'" in last
+    assert last.count("validation loss") == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_notebook_bar_escapes_its_texts(monkeypatch):
+    shown = _notebook(monkeypatch)
+    bar = make_bar(3, 0, "<b>")
+    assert isinstance(bar, NotebookBar)
+    bar.note("<script>")
+    bar.stop()
+    assert "<script>" not in shown[-1][1]
+    assert "&lt;script&gt;" in shown[-1][1]
+
+
+def test_progress_of_a_loop(capsys):
+    assert list(pg.progress(iter("abc"), "batch")) == ["a", "b", "c"]
+    assert capsys.readouterr().err.startswith("batch 3  ")
+    assert list(pg.progress([1, 2], show=False)) == [1, 2]
+    for step in pg.progress(range(9)):
+        if step == 4:
+            break
+    assert "step 4/9" in capsys.readouterr().err
+    with pytest.raises(TypeError, match="items"):
+        pg.progress(3)
+    with pytest.raises(TypeError, match="name"):
+        pg.progress([], name=3)
