@@ -7,7 +7,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sized
-from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TextIO, TypeVar
@@ -162,6 +161,8 @@ class NotebookBar(Bar):
 
     def _repr_html_(self) -> str:
         """Return the bar and its lines for a notebook."""
+        from html import escape
+
         total = "" if self.total is None else f" max='{max(self.total, 1)}' value='{self.done}'"
         lines = f"<pre>{escape(chr(10).join(self._lines))}</pre>" if self._lines else ""
         return (
