@@ -110,7 +110,7 @@ class ArrayDataset:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model returns for a row: one for each class, label or target."""
+        """Numbers that a model returns for a row: one for each class, label or target."""
         if self.task == "classification":
             highest = int(self.y.max()) + 1 if self.y.dtype.kind == "i" else self.y.shape[-1]
             return max(highest, len(self.labels or ()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was recorded, as a key: two recordings with equal keys are one graph with other inputs."""
+"""Keys of recordings: two with equal keys are one graph with other inputs."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class MLP(ImageModel):
 
     @property
     def task(self) -> str | None:
-        """What the outputs are, or None."""
+        """The task that the outputs are of, or None."""
         task: str | None = self.config.task
         return task
 
