@@ -118,3 +118,44 @@ def test_progress_of_a_loop(capsys):
         pg.progress(3)
     with pytest.raises(TypeError, match="name"):
         pg.progress([], name=3)
+
+
+def test_history_is_a_table():
+    trainer = _trainer(metrics=["accuracy"])
+    result = trainer.fit(progress=False)
+    history = trainer.history
+    assert history["step"].tolist() == [1, 2, 3, 4]
+    assert len(history) == 4
+    assert history["loss"][-1] == result.loss
+    assert np.isnan(history["validation/loss"]).tolist() == [True, False, True, False]
+    assert history["validation/loss"][-1] == result.validation.loss
+    assert "validation/accuracy" in history.columns
+    with pytest.raises(KeyError, match="nothing"):
+        history["nothing"]
+    assert repr(history).endswith("4 rows")
+    assert history._repr_html_().count("<tr>") == 5
+
+
+def test_history_drops_what_a_resumed_run_computes_again(tmp_path):
+    trainer = _trainer(checkpoint_dir=tmp_path, save_every=2)
+    trainer.fit(progress=False)
+    first = trainer.history["loss"]
+    trainer.resume(tmp_path / "step-000002")
+    trainer.fit(progress=False)
+    assert trainer.history["step"].tolist() == [1, 2, 3, 4]
+    assert trainer.history["loss"].tolist() == first.tolist()
+    assert len(trainer.history.evaluations) == 2
+
+
+def test_history_for_pandas_and_matplotlib():
+    trainer = _trainer()
+    trainer.fit(progress=False)
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    axes = trainer.history.plot()
+    assert [line.get_label() for line in axes.lines] == ["loss", "validation/loss"]
+    assert len(axes.lines[1].get_xdata()) == 2
+    pandas = pytest.importorskip("pandas")
+    frame = trainer.history.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == trainer.history.columns

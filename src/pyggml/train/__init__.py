@@ -2,7 +2,15 @@
 """Training: steps, evaluation, checkpoints and metrics."""
 
 from ..errors import ConfigError
-from .callbacks import Callback, MetricsWriter, Progress, Sampler, TensorBoardWriter, WandbWriter
+from .callbacks import (
+    Callback,
+    History,
+    MetricsWriter,
+    Progress,
+    Sampler,
+    TensorBoardWriter,
+    WandbWriter,
+)
 from .checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from .checkpoints.folders import CheckpointError, latest_checkpoint, list_checkpoints
 from .checkpoints.state import TrainState
@@ -63,6 +71,7 @@ __all__ = [
     "EvalMetrics",
     "FitResult",
     "GradScaler",
+    "History",
     "InterruptGuard",
     "LRFinding",
     "MemoryPlan",

@@ -13,7 +13,7 @@ from ..distributed import Group
 from ..distributed.local import LocalSteps
 from ..optim import EMA
 from ..tensors.not_copied import NotCopied
-from .callbacks import Callback
+from .callbacks import Callback, History
 from .exchange import Shards
 from .options import TrainerOptions
 from .scaler import GradScaler
@@ -103,6 +103,7 @@ class Run(NotCopied):
         lowest: lowest validation loss.
         ema: running average of the weights, or None.
         device: device of the model.
+        history: steps and evaluations as a table.
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
         shards: the optimizer's state, of which each rank may have a part.
@@ -130,6 +131,7 @@ class Run(NotCopied):
         self.options, self.schedule, self.total_steps = options, schedule, total_steps
         self.train_step, self.callbacks, self.data = train_step, callbacks, data
         self.shards = Shards(self.group, optimizer, train_step.exchange)
+        self.history = History()
         self.step = self.tokens = 0
         self.elapsed_s = 0.0
         self.evaluated: int | None = None
@@ -188,6 +190,7 @@ class Run(NotCopied):
             event: name of the method.
             details: its arguments after the trainer.
         """
+        getattr(self.history, event)(self, *details)
         if not self.group.is_first:
             return
         for callback in self.callbacks:

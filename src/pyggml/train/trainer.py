@@ -96,6 +96,7 @@ class Trainer(Run):
         scaler: the loss scaling of precision f16, or None.
         ema: the running average of the weights, or None.
         device: device of the model.
+        history: the steps and evaluations as a table.
         train_step: computes the steps.
 
     Raises:

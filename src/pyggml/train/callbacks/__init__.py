@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Callbacks of a Trainer: their base class, and those that write files or tell loggers."""
 
+from .history import History
 from .loggers import TensorBoardWriter, WandbWriter
 from .progress import Progress
 from .writers import Callback, MetricsWriter, Sampler
 
-__all__ = ["Callback", "MetricsWriter", "Progress", "Sampler", "TensorBoardWriter", "WandbWriter"]
+__all__ = [
+    "Callback",
+    "History",
+    "MetricsWriter",
+    "Progress",
+    "Sampler",
+    "TensorBoardWriter",
+    "WandbWriter",
+]
