@@ -19,6 +19,7 @@ from ..backend.scopes import Scope, in_turn
 from ..graph.observers import MAKERS
 from ..io import atomic_write
 from ..tensors.node import Node
+from .tables import html_table
 
 __all__ = ["OpRecord", "OpSummary", "Peaks", "Profile", "profile"]
 
@@ -188,6 +189,22 @@ class Profile:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        """Return the table by op for a notebook."""
+        rows = [
+            (
+                s.op,
+                s.calls,
+                f"{s.seconds * 1e3:.2f}",
+                f"{s.share:.1%}",
+                f"{s.gflop_s:.1f}" if s.flops else "",
+                f"{s.gb_s:.1f}",
+            )
+            for s in self.by_op()
+        ]
+        head, *_, total = self.table().splitlines()
+        return html_table(rows, head.split(), total)
 
     def save_trace(self, path: str | Path) -> None:
         """Write the records for chrome://tracing or Perfetto (the Trace Event Format, JSON).

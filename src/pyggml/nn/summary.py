@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from .. import checks
 from ..backend.sizes import format_bytes
+from ..debug.tables import html_table
 from ..tensors import Tensor, tensor
 from .mode import in_mode
 from .module import Module
@@ -96,12 +96,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        cells = [
-            "".join(f"<td style='white-space:pre'>{escape(cell)}</td>" for cell in row)
-            for row in self._rows()
-        ]
-        head = "".join(f"<th>{name}</th>" for name in _HEAD)
-        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        return html_table(self._rows(), _HEAD)
 
 
 def summary(model: Module, *inputs: Any, **more: Any) -> Summary:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from .. import checks, distributed
+from ..debug.tables import html_table
 from ..errors import ConfigError, FormatError
 from ..train.callbacks import Callback, TensorBoardWriter, WandbWriter
 from ..train.interrupt import TrainingInterrupted
@@ -308,6 +309,15 @@ class Run:
             dtype: type of the matrices.
         """
         raise NotImplementedError
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Return data, model, training and memory in words: (name, text) pairs."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """Return what is trained, and how it ended, for a notebook."""
+        ended = "" if self.result is None else self.result._repr_html_()
+        return html_table(self.describe()) + ended
 
     def write_results(self) -> None:
         """Write model, pictures and report into the run's folder.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..debug.tables import html_table
 from .metrics.records import EvalMetrics
 
 __all__ = ["FitResult", "StepResult"]
@@ -51,3 +52,31 @@ class FitResult:
     elapsed_s: float
     stopped_early: bool = False
     best_checkpoint: Path | None = None
+
+    def _repr_html_(self) -> str:
+        """Return the fields that are known for a notebook."""
+        rows = [
+            ("steps", f"{self.step}{', stopped early' if self.stopped_early else ''}"),
+            ("seconds", f"{self.elapsed_s:.1f}"),
+        ]
+        if self.loss is not None:
+            rows.append(("training loss", f"{self.loss:.4f}"))
+        if self.validation is not None:
+            known = {
+                "loss": self.validation.loss,
+                "perplexity": self.validation.perplexity,
+                "bits per byte": self.validation.bits_per_byte,
+                **self.validation.metrics,
+            }
+            rows += [
+                (f"{self.validation.name} {name}", f"{value:.4f}")
+                for name, value in known.items()
+                if value is not None
+            ]
+        for name, path in (
+            ("checkpoint", self.checkpoint),
+            ("best checkpoint", self.best_checkpoint),
+        ):
+            if path is not None:
+                rows.append((name, str(path)))
+        return html_table(rows)

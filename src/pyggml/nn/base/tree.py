@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ... import checks
 from ...tensors import Tensor
 from .hooks import RemovableHandle, add_hook, called_with_hooks
@@ -219,6 +221,15 @@ class ModuleTree:
             return f"{type(self).__name__}({extra})"
         body = "\n".join([extra, *lines] if extra else lines).replace("\n", "\n  ")
         return f"{type(self).__name__}(\n  {body}\n)"
+
+    def _repr_html_(self) -> str:
+        """Return the tree for a notebook, and above it the number of parameters."""
+        from html import escape
+
+        count = sum(int(np.prod(each.shape)) for _, each in self.named_parameters())
+        head = f"{type(self).__name__}: {count:,} parameters"
+        tree = f"<pre>{escape(repr(self))}</pre>"
+        return f"<details open><summary>{escape(head)}</summary>{tree}</details>"
 
     def extra_repr(self) -> str:
         """Return what `repr` says of the module beside its children: the shapes of its tensors."""

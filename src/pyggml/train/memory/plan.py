@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...backend.sizes import format_bytes
+from ...debug.tables import html_table
 from ...errors import OutOfMemoryError
 
 __all__ = ["MemoryPlan", "OutOfMemoryError"]
@@ -49,6 +50,14 @@ class MemoryPlan:
             ("activations", self.activations),
             ("total", self.total),
         ]
+
+    def _repr_html_(self) -> str:
+        """Return the rows for a notebook."""
+        rows = [(name, format_bytes(size)) for name, size in self.rows()]
+        if self.device_free is not None:
+            rows.append(("free on the device", format_bytes(self.device_free)))
+        rows += [(f"{name} on the CPU", str(count)) for name, count in self.fallbacks.items()]
+        return html_table(rows, caption=self.device)
 
     def check(self) -> None:
         """Raise if the device has no room.
