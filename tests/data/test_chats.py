@@ -220,6 +220,12 @@ def test_what_is_not_trained_is_an_error_or_counted():
         encode_chats(chats[:1], tokenizer, template, skip_bad=True)
 
 
+@pytest.mark.parametrize("source", ["{% for %}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"])
+def test_a_template_that_fails_on_any_conversation_is_no_bad_row(source):
+    with pytest.raises(FormatError, match=r"chat 0: .*template"):
+        encode_chats([Chat(TALK)], tokenizer_for(), ChatTemplate(source), skip_bad=True)
+
+
 def test_long_conversations_are_cut_split_or_dropped():
     tokenizer = tokenizer_for(special=("<|im_start|>", "<|im_end|>"), eos="<eos>")
     template = ChatTemplate.builtin("chatml")

@@ -16,6 +16,7 @@ from ..documents import Documents, check_documents
 from ..tokenizer import Tokenizer
 from .chats import Chat
 from .pieces import PieceEncoder
+from .renderer import TemplateFault
 from .spans import Rendered
 from .template import ChatTemplate
 
@@ -143,7 +144,7 @@ def encode_chats(
             if not any(trained[1:].any() for _, trained in pairs):
                 raise FormatError("a conversation must have a token to train; it has none")
         except ValueError as error:
-            if not skip_bad:
+            if not skip_bad or isinstance(error, TemplateFault):
                 raise FormatError(f"{who}: {where}: {reason(error)}") from error
             counts.bad += 1
             continue

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ....errors import FormatError
 
-__all__ = ["View", "ask"]
+__all__ = ["TemplateFault", "View", "ask"]
 
 _JINJA = (3, 1, 6)
 _TIME_S = 10.0
@@ -29,6 +29,10 @@ _MEMORY_BYTES = 1 << 30
 # As JSON writes the characters that frame spans and stand in for answers.
 _FRAMES = ("\\ufdd0", "\\ufdd1", "\\ufdd2", "\\ufdd3")
 _WORKER = Path(__file__).with_name("worker.py")
+
+
+class TemplateFault(FormatError):
+    """A template is wrong, or runs without an end, whatever the conversation is."""
 
 
 class View(NamedTuple):
@@ -161,7 +165,8 @@ def ask(
         views: parts of the conversation.
 
     Returns:
-        For each view `text` and `spans`, those of `{% generation %}`; or `error` and `line`.
+        For each view `text` and `spans`, those of `{% generation %}`; or `error`, `line` and
+        `fatal`: no conversation can be rendered.
 
     Raises:
         TypeError: a message or a variable is nothing that JSON has.
@@ -179,4 +184,4 @@ def ask(
         message = f"its process ended ({error})"
     else:
         return answers if len(answers) == len(views) else answers[:1] * len(views)
-    return [{"error": message, "line": None}] * len(views)
+    return [{"error": message, "line": None, "fatal": True}] * len(views)

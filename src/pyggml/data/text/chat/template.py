@@ -18,7 +18,7 @@ from ....io.regular import read_regular
 from ..tokenizer import Tokenizer
 from ..vocabulary import END_NAMES
 from .builtin import BUILTIN, BY_MARK
-from .renderer import View, ask
+from .renderer import TemplateFault, View, ask
 from .spans import Rendered, Writer, examples
 
 __all__ = ["ChatTemplate"]
@@ -242,7 +242,8 @@ class ChatTemplate:
         if "error" in answer:
             line = "" if answer["line"] is None else f":{answer['line']}"
             cause = _short(answer["error"])
-            raise FormatError(f"ChatTemplate: {self.name}{line}: the template fails: {cause}")
+            kind = TemplateFault if answer["fatal"] else FormatError
+            raise kind(f"ChatTemplate: {self.name}{line}: the template fails: {cause}")
         return str(answer["text"])
 
     def __repr__(self) -> str:

@@ -169,7 +169,9 @@ def _failure(error: BaseException, limit: int) -> dict[str, Any]:
         message = str(error)
     else:
         message = f"{kind}: {error}"
-    return {"error": message, "line": line}
+    # Of these the template is the cause, whatever the conversation is.
+    fatal = isinstance(error, (_TooMuch, MemoryError, RecursionError))
+    return {"error": message, "line": line, "fatal": fatal or kind == "TemplateSyntaxError"}
 
 
 def _answer(request: dict[str, Any]) -> list[dict[str, Any]]:
