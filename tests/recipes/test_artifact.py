@@ -10,6 +10,7 @@ import pytest
 
 from pyggml.errors import ConfigError, FormatError
 from pyggml.recipes import ArtifactDir, LLMConfig, LLMRun
+from pyggml.recipes.tuning.results import FinetuneArtifact
 
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -192,6 +193,19 @@ def test_overwriting_keeps_the_files_of_others_in_the_folders_of_the_run(tmp_pat
     assert [path.exists() for path in own] == [False] * len(own)
     assert [path.exists() for path in mine] == [True] * len(mine)
     assert not aside.exists()
+
+
+def test_overwriting_removes_the_adapter_and_the_model_of_transformers(tmp_path):
+    make_run(tmp_path)
+    artifact = FinetuneArtifact(tmp_path)
+    mine = artifact.peft / "mine"
+    own = [artifact.peft / "adapter_model.safetensors", artifact.folder / "config.json"]
+    for path in (*own, mine):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    artifact.create({}, overwrite=True)
+    assert [path.exists() for path in (*own, artifact.folder)] == [False] * 3
+    assert mine.exists()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")

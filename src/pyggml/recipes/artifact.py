@@ -19,8 +19,17 @@ from ..train.checkpoints.folders import clear as clear_checkpoints
 
 __all__ = ["ArtifactDir"]
 
-# What the libraries of the logs write into their folders.
-_LOGS = {
+# What a run, and the libraries of the logs, write into its folders.
+_INSIDE = {
+    "adapter": ("adapter_config.json", "adapter_model.safetensors"),
+    "model": (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "chat_template.jinja",
+    ),
     "tensorboard": ("events.out.tfevents.*",),
     "wandb": ("run-*", "offline-run-*", "latest-run", "debug*.log", "wandb-resume.json"),
 }
@@ -201,7 +210,7 @@ class ArtifactDir:
                 continue
             if path == self.checkpoints:
                 clear_checkpoints(path)
-            for pattern in _LOGS.get(path.name, ()):
+            for pattern in _INSIDE.get(path.name, ()):
                 for own in path.glob(pattern):
                     if own.is_dir() and not own.is_symlink():
                         shutil.rmtree(own)
