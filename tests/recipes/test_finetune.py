@@ -223,6 +223,8 @@ def test_dora_is_merged_for_llama_cpp(here):
         ({"rank_pattern": {"nope": 3}}, "rank_pattern"),
         ({"seq_len": 64}, "seq_len"),
         ({"merge": "q9"}, "merge"),
+        ({"merge": "iq2_xxs"}, "merge"),
+        ({"merge": "q4_0", "imatrix": "chats.jsonl"}, "imatrix"),
         ({"full": True}, "lora_rank"),
         ({"qat": "q4_0"}, "qat"),
         ({"model": "run"}, "adapter"),
@@ -234,6 +236,20 @@ def test_options_that_cannot_be_are_named(here, trained, tmp_path, changes, name
         folder = shutil.copytree(here / "run", tmp_path / "run")
         (folder / "model.gguf").unlink()
         changes = {"model": folder}
+    if "imatrix" in changes:
+        changes = {**changes, "imatrix": given["data"]}
     with pytest.raises(ConfigError, match=f"`{named}`"):
         finetune(**{**given, **changes})
     assert not (here / "never").exists()
+
+
+def test_a_base_with_nan_is_refused_before_the_first_step(here, tmp_path):
+    model, tokenizer = load(here / "base.gguf")
+    weight = model.model.layers[0].mlp.up_proj.weight
+    values = weight.numpy().copy()
+    values[0, 0] = np.nan
+    weight.copy_(values)
+    model.save_gguf(tmp_path / "nan.gguf", tokenizer)
+    with pytest.raises(FormatError, match=r"nan\.gguf.*finite"):
+        finetune(**{**options(here, "nan"), "model": tmp_path / "nan.gguf"})
+    shutil.rmtree(here / "nan")

@@ -113,7 +113,7 @@ class Sampling:
         if np.isnan(values).any() or np.isposinf(values).any():
             raise FormatError(
                 "sample: the logits must be finite; got NaN or inf: the weights are damaged;"
-                " load(path, check=True) names them"
+                " `pyggml check --weights FILE` names them"
             )
         values = self._penalized(values, prompt, added)
         if self.temperature == 0:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ... import nn
-from ...errors import ConfigError
-from ...models.quantization import quantize_gguf, read_importance
+from ...errors import ConfigError, FormatError
+from ...models.quantization import MIXES, quantize_gguf, read_importance
+from ...models.quantization.mixes import needs_importance
 from ...nn.swap import swap_modules
 from ..artifact import ArtifactDir
 from .base import base_file
@@ -61,21 +62,37 @@ def widest(model: Any) -> str:
     return "Q8_0" if getattr(model, "runs_in_llama_cpp", True) else "BF16"
 
 
-def check_merge(model: Any, kind: str | None) -> None:
-    """Raise for types of a merged model that its folder cannot have.
+def check_merge(model: Any, kind: str | None, importance: str | None) -> None:
+    """Raise before a training for a merged model that could not be written after it.
 
     Args:
         model: to be trained.
         kind: the option `merge`.
+        importance: the option `imatrix`.
 
     Raises:
-        ConfigError: a folder of transformers has no quantised types.
+        ConfigError: a folder of transformers has no quantised types; types need an importance
+            matrix; the file given has none, or that of another model.
     """
     if kind not in (None, *_FLOATS) and not getattr(model, "runs_in_llama_cpp", True):
         raise ConfigError(
             f"`merge` must be F32, F16 or BF16, as llama.cpp does not run this head and a folder "
             f"of transformers is written; got {kind}"
         )
+    if kind in MIXES and importance is None:
+        most = MIXES[kind].kind
+        if needs_importance("blk.0.ffn_down.weight", most, kind):
+            raise ConfigError(
+                f"`merge`={kind} needs the base's importance matrix, for its type {most}: give "
+                "`imatrix`, a file of `pyggml imatrix`, or Q2_K or larger"
+            )
+    if importance is not None:
+        try:
+            found = read_importance(importance).by_path(model)
+        except (FormatError, OSError) as error:
+            raise ConfigError(f"`imatrix`: {error}") from error
+        if not found:
+            raise ConfigError(f"`imatrix`: {importance} has no value for a layer of this model")
 
 
 @contextmanager

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -105,7 +106,7 @@ class FinetuneRun(Run):
         }
         set_seed(config.trainer.seed)
         self.model = self.examples.with_head(self.model)
-        check_merge(self.model, config.output.merge)
+        check_merge(self.model, config.output.merge, config.output.imatrix)
         check_adapter(config.model, base)
         self.adapted = prepare_model(self.model, config.model)
         self._add_template()
@@ -255,7 +256,12 @@ class FinetuneRun(Run):
             if self.trainer.step:
                 self._read_comparison()
                 return
-            self.comparison.before = self._loss()
+            self.comparison.before = before = self._loss()
+            if before is not None and not math.isfinite(before.loss):
+                raise FormatError(
+                    f"{self.config.model.model}: the base's validation loss must be finite; got "
+                    f"{before.loss}: `pyggml check --weights FILE` names weights that are not"
+                )
             self.comparison.base_answers = self._answers()
             self._write_comparison()
         if self.comparison.before is not None:
