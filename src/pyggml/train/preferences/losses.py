@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Losses of preferences: DPO, IPO, hinge, ORPO, SimPO and KTO, with TRL's names and formulas.
+"""Losses of preferences: DPO, IPO, hinge, ORPO, SimPO and KTO, with TRL's names and the papers' formulas.
 
 Their inputs are log-probabilities of whole completions; `sequence_logps` computes them.
 """

@@ -37,7 +37,7 @@ class PreferenceLoss:
 
     Args:
         method: one of `METHODS`.
-        beta: None is TRL's: 2 for SimPO, else 0.1.
+        beta: None is 2 for SimPO, as in its paper, else 0.1.
         label_smoothing: share of the preferences that is taken to be wrong, for DPO and SimPO.
         simpo_gamma: the margin that SimPO asks for; None is 0.5.
         desirable_weight: of KTO's good answers; None is 1.
