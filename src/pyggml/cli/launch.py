@@ -26,12 +26,13 @@ __all__ = ["launch"]
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 # Ranks that were asked to end have so long to write a checkpoint: Open MPI's own second is short.
-# And it takes minutes to find that a host is cut off.
+# And it takes minutes to find that a host is cut off, or was never there.
 _ENVIRONMENT = {
     "PRTE_MCA_odls_base_sigkill_timeout": "60",
     "PRTE_MCA_oob_tcp_keepalive_time": "30",
     "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
     "PRTE_MCA_oob_tcp_keepalive_probes": "3",
+    "PRTE_MCA_plm_ssh_args": "-oConnectTimeout=20",
 }
 # A failing job ends in this time, or mpiexec is killed.
 _PATIENCE_S, _LOOK_S = 20.0, 0.2
