@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Losses of preferences: DPO, IPO, hinge, ORPO, SimPO and KTO, with TRL's names and the papers' formulas.
+"""Losses of preferences by the papers' formulas: DPO, IPO, hinge, ORPO, SimPO and KTO; names are TRL's.
 
 Their inputs are log-probabilities of whole completions; `sequence_logps` computes them.
 """
