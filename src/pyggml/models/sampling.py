@@ -113,7 +113,7 @@ class Sampling:
         if np.isnan(values).any() or np.isposinf(values).any():
             raise FormatError(
                 "sample: the logits must be finite; got NaN or inf: the weights are damaged;"
-                " `pyggml check --weights FILE` names them"
+                " load(path, check=True), or `pyggml check` with `weights`, names them"
             )
         values = self._penalized(values, prompt, added)
         if self.temperature == 0:

@@ -260,7 +260,7 @@ class FinetuneRun(Run):
             if before is not None and not math.isfinite(before.loss):
                 raise FormatError(
                     f"{self.config.model.model}: the base's validation loss must be finite; got "
-                    f"{before.loss}: `pyggml check --weights FILE` names weights that are not"
+                    f"{before.loss}: `pyggml check` with `weights` names those that are not"
                 )
             self.comparison.base_answers = self._answers()
             self._write_comparison()

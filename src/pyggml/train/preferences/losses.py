@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Losses of preferences by the papers' formulas: DPO, IPO, hinge, ORPO, SimPO and KTO; names are TRL's.
+"""Losses of preferences by the papers' formulas: DPO, IPO, hinge, ORPO, SimPO, KTO; TRL's names.
 
 Their inputs are log-probabilities of whole completions; `sequence_logps` computes them.
 """
