@@ -124,7 +124,8 @@ def orpo_loss(
         ShapeError: the shapes differ.
         ValueError: an option is out of range.
 
-    Source: Hong et al. 2024, arXiv:2403.07691. Names as in TRL.
+    Source: Hong et al. 2024, arXiv:2403.07691. Names as in TRL, whose likelihood is of prompt and
+        completion, averaged over the batch.
 
     Example:
         >>> chosen, rejected = pg.tensor([-0.5]), pg.tensor([-1.0])
