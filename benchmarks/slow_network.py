@@ -46,9 +46,13 @@ def attach(host: str) -> int:
     return tun
 
 
+# Bytes that went over the link.
+carried = [0]
+
+
 def carry(source: int, target: int, mbit: float, delay_s: float) -> None:
     """Send packets on at a rate and after a time."""
-    late: queue.Queue[tuple[float, bytes]] = queue.Queue(2000)
+    late: queue.Queue[tuple[float, bytes]] = queue.Queue(200)
 
     def write() -> None:
         while True:
@@ -60,6 +64,7 @@ def carry(source: int, target: int, mbit: float, delay_s: float) -> None:
     free = 0.0
     while True:
         packet = os.read(source, 65536)
+        carried[0] += len(packet)
         if mbit:
             free = max(free, time.monotonic()) + len(packet) * 8 / (mbit * 1e6)
         try:  # a full queue drops packets, as a router does
@@ -74,6 +79,7 @@ def train(name: str, args: argparse.Namespace, *more: str) -> tuple[float, float
     shutil.rmtree(folder, ignore_errors=True)
     mpiexec = shutil.which("mpiexec") or str(Path(sys.executable).parent / "mpiexec")
     call = [str(AGENT), HOSTS[0], mpiexec, "--host", ",".join(f"{h}:1" for h in HOSTS), "-n", "2"]
+    call += ["--map-by", "ppr:1:node"]  # whatever the environment says, or both share a host
     call += [sys.executable, "-m", "pyggml", "train-llm", "--artifact-dir", str(folder)]
     call += ["--tokenizer", "chars", "--layers", "2", "--heads", "4", "--embd", "128"]
     call += ["--seq-len", "64", "--batch-size", "16", "--threads", "1", "--seed", "1"]
@@ -81,9 +87,12 @@ def train(name: str, args: argparse.Namespace, *more: str) -> tuple[float, float
     variables = {"PRTE_MCA_plm_ssh_agent": str(AGENT), "OMPI_MCA_btl": "tcp,self"}
     variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     variables = {**os.environ, **variables}
+    before = carried[0]
     done = subprocess.run(call, capture_output=True, text=True, env=variables, check=False)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
+    if carried[0] - before < 1 << 20:
+        raise SystemExit("slow_network: the ranks sent nothing over the link between the hosts")
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     steps = [row["elapsed_s"] for row in rows if row["kind"] == "train"]
     losses = [row["loss"] for row in rows if row["kind"] != "train" and "loss" in row]
@@ -109,6 +118,8 @@ def main() -> None:
                 ip("-n", host, "tuntap", "add", "dev", "tun0", "mode", "tun")
                 ip("-n", host, "addr", "add", f"{address}/24", "dev", "tun0")
                 ip("-n", host, "link", "set", "lo", "up")
+                # Small packets would keep this program busy, and the ranks need the cores.
+                ip("-n", host, "link", "set", "tun0", "mtu", "65000")
                 table = Path("/etc/netns") / host
                 table.mkdir(parents=True, exist_ok=True)
                 lines = [f"{a} {h}\n" for a, h in zip(ADDRESSES, HOSTS, strict=True)]
