@@ -57,7 +57,7 @@ class Structure:
 
     def _key(self, grads: Mapping[int, Tensor | None]) -> Hashable | None:
         written = {id(g.node.buffer) for g in grads.values() if g is not None}
-        places: dict[int, int] = {}
+        places: dict[int, int] = {0: -1}  # an empty slot
         stored: set[int] = set()
         found: list[Hashable] = []
         unpack, buffer, moves = _FIELDS.unpack_from, ffi.buffer, MOVES
@@ -88,10 +88,8 @@ class Structure:
                 if any(value is not True for value in notes.values()):
                     return None
                 marks = frozenset(notes)
-            operands = tuple([places[p] for p in pointers if p])
-            # Which slots they are in.
-            slots = tuple([not p for p in pointers])
-            found.append((fields[0], fields[1], fields[-1], operands, slots, marks))
+            operands = tuple(map(places.__getitem__, pointers))
+            found.append((fields[0], fields[1], fields[-1], operands, marks))
         return tuple(found)
 
 

@@ -27,7 +27,9 @@ def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
             elif id(node) not in done:
                 done.add(id(node))
                 stack.append((node, True))
-                stack.extend((s, False) for s in reversed(node.srcs) if id(s) not in done)
+                for source in reversed(node.srcs):
+                    if id(source) not in done:
+                        stack.append((source, False))
     return order
 
 

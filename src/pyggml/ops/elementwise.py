@@ -50,7 +50,7 @@ _FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
 def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Tensor:
     like = a if isinstance(a, Tensor) else need_tensor(who, "a or b", b)
     a, b = as_tensor(who, "a", a, like), as_tensor(who, "b", b, like)
-    if a.dtype != b.dtype or not a.dtype.is_float:
+    if a.dtype is not b.dtype or not a.dtype.is_float:
         raise DTypeError(
             f"{who}: a and b must both be f32 (or both f16 or bf16);"
             f" got {a.dtype.name} and {b.dtype.name}; convert with .astype"

@@ -12,7 +12,7 @@ from ..tensors.autocast import allow_rounding, rounds_operands
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from .operands import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor
-from .shape import broadcast_to, cast, reshape, transpose
+from .shape import broadcast_to, cast, reshape, reshaped, transpose
 
 __all__ = ["linear", "matmul", "mul_mat", "operand", "out_prod", "rows_in_order", "solve_tri"]
 
@@ -69,9 +69,9 @@ def mul_mat(w: Tensor, x: Tensor) -> Tensor:
         )
     if w.ndim == 2:
         # One product of all rows at once: the weight's gradient then is one product, too.
-        rows = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+        rows = reshaped(x, (math.prod(x.shape[:-1]), x.shape[-1]))
         result = _mul_mat(w, rows, (rows.shape[0], w.shape[0]))
-        return reshape(result, (*x.shape[:-1], w.shape[0]))
+        return reshaped(result, (*x.shape[:-1], w.shape[0]))
     lead_w, lead_x = w.shape[:-2], x.shape[:-2]
     if len(lead_w) > len(lead_x) or any(
         nx % nw for nx, nw in zip(lead_x[::-1], lead_w[::-1], strict=False)

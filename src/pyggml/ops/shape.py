@@ -26,6 +26,7 @@ __all__ = [
     "permute",
     "repeat",
     "reshape",
+    "reshaped",
     "transpose",
 ]
 
@@ -66,11 +67,16 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
             f"reshape: the number of elements must stay {x.size}, x.shape={x.shape};"
             f" got shape {new}"
         )
-    if new == x.shape:
-        return x
     if x.dtype.quantized and (not new or new[-1] % x.dtype.block_size):
         raise ShapeError(f"reshape: rows of {x.dtype.name} must stay whole blocks; got shape {new}")
-    return record(lib.ggml_reshape_4d, [contiguous(x), *ne_of(new)], new)
+    return reshaped(x, new)
+
+
+def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the elements in a shape that is known to hold as many."""
+    if shape == x.shape:
+        return x
+    return record(lib.ggml_reshape_4d, [contiguous(x), *ne_of(shape)], shape)
 
 
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:

@@ -16,7 +16,7 @@ from ..backend.scopes import Scope, Scopes
 from ..backend.untracked import untracked
 from ..errors import OutOfMemoryError
 
-__all__ = ["Arena", "Node", "NodeTable", "caller", "listen", "listeners", "recorder"]
+__all__ = ["Arena", "Node", "NodeTable", "call_from_line", "caller", "listen", "listeners", "recorder"]
 
 _T = TypeVar("_T")
 
@@ -71,16 +71,32 @@ def caller() -> tuple[str, int]:
     Where the package's own command line is the caller, those of the model that recorded.
     """
     frame: FrameType | None = sys._getframe(1)
-    kinds = _KINDS
+    kinds, passed = _KINDS, False
     while frame is not None:
         known = kinds.get(id(frame.f_globals))
         kind = _remember(frame.f_globals) if known is None else known[0]
         if kind != _INSIDE:
-            if kind == _OUTSIDE:
-                return frame.f_code.co_filename, frame.f_lineno
-            break
+            if kind == _COMMAND:
+                return _recording_line()
+            found = frame.f_code.co_filename, frame.f_lineno
+            if passed:
+                recorder.line = found
+            return found
+        if not passed and frame.f_code is call_from_line.__code__:
+            if recorder.line is not None:
+                return recorder.line
+            passed = True
         frame = frame.f_back
     return _recording_line()
+
+
+def call_from_line(fn: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+    """Call a function that records many ops: `caller` looks only once behind this call."""
+    outer, recorder.line = recorder.line, None
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        recorder.line = outer
 
 
 def _remember(module: dict[str, Any]) -> int:
@@ -204,9 +220,15 @@ class NodeTable(Generic[_T]):
 
 
 class Recorder(threading.local):
-    """The arena that this thread records into."""
+    """The arena that this thread records into, and the line that it records for.
+
+    Attributes:
+        arena: has the headers.
+        line: what `caller` finds behind the innermost `call_from_line`; None before it has looked.
+    """
 
     arena: Arena | None = None
+    line: tuple[str, int] | None = None
 
     def room(self) -> Arena:
         """Return an arena with headers left for one op."""

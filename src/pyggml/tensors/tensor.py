@@ -102,12 +102,12 @@ class Tensor(Methods):
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.shape)
+        return len(self._shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return math.prod(self.shape)
+        return math.prod(self._shape)
 
     @property
     def nbytes(self) -> int:

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from ...tensors.node import call_from_line
+
 __all__ = ["RemovableHandle", "add_hook", "called_with_hooks"]
 
 _numbers = itertools.count()
@@ -63,12 +65,12 @@ def called_with_hooks(
     """Return what a forward and the module's hooks make of the arguments."""
     own = module.__dict__
     if not own.get(_BEFORE) and not own.get(_AFTER):
-        return forward(*args, **kwargs)
+        return call_from_line(forward, *args, **kwargs)
     for hook in tuple(module.__dict__.get(_BEFORE, {}).values()):
         changed = hook(module, args)
         if changed is not None:
             args = changed if isinstance(changed, tuple) else (changed,)
-    output = forward(*args, **kwargs)
+    output = call_from_line(forward, *args, **kwargs)
     for hook in tuple(module.__dict__.get(_AFTER, {}).values()):
         changed = hook(module, args, output)
         if changed is not None:

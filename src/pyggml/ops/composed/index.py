@@ -41,6 +41,8 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         ((2, 6), (4, 1, 3), (3, 5, 6))
     """
     need_tensor("getitem", "x", x)
+    if all(_is_of_view(part) for part in (index if isinstance(index, tuple) else (index,))):
+        return plain(x, index)
     given = _one_mask(x, index)
     if given is not None:
         return given
@@ -69,6 +71,11 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     for at, ids in reversed(later):
         result = _taken(result, at, ids)
     return _with_new_axes(result, shape)
+
+
+def _is_of_view(part: Any) -> bool:
+    """Return True for Python's integers, slices without steps and `...`, the usual parts."""
+    return type(part) is int or part is Ellipsis or (type(part) is slice and part.step is None)
 
 
 def _is_whole(part: Any) -> bool:
