@@ -16,7 +16,16 @@ from ..backend.scopes import Scope, Scopes
 from ..backend.untracked import untracked
 from ..errors import OutOfMemoryError
 
-__all__ = ["Arena", "Node", "NodeTable", "call_from_line", "caller", "listen", "listeners", "recorder"]
+__all__ = [
+    "Arena",
+    "Node",
+    "NodeTable",
+    "call_from_line",
+    "caller",
+    "listen",
+    "listeners",
+    "recorder",
+]
 
 _T = TypeVar("_T")
 
