@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A loop of one's own against `TrainStep`, and against PyTorch's, on two small GPT-2s."""
+"""Loops of one's own against `TrainStep`, `Trainer` and PyTorch's loops, on two small GPT-2s."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from harness.contenders import Field
 from harness.contract import OK
 from harness.model import Spec
 
-# TrainStep, the loop with `loss.backward()`, and the two of PyTorch.
-PEERS = ("pyggml", "pyggml.loop", "torch", "torch.compile")
+# TrainStep, Trainer, the loops around a `Graph` and with `loss.backward()`, and PyTorch's two.
+PEERS = ("pyggml", "pyggml.trainer", "pyggml.graph", "pyggml.loop", "torch", "torch.compile")
 # Layers and width.
 MODELS = ((4, 128), (2, 32))
 

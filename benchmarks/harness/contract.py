@@ -9,6 +9,8 @@ NOT_INSTALLED = "not installed"
 # Contender -> the library that it needs.
 LIBRARIES = {
     "pyggml": "pyggml",
+    "pyggml.trainer": "pyggml",
+    "pyggml.graph": "pyggml",
     "pyggml.loop": "pyggml",
     "torch": "torch",
     "torch.compile": "torch",
