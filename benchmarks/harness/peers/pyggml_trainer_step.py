@@ -64,7 +64,7 @@ class Step(Callback):
         self._orders.get()
         try:
             trainer.fit(progress=False)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the other thread raises it
             self._losses.put(error)
 
     def on_step(self, trainer: Trainer, metrics: Any) -> None:
