@@ -15,6 +15,13 @@ _INSTALL = 'pip install "pyggml[mpi]"'
 # Of Open MPI, of MPICH and Intel MPI (hydra), of MVAPICH. Slurm's own are set in jobs without MPI.
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+# Open MPI sums arrays in place by a binomial tree, and to one of up to four ranks by a chain of
+# 8 KiB, each with a handshake. Rabenseifner's algorithm sends less: Thakur et al. 2005,
+# doi:10.1177/1094342005051521. To one of two ranks it has none.
+_SUMS = {
+    "OMPI_MCA_coll_libnbc_iallreduce_algorithm": ("rabenseifner", "rabenseifner"),
+    "OMPI_MCA_coll_libnbc_ireduce_algorithm": ("binomial", "rabenseifner"),
+}
 
 
 def _number(names: tuple[str, ...], otherwise: int) -> int:
@@ -69,6 +76,8 @@ def import_mpi() -> Any:
         ) from error
     check_launcher(MPI.Get_library_version())
     if not MPI.Is_initialized():
+        for name, (of_two, of_more) in _SUMS.items():
+            os.environ.setdefault(name, of_two if launched_size() == 2 else of_more)
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
         atexit.register(MPI.Finalize)
     found, told = MPI.COMM_WORLD.Get_size(), launched_size()

@@ -37,6 +37,13 @@ class Sums:
             to: the rank that gets the sum; None is every rank.
             op: of MPI.
         """
+        if to is None and 0 < array.size < self._size:
+            # Rabenseifner's algorithm divides the numbers between the ranks.
+            padded = np.zeros(self._size, array.dtype)
+            padded[: array.size] = array
+            yield from self.plain(padded, to, op)
+            array[:] = padded[: array.size]
+            return
         most = max(1, _PART_BYTES // array.itemsize)
         place, comm = self._mpi.IN_PLACE, self._comm
         for at in range(0, array.size, most):
