@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Models: configuration, module, names in files, generation."""
 
-from .adapter import load_lora, save_lora
+from .adapters import load_lora, save_lora
 from .base import Model
 from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
 from .bert.model import BERT, BERTConfig

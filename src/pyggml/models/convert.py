@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import checks
 from ..io import read_gguf
-from .adapter import load_lora, save_lora
+from .adapters import load_lora, save_lora
 from .registry import load
 
 __all__ = ["convert"]

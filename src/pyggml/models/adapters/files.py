@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks, nn
-from ..errors import FormatError, shown
-from ..io import GGUFFile, f32, read_gguf, write_gguf
-from ..nn.lora import (
+from ... import checks, nn
+from ...errors import FormatError, shown
+from ...io import GGUFFile, f32, read_gguf, write_gguf
+from ...nn.lora import (
     Factors,
     LoRALayer,
     adapt,
@@ -23,9 +23,9 @@ from ..nn.lora import (
     need_adapters,
     need_no_adapters,
 )
-from .base import Model
-from .files import check_tensor
-from .metadata import base_model
+from ..base import Model
+from ..files import check_tensor
+from ..metadata import base_model
 from .peft import CONFIG, read_peft, write_peft
 
 __all__ = ["load_lora", "save_lora"]

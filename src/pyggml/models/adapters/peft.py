@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import nn
-from ..errors import FormatError, shown
-from ..io import atomic_write, load_safetensors, make_dirs, save_safetensors
-from ..nn.lora import Factors, LoRALayer, layers_of, lora_class
-from .pooling import TextClassifier
-from .pretrained.fields import HFConfig, read_json
+from ... import nn
+from ...errors import FormatError, shown
+from ...io import atomic_write, load_safetensors, make_dirs, save_safetensors
+from ...nn.lora import Factors, LoRALayer, layers_of, lora_class
+from ..pooling import TextClassifier
+from ..pretrained.fields import HFConfig, read_json
 
 __all__ = ["CONFIG", "read_peft", "write_peft"]
 
