@@ -10,6 +10,7 @@ from pyggml.data import embedded_text
 from pyggml.errors import FormatError
 from pyggml.io import f32, load_safetensors, read_gguf, u32, write_gguf
 from pyggml.models import build, load, load_lora, save_lora
+from pyggml.models.adapters.origin import SAMPLE, check_base
 from pyggml.optim import AdamW
 from pyggml.train import TrainStep
 
@@ -457,3 +458,42 @@ def test_the_first_loss_is_nearer_to_that_before_rounding(tmp_path):
     # measured: 0.00106, 0.00064 and 0.00012 beside 2.729
     assert off["loftq"] < 0.8 * off[True], (whole, off)
     assert off["pissa"] < 0.8 * off[True], (whole, off)
+
+
+@pytest.mark.parametrize("name", ["adapter.gguf", "adapter"])
+def test_an_adapter_of_another_base_is_refused(name, tmp_path):
+    model = base(tmp_path, "q8_0")
+    path = tmp_path / name
+    nn.apply_lora(model, rank=2, targets="all-linear")
+    save_lora(drawn(model), path)
+    wanted = logits(model)
+    for dtype in ("f32", "q2_K", "tq1_0", "iq3_s"):  # of the same base
+        load_lora(base(tmp_path, dtype), path)
+    again = base(tmp_path, "q8_0")
+    load_lora(again, path)
+    assert np.array_equal(logits(again), wanted)
+    pg.seed(6)
+    with pytest.raises(FormatError, match=r"pyggml\.base\.sample\.\S+\.weight"):
+        load_lora(build("llama", SIZES), path)
+
+
+@pytest.mark.parametrize("init", [True, "pissa"])
+def test_the_sample_is_of_the_base_before_the_training(init, tmp_path):
+    model = base(tmp_path, "f32")
+    nn.apply_lora(model, rank=32, targets="all-linear", init_lora_weights=init)
+    save_lora(drawn(model), tmp_path / "adapter.gguf")
+    with read_gguf(tmp_path / "adapter.gguf") as file:
+        samples = {k: v for k, v in file.metadata.items() if k.startswith(SAMPLE)}
+    assert samples
+    unchanged = {f"{SAMPLE}{n}": p for n, p in base(tmp_path, "f32").named_parameters()}
+    for key, values in samples.items():
+        numbers = unchanged[key].numpy()
+        assert np.isin(np.asarray(values, np.float32), numbers).all(), key
+
+
+@pytest.mark.parametrize("value", ["text", [1.0] * 3, [[1.0], [1.0, 2.0]], [True] * 128])
+def test_a_sample_of_a_base_that_is_none_is_refused(value, tmp_path):
+    model = base(tmp_path, "q8_0")
+    key = f"{SAMPLE}model.layers.0.mlp.down_proj.weight"
+    with pytest.raises(FormatError, match=r"layers\.0"):
+        check_base("load_lora: a.gguf", model, {key: value})

@@ -26,6 +26,7 @@ from ...nn.lora import (
 from ..base import Model
 from ..files import check_tensor
 from ..metadata import base_model
+from .origin import check_base, sample_base
 from .peft import CONFIG, read_peft, write_peft
 
 __all__ = ["load_lora", "save_lora"]
@@ -89,6 +90,7 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
         "general.name": name or f"pyggml LoRA for {model.arch}",
         **base_model(model.metadata),
         _ALPHA: f32(alpha),
+        **sample_base(model),
     }
     tensors: dict[str, np.ndarray] = {}
     for layer_path, own in adapters.items():
@@ -181,8 +183,9 @@ def load_lora(
         TypeError: model is no `Model`.
         ValueError: it has adapters already, dropout is no probability, weights are not one for each
             adapter, or the adapters cannot be combined.
-        FormatError: the file is no adapter, is damaged, or is one of another model: names the file,
-            the field or tensor, and the cause. The model is as it was then.
+        FormatError: the file is no adapter, is damaged, or is one of another model, by its shapes
+            or by its sample of the base's weights: names the file, the field or tensor, and the
+            cause. The model is as it was then.
 
     Example:
         >>> paths = nn.apply_lora(model, rank=2, targets="all-linear")
@@ -247,7 +250,9 @@ def _read_adapters(
         return read_peft(given if given.is_dir() else given.parent, model)
     with read_gguf(given) as file:
         alpha = _check_metadata(file, model)
-        return _read_pairs(file, model, alpha), 0.0, {}
+        pairs = _read_pairs(file, model, alpha)
+        check_base(f"load_lora: {file.path}", model, file.metadata)
+        return pairs, 0.0, {}
 
 
 def _need_model(who: str, model: Any) -> None:

@@ -13,10 +13,17 @@ import numpy as np
 
 from ... import nn
 from ...errors import FormatError, shown
-from ...io import atomic_write, load_safetensors, make_dirs, save_safetensors
+from ...io import (
+    atomic_write,
+    load_safetensors,
+    make_dirs,
+    safetensors_metadata,
+    save_safetensors,
+)
 from ...nn.lora import Factors, LoRALayer, layers_of, lora_class
 from ..pooling import TextClassifier
 from ..pretrained.fields import HFConfig, read_json
+from .origin import SAMPLE, check_base, sample_base
 
 __all__ = ["CONFIG", "read_peft", "write_peft"]
 
@@ -127,7 +134,19 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float, dict
             raise FormatError(f"{what} must have {_told(wanted)}; got {_told(shapes)}")
         scale = _of(alphas, theirs, alpha) / (own**0.5 if by_root else own)
         adapters[path] = _factors(found[path], scale)
+    check_base(f"load_lora: {file}", model, _samples(file))
     return adapters, given.number("lora_dropout", 0.0), whole
+
+
+def _samples(file: Path) -> dict[str, Any]:
+    """Return the samples of the base that the weights' file has."""
+    texts = {k: v for k, v in safetensors_metadata(file).items() if k.startswith(SAMPLE)}
+    try:
+        return {key: json.loads(text) for key, text in texts.items()}
+    except ValueError as error:
+        raise FormatError(
+            f"load_lora: {file}: {SAMPLE}* must be lists of numbers: {error}"
+        ) from None
 
 
 def _names_of(model: Any, layers: Mapping[str, Any]) -> dict[str, tuple[str, int | None]]:
@@ -291,7 +310,8 @@ def write_peft(
         for name in (f"{path}.weight" for path in model.saved_whole):
             arrays[f"{_PREFIX}{name}"] = parameters[name].numpy()
     make_dirs(folder)
-    save_safetensors(folder / _WEIGHTS, arrays)
+    samples = {key: json.dumps(numbers.tolist()) for key, numbers in sample_base(model).items()}
+    save_safetensors(folder / _WEIGHTS, arrays, samples)
     with atomic_write(folder / CONFIG, "w") as handle:
         handle.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
