@@ -235,6 +235,10 @@ def test_one_round_of_loftq_is_the_best_of_its_rank():
     )
 
 
+# A weight of the right shape, of another model.
+OTHER = np.random.default_rng(0).normal(size=(64, 256))
+
+
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
@@ -242,6 +246,8 @@ def test_one_round_of_loftq_is_the_best_of_its_rank():
         ({"init_lora_weights": "pissa"}, ValueError, "originals"),
         ({"init_lora_weights": "loftq"}, ValueError, "originals"),
         ({"init_lora_weights": "loftq", "originals": {"0": np.zeros((2, 2))}}, ValueError, "shape"),
+        ({"init_lora_weights": "loftq", "originals": {"0": OTHER}}, ValueError, "originals"),
+        ({"init_lora_weights": "pissa", "originals": {"0": OTHER}}, ValueError, "originals"),
         ({"init_lora_weights": "pissa", "originals": 3}, TypeError, "originals"),
         ({"originals": {}}, ValueError, "originals"),
         ({"loftq_iter": 0}, ValueError, "loftq_iter"),

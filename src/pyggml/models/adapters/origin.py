@@ -11,6 +11,7 @@ import numpy as np
 from ... import ops
 from ...errors import FormatError, shown
 from ...nn.lora import LoRALayer
+from ...nn.lora.likeness import LEAST_LIKENESS, likeness
 from ...tensors import Tensor, tensor
 
 __all__ = ["SAMPLE", "check_base", "sample_base"]
@@ -18,8 +19,6 @@ __all__ = ["SAMPLE", "check_base", "sample_base"]
 SAMPLE = "pyggml.base.sample."
 _MATRICES, _ROWS, _COLUMNS = 4, 8, 16
 _COUNT = _ROWS * _COLUMNS
-# Independent weights correlate by 0 ± 0.1; those of one base by 0.8 and more in every ggml type.
-_LEAST = 0.5
 
 
 def sample_base(model: Any) -> dict[str, np.ndarray]:
@@ -73,17 +72,17 @@ def check_base(what: str, model: Any, samples: Mapping[str, Any]) -> None:
             array = np.asarray(value)
         except ValueError:  # ragged
             array = np.empty(0)
-        if array.shape != (_COUNT,) or array.dtype.kind != "f":
+        if array.shape != (_COUNT,) or array.dtype.kind != "f" or not np.isfinite(array).all():
             raise FormatError(f"{what}: {key} must be {_COUNT} numbers; got {shown(value)}")
         weight = weights.get(key)
         if isinstance(weight, Tensor) and weight.ndim == 2:
-            pair = np.asarray(array, np.float64), np.asarray(_numbers(weight), np.float64)
-            if all(np.isfinite(x).all() and x.std() > 0 for x in pair):
-                found[key] = float(np.corrcoef(*pair)[0, 1])
-    if found and float(np.median(list(found.values()))) < _LEAST:
+            alike = likeness(array, _numbers(weight))
+            if alike is not None:
+                found[key] = alike
+    if found and float(np.median(list(found.values()))) < LEAST_LIKENESS:
         key = min(found, key=found.__getitem__)
         raise FormatError(
             f"{what}: {key} must be of the model's weights; they correlate by {found[key]:.2f}, "
-            f"and by {_LEAST} or more where the base is the same, in any type: the adapter is for "
-            "another base; load that one"
+            f"and by {LEAST_LIKENESS} or more where the base is the same, in any type: the adapter "
+            "is for another base; load that one"
         )

@@ -14,6 +14,7 @@ from .. import init
 from ..module import Module
 from .kinds import LoRAEmbedding
 from .layer import LoRALayer, encoded, replace_frozen, uniform_within
+from .likeness import LEAST_LIKENESS, likeness
 
 __all__ = ["check_start", "original_weights", "start"]
 
@@ -38,7 +39,8 @@ def original_weights(
     """Return the weights before rounding of the layers to adapt, where a start needs them.
 
     Raises:
-        ValueError: a quantised weight has no original, or loftq was asked for where none is.
+        ValueError: a quantised weight has no original or another model's, or loftq was asked for
+            where none is.
         ShapeError: an original has another shape.
     """
     if not isinstance(originals, (Module, Mapping, type(None))):
@@ -74,6 +76,13 @@ def original_weights(
             )
         if not np.isfinite(values).all():
             raise ValueError(f"{who}: originals must be finite; {path} holds NaN or Inf")
+        alike = None if given is None else likeness(values, weight.numpy())
+        if alike is not None and alike < LEAST_LIKENESS:
+            raise ValueError(
+                f"{who}: originals must be the model's weights before rounding; {path} correlates "
+                f"by {alike:.2f} with the weight, and by {LEAST_LIKENESS} or more if it is: give "
+                "those that the model was quantised from"
+            )
         found[path] = values
     if not found and chosen == "loftq":
         raise ValueError(
