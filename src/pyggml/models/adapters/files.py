@@ -75,7 +75,7 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
     if model.saved_whole:
         raise ValueError(
             f"save_lora: llama.cpp's adapters have no place for {', '.join(model.saved_whole)}, "
-            "which is trained whole: merge_lora, and save the model; or write a folder for PEFT"
+            "which is trained whole: merge the adapter, and save the model; or write a folder for PEFT"
         )
     _check_gguf(model, found)
     adapters = {path: _difference(layer, path, folder=False) for path, layer in found.items()}
@@ -113,7 +113,7 @@ def _turned(model: Model, path: str, found: Mapping[str, LoRALayer], b: np.ndarr
 
 def _check_gguf(model: Model, found: Mapping[str, LoRALayer]) -> None:
     """Raise for adapters that llama.cpp does not apply."""
-    head, cure = getattr(model, "head_weight", None), "merge_lora, and save the model"
+    head, cure = getattr(model, "head_weight", None), "merge the adapter, and save the model"
     for path, layer in found.items():
         what = None
         if layer.lora_magnitude_vector is not None:
@@ -137,7 +137,7 @@ def _difference(layer: LoRALayer, path: str, folder: bool) -> Factors:
     loftq = layer.weight.dtype.quantized and not layer.base_rounded
     if layer.initial is None or (loftq and not folder):
         return Factors(a, b, layer.scale, magnitude)
-    cure = "merge_lora, and save the model"
+    cure = "merge the adapter, and save the model"
     if magnitude is not None:
         raise ValueError(
             f"save_lora: an adapter of DoRA on a weight that gave up a part cannot be written; got "
