@@ -284,14 +284,14 @@ def write_peft(
             if (ranks[path], alphas[path]) != (ranks[first], alphas[first]):
                 raise ValueError(
                     "save_lora: PEFT has one rank and alpha for all experts; got others for "
-                    f"{path}: write a GGUF file, which llama.cpp applies, or merge_lora"
+                    f"{path}: write a GGUF file, which llama.cpp applies, or merge the adapter"
                 )
             continue
         if not isinstance(layer, nn.Linear) and layer.weight is head:
             # PEFT's changes the embedding, and not the head that shares its table.
             raise ValueError(
                 f"save_lora: PEFT has no adapter of a table that is the head, too; got {path}: "
-                "merge_lora, or leave it out of targets"
+                "merge the adapter, or leave it out of targets"
             )
         targets.add(names[path])
         start = f"{_PREFIX}{names[path]}.lora_"
@@ -336,7 +336,7 @@ def _add_experts(arrays: dict[str, np.ndarray], model: Any, path: str, own: Fact
         if len(theirs) != len(array) or ".block_sparse_moe." not in path:  # Mixtral's
             raise ValueError(
                 f"save_lora: PEFT has no adapter of these experts; got {path}: write a GGUF file, "
-                "which llama.cpp applies, or merge_lora"
+                "which llama.cpp applies, or merge the adapter"
             )
         for name, matrix in theirs.items():
             arrays[f"{_PREFIX}{name.removesuffix('weight')}lora_{part}.weight"] = matrix
