@@ -75,7 +75,8 @@ def save_lora(model: Model, path: str | os.PathLike[str], name: str | None = Non
     if model.saved_whole:
         raise ValueError(
             f"save_lora: llama.cpp's adapters have no place for {', '.join(model.saved_whole)}, "
-            "which is trained whole: merge the adapter, and save the model; or write a folder for PEFT"
+            "which is trained whole: merge the adapter, and save the model; or write a folder for "
+            "PEFT"
         )
     _check_gguf(model, found)
     adapters = {path: _difference(layer, path, folder=False) for path, layer in found.items()}
