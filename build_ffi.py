@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -51,17 +52,27 @@ OURS = """
 extern "Python" void pyggml_log(enum ggml_log_level level, const char * text, void * user_data);
 extern "Python" void pyggml_abort(const char * message);
 extern "Python" bool pyggml_watch(struct ggml_tensor * tensor, bool ask, void * user_data);
+const char * pyggml_load_cpu(const char * path);
 #define PYGGML_PATCH_COUNT ...
 """
 
 
-def main(cdef: Path, target: Path) -> None:
-    """Emit `target` from the declarations in `cdef`."""
+def cpu_calls(header: str) -> str:
+    """Return the C++ that calls the functions of ggml-cpu.h through the table of cpu_table.h."""
+    names = re.findall(r"^\s*GGML_BACKEND_API\b[^;(]*?\b(\w+)\s*\(", header, re.MULTILINE)
+    every = " ".join(f"F({name})" for name in names)
+    defines = "".join(f"#define {name} (*pyggml_cpu.{name})\n" for name in names)
+    return f'#define PYGGML_CPU_FUNCTIONS(F) {every}\n#include "cpu_table.h"\n{defines}'
+
+
+def main(cdef: Path, cpu_header: Path, target: Path) -> None:
+    """Emit `target` from the declarations in `cdef`; those of `cpu_header` go through a table."""
     ffi = cffi.FFI()
     ffi.cdef(cdef.read_text(encoding="utf-8") + OURS)
-    ffi.set_source("pyggml._ggml", INCLUDES + CALLS, source_extension=".cpp")
+    source = INCLUDES + cpu_calls(cpu_header.read_text(encoding="utf-8")) + CALLS
+    ffi.set_source("pyggml._ggml", source, source_extension=".cpp")
     ffi.emit_c_code(str(target))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -41,14 +41,50 @@ def test_a_cpu_that_lacks_a_set_is_an_import_error() -> None:
 
 def test_each_missing_set_is_named() -> None:
     with pytest.raises(ImportError, match="without avx512f, fma;"):
-        cpu_sets.check_cpu(needed=["fma", "avx2", "avx512f"], found=["avx2", "bmi1"])
-    cpu_sets.check_cpu(needed=[], found=[])
+        cpu_sets.choose_cpu("", {"": ["fma", "avx2", "avx512f"]}, ["avx2", "bmi1"])
+    assert cpu_sets.choose_cpu("", {"": []}, []) == ""
+
+
+# As the compiled module tells them.
+_VARIANTS = "x64:\nsandybridge: avx\nhaswell: avx avx2 fma\nskylakex: avx avx2 fma avx512f"
+
+
+@pytest.mark.parametrize(
+    ("found", "best"),
+    [
+        ("", "x64"),
+        ("avx", "sandybridge"),
+        ("avx fma", "sandybridge"),
+        ("avx avx2 fma bmi2", "haswell"),
+        ("avx avx2 fma avx512f avx512bw", "skylakex"),
+        ("avx512f", "x64"),  # one set does not imply another
+    ],
+)
+def test_the_best_variant_that_the_cpu_has(
+    monkeypatch: pytest.MonkeyPatch, found: str, best: str
+) -> None:
+    monkeypatch.setattr(cpu_sets, "_compiled", lambda: _VARIANTS)
+    monkeypatch.setattr(cpu_sets, "_found", found.split)
+    assert cpu_sets.choose_cpu() == best
+    assert cpu_sets.choose_cpu("x64") == "x64"
+
+
+def test_a_wanted_variant_is_one_of_the_build_and_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu_sets, "_compiled", lambda: _VARIANTS)
+    monkeypatch.setattr(cpu_sets, "_found", lambda: ["avx"])
+    with pytest.raises(ImportError, match="x64, sandybridge, haswell, skylakex; got 'zen9'"):
+        cpu_sets.choose_cpu("zen9")
+    with pytest.raises(ImportError, match="PYGGML_CPU=haswell; got one without avx2, fma;"):
+        cpu_sets.choose_cpu("haswell")
+    with pytest.raises(ImportError, match="no variants; got 'haswell'"):
+        cpu_sets.choose_cpu("haswell", {"": ["avx"]}, ["avx"])
 
 
 @built
 def test_this_cpu_passes() -> None:
-    cpu_sets.check_cpu()
-    assert set(cpu_sets.built_for()) <= cpu_sets.present()
+    assert cpu_sets.built_for()[cpu_sets.choose_cpu()] <= cpu_sets.present()
 
 
 @built

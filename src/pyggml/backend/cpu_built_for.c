@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The instruction sets that ggml's CPU backend is compiled for. CMake compiles this file with the
-// backend's own options; it holds data only, so that any CPU can load it. Left out is what compilers
-// use on request alone, such as AES and ADX.
+// "VARIANT: SETS", the instruction sets that a library of ggml's CPU backend is compiled for. CMake
+// compiles this file for each library with its options; it holds data only, so that any CPU can load
+// it. Left out is what compilers use on request alone, such as AES and ADX.
 
-const char pyggml_cpu_built_for[] = ""
+const char PYGGML_CPU[] = PYGGML_CPU_VARIANT ":"
 #if defined(__x86_64__) || defined(_M_X64)
 #ifdef __SSE3__
     " sse3"

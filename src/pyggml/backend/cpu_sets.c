@@ -7,7 +7,10 @@
 
 #include <stdint.h>
 
-extern const char pyggml_cpu_built_for[];
+// PYGGML_CPUS(F) is F(name) for each CPU library's line (see cpu_built_for.c).
+#include "cpu_libraries.h"
+#define DECLARE(name) extern const char name[];
+PYGGML_CPUS(DECLARE)
 
 #if defined(__x86_64__) || defined(_M_X64)
 #ifdef _MSC_VER
@@ -158,10 +161,29 @@ static int has(size_t i) {
 }
 #endif
 
+// Append a text to a list, which becomes NULL if that fails.
+static void add(PyObject ** list, const char * text) {
+    PyObject * item = PyUnicode_FromString(text);
+    if (!item || PyList_Append(*list, item)) {
+        Py_CLEAR(*list);
+    }
+    Py_XDECREF(item);
+}
+
 static PyObject * built_for(PyObject * self, PyObject * none) {
     (void) self;
     (void) none;
-    return PyUnicode_FromString(pyggml_cpu_built_for);
+#define LINE(name) , name
+    static const char * const lines[] = { "" PYGGML_CPUS(LINE) };
+    PyObject * list = PyList_New(0);
+    for (size_t i = 1; list && i < sizeof(lines) / sizeof(lines[0]); i++) {
+        add(&list, lines[i]);
+    }
+    PyObject * newline = PyUnicode_FromString("\n");
+    PyObject * text    = list && newline ? PyUnicode_Join(newline, list) : NULL;
+    Py_XDECREF(newline);
+    Py_XDECREF(list);
+    return text;
 }
 
 static PyObject * present(PyObject * self, PyObject * none) {
@@ -170,11 +192,7 @@ static PyObject * present(PyObject * self, PyObject * none) {
     PyObject * list = PyList_New(0);
     for (size_t i = 0; list && i < sizeof(sets) / sizeof(sets[0]); i++) {
         if (has(i)) {
-            PyObject * name = PyUnicode_FromString(sets[i].name);
-            if (!name || PyList_Append(list, name)) {
-                Py_CLEAR(list);
-            }
-            Py_XDECREF(name);
+            add(&list, sets[i].name);
         }
     }
     return list;

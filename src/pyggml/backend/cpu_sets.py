@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Compare the instruction sets that ggml is compiled for with those of this CPU."""
+"""Choose ggml's CPU library: compare the instruction sets of each with those of this CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-__all__ = ["built_for", "check_cpu", "present"]
+__all__ = ["built_for", "choose_cpu", "present"]
 
 try:
     from .._cpu import built_for as _compiled
@@ -21,53 +21,81 @@ except ImportError:  # nothing is built; the import of ggml raises and names the
         return []
 
 
-def built_for() -> list[str]:
-    """Return the names of the instruction sets that ggml's CPU backend is compiled for.
+def built_for() -> dict[str, frozenset[str]]:
+    """Return the instruction sets of each CPU library of this build, by the name of its variant.
 
-    Those that every CPU of the architecture has are left out.
+    A build for one CPU has one library, under the name "". The sets that every CPU of the
+    architecture has are left out.
 
     Example:
-        >>> built_for() == sorted(built_for())
+        >>> len(built_for()) > 0
         True
     """
-    return sorted(_compiled().split())
+    found = {}
+    for line in _compiled().split("\n"):
+        name, _, sets = line.rpartition(":")
+        found[name] = frozenset(sets.split())
+    return found
 
 
 def present() -> frozenset[str]:
     """Return the names of the instruction sets that this CPU has and the system supports.
 
     Example:
-        >>> present() >= set(built_for())
+        >>> any(present() >= sets for sets in built_for().values())
         True
     """
     return frozenset(_found())
 
 
-def check_cpu(needed: Collection[str] | None = None, found: Collection[str] | None = None) -> None:
-    """Raise unless this CPU has the instruction sets that ggml is compiled for.
+def choose_cpu(
+    wanted: str = "",
+    built: Mapping[str, Collection[str]] | None = None,
+    found: Collection[str] | None = None,
+) -> str:
+    """Return the name of the variant to load: the one with most instruction sets, all of them here.
 
     Without this check the first instruction that the CPU lacks ends the process (SIGILL).
 
     Args:
-        needed: names of instruction sets; None means `built_for()`.
+        wanted: the variant's name, as PYGGML_CPU gives it; "" means the best.
+        built: instruction sets by variant; None means `built_for()`.
         found: names of instruction sets; None means `present()`.
 
     Raises:
-        ImportError: a set is missing.
+        ImportError: there is no such variant, or the CPU lacks a set that it uses.
 
     Example:
-        >>> check_cpu()
-        >>> check_cpu(needed=["avx2", "avx512f"], found=["avx2"])
+        >>> built = {"x64": [], "haswell": ["avx", "avx2"], "skylakex": ["avx", "avx2", "avx512f"]}
+        >>> choose_cpu("", built, found=["avx", "avx2", "fma"])
+        'haswell'
+        >>> choose_cpu("skylakex", built, found=["avx", "avx2", "fma"])
         Traceback (most recent call last):
             ...
         ImportError: pyggml: ... got one without avx512f; ...
     """
-    needed = built_for() if needed is None else needed
-    found = present() if found is None else found
-    missing = sorted(set(needed) - set(found))
-    if missing:
-        raise ImportError(
-            "pyggml: the CPU must have the instruction sets that this build uses; got one without"
-            f" {', '.join(missing)}; build it on this machine: `pip cache remove"
-            " pyggml`, then `pip install .` in the project's folder"
+    built = built_for() if built is None else built
+    here = set(present() if found is None else found)
+    names = sorted(filter(None, built), key=lambda name: len(built[name]))
+    if wanted and wanted not in names:
+        known = (
+            f"name a variant of this build: {', '.join(names)}"
+            if names
+            else ("be unset, as this build has no variants")
         )
+        raise ImportError(f"pyggml: PYGGML_CPU must {known}; got {wanted!r}; unset it")
+    asked = [wanted] if wanted else list(built)
+    fitting = [name for name in asked if here.issuperset(built[name])]
+    if fitting:
+        return max(fitting, key=lambda name: len(built[name]))
+    missing = ", ".join(min((sorted(set(built[name]) - here) for name in asked), key=len))
+    if wanted:
+        raise ImportError(
+            f"pyggml: the CPU must have the instruction sets of PYGGML_CPU={wanted}; got one"
+            f" without {missing}; unset it"
+        )
+    raise ImportError(
+        "pyggml: the CPU must have the instruction sets that this build uses; got one without"
+        f" {missing}; build it on this machine: `pip cache remove pyggml`, then `pip install .` in"
+        " the project's folder"
+    )

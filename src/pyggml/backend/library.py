@@ -18,11 +18,9 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from .cpu_sets import check_cpu
+from .cpu_sets import choose_cpu
+from .library_files import CURE, cpu_library, libraries
 from .scopes import Scope, Scopes
-
-if sys.platform == "win32":
-    os.add_dll_directory(str(Path(__file__).parent / "lib"))
 
 # Free-threaded Python lacks the stable ABI of the module, and much here counts on the lock.
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -33,20 +31,29 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
     )
 
 # Before ggml's libraries are loaded: an instruction that the CPU lacks would end the process.
-check_cpu()
+_variant = choose_cpu(os.environ.get("PYGGML_CPU", ""))
+
+_libraries = libraries()
+if sys.platform == "win32":
+    os.add_dll_directory(str(_libraries))
 
 try:
     from .._ggml import ffi, lib
 except ImportError as error:
+    cure = (
+        "in the project's folder run `pip install .`, or `just build` after a change of patches/"
+        if Path(__file__).exists()
+        else "the system loads libraries from files: install the package unzipped"
+    )
     raise ImportError(
-        f"pyggml: the compiled module cannot be imported ({error}); in the project's folder run "
-        "`pip install .`, or `just build` after a change of patches/"
+        f"pyggml: the compiled module cannot be imported ({error}); {cure}"
     ) from error
 
 __all__ = [
     "capture_log",
     "ffi",
     "cpu_features",
+    "cpu_variant",
     "ggml_version",
     "keep_interrupt",
     "lib",
@@ -214,6 +221,16 @@ def cpu_features() -> list[str]:
     return [name.removeprefix(prefix) for name in found]
 
 
+def cpu_variant() -> str:
+    """Return the name of the CPU library that was loaded; "" in a build for one CPU.
+
+    Example:
+        >>> "/" in cpu_variant()
+        False
+    """
+    return _variant
+
+
 def ggml_version() -> str:
     """Return ggml's version.
 
@@ -234,6 +251,21 @@ def patch_count() -> int:
     return int(lib.PYGGML_PATCH_COUNT)
 
 
+def _load_cpu() -> None:
+    """Load the variant's library from the package's own folder, and from nowhere else."""
+    if not _variant:  # ggml's libraries are linked with it
+        return
+    path = cpu_library(_libraries, _variant)
+    with capture_log():
+        failure = lib.pyggml_load_cpu(os.fsencode(path))
+    if failure != ffi.NULL:
+        reason = ffi.string(failure).decode("utf-8", "replace")
+        raise ImportError(
+            "pyggml: the CPU's library must be the one that the package was built with; got"
+            f" {path}: {reason}; {CURE}"
+        )
+
+
 def _forget_callbacks() -> None:
     """Unset the callbacks: after Python's end ggml must not call into it."""
     lib.ggml_log_set(ffi.NULL, ffi.NULL)
@@ -242,4 +274,5 @@ def _forget_callbacks() -> None:
 
 lib.ggml_log_set(lib.pyggml_log, ffi.NULL)
 lib.ggml_set_abort_callback(lib.pyggml_abort)
+_load_cpu()
 atexit.register(_forget_callbacks)

@@ -22,18 +22,20 @@ def devices(
     with friendly_errors():
         from ..backend.device import device
         from ..backend.device import devices as all_devices
+        from ..backend.library import cpu_variant
         from ..train import format_bytes, step_fallbacks
         from ..train.fallbacks import tell_fallbacks
 
         best = device("auto").name
         rows = [("name", "free", "total", "description")]
         for each in all_devices():
+            variant = cpu_variant() if each.kind == "cpu" else ""
             rows.append(
                 (
                     each.name + (" (auto)" if each.name == best else ""),
                     format_bytes(each.memory_free),
                     format_bytes(each.memory_total),
-                    each.description,
+                    each.description + (f", variant {variant}" if variant else ""),
                 )
             )
         widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""Build the wheel with CPU variants, install it in a new environment, and run it on emulated CPUs.
+
+On each CPU, under qemu's emulation: the variant that is loaded, matrix products larger than a tile
+against float64, rows of the op table (--rows), and two short runs of train-llm, whose losses must
+have the same bits. Across variants the losses must agree to rounding. Then damaged installs, other
+settings of the environment, sizes and import times. Exit status 1 where one fails.
+
+qemu's user emulation has no AVX-512: of those variants only the selection is checked here, and that
+each is refused on this CPU. Linux on x86-64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from wheel_faults import check_faults
+
+ROOT = Path(__file__).resolve().parent.parent
+PROBE = ROOT / "scripts" / "wheel_probe.py"
+# qemu's name of a CPU, and the variant that it must get.
+CPUS = {
+    "Nehalem": "x64",
+    "SandyBridge": "sandybridge",
+    "Opteron_G5": "sandybridge",
+    "Haswell": "haswell",
+    "Skylake-Client": "haswell",
+    "EPYC-Rome": "haswell",
+    "Skylake-Server": "haswell",  # the emulation leaves AVX-512 out
+}
+TRAIN = (
+    "--tokenizer chars --batch-size 4 --seq-len 32 --layers 2 --heads 2 --embd 32 --threads 1"
+    " --no-report --sample-tokens 0 --overwrite"
+)
+ROUNDING = 1e-3  # of losses, relative, after the steps
+IMPORT = "import time; t = time.perf_counter(); import pyggml; print(time.perf_counter() - t)"
+
+
+def call(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    """The output of a command, which must succeed."""
+    texts = [str(part) for part in command]
+    done = subprocess.run(
+        texts, check=False, capture_output=True, text=True, env={**os.environ, **(env or {})}
+    )
+    if done.returncode:
+        last = (done.stdout + done.stderr)[-3000:]
+        raise SystemExit(f"wheel_check: {' '.join(texts)} exited {done.returncode}\n{last}")
+    return done.stdout
+
+
+def build(folder: Path) -> Path:
+    """Build the wheel as cibuildwheel does; returns its path."""
+    call(
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, ROOT,
+        "-C", f"build-dir={folder / 'objects'}", env={"CIBUILDWHEEL": "1"},
+    )  # fmt: skip
+    return max(folder.glob("pyggml-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Install the wheel in a new environment; returns its Python."""
+    shutil.rmtree(folder, ignore_errors=True)
+    call(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
+    call(python, "-m", "pip", "install", "-q", f"{wheel}[cli]")
+    return python
+
+
+def train(start: list[str | Path], text: Path, out: Path, steps: int) -> list[float]:
+    """The losses of a short run of train-llm."""
+    call(
+        *start, "-m", "pyggml", "train-llm", "--text", text, "--artifact-dir", out, *TRAIN.split(),
+        "--steps", str(steps), env={"SOURCE_DATE_EPOCH": "0"},
+    )  # fmt: skip
+    lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row["loss"] for row in map(json.loads, lines) if "loss" in row]
+
+
+def try_cpu(cpu: str, start: list[str | Path], args: argparse.Namespace, out: Path) -> list[float]:
+    """Print a row of the table; returns the losses."""
+    rows = ["--rows"] if args.rows else []
+    found = json.loads(call(*start, PROBE, *rows, env={"OMP_NUM_THREADS": "1"}))
+    runs = [train(start, ROOT / "CONTRIBUTING.md", out / f"{cpu}-{i}", args.steps) for i in (0, 1)]
+    errors = "  ".join(f"{name} {error:.0e}" for name, error in found["products"].items())
+    print(
+        f"{cpu:15} {found['variant']:12} {found['rows']:4} rows, {len(found['failed'])} failed;"
+        f" {errors};  {len(runs[0])} losses, {runs[0][0]:.6f} to {runs[0][-1]:.6f},"
+        f" {'the same bits twice' if runs[0] == runs[1] else 'OTHER BITS the second time'}",
+        flush=True,
+    )
+    expected = CPUS.get(cpu)
+    if expected is not None and found["variant"] != expected:
+        raise SystemExit(f"{cpu}: loads {found['variant']}, not {expected}")
+    if found["failed"] or runs[0] != runs[1] or not runs[0]:
+        raise SystemExit(f"{cpu}: {found['failed']} failed")
+    limits = {"f32": 1e-11, "bf16": 1e-4}
+    for name, error in found["products"].items():
+        if not error < limits.get(name, 1e-3):
+            raise SystemExit(f"{cpu}: the product of {name} is off by {error}")
+    return runs[0]
+
+
+def tell_sizes(wheel: Path, python: Path) -> None:
+    """Print the sizes and the import times."""
+    with zipfile.ZipFile(wheel) as archive:
+        entries = archive.infolist()
+    installed = Path(call(python, "-c", "import pyggml; print(pyggml.__path__[0])").strip())
+    total = sum(path.stat().st_size for path in installed.rglob("*") if path.is_file())
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB; installed {total / 1e6:.2f} MB")
+    for entry in sorted(entries, key=lambda entry: entry.filename):
+        if re.search(r"\.(so|dylib|dll|pyd)$", entry.filename):
+            print(f"  {entry.file_size / 1e6:5.2f} MB  {entry.filename}")
+    times = [float(call(python, "-c", IMPORT)) for _ in range(9)]
+    print(
+        f"import: {min(times):.3f} s at best, {statistics.median(times):.3f} s in the median of 9"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--wheel", type=Path, help="check this one; by default one is built")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheel-check")
+    parser.add_argument("--qemu", help="qemu-x86_64-static (default: of the PATH)")
+    parser.add_argument("--cpus", default=",".join(CPUS), help="of qemu, with commas between")
+    parser.add_argument("--steps", type=int, default=50, help="of train-llm (default: 50)")
+    parser.add_argument("--rows", action="store_true", help="also rows of the op table: minutes")
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    wheel = args.wheel or build(args.work)
+    python = install(wheel, args.work / "env")
+    tell_sizes(wheel, python)
+    check_faults(python, args.work)
+    losses = {"this CPU": try_cpu("this CPU", [python], args, args.work)}
+    for variant in ("x64", "sandybridge", "haswell"):  # what this CPU has, without an emulation
+        start: list[str | Path] = ["env", f"PYGGML_CPU={variant}", python]
+        losses[variant] = try_cpu(f"as {variant}", start, args, args.work)
+    qemu = args.qemu or shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    if qemu is None:
+        print("no qemu: not run on other CPUs")
+        args.cpus = ""
+    for cpu in filter(None, args.cpus.split(",")):
+        losses[cpu] = try_cpu(cpu, [str(qemu), "-cpu", cpu, python], args, args.work)
+    first = losses["this CPU"]
+    off = {
+        name: max(abs(a - b) / abs(b) for a, b in zip(found, first, strict=True))
+        for name, found in losses.items()
+    }
+    print("losses, relative to this CPU's: " + ", ".join(f"{k} {v:.1e}" for k, v in off.items()))
+    return 1 if max(off.values()) > ROUNDING else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// The functions of ggml-cpu.h, which the binding calls through a table. A build for one CPU links
+// them. In a build with variants the table is empty until `pyggml_load_cpu` has loaded one.
+// PYGGML_CPU_FUNCTIONS(F) is F(name) for each.
+
+#include <cstring>
+#ifdef _WIN32
+#include <string>
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#endif
+
+static struct {
+#define PYGGML_FIELD(name) decltype(&::name) name;
+    PYGGML_CPU_FUNCTIONS(PYGGML_FIELD)
+} pyggml_cpu = {
+#ifdef GGML_USE_CPU
+#define PYGGML_LINKED(name) &::name,
+    PYGGML_CPU_FUNCTIONS(PYGGML_LINKED)
+#endif
+};
+
+#ifdef _WIN32
+static void * pyggml_open(const char * path) {
+    const int    length = MultiByteToWideChar(CP_UTF8, 0, path, -1, nullptr, 0);
+    std::wstring wide(length, L'\0');
+    MultiByteToWideChar(CP_UTF8, 0, path, -1, &wide[0], length);
+    return (void *) LoadLibraryExW(wide.c_str(), nullptr, LOAD_WITH_ALTERED_SEARCH_PATH);
+}
+static void * pyggml_symbol(void * library, const char * name) {
+    return (void *) GetProcAddress((HMODULE) library, name);
+}
+static void         pyggml_close(void * library) { FreeLibrary((HMODULE) library); }
+static const char * pyggml_open_error(void) { return "the system cannot load it"; }
+#else
+static void *       pyggml_open(const char * path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL); }
+static void *       pyggml_symbol(void * library, const char * name) { return dlsym(library, name); }
+static void         pyggml_close(void * library) { dlclose(library); }
+static const char * pyggml_open_error(void) { return dlerror(); }
+#endif
+
+// Load a library of the CPU backend from a path (UTF-8 on Windows), register it and fill the table.
+// Returns NULL, or the reason why not; the text is valid until the next call.
+static const char * pyggml_load_cpu(const char * path) {
+    void * library = pyggml_open(path);
+    if (!library) {
+        return pyggml_open_error();
+    }
+    const char * build = (const char *) pyggml_symbol(library, "pyggml_cpu_build");
+    if (!build || std::strcmp(build, PYGGML_BUILD) != 0) {
+        pyggml_close(library);
+        return "it belongs to another build";
+    }
+    auto found = pyggml_cpu;
+#define PYGGML_FIND(name)                                                  \
+    found.name = (decltype(found.name)) pyggml_symbol(library, #name);     \
+    if (!found.name) {                                                     \
+        pyggml_close(library);                                             \
+        return "it lacks " #name;                                          \
+    }
+    PYGGML_CPU_FUNCTIONS(PYGGML_FIND)
+#ifndef GGML_USE_CPU
+    if (!ggml_backend_load(path)) {
+        pyggml_close(library);
+        return "ggml rejects it for this CPU";
+    }
+#endif
+    pyggml_cpu = found; // the library stays for as long as the process
+    return nullptr;
+}

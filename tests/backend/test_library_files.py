@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""The libraries' files: found beside the compiled module, complete, of this build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import pyggml as pg
+from pyggml.backend import library_files
+
+PACKAGE = Path(pg.__file__).parent
+LIBRARIES = library_files.libraries()
+tables = pytest.mark.skipif(
+    not hasattr(pg.lib, "pyggml_load_cpu"), reason="the build is older than the table of functions"
+)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty lib/ beside the compiled module."""
+    spec = SimpleNamespace(origin=str(tmp_path / "_ggml.abi3.so"))
+    monkeypatch.setattr(library_files, "find_spec", lambda *_: spec)
+    (tmp_path / "lib").mkdir()
+    return tmp_path / "lib"
+
+
+@linux
+@pytest.mark.parametrize("kept", [0.99, 0.5, 0.01])
+def test_a_cut_library_is_an_import_error(elsewhere: Path, kept: float) -> None:
+    """The system would load it, and a signal would end the process."""
+    data = next(LIBRARIES.glob("libpyggml-base.*")).read_bytes()
+    path = elsewhere / "libpyggml-base.so"
+    path.write_bytes(data)
+    assert library_files.libraries() == elsewhere
+    path.write_bytes(data[: int(len(data) * kept)])
+    with pytest.raises(ImportError, match=r"got a part of .*base\.so"):
+        library_files.libraries()
+
+
+def test_a_variant_without_a_library_is_an_import_error(elsewhere: Path) -> None:
+    (elsewhere / "libpyggml-cpu-armv8.2_2.so").touch()
+    assert library_files.cpu_library(elsewhere, "armv8.2_2").name == "libpyggml-cpu-armv8.2_2.so"
+    with pytest.raises(ImportError, match=r"variant armv8 must be in .*; got none"):
+        library_files.cpu_library(elsewhere, "armv8")
+
+
+@tables
+@linux
+def test_a_library_must_be_of_this_build(tmp_path: Path) -> None:
+    """One of another build, or none at all, changes nothing of what is loaded."""
+
+    def load(path: Path) -> str | None:
+        reason = pg.lib.pyggml_load_cpu(os.fsencode(path))
+        return None if reason == pg.ffi.NULL else pg.ffi.string(reason).decode()
+
+    text = tmp_path / "libpyggml-cpu-x64.so"
+    text.write_bytes(b"not a library, but long enough to be read as the header of an ELF file.....")
+    assert "invalid ELF header" in (load(text) or "")
+    assert load(LIBRARIES / "libpyggml-base.so") == "it belongs to another build"
+    assert pg.lib.ggml_cpu_has_llamafile() in (0, 1)
+    own = next(LIBRARIES.glob("libpyggml-cpu*"))
+    if own.name == "libpyggml-cpu.so":  # not a variant, which the CPU may lack
+        assert load(own) is None
+        assert pg.lib.ggml_cpu_has_llamafile() in (0, 1)
+
+
+@tables
+@linux
+def test_libraries_of_our_names_elsewhere_are_not_loaded(tmp_path: Path) -> None:
+    for path in LIBRARIES.iterdir():
+        (tmp_path / path.name).write_text("not a library")
+    done = subprocess.run(
+        [sys.executable, "-c", "import pyggml; print(pyggml.ggml_version())"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == pg.ggml_version(), done.stderr
+
+
+def test_a_zipped_package_is_an_import_error(tmp_path: Path) -> None:
+    archive = tmp_path / "site.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in PACKAGE.rglob("*.py"):
+            file.write(path, Path("pyggml") / path.relative_to(PACKAGE))
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); import pyggml"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert "ImportError: pyggml: the compiled module cannot be imported" in done.stderr
+    assert "install the package unzipped" in done.stderr
