@@ -179,11 +179,9 @@ def test_import_is_light(tmp_path: Path) -> None:
 
 def test_no_search_path_needed() -> None:
     folder = Path(sys.modules["pyggml._ggml"].__file__ or "").parent
-    assert {p.name.split(".")[0] for p in (folder / "lib").iterdir()} >= {
-        "libpyggml",
-        "libpyggml-base",
-        "libpyggml-cpu",
-    }
+    names = {p.name.split(".")[0] for p in (folder / "lib").iterdir()}
+    assert names >= {"libpyggml", "libpyggml-base"}
+    assert any(name.startswith("libpyggml-cpu") for name in names)
 
 
 @pytest.mark.parametrize(
