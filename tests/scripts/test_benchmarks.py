@@ -33,6 +33,7 @@ SCRIPTS = [
     "memory.py",
     "models.py",
     "scaling.py",
+    "scaling_model.py",
     "slow_network.py",
     "train_step.py",
 ]
@@ -321,6 +322,59 @@ def test_ranks_against_one(run: Run) -> None:
     assert all(len(ranks) == 2 and min(map(min, ranks)) > 0 for ranks in stages.values())
 
 
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_what_a_rank_would_send_is_noted(monkeypatch: pytest.MonkeyPatch, zero: int) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from harness import cluster, traces
+    from harness.model import Spec
+
+    spec = Spec(layers=1, embd=32, heads=2, vocab=67, batch=2, seq=16, threads=1)
+    sizes = {"vocab_size": 67, "context": 16, "n_layer": 1, "n_head": 2, "n_embd": 32}
+    params = 4 * sum(p.size for p in GPT2(GPT2Config(**sizes)).parameters())
+    ranks = [traces.Recorder(2, rank) for rank in (0, 1)]
+    for recorder in ranks:
+        step = traces.make_step(spec, recorder, zero)
+        recorder.start()
+        step()
+        recorder.note("wait", 0)
+        sent = {"sum": 0, "send": 0}
+        for event in recorder.events:
+            if event.kind != "wait":
+                sent[event.kind] += event.number
+        assert params <= sent["sum"] <= 1.1 * params  # with gaps between gradients, and counts
+        assert sent["send"] == (params if zero else 0)
+    link = cluster.Link(1e-3, 1e-3, 1e-6)
+    found = [recorder.events for recorder in ranks]
+    least = cluster.computing(found[0]) + params * 1e-6 * (1 + (zero > 0)) / 2
+    assert cluster.replay(found, 1, link) == cluster.computing(found[0])
+    assert least < cluster.replay(found, 2, link) < cluster.replay(found, 64, link)
+    assert cluster.replay(found, 4, cluster.Link(0, 0, 0, 0, 2)) == pytest.approx(
+        max(
+            *map(cluster.computing, found),
+            sum(map(cluster.computing, [*found, *found[1:] * 2])) / 2,
+        )
+    )
+
+
+def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from harness.cluster import Event, Link, fit, replay
+
+    link, n = Link(0.01, 0.001, 1e-6, 2e-7), 1 << 20
+    events = [Event(0.5, "sum", n), Event(0.0, "wait", 0)]
+    # Rabenseifner's: 2 log2(p) alpha + 2 (p - 1) / p n beta + (p - 1) / p n gamma
+    for ranks in (2, 4, 8):
+        share, rounds = n * (ranks - 1) / ranks, math.log2(ranks)
+        expected = 0.5 + 2 * rounds * 0.01 + 2 * share * 1e-6 + share * 2e-7
+        assert replay([events], ranks, link) == pytest.approx(expected)
+    hidden = [Event(0.0, "sum", n), Event(9.0, "wait", 0)]
+    assert replay([hidden], 8, link) == 9.0
+    late = [Event(0.5, "send", 8, 0), Event(0.0, "wait", 0)]
+    assert replay([late], 2, link) == pytest.approx(0.501 + 8e-6)
+    sizes = [1 << 16, 1 << 20, 1 << 22]
+    assert fit(sizes, [0.01 + size * 1e-6 for size in sizes]) == pytest.approx((0.01, 1e-6))
+
+
 @pytest.mark.parametrize(
     ("script", "args", "message"),
     [
@@ -341,6 +395,9 @@ def test_ranks_against_one(run: Run) -> None:
         ("scaling.py", "--width 100", "--width: must be multiples of 64"),
         ("scaling.py", "--depth 1,,2", "--depth: must be a whole number >= 1; got ''"),
         ("scaling.py", "--sweeps height", "invalid choice: 'height'"),
+        ("scaling_model.py", "--gbit 0", "--gbit: must be a number above 0; got '0'"),
+        ("scaling_model.py", "--data none.json", "--data: no such file: none.json"),
+        ("scaling_model.py", "--only 3", "--only: invalid choice: '3'"),
         ("slow_network.py", "--steps many", "--steps: invalid int value: 'many'"),
         ("gemm.py", "--layers tail", "invalid choice: 'tail'"),
         ("gemm.py", "--seed -1", "--seed: must be >= 0; got -1"),

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: MIT
+"""What a step of many ranks takes: its recorded events, replayed over a link.
+
+A message of n bytes takes alpha + n beta, and the sum of n bytes takes n gamma (Thakur et al. 2005,
+doi:10.1177/1094342005051521). The algorithms are those that pyggml lets Open MPI's libnbc choose:
+Rabenseifner's for sums, a binomial tree for sums to one of two ranks, and for broadcasts a loop up
+to four ranks and a binomial tree beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+# Of pyggml.distributed.progress: operations under way.
+_MOST = 3
+# Larger messages ask first whether they may come: Open MPI's eager limit for TCP.
+EAGER_BYTES = 1 << 16
+
+
+class Event(NamedTuple):
+    """What a rank does after it has computed for a while.
+
+    Args:
+        gap_s: seconds of computing before it.
+        kind: "sum" or "send", which begin, or "wait".
+        number: bytes; or how many operations may be left.
+        rank: that gets the sum, or sends; None is every rank.
+    """
+
+    gap_s: float
+    kind: str
+    number: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way between ranks.
+
+    Args:
+        alpha: seconds of a message, besides those of its bytes.
+        small_alpha: of a message up to `EAGER_BYTES`.
+        beta: seconds of a byte.
+        gamma: seconds in which a byte is added to another.
+        cores: that ranks on one machine share; then messages are copies that the ranks make
+            instead of computing. 0 is a network, whose messages take no processor time.
+        look_s: seconds from a message's arrival to the rank's looking for it.
+    """
+
+    alpha: float
+    small_alpha: float
+    beta: float
+    gamma: float = 0.0
+    cores: int = 0
+    look_s: float = 0.0
+
+    def late_s(self, sizes: Iterable[float]) -> float:
+        """Return the sum of alpha over messages that follow each other."""
+        return sum(self.alpha if size > EAGER_BYTES else self.small_alpha for size in sizes)
+
+
+class Phase(NamedTuple):
+    """A part of an operation.
+
+    Args:
+        lanes: directions of the link that it fills.
+        fill_s: for so long.
+        late_s: seconds until the next part can begin, after that.
+        rounds: messages that follow each other.
+    """
+
+    lanes: tuple[str, ...]
+    fill_s: float
+    late_s: float
+    rounds: int
+
+
+def phases(event: Event, ranks: int, link: Link) -> list[Phase]:
+    """Return the parts of an operation, one after another."""
+    n, rounds = event.number, math.ceil(math.log2(ranks))
+    beta, gamma = link.beta, link.gamma
+    part = n * (ranks - 1) / ranks
+    halves, whole = link.late_s(n / 2**i for i in range(1, rounds + 1)), link.late_s([n])
+    both = ("in 0", "out 0")
+    lane = (f"in {event.rank}",) if event.kind == "sum" else (f"out {event.rank}",)
+    if event.kind == "send":
+        times = ranks - 1 if ranks <= 4 else rounds
+        return [Phase(lane, times * n * beta, rounds * whole, rounds)]
+    if ranks == 2 and event.rank is not None:
+        return [Phase(lane, n * beta, whole + n * gamma, 1)]
+    # A reduce-scatter by halves; then an all-gather by doubles, or the root gathers the parts.
+    first = Phase(both, part * beta, halves + part * gamma, rounds)
+    return [first, Phase(both if event.rank is None else lane, part * beta, halves, rounds)]
+
+
+def work(event: Event, ranks: int, link: Link) -> list[float]:
+    """Return the processor time of an operation on each rank of one machine."""
+    n, part = event.number, event.number * (ranks - 1) / ranks
+    if event.kind == "sum" and event.rank is None:
+        return [2 * part * link.beta + part * link.gamma] * ranks
+    others = [rank != event.rank for rank in range(ranks)]
+    if event.kind == "send":
+        return [n * link.beta * other for other in others]
+    if ranks == 2:
+        return [n * (link.beta + link.gamma) * (not other) for other in others]
+    share = part * (link.beta + link.gamma)
+    return [share if other else share + part * link.beta for other in others]
+
+
+Trace = Sequence[Event]
+
+
+def replay(traces: Sequence[Trace], ranks: int, link: Link, slower: float = 1.0) -> float:
+    """Return the seconds of a step.
+
+    Args:
+        traces: the events of some ranks; the others do as the last of them.
+        ranks: their number.
+        link: between them.
+        slower: by what the computing is multiplied.
+    """
+    if ranks == 1:
+        return computing(traces[0]) * slower
+    if not link.cores:
+        return max(_over(trace, ranks, link, slower) for trace in traces)
+    given = [*traces, *[traces[-1]] * (ranks - len(traces))][:ranks]
+    return _on_one(given, link, slower)
+
+
+def computing(trace: Trace) -> float:
+    """Return the seconds that a rank computes."""
+    return sum(event.gap_s for event in trace)
+
+
+def _on_one(traces: Sequence[Trace], link: Link, slower: float) -> float:
+    """Replay where the ranks share cores: copies and computing follow each other."""
+    ranks, waits, begun = len(traces), 0, 0
+    busy = [computing(trace) * slower for trace in traces]
+    for event in traces[0]:
+        if event.kind == "wait":
+            waits, begun = waits + begun, 0
+        else:
+            busy = [a + b for a, b in zip(busy, work(event, ranks, link), strict=True)]
+            begun = 1
+    late_s = waits * 2 * math.ceil(math.log2(ranks)) * link.small_alpha
+    shared = max(1.0, ranks / link.cores)
+    return max(*busy, sum(busy) / min(ranks, link.cores)) + late_s * shared
+
+
+class _Wire:
+    """Operations under way on a network, in the order in which they begin."""
+
+    def __init__(self, ranks: int, link: Link):
+        self._ranks, self._link = ranks, link
+        self._free: dict[str, float] = {}
+        self._ends: list[float] = []
+
+    def begin(self, now: float, event: Event) -> None:
+        """Begin an operation when one of those under way has ended."""
+        if len(self._ends) >= _MOST:
+            now = max(now, self._ends[-_MOST])
+        for lanes, fill_s, late_s, rounds in phases(event, self._ranks, self._link):
+            start = max(now, *(self._free.get(lane, 0.0) for lane in lanes))
+            for lane in lanes:
+                self._free[lane] = start + fill_s
+            now = start + fill_s + late_s + rounds * self._link.look_s
+        self._ends.append(max(now, self._ends[-1] if self._ends else 0.0))
+
+    def left(self, most: int) -> float:
+        """Return when so many operations are left."""
+        return self._ends[-1 - most] if len(self._ends) > most else 0.0
+
+
+def _over(events: Trace, ranks: int, link: Link, slower: float) -> float:
+    """Replay over a network, which sends while the ranks compute."""
+    now, wire = 0.0, _Wire(ranks, link)
+    for event in events:
+        now += event.gap_s * slower
+        if event.kind == "wait":
+            now = max(now, wire.left(event.number))
+        else:
+            wire.begin(now, event)
+    return max(now, wire.left(0))
+
+
+def stage_three(trace: Trace) -> list[Event]:
+    """Return ZeRO stage 3 after stage 2: parameters are sent for the forward and the backward.
+
+    Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 7.2: 1.5 times the bytes.
+    """
+    return [each for event in trace for each in [event] * (1 + (event.kind == "send"))]
+
+
+def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return alpha and beta of messages, by least squares of the relative errors."""
+    import numpy as np
+
+    rows = np.array([[1.0, size] for size in sizes]) / np.array(seconds)[:, None]
+    alpha, beta = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)[0]
+    return max(0.0, float(alpha)), max(0.0, float(beta))
+
+
+def read_traces(rows: Iterable[Iterable[Sequence[Any]]]) -> list[Trace]:
+    """Return traces that came through JSON."""
+    return [[Event(*event) for event in trace] for trace in rows]

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""Training steps of real ranks, timed; and what a rank of a larger group would begin and await."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pyggml import distributed
+from pyggml.distributed import Group
+
+from .cluster import Event
+from .model import BETAS, CLIP, EPS, LR, WEIGHT_DECAY, Spec, batch
+
+
+class Recorder(Group):
+    """A rank of a group that sends nothing, and notes what would be sent and when."""
+
+    def __init__(self, size: int, rank: int) -> None:
+        super().__init__()
+        self.rank, self.size = rank, size
+        self.events: list[Event] = []
+        self._last = time.perf_counter()
+
+    def start(self) -> None:
+        """Forget what was noted."""
+        self.events, self._last = [], time.perf_counter()
+
+    def note(self, kind: str, number: int, rank: int | None = None) -> None:
+        """Note an event."""
+        gap_s = time.perf_counter() - self._last
+        self.events.append(Event(gap_s, kind, number, rank))
+        self._last = time.perf_counter()
+
+    def reduce(self, arrays: list[np.ndarray], op: str = "sum") -> None:
+        """Note sums that are awaited."""
+        for array in arrays:
+            self.note("sum", array.nbytes)
+        self.note("wait", 0)
+
+    def begin_sum(
+        self,
+        array: np.ndarray,
+        to: int | None = None,
+        rounds: bool = False,
+        residual: np.ndarray | None = None,
+    ) -> None:
+        """Note a sum."""
+        self.note("sum", array.nbytes, to)
+
+    def begin_send(self, array: np.ndarray, src: int) -> None:
+        """Note a broadcast."""
+        self.note("send", array.nbytes, src)
+
+    def finish(self, most: int = 0) -> None:
+        """Note a wait."""
+        self.note("wait", most)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the value of each rank, as if all had the same."""
+        return [value] * self.size
+
+
+def make_step(spec: Spec, group: Group, zero: int) -> Callable[[], None]:
+    """Return a function that does one step of a rank."""
+    import pyggml as pg
+    from pyggml.models import GPT2, GPT2Config
+    from pyggml.optim import AdamW
+    from pyggml.train import TrainStep
+    from pyggml.train.exchange import Exchange
+
+    pg.seed(0)
+    shape = {"n_layer": spec.layers, "n_head": spec.heads, "n_embd": spec.embd}
+    model = GPT2(GPT2Config(vocab_size=spec.vocab, context=spec.seq, **shape))
+    optimizer = AdamW(model, lr=LR, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY)
+    exchange = Exchange(group, optimizer, zero=zero) if group.size > 1 else None
+    step = TrainStep(model, optimizer, CLIP, group=group, exchange=exchange)
+    data = batch(spec)
+    return lambda: step([data]) and None
+
+
+def make_rounds(spec: Spec, group: Group, every: int) -> Callable[[], None]:
+    """Return a function that does the steps of DiLoCo up to an average, and that average."""
+    import pyggml as pg
+    from pyggml.distributed.local import LocalSteps
+    from pyggml.models import GPT2, GPT2Config
+    from pyggml.optim import AdamW
+    from pyggml.train import TrainStep
+
+    pg.seed(0)
+    shape = {"n_layer": spec.layers, "n_head": spec.heads, "n_embd": spec.embd}
+    model = GPT2(GPT2Config(vocab_size=spec.vocab, context=spec.seq, **shape))
+    optimizer = AdamW(model, lr=LR, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY)
+    step, data = TrainStep(model, optimizer, CLIP), batch(spec)
+    local = LocalSteps(group, dict(model.named_parameters()))
+
+    def run() -> None:
+        for _ in range(every):
+            step([data])
+        local.sync(0.0)
+
+    return run
+
+
+Maker = Callable[[Group], Callable[[], None]]
+
+
+def compare(make: Maker, sizes: list[int], rounds: int, real: bool = True) -> dict[str, Any]:
+    """Return the seconds of the ranks' steps, and the events of the ranks of other groups.
+
+    Args:
+        make: makes the step of a rank.
+        sizes: of the groups; each process is some of their ranks, and one by itself is rank 0.
+        rounds: steps of each; all take turns.
+        real: whether the ranks that there are do steps together.
+    """
+    group = distributed.init()
+    own = make(group) if real else None
+    recorders = [
+        Recorder(size, rank)
+        for size in sizes
+        for rank in (range(group.rank, size, group.size) if group.size > 1 else (0,))
+    ]
+    others = [make(recorder) for recorder in recorders]
+    took: list[float] = []
+    runs: list[list[list[Event]]] = [[] for _ in recorders]
+    for turn in range(rounds + 1):  # the first one records graphs
+        if own is not None:
+            group.barrier()
+            began = time.perf_counter()
+            own()
+            seconds = time.perf_counter() - began
+            took += [max(group.gather(seconds))] if turn else []
+        for recorder, step, kept in zip(recorders, others, runs, strict=True):
+            group.barrier()
+            recorder.start()
+            step()
+            recorder.note("wait", 0)
+            if turn:
+                kept.append(recorder.events)
+        group.barrier()
+    mine = [(r.size, _median(each)) for r, each in zip(recorders, runs, strict=True)]
+    found: dict[int, list[list[Event]]] = {size: [] for size in sizes}
+    for size, events in (each for rank in group.gather(mine) for each in rank):
+        found[size].append(events)
+    return {"step_s": took, "events": found}
+
+
+def _median(runs: list[list[Event]]) -> list[Event]:
+    """Return the events of a rank with the median gaps of several runs."""
+    gaps = [statistics.median(event.gap_s for event in place) for place in zip(*runs, strict=True)]
+    return [each._replace(gap_s=gap) for each, gap in zip(runs[0], gaps, strict=True)]
+
+
+def measure_link(sizes: list[int], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of messages from rank 0 to rank 1 and of sums, by size."""
+    group = distributed.init()
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD.Dup()
+    found: dict[str, list[float]] = {"size": [float(size) for size in sizes]}
+    for kind in ("message", "sum", "add"):
+        found[kind] = []
+        for size in sizes:
+            array, other = np.zeros(size // 4, np.float32), np.ones(size // 4, np.float32)
+            times = []
+            for _ in range(rounds + 1):
+                group.barrier()
+                began = time.perf_counter()
+                if kind == "sum":
+                    group.begin_sum(array)
+                    group.finish()
+                elif kind == "add":
+                    np.add(array, other, out=array)
+                elif group.rank < 2:
+                    for source in (0, 1):
+                        if group.rank == source:
+                            comm.Send(array, 1 - source)
+                        else:
+                            comm.Recv(array, source)
+                took = time.perf_counter() - began
+                times.append(took / 2 if kind == "message" else took)
+            found[kind].append(max(group.gather(statistics.median(times[1:]))))
+    return found
