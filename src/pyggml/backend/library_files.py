@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["CURE", "cpu_library", "libraries"]
 
-CURE = "run `pip install --force-reinstall pyggml`"
+CURE = "run `pip uninstall pyggml`, and install it again"
 
 
 def libraries() -> Path:
