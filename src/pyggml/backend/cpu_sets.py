@@ -88,7 +88,8 @@ def choose_cpu(
     fitting = [name for name in asked if here.issuperset(built[name])]
     if fitting:
         return max(fitting, key=lambda name: len(built[name]))
-    missing = ", ".join(min((sorted(set(built[name]) - here) for name in asked), key=len))
+    lacking = [sorted(set(built[name]) - here) for name in asked]
+    missing = ", ".join(min(lacking, key=len))
     if wanted:
         raise ImportError(
             f"pyggml: the CPU must have the instruction sets of PYGGML_CPU={wanted}; got one"
