@@ -88,8 +88,8 @@ def choose_cpu(
     fitting = [name for name in asked if here.issuperset(built[name])]
     if fitting:
         return max(fitting, key=lambda name: len(built[name]))
-    lacking = [sorted(set(built[name]) - here) for name in asked]
-    missing = ", ".join(min(lacking, key=len))
+    fewest = min([sorted(set(built[name]) - here) for name in asked], key=len)
+    missing = ", ".join(fewest)
     if wanted:
         raise ImportError(
             f"pyggml: the CPU must have the instruction sets of PYGGML_CPU={wanted}; got one"
