@@ -477,6 +477,14 @@ def test_an_adapter_of_another_base_is_refused(name, tmp_path):
         load_lora(build("llama", SIZES), path)
 
 
+@pytest.mark.parametrize(("trained", "given"), [("q1_0", "tq1_0"), ("tq2_0", "q1_0")])
+def test_types_that_round_most_differently_are_of_one_base(trained, given, tmp_path):
+    model = base(tmp_path, trained)
+    nn.apply_lora(model, rank=2, targets="all-linear")
+    save_lora(drawn(model), tmp_path / "adapter.gguf")
+    load_lora(base(tmp_path, given), tmp_path / "adapter.gguf")
+
+
 @pytest.mark.parametrize("init", [True, "pissa"])
 def test_the_sample_is_of_the_base_before_the_training(init, tmp_path):
     model = base(tmp_path, "f32")
@@ -491,7 +499,7 @@ def test_the_sample_is_of_the_base_before_the_training(init, tmp_path):
         assert np.isin(np.asarray(values, np.float32), numbers).all(), key
 
 
-@pytest.mark.parametrize("value", ["text", [1.0] * 3, [[1.0], [1.0, 2.0]], [True] * 128])
+@pytest.mark.parametrize("value", ["text", [1.0] * 3, [[1.0], [1.0, 2.0]], [True] * 512])
 def test_a_sample_of_a_base_that_is_none_is_refused(value, tmp_path):
     model = base(tmp_path, "q8_0")
     key = f"{SAMPLE}model.layers.0.mlp.down_proj.weight"

@@ -17,7 +17,7 @@ from ...tensors import Tensor, tensor
 __all__ = ["SAMPLE", "check_base", "sample_base"]
 
 SAMPLE = "pyggml.base.sample."
-_MATRICES, _ROWS, _COLUMNS = 4, 8, 16
+_MATRICES, _ROWS, _COLUMNS = 4, 16, 32
 _COUNT = _ROWS * _COLUMNS
 
 

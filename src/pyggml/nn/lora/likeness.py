@@ -7,9 +7,9 @@ import numpy as np
 
 __all__ = ["LEAST_LIKENESS", "likeness"]
 
-# Independent weights have 0, by 0.1 more or less where 128 are compared; those of one model have
-# 0.8 and more in every ggml type.
-LEAST_LIKENESS = 0.5
+# Medians of four matrices with 512 Gaussian numbers each, measured: at most 0.08 of independent ones;
+# 0.35 and more of one base in two ggml types, least of q1_0 and tq1_0.
+LEAST_LIKENESS = 0.2
 
 
 def likeness(a: np.ndarray, b: np.ndarray) -> float | None:
