@@ -7,8 +7,8 @@ import numpy as np
 
 __all__ = ["LEAST_LIKENESS", "likeness"]
 
-# Medians of four matrices with 512 Gaussian numbers each, measured: at most 0.08 of independent ones;
-# 0.35 and more of one base in two ggml types, least of q1_0 and tq1_0.
+# Medians of four matrices with 512 Gaussian numbers each, measured: at most 0.08 of independent
+# ones; 0.35 and more of one base in two ggml types, least of q1_0 and tq1_0.
 LEAST_LIKENESS = 0.2
 
 
