@@ -88,7 +88,7 @@ def test_batches_of_many_shapes_take_the_memory_of_the_largest() -> None:
     # The same numbers as with graphs that have memory of their own.
     other, again, weights_again = None, None, None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pyggml.train.graphs.Activations", lambda device: None)
+        patch.setattr("pyggml.train.step.graphs.Activations", lambda device: None)
         other, again, weights_again = steps(shapes)
     apart = sum(other.record(shape).memory_bytes for shape in set(shapes))
     assert other.activation_bytes >= apart > 1.5 * largest

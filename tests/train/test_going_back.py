@@ -254,7 +254,7 @@ def test_a_classifier_learns_from_probabilities():
 
 
 def test_graphs_of_old_shapes_are_dropped(monkeypatch):
-    monkeypatch.setattr("pyggml.train.graphs._MOST_GRAPHS", 3)
+    monkeypatch.setattr("pyggml.train.step.graphs._MOST_GRAPHS", 3)
     trainer = make_trainer(steps=1)
     step = TrainStep(trainer.model, trainer.optimizer)
 

@@ -8,7 +8,8 @@ from pyggml import GradientError, RecordingError
 from pyggml.data import IGNORE_INDEX
 from pyggml.graph import Graph
 from pyggml.optim import LBFGS, SGD, AdamW
-from pyggml.train import GradScaler, NonFiniteError, TrainStep, eval_batches, evaluate, graphs
+from pyggml.train import GradScaler, NonFiniteError, TrainStep, eval_batches, evaluate
+from pyggml.train.step import graphs
 
 from .tiny import SEQ_LEN, VOCAB, make_model, same, tokens
 

@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..backend.library import lib
-from ..backend.lru import LRUCache
-from ..checks import whole
-from ..graph import Graph, most_fallbacks
-from ..graph.backward_checks import check_reached
-from ..graph.graph_cache import graph_cache
-from ..graph.memory_plan import Activations
-from ..graph.walk import walk
-from ..nn.mode import in_mode
-from ..nn.swap import Swaps
-from ..ops.dropout import DropoutStream
-from ..tensors import Tensor, tensor, zeros
-from ..tensors.autocast import autocast, rounding
-from ..tensors.tracing import Trace
-from .batches import Batch, Spec, arrays_of, spec_of
-from .losses import Count, LossFunction, count_targets
+from ... import ops
+from ...backend.library import lib
+from ...backend.lru import LRUCache
+from ...checks import whole
+from ...graph import Graph, most_fallbacks
+from ...graph.backward_checks import check_reached
+from ...graph.graph_cache import graph_cache
+from ...graph.memory_plan import Activations
+from ...graph.walk import walk
+from ...nn.mode import in_mode
+from ...nn.swap import Swaps
+from ...ops.dropout import DropoutStream
+from ...tensors import Tensor, tensor, zeros
+from ...tensors.autocast import autocast, rounding
+from ...tensors.tracing import Trace
+from ..batches import Batch, Spec, arrays_of, spec_of
+from ..losses import Count, LossFunction, count_targets
 
 __all__ = ["Recorded", "StepGraphs"]
 
