@@ -200,6 +200,8 @@ def _options(cls: type[Configuration]) -> Mapping[str, Option]:
         if twice:
             raise TypeError(f"{cls.__name__}: an option must be in one part; {twice} are in two")
         found |= own
-    found |= {n: dataclasses.replace(found[n], default=v) for n, v in cls.DEFAULTS.items()}
+    found |= {
+        n: dataclasses.replace(found[n], default=v, chosen="") for n, v in cls.DEFAULTS.items()
+    }
     found |= {n: dataclasses.replace(found[n], chosen=v) for n, v in cls.CHOSEN.items()}
     return MappingProxyType(found)

@@ -124,7 +124,12 @@ class ImageConfig(Configuration):
         "metrics": ("accuracy",),
         "keep": 1,
     }
-    CHOSEN: ClassVar = {"eval_every": "an epoch", "save_every": "an epoch"}
+    CHOSEN: ClassVar = {
+        "epochs": "15, unless `steps` is given",
+        "steps": "those of `epochs`",
+        "eval_every": "an epoch",
+        "save_every": "an epoch",
+    }
     # A model of images has no count of operations per token, and no blocks to compute again.
     LEFT_OUT: ClassVar = frozenset({"mfu", "checkpointing"})
 

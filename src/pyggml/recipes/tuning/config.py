@@ -104,8 +104,10 @@ class FinetuneConfig(Configuration):
         "memory_limit": "auto",
     }
     CHOSEN: ClassVar = {
-        "lr": f"{LR_LORA:g}; with `full`: {LR_FULL:g}; by preferences {LR_PREFERENCES:g} and "
+        "lr": f"adapters {LR_LORA:g}, `full` {LR_FULL:g}; by preferences {LR_PREFERENCES:g} and "
         f"{LR_PREFERENCES_FULL:g}",
+        "epochs": "3, unless `steps` is given",
+        "steps": "those of `epochs`",
         "batch_size": "8, at most the rows that there are",
         "checkpointing": "as few as fit into `memory_limit`",
     }
