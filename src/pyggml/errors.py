@@ -19,6 +19,7 @@ __all__ = [
     "OutOfMemoryError",
     "RecordingError",
     "ShapeError",
+    "amount",
     "in_message",
     "printable",
     "reason",
@@ -85,11 +86,26 @@ def _escaped(char: str) -> str:
     return char
 
 
-def reason(error: BaseException) -> str:
+def amount(number: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    Args:
+        number: how many.
+        thing: one of them.
+
+    Example:
+        >>> amount(1, "chat"), amount(2000, "chat")
+        ('1 chat', '2,000 chats')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def reason(error: BaseException | str) -> str:
     """Return the message of an exception without the function that raised it.
 
     Args:
-        error: of a function whose argument comes from an option, which the caller names.
+        error: or its text; of a function whose argument comes from an option, which the caller
+            names.
 
     Example:
         >>> reason(ValueError("AdamW: eps must be a number >= 0; got -1"))

@@ -201,7 +201,7 @@ def test_long_examples_are_counted(here):
     notes = []
     given = options(here, "long", seq_len=8, too_long="split", steps=1)
     finetune(**given, note=notes.append)
-    assert any("chats are longer than `seq_len`=8" in note for note in notes)
+    assert any("rows are longer than `seq_len`=8" in note for note in notes)
 
 
 def test_dora_is_merged_for_llama_cpp(here):
@@ -253,3 +253,59 @@ def test_a_base_with_nan_is_refused_before_the_first_step(here, tmp_path):
     with pytest.raises(FormatError, match=r"nan\.gguf.*finite"):
         finetune(**{**options(here, "nan"), "model": tmp_path / "nan.gguf"})
     shutil.rmtree(here / "nan")
+
+
+def rows_of_pairs(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_rows_of_a_program_train_as_their_file_does(here, trained):
+    pd = pytest.importorskip("pandas")
+    rows = rows_of_pairs(here / "pairs.jsonl")
+    frame = pd.DataFrame(rows)
+    for name, data in {"rows": rows, "frame": frame, "each": iter(rows)}.items():
+        run = finetune(**options(here, name, merge="base", data=data))
+        adapter = here / name / "adapter.gguf"
+        assert run.data == trained.data
+        assert adapter.read_bytes() == (here / "run" / "adapter.gguf").read_bytes()
+
+
+def test_rows_are_kept_for_resume(here, trained, tmp_path):
+    rows = rows_of_pairs(here / "pairs.jsonl")
+    given = options(here, "kept", save_every=2, merge="base", data=rows)
+    with pytest.raises(RuntimeError, match="stop"):
+        finetune(**given, callbacks=[StopAt(3, RuntimeError("stop"))])
+    moved = (here / "kept").rename(tmp_path / "moved")
+    with pytest.raises(FormatError, match=r"24 rows of .* tokens; got 23 rows of"):
+        finetune(artifact_dir=moved, resume=True, data=rows[:-1])
+    changed = [{**rows[0], "completion": "It is 1."}, *rows[1:]]
+    with pytest.raises(FormatError, match="got as many of another content"):
+        finetune(artifact_dir=moved, resume=True, data=changed)
+    finetune(artifact_dir=moved, resume=True)
+    assert (moved / "adapter.gguf").read_bytes() == (here / "run" / "adapter.gguf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "at least one row"),
+        ([{"prompt": "a", "completion": {1, 2}}], "row 0 must hold texts"),
+        ([{"prompt": "a", "completion": "b"}, 3], "row 1 must be a mapping"),
+        ({"train": [{"text": "a"}]}, r"source\['train'\]"),
+        (3, "`data`"),
+    ],
+)
+def test_rows_that_are_none_are_refused(here, data, message):
+    with pytest.raises((TypeError, ConfigError), match=message):
+        finetune(**options(here, "never", data=data))
+    assert not (here / "never").exists()
+
+
+def test_answers_behind_the_cut_are_counted_by_themselves(here):
+    rows = rows_of_pairs(here / "pairs.jsonl")
+    rows[:3] = [{"prompt": "and " * 60, "completion": "No."}] * 3
+    notes, alone = [], {"val_fraction": 0.0, "answers": 3, "answer_tokens": 64}
+    finetune(**options(here, "cut", data=rows, **alone, steps=1), note=notes.append)
+    assert any(note.startswith("note: 3 of these train nothing") for note in notes), notes
+    with pytest.raises(FormatError, match="3 cut off: give a larger `seq_len`"):
+        finetune(**options(here, "never", data=rows[:3], **alone))

@@ -44,7 +44,10 @@ def quantize_rows(
     if dtype.quantized and not dtype.is_readable:
         raise DTypeError(f"quantize_rows: {dtype.name} is for ggml's own use; use q8_0")
     if importance is None and lib.ggml_quantize_requires_imatrix(dtype.ggml_type):
-        raise DTypeError(f"quantize_rows: {dtype.name} needs an importance matrix")
+        raise DTypeError(
+            f"quantize_rows: {dtype.name} needs an importance matrix; got none: give one, or"
+            " choose a larger type, such as q4_K"
+        )
     source = np.ascontiguousarray(rows)
     scales = None if importance is None else np.ascontiguousarray(importance, np.float32)
     if scales is not None and scales.shape != (rows.shape[1],):

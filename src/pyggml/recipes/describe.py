@@ -6,16 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.device import get_threads
+from ..errors import amount
 from ..tensors.autocast import bf16_matmuls
 from ..train.fallbacks import tell_fallbacks
 from ..train.memory import format_bytes
 
 __all__ = ["describe"]
-
-
-def _count(number: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def describe(run: Any) -> list[tuple[str, str]]:
@@ -50,7 +46,7 @@ def _text(run: Any) -> str:
     where = f", tokens in {run.tokens_folder}" if run.tokens_folder is not None else ""
     size = format_bytes(run.text_bytes)
     what = "document" if run.config.data.pair_fields is None else "pair"
-    return f"{source}: {_count(run.documents, what)}, {size}{where}"
+    return f"{source}: {amount(run.documents, what)}, {size}{where}"
 
 
 def _packing(run: Any) -> str:
@@ -59,7 +55,7 @@ def _packing(run: Any) -> str:
         return ""
     rows = run.trainer.loader.dataset
     left = (
-        f", {_count(rows.skipped, 'piece')} without a completion left out" if rows.skipped else ""
+        f", {amount(rows.skipped, 'piece')} without a completion left out" if rows.skipped else ""
     )
     return f"; packed in {len(rows):,} rows, {100 * rows.fill:.1f}% text{left}"
 
@@ -69,7 +65,7 @@ def _model(run: Any) -> str:
     kv_heads = getattr(sizes, "n_kv_head", sizes.n_head)
     groups = f" ({kv_heads} for keys and values)" if kv_heads != sizes.n_head else ""
     return (
-        f"{run.arch}: {_count(sizes.n_layer, 'layer')}, {_count(sizes.n_head, 'head')}{groups}, "
+        f"{run.arch}: {amount(sizes.n_layer, 'layer')}, {amount(sizes.n_head, 'head')}{groups}, "
         f"width {sizes.n_embd}, MLP {sizes.n_ffn}, context {sizes.context}; "
         f"{run.model.num_parameters():,} parameters"
     )
@@ -87,7 +83,7 @@ def _training(run: Any) -> str:
     optimizer = type(run.trainer.optimizer).__name__
     last_lr = run.trainer.schedule(total - 1)
     return (
-        f"{_count(total, 'step')} of {batch_size}{times} × {run.seq_len} = "
+        f"{amount(total, 'step')} of {batch_size}{times} × {run.seq_len} = "
         f"{per_step:,} tokens ({total * per_step / run.train_tokens:.1f} times the text); "
         f"{optimizer}, "
         f"learning rate {options.lr:.2g} to {last_lr:.2g}, clip {options.clip:g}{by_value}, "
@@ -115,7 +111,7 @@ def _precision(name: str) -> str:
 def _device(run: Any) -> str:
     name = run.memory.device
     if name == "cpu":
-        return f"{name}, {_count(get_threads(), 'thread')}"
+        return f"{name}, {amount(get_threads(), 'thread')}"
     left = run.memory.fallbacks
     if not left:
         return f"{name}, every op of a step"

@@ -107,6 +107,7 @@ class Run:
         overwrite: bool = False,
         callbacks: Iterable[Callback] = (),
         note: Note = silent,
+        **given: Any,
     ) -> _R:
         """Set up a new run: read the data, make the model, the trainer and the folder.
 
@@ -117,6 +118,7 @@ class Run:
                 other processes are kept out of the folder.
             callbacks: told of the trainer's events.
             note: called with lines of progress.
+            given: what `make` of this kind of run takes besides.
 
         Raises:
             TypeError: an argument is of another kind.
@@ -130,7 +132,8 @@ class Run:
         group = distributed.init(config.trainer.distributed)
         artifact = cls.ARTIFACT(config.output.artifact_dir)
         artifact.check_new(overwrite)
-        run = cls.make(config, artifact, callbacks, note if group.is_first else silent)
+        note = note if group.is_first else silent
+        run = cls.make(config, artifact, callbacks, note, **given)
 
         def create() -> None:
             artifact.create(run.record(), overwrite, hold=True)
@@ -151,6 +154,7 @@ class Run:
         changes: Mapping[str, Any] | None = None,
         callbacks: Iterable[Callback] = (),
         note: Note = silent,
+        **given: Any,
     ) -> _R:
         """Set up the rest of a run that was interrupted, or more steps of a finished one.
 
@@ -160,6 +164,7 @@ class Run:
                 those that change its course are noted.
             callbacks: told of the trainer's events.
             note: called with lines of progress.
+            given: what `make` of this kind of run takes besides.
 
         Raises:
             TypeError: an argument is of another kind.
@@ -173,7 +178,8 @@ class Run:
         artifact.check_resume()
         group.first(artifact.hold)
         try:
-            return cls._resume(artifact, changes, callbacks, note if group.is_first else silent)
+            note = note if group.is_first else silent
+            return cls._resume(artifact, changes, callbacks, note, given)
         except BaseException:
             artifact.release()
             raise
@@ -185,6 +191,7 @@ class Run:
         changes: Mapping[str, Any],
         callbacks: Iterable[Callback],
         note: Note,
+        given: Mapping[str, Any],
     ) -> _R:
         """Do the work of `resume` in a folder that is locked."""
         task = artifact.read_config().get("task")
@@ -194,7 +201,8 @@ class Run:
                 f"`resume`: {artifact.path} holds a run of {other}: continue it with that"
             )
         record, before = read_record(artifact, cls.CONFIG)
-        run = cls.make(merge(before, changes, note, cls.identity), artifact, callbacks, note, True)
+        config = merge(before, changes, note, cls.identity)
+        run = cls.make(config, artifact, callbacks, note, True, **given)
         run.check_data(record)
         step = run.trainer.resume()
         if step == 0:

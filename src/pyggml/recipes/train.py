@@ -15,6 +15,8 @@ from .llm import LLMRun
 from .llm_config import LLMConfig
 from .run import Note, Run, silent
 from .tuning import FinetuneConfig, FinetuneRun
+from .tuning.results import FinetuneArtifact
+from .tuning.rows import rows_of
 
 __all__ = ["finetune", "train_image", "train_llm"]
 
@@ -126,10 +128,13 @@ def finetune(
         note: called with lines of progress.
         prepared: called with the run before it trains.
         options: options by name, such as `model`, `data`, `epochs`; they override those of
-            `config`. See the page of options in the reference.
+            `config`. See the page of options in the reference. `data` may also be a Hugging Face
+            `Dataset`, a data frame or a list of mappings: its rows are kept in rows.jsonl, where
+            `resume` finds them.
 
     Raises:
         ConfigError: an option is unknown or cannot be used, or the folder cannot.
+        TypeError: a row of `data` is no mapping, or holds what JSON has not.
         FormatError: base, adapter or examples cannot be read, or are not those of the run that is
             resumed.
         OutOfMemoryError: the run does not fit into the device's memory.
@@ -141,8 +146,13 @@ def finetune(
         >>> print(run.comparison.after)  # doctest: +SKIP
         validation loss 0.4031, perplexity 1.50
     """
+    rows = rows_of(options.get("data", ""))
+    if rows is not None:
+        kept = FinetuneConfig.options()["artifact_dir"].default
+        kept = kept if config is None else config.output.artifact_dir
+        options["data"] = FinetuneArtifact(options.get("artifact_dir", kept)).rows
     given = (config, resume, overwrite, callbacks, note, prepared, options)
-    run: FinetuneRun = _train("finetune", FinetuneRun, *given)
+    run: FinetuneRun = _train("finetune", FinetuneRun, *given, rows=rows)
     return run
 
 
@@ -156,6 +166,7 @@ def _train(
     note: Note,
     prepared: Callable[[Any], None],
     options: dict[str, Any],
+    **given: Any,
 ) -> Any:
     """Prepare or resume a run, and train it."""
     checks.function(who, "note", note, "line -> None")
@@ -166,12 +177,12 @@ def _train(
         if config is not None:
             raise ConfigError("`resume` takes the options of the run: leave `config` out")
         folder = options.pop("artifact_dir", kind.CONFIG.options()["artifact_dir"].default)
-        run = kind.resume(folder, options, callbacks, note)
+        run = kind.resume(folder, options, callbacks, note, **given)
     else:
         if config is not None:
             checks.instance(who, "config", config, kind.CONFIG)
         config = kind.CONFIG(**options) if config is None else config.replace(**options)
-        run = kind.prepare(config, overwrite, callbacks, note)
+        run = kind.prepare(config, overwrite, callbacks, note, **given)
     if run.trainer.group.is_first:
         prepared(run)
     run.train()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import FormatError
+from ...errors import FormatError, shown
 from ...io.regular import open_regular, open_unpacked
 
 __all__ = ["RECORD_SUFFIXES", "Record", "is_records", "read_file"]
@@ -45,7 +45,7 @@ def _jsonl(path: Path) -> Iterator[_Row]:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                yield _bad(f"read_records: {where}: not JSON: {error}", error)
+                yield _bad(f"read_records: {where}: not JSON: {_json_fault(line, error)}", error)
                 continue
             if isinstance(value, dict):
                 yield Record(where, value)
@@ -77,6 +77,16 @@ def _json(path: Path) -> Iterator[_Row]:
             yield FormatError(
                 f"read_records: {where}: must be a JSON object; got {type(value).__name__}"
             )
+
+
+def _json_fault(line: str, error: Exception) -> str:
+    """Return what is wrong with a line, and where."""
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    text = line.rstrip()
+    if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
+        return f"the line ends within its object, after {shown(text[-20:])}: was the file cut off?"
+    return f"{error.msg} at character {error.colno}, {shown(text[error.pos :][:20])}"
 
 
 def _bad(message: str, cause: Exception) -> FormatError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import nn
 from ...data import Tokenizer
-from ...errors import ConfigError, FormatError, reason, shown
+from ...errors import ConfigError, DTypeError, FormatError, reason, shown
 from ...models import LanguageModel, LlamaForSequenceClassification, load, load_lora
 from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
@@ -170,6 +170,11 @@ def aware_of(model: Any, optimizer: Any, options: TunedModelOptions) -> Any:
     frozen = {name: "f32" for name, p in model.named_parameters() if not p.requires_grad}
     try:
         return quantization_aware(model, optimizer, options.qat, options.qat_every, types=frozen)
+    except DTypeError as error:  # of a type that needs an importance matrix
+        raise ConfigError(
+            f"`qat` must be a type that is rounded to without an importance matrix; got "
+            f"{options.qat}: choose a larger one, such as Q4_K or TQ2_0"
+        ) from error
     except ValueError as error:
         raise ConfigError(f"`qat`={options.qat}: {reason(error)}") from error
 

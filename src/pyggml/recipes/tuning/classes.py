@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,33 +149,38 @@ class ClassExamples(Examples):
         return found
 
 
-def read_class_examples(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> ClassExamples:
+def read_class_examples(
+    config: FinetuneConfig, model: Any, tokenizer: Tokenizer, source: Sequence[Any]
+) -> ClassExamples:
     """Read texts with labels, or pairs for a reward, and encode them.
 
     Args:
         config: of the run.
         model: the base.
         tokenizer: text to tokens.
+        source: files or rows.
 
     Raises:
         FormatError: a file is missing or damaged, or a row lacks a text or a label; names it.
         ConfigError: an option does not suit the files.
     """
     try:
-        first = next(iter(read_records(config.data.data)), {})
+        first = next(iter(read_records(source)), {})
         if {"chosen", "rejected"} <= set(first):
-            return _pairs(config, model, tokenizer)
-        return _labelled(config, model, tokenizer)
+            return _pairs(config, model, tokenizer, source)
+        return _labelled(config, model, tokenizer, source)
     except FormatError as error:
         raise FormatError(f"`data`: {reason(error)}") from error
 
 
-def _pairs(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> ClassExamples:
+def _pairs(
+    config: FinetuneConfig, model: Any, tokenizer: Tokenizer, source: Sequence[Any]
+) -> ClassExamples:
     """Return the examples of a reward."""
     data = config.data
     if config.task.labels:
         raise ConfigError("`labels` is for rows of text and label; got pairs: leave it out")
-    read = read_preferences(data.data, system=data.system, skip_bad=data.skip_bad)
+    read = read_preferences(source, system=data.system, skip_bad=data.skip_bad)
     template, is_own = template_of(config, read.is_plain, model, tokenizer)
     # The last token is an input, too.
     pairs, sets, seq_len = encode_parts(config, model, tokenizer, read, template, targets=0)
@@ -185,7 +191,9 @@ def _pairs(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> ClassExa
     )
 
 
-def _labelled(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> ClassExamples:
+def _labelled(
+    config: FinetuneConfig, model: Any, tokenizer: Tokenizer, source: Sequence[Any]
+) -> ClassExamples:
     """Return the examples of classes."""
     data = config.data
     for name in ("chat_template", "system"):
@@ -201,7 +209,7 @@ def _labelled(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> Class
                 "model as `model`"
             )
         names = own
-    read = read_labelled(data.data, names, skip_bad=data.skip_bad)
+    read = read_labelled(source, names, skip_bad=data.skip_bad)
     parts: list[LabelledTexts] = split_off(config, read)
     encoded = [_encoded(part, tokenizer) for part in parts]
     longest = max(ids.size for part in encoded for ids in part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -127,20 +127,23 @@ class Examples:
         return None if self.template is None else _MARK.sub(r"{#\1 \2#}", self.template.source)
 
 
-def read_examples(config: FinetuneConfig, model: Any, tokenizer: Tokenizer) -> Examples:
+def read_examples(
+    config: FinetuneConfig, model: Any, tokenizer: Tokenizer, source: Sequence[Any]
+) -> Examples:
     """Read the chats, write them by the template, and encode them.
 
     Args:
         config: of the run.
         model: the base, whose file may have a chat template.
         tokenizer: text to tokens.
+        source: files or rows.
 
     Raises:
         FormatError: a file is missing or damaged, or a row is no chat; names it.
         ConfigError: an option does not suit the files.
     """
     data = config.data
-    chats = _read(config)
+    chats = _read(config, source)
     is_plain = set(chats.formats.values()) <= _PLAIN
     template, is_own = template_of(config, is_plain, model, tokenizer)
     parts: list[Chats] = [chats]
@@ -176,17 +179,18 @@ def _second(encoded: list[EncodedChats]) -> EncodedChats | None:
     return encoded[1] if len(encoded) > 1 else None
 
 
-def _read(config: FinetuneConfig) -> Chats:
-    """Return the chats of all files, each as often as its weight says."""
+def _read(config: FinetuneConfig, source: Sequence[Any]) -> Chats:
+    """Return the chats of all files, each as often as its weight says, or of rows."""
     data = config.data
     weights = dict(map(read_weight, data.data_weight))
     found: Chats | None = None
-    for file in data.data:
+    files = source if isinstance(source[0], str) else [source]
+    for file in files:
         try:
             chats = read_chats(file, data.format, system=data.system, skip_bad=data.skip_bad)
         except FormatError as error:
             raise FormatError(f"`data`: {reason(error)}") from error
-        if file in weights:
+        if isinstance(file, str) and file in weights:
             chats = chats.repeated(weights[file], config.trainer.seed)
         found = chats if found is None else found + chats
     assert found is not None
@@ -217,7 +221,8 @@ def template_of(
     try:
         template = ChatTemplate.of_model(model.metadata, tokenizer, given, config.model.model)
     except FormatError as error:
-        raise FormatError(f"`chat_template`: {reason(error)}") from error
+        cure = ": give another with `chat_template`" if given is None else ""
+        raise FormatError(f"`chat_template`: {reason(error)}{cure}") from error
     template = template or ChatTemplate.of(_OTHERWISE, tokenizer)
     return template, template.source != own
 

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ...errors import amount, reason
 from ...nn.lora import adapters_of
 from ...train.memory import format_bytes
 from ..describe import recomputes
 
-__all__ = ["describe"]
+__all__ = ["amounts", "describe", "left_out"]
 
 
 def describe(run: Any) -> list[tuple[str, str]]:
@@ -77,3 +79,45 @@ def _training(run: Any) -> str:
         f"{type(run.trainer.optimizer).__name__}, learning rate {run.config.lr:.2g}, seed "
         f"{options.seed}{recomputes(run.model)}"
     )
+
+
+def left_out(run: Any) -> list[str]:
+    """Return lines about what is not trained of the rows, and a template that the base lacks.
+
+    Args:
+        run: a `FinetuneRun`.
+    """
+    examples, counts = run.examples, run.examples.train.counts
+    lines = []
+    long = counts.cut + counts.split + counts.dropped
+    if long:
+        lines.append(
+            f"note: {long:,} of {amount(counts.chats, 'row')} are longer than "
+            f"`seq_len`={run.seq_len} (the longest has {amount(counts.longest, 'token')}): "
+            f"{counts.cut:,} cut, {counts.split:,} split, {counts.dropped:,} left out"
+        )
+    if counts.cut_off:
+        lines.append(
+            f"note: {counts.cut_off:,} of these train nothing, as their first answer begins "
+            "behind the cut: give a larger `seq_len`, or `too_long`=split"
+        )
+    if examples.chats.bad:
+        lines.append(
+            f"note: {amount(examples.chats.bad, 'bad row')} left out; the first is "
+            f"{reason(examples.chats.first_bad)}"
+        )
+    if examples.template is not None and examples.is_own:
+        lines.append(f"note: the chats are written by the template {examples.template.name}")
+    return lines
+
+
+def amounts(data: Mapping[str, Any]) -> str:
+    """Return the numbers of rows and tokens of a run's record in words.
+
+    Args:
+        data: the field of this name in `config.json`.
+    """
+    chats, tokens = (data.get(name) for name in ("chats", "tokens"))
+    if not isinstance(chats, int) or not isinstance(tokens, int):
+        return "which its record lacks"
+    return f"{amount(chats, 'row')} of {amount(tokens, 'token')}"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class PreferenceExamples(Examples):
 
 
 def read_preference_examples(
-    config: FinetuneConfig, model: Any, tokenizer: Tokenizer
+    config: FinetuneConfig, model: Any, tokenizer: Tokenizer, source: Sequence[Any]
 ) -> PreferenceExamples:
     """Read preferences, write them by the template, and encode them.
 
@@ -87,6 +87,7 @@ def read_preference_examples(
         config: of the run.
         model: the base, whose file may have a chat template.
         tokenizer: text to tokens.
+        source: files or rows.
 
     Raises:
         FormatError: a file is missing or damaged, or a row holds no preference; names it.
@@ -94,7 +95,7 @@ def read_preference_examples(
     """
     data, method = config.data, config.preferences.method
     try:
-        read = read_preferences(data.data, system=data.system, skip_bad=data.skip_bad)
+        read = read_preferences(source, system=data.system, skip_bad=data.skip_bad)
     except FormatError as error:
         raise FormatError(f"`data`: {reason(error)}") from error
     if method == "kto":

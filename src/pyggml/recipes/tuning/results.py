@@ -38,10 +38,14 @@ class FinetuneArtifact(ArtifactDir):
         self.template = self.path / "chat_template.jinja"
         self.comparison = self.path / "answers.json"
         self.reference = self.path / "reference.json"
+        self.rows = self.path / "rows.jsonl"
 
     def files(self) -> list[Path]:
         """Return the files and folders of the run that exist."""
-        own = (self.adapter, self.peft, self.folder, self.template, self.comparison, self.reference)
+        own = (
+            self.adapter, self.peft, self.folder, self.template, self.comparison, self.reference,
+            self.rows,
+        )  # fmt: skip
         return [path for path in own if path.exists()] + super().files()
 
     def whole(self, model: Any) -> Path:

@@ -33,10 +33,11 @@ from .class_options import CLASSIFY
 from .classes import read_class_examples
 from .config import FinetuneConfig
 from .data import Examples, read_examples
-from .describe import describe
+from .describe import amounts, describe, left_out
 from .preference_options import SFT
 from .preferences import PreferenceExamples, Reference, read_preference_examples
 from .results import FinetuneArtifact, check_merge, llama_cpp_commands, save_merged, widest
+from .rows import Rows, kept_rows, write_rows
 from .teacher import taught
 
 __all__ = ["FinetuneRun"]
@@ -82,9 +83,12 @@ class FinetuneRun(Run):
         artifact: FinetuneArtifact,
         callbacks: Iterable[Callback] = (),
         note: Note = silent,
+        rows: Rows | None = None,
     ):
         self.config: FinetuneConfig = config
         self.artifact: FinetuneArtifact = artifact
+        self._rows = kept_rows(artifact.rows, config.data.data) if rows is None else rows
+        source = config.data.data if self._rows is None else self._rows
         self.note = note
         self.comparison = Comparison()
         config.machine.choose()
@@ -95,7 +99,7 @@ class FinetuneRun(Run):
         read = read_class_examples if classify else read_examples
         if config.preferences.method != SFT:
             read = read_preference_examples
-        self.examples: Examples = read(config, self.model, self.tokenizer)
+        self.examples: Examples = read(config, self.model, self.tokenizer, source)
         self.objective = self.examples.objective(config)
         self.seq_len = self.examples.seq_len
         self.data = {
@@ -140,7 +144,8 @@ class FinetuneRun(Run):
             save_frozen=False,
         )
         self.memory = self.trainer.plan()
-        self._note_left_out()
+        for line in left_out(self):
+            note(line)
 
     def _loaders(self, base: int) -> list[Any]:
         """Return the batches to train on and, if there are any, to validate on."""
@@ -167,13 +172,16 @@ class FinetuneRun(Run):
         callbacks: Iterable[Callback] = (),
         note: Note = silent,
         resumed: bool = False,
+        rows: Rows | None = None,
     ) -> FinetuneRun:
         """Read base and examples, and make the trainer."""
-        return cls(config, artifact, callbacks, note)
+        return cls(config, artifact, callbacks, note, rows)
 
     def write_inputs(self) -> None:
-        """Write the options, the chat template, and the reference of preferences."""
+        """Write the options, rows without a file, the template, and preferences' reference."""
         save_config(self.config, self.artifact.options)
+        if self._rows is not None:
+            write_rows(self.artifact.rows, self._rows)
         if self.reference is not None:
             self.reference.write()
         if self.examples.template_file is not None:
@@ -191,10 +199,13 @@ class FinetuneRun(Run):
                 "start anew with `overwrite`"
             )
         if before != self.data:
+            counts = [amounts(each) for each in (before, self.data)]
+            if counts[0] == counts[1]:
+                counts[1] = "as many of another content"
             raise FormatError(
-                f"{self.artifact.config}: data must be that of the run, {before}; got "
-                f"{self.data}: the chats have changed since; give the old ones with `data`, or "
-                "start anew with `overwrite`"
+                f"{self.artifact.config}: the data must be those that the run began with, "
+                f"{counts[0]}; got {counts[1]}: give the old ones with `data`, or start anew with "
+                "`overwrite`"
             )
 
     def record(self) -> dict[str, Any]:
@@ -371,7 +382,11 @@ class FinetuneRun(Run):
     def _merge(self, kind: str) -> None:
         """Write the merged model, and measure what the rounding of its weights costs."""
         path = self.artifact.whole(self.model)
-        save_merged(self.model, path, kind, self.tokenizer, self.config.output.imatrix)
+        try:
+            save_merged(self.model, path, kind, self.tokenizer, self.config.output.imatrix)
+        except OSError:
+            self.note(f"note: the adapter is written, {self.artifact.adapter}; {path.name} is not")
+            raise
         if not self.trainer.sets or self.comparison.after is None:
             return
         merged, _ = load(path, keep_types=True, mapped=path.suffix == ".gguf")
@@ -394,23 +409,6 @@ class FinetuneRun(Run):
         """Give the model the template of the chats, for the files that are written."""
         if self.examples.is_own:
             self.model.metadata[_TEMPLATE] = self.examples.template_file
-
-    def _note_left_out(self) -> None:
-        """Note what is not trained of the chats, and a template that the base does not have."""
-        counts, template = self.examples.train.counts, self.examples.template
-        if counts.cut or counts.split or counts.dropped:
-            self.note(
-                f"note: {counts.cut + counts.split + counts.dropped:,} of {counts.chats:,} chats "
-                f"are longer than `seq_len`={self.seq_len} (the longest has {counts.longest:,} "
-                f"tokens): {counts.cut:,} cut, {counts.split:,} split, {counts.dropped:,} left out"
-            )
-        if self.examples.chats.bad:
-            self.note(
-                f"note: {self.examples.chats.bad:,} bad rows are left out, of which the first is: "
-                f"{self.examples.chats.first_bad}"
-            )
-        if template is not None and self.examples.is_own:
-            self.note(f"note: the chats are written by the template {template.name}")
 
     def summary(self) -> dict[str, Any]:
         """Return the run and where it stands, as JSON-ready values."""

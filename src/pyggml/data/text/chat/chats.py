@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .... import checks
-from ....errors import FormatError, reason
+from ....errors import FormatError, amount, reason
 from ...fingerprint import fingerprint
 from ..records import read_records
 from .formats import FORMATS, Row, recognised
@@ -163,9 +163,9 @@ class Chats(Sequence[Chat]):
     def summary(self) -> str:
         """Return a line about what was read and what was left out."""
         kinds = ", ".join(f"{name}: {kind}" for name, kind in self.formats.items())
-        words = [f"{_count(len(self), 'chat')} ({kinds})"]
-        words += [f"{_count(self.bad, 'bad row')} left out"] * bool(self.bad)
-        words += [f"{_count(self.duplicates, 'duplicate')} left out"] * bool(self.duplicates)
+        words = [f"{amount(len(self), 'chat')} ({kinds})"]
+        words += [f"{amount(self.bad, 'bad row')} left out"] * bool(self.bad)
+        words += [f"{amount(self.duplicates, 'duplicate')} left out"] * bool(self.duplicates)
         return "; ".join(words)
 
     def _with(self, items: Sequence[Chat], duplicates: int) -> Chats:
@@ -239,10 +239,6 @@ def read_chats(
             + (f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else "")
         )
     return Chats(items, formats, len(bad), first_bad=bad[0] if bad else "")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _chat(row: Row, where: str, system: str | None) -> Chat:

@@ -39,8 +39,8 @@ class ChatCounts:
         cut: conversations of which only the beginning is kept.
         split: conversations that became several documents.
         dropped: conversations that were too long.
-        untrained: conversations, or parts of them, that were left out because nothing in them is
-            trained.
+        cut_off: those of `cut` that are left out, as their first answer lies behind the cut.
+        untrained: parts of conversations that were left out because nothing in them is trained.
         bad: conversations that the template or the vocabulary could not write.
     """
 
@@ -51,6 +51,7 @@ class ChatCounts:
     longest: int = 0
     own_texts: int = 0
     cut: int = 0
+    cut_off: int = 0
     split: int = 0
     dropped: int = 0
     untrained: int = 0
@@ -154,10 +155,13 @@ def encode_chats(
                 if trained[part][1:].any():
                     ids.append(tokens[part])
                     flags.append(trained[part])
+                elif too_long == "cut":
+                    counts.cut_off += 1
                 else:
                     counts.untrained += 1
     if not ids:
-        raise FormatError(f"{who}: no conversation is left to train; {counts.summary()}")
+        cure = "" if most is None else ": give a larger `seq_len`"
+        raise FormatError(f"{who}: no conversation is left to train: {counts.summary()}{cure}")
     documents = Documents.of(ids, flags)
     counts.documents, counts.tokens = len(documents), documents.ids.size
     counts.trained = sum(int(flag[1:].sum()) for flag in flags)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ....errors import FormatError, shown
 
-__all__ = ["FORMATS", "ROLES", "Row", "recognised"]
+__all__ = ["FORMATS", "ROLES", "Row", "recognised", "unfit"]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """The roles of messages."""
@@ -202,9 +202,7 @@ def _written(message: Mapping[str, Any]) -> bool:
 def _text(record: Mapping[str, Any], name: str) -> str:
     value = record.get(name)
     if not isinstance(value, str):
-        raise FormatError(
-            f"{name} must be text; got {shown(value) if name in record else 'no such field'}"
-        )
+        raise unfit(record, name, "text")
     return value
 
 
@@ -215,10 +213,24 @@ def _list(record: Mapping[str, Any], name: str) -> list[Any]:
     if hasattr(value, "tolist"):  # an array, as pandas gives
         value = value.tolist()
     if not isinstance(value, (list, tuple)):
-        raise FormatError(
-            f"{name} must be a list; got {shown(value) if name in record else 'no such field'}"
-        )
+        raise unfit(record, name, "a list")
     return list(value)
+
+
+def unfit(record: Mapping[str, Any], name: str, kind: str) -> FormatError:
+    """Return the error of a field that is missing, or not of a kind.
+
+    Args:
+        record: the row.
+        name: of the field.
+        kind: in words.
+    """
+    if name in record:
+        return FormatError(f"{name} must be {kind}; got {shown(record[name])}")
+    return FormatError(
+        f"{name} must be a field of the row; got {', '.join(map(shown, record)) or 'none'}: mend"
+        " the row, or leave it out with `skip_bad`"
+    )
 
 
 def _json(text: str, name: str) -> Any:

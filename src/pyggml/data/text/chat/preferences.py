@@ -18,7 +18,7 @@ from ..records import read_records
 from ..tokenizer import Tokenizer
 from .chats import Chat
 from .encoding import encode_chats
-from .formats import FORMATS
+from .formats import FORMATS, unfit
 from .template import ChatTemplate
 
 __all__ = ["EncodedPreferences", "Preferences", "encode_preferences", "read_preferences"]
@@ -199,6 +199,8 @@ def _pair(record: Mapping[str, Any], where: str, system: str | None) -> list[Cha
 
 def _chat(record: Mapping[str, Any], name: str, where: str, system: str | None) -> Chat:
     """Return a conversation of which the last message is the answer."""
+    if name not in record:
+        raise unfit(record, name, "an answer")
     given, prompt = record.get(name), record.get("prompt")
     first = given[0] if isinstance(given, (list, tuple)) and given else None
     whole = isinstance(first, Mapping) and first.get("role") not in ("assistant", "tool")
