@@ -125,3 +125,61 @@ except pg.OutOfMemoryError:
     print("refused")
 """
     assert script(LIMIT + text) == "refused\n"
+
+
+TUNING = """
+from pathlib import Path
+from pyggml.data import Tokenizer
+from pyggml.models import Llama, LlamaConfig
+from pyggml.recipes import finetune
+from pyggml.train import Callback
+
+folder = Path(FOLDER)
+tokenizer = Tokenizer.train_bpe(["What is it? It is a word."], 270)
+sizes = {"n_layer": 2, "n_head": 2, "n_embd": 64, "n_ffn": 128, "context": 1024}
+Llama(LlamaConfig(vocab_size=tokenizer.vocab_size, **sizes)).save(folder / "base.gguf", tokenizer)
+rows = [{"prompt": "What is it? ", "completion": "It is a word. " * n} for n in [2] * 12 + [60] * 4]
+given = {
+    "model": folder / "base.gguf", "data": rows, "packing": False, "batch_size": 4, "epochs": 2,
+    "val_fraction": 0.0, "save_every": 1, "threads": 1, "lora_rank": 4, "report": False,
+}
+
+class Shapes(Callback):
+    # The limit comes when the first shape has been computed, and leaves no room for the second.
+    def __init__(self, limited):
+        self.limited, self.seen = limited, []
+    def on_step(self, trainer, metrics):
+        self.seen.append(metrics.tokens)
+        if self.limited:
+            limit(2**22)
+            self.limited = False
+
+whole = Shapes(False)
+finetune(artifact_dir=folder / "whole", callbacks=[whole], **given)
+tokens = np.diff([0, *whole.seen])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits address space")
+def test_a_fine_tuning_whose_second_shape_has_no_room(tmp_path) -> None:
+    setup = LIMIT + TUNING.replace("FOLDER", repr(str(tmp_path)))
+    text = """
+cut = Shapes(True)
+try:
+    finetune(artifact_dir=folder / "cut", callbacks=[cut], **given)
+except pg.OutOfMemoryError as error:
+    assert "checkpoint" in str(error) and "`resume`" in str(error), error
+    done = len(cut.seen)
+    assert set(tokens[:done]) == {tokens[0]} and tokens[done] > 2 * tokens[0], (done, tokens)
+    print("refused")
+"""
+    assert script(setup + text).splitlines()[-1] == "refused"
+    text = f"""
+from pathlib import Path
+from pyggml.recipes import finetune
+folder = Path({str(tmp_path)!r})
+finetune(artifact_dir=folder / "cut", resume=True)
+same = [(folder / name / "adapter.gguf").read_bytes() for name in ("whole", "cut")]
+print(same[0] == same[1])
+"""
+    assert script(text).splitlines()[-1] == "True"
