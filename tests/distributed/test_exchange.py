@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyggml.graph import Graph, grad_of
 from pyggml.optim import LBFGS, SGD, AdamW, Muon
 from pyggml.train import TrainerOptions
 from pyggml.train.exchange import Exchange, Shards
+from pyggml.train.exchange.arrivals import Arrivals
 from pyggml.train.exchange.buckets import BUCKET_BYTES, divide, make_buckets
 from pyggml.train.ranks import make_exchange
 
@@ -119,6 +121,74 @@ def test_a_divided_state_is_not_written_by_one_rank() -> None:
     shards = Shards(Two(), optimizer, Exchange(Two(), optimizer, zero=1))
     with pytest.raises(DistributedError, match="every rank"):
         shards.state_dict()
+
+
+class Sender(Two):
+    """A group whose rank 0 sends numbers that arrive when they are waited for."""
+
+    rank, goes_on = 1, True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[np.ndarray] = []
+        self.arrived = 0
+
+    def begin_arrival(self, array: np.ndarray, src: int) -> int:
+        """Keep it; until it arrives, it holds nothing that may be used."""
+        array[...] = np.nan
+        self.begun.append(array)
+        return len(self.begun)
+
+    def arrive(self, number: int) -> None:
+        """Let it arrive, with those before it."""
+        for array in self.begun[self.arrived : number]:
+            array[...] = 2.0
+        self.arrived = max(number, self.arrived)
+
+
+def test_parameters_arrive_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyggml.train.exchange.buckets.SMALL_BYTES", 64)
+    params = [nn.Parameter(np.ones(n, np.float32)) for n in (32, 4, 32, 8)]
+    group = Sender()
+    arrivals = Arrivals(group, [params[2:], params[:1], params[1:2]], [0, 0, 0])
+    x = pg.tensor(np.ones(32, np.float32))
+    product = (x * params[0]).sum() + (x * params[2]).sum()
+    graph = Graph([product])
+    arrivals.settle_order(graph)
+
+    arrivals.begin()
+    versions = [param.buffer.version for param in params]
+    with arrivals.awaiting(graph):
+        assert group.arrived == 1  # what the first op reads; the others may come later
+        graph.run()
+        assert group.arrived == 3
+        assert arrivals.late == 1
+    assert graph.read(product).item() == 128.0
+    assert group.arrived == 4  # also what the graph does not read
+    assert params[1].tolist() == [2.0] * 4
+    assert versions == [param.buffer.version for param in params]
+
+    uses: tuple[Callable[[], object], ...] = (
+        params[3].numpy,
+        lambda: params[0].copy_(np.ones(32, np.float32)),
+        graph.run,
+        arrivals.begin,
+    )
+    for use in uses:
+        arrivals.begin()
+        begun = len(group.begun)
+        assert group.arrived == begun - 4
+        use()
+        assert group.arrived == begun, "something else waits for all of them"
+    arrivals.settle()
+
+    params[0].requires_grad = False
+    begun = len(group.begun)
+    arrivals.begin()
+    assert len(group.begun) == begun + 3
+    arrivals.overlaps = False
+    arrivals.begin()
+    assert group.arrived == len(group.begun) == begun + 6
 
 
 SUMS = """

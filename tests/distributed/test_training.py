@@ -61,11 +61,22 @@ def test_the_same_ranks_give_the_same_bits(case: str) -> None:
 
 @pytest.mark.slow
 def test_buckets_that_leave_early_have_the_bits_of_those_that_leave_late() -> None:
-    early, late = train(4, "f32"), train(4, "after")
+    early, late = train(4, "f32"), train(4, "f32+after")
     assert late["early"][0] == 0
     assert early["early"][0] > 0
     assert early["losses"] == late["losses"]
     assert early["state"] == late["state"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["zero1", "zero2"])
+def test_parameters_that_arrive_in_the_forward_have_the_bits_of_those_that_came_before(
+    case: str,
+) -> None:
+    early, late = train(2, f"{case}+read"), train(2, f"{case}+read+after")
+    assert len(set(early["seen"])) == 50
+    for part in ("losses", "norms", "seen", "digests", "state", "validation"):
+        assert early[part] == late[part]
 
 
 @pytest.mark.slow

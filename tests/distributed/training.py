@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """A training that ranks run: `python training.py CASE FOLDER [STOP]`; rank 0 prints its results.
 
+After the name of a case, `+after` exchanges nothing while a graph runs, and `+read` lets rank 0
+read the weights after each step.
 A folder that holds a checkpoint is resumed; STOP ends the run after so many steps.
 """
 
@@ -40,9 +42,11 @@ class Masked(TokenDataset):
 
 
 class Losses(Callback):
-    """Keeps the losses and the norms."""
+    """Keeps the losses and the norms, and hashes of the weights if it is to read them."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: bool) -> None:
+        self.reads = reads
+        self.seen: list[str] = []
         self.losses: list[float] = []
         self.norms: list[float] = []
         self.tokens = 0
@@ -52,11 +56,14 @@ class Losses(Callback):
         self.losses.append(metrics.loss)
         self.norms.append(metrics.grad_norm)
         self.tokens = metrics.tokens
+        if self.reads:
+            self.seen.append(digest(trainer.model.state_dict()))
 
 
 def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tuple[Trainer, Losses]:
     """Return the trainer of a case, on any number of ranks."""
     rank = distributed.init().rank
+    case, *flags = case.split("+")
     pg.set_threads(1)
     buckets.BUCKET_BYTES, buckets.SMALL_BYTES = 2048, 512  # several, as larger models have
     pg.seed(1 + rank)  # the start is that of rank 0
@@ -65,7 +72,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     model: nn.Module = GPT2(config)
     ids = np.random.default_rng(0).integers(1, 4, 3000).cumsum() % VOCABULARY
     dataset = (Masked if case in ("masks", "accumulate") else TokenDataset)(ids, LENGTH)
-    losses = Losses()
+    losses = Losses("read" in flags)
     options: dict[str, Any] = {"batch_size": ROWS, "clip": 0.0, "eval_every": 25}
     if folder is not None:
         options["save_every"] = 10
@@ -110,7 +117,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         **{**options, **more},
     )
     if trainer.train_step.exchange is not None:
-        trainer.train_step.exchange.overlaps = case != "after"
+        trainer.train_step.exchange.overlaps = "after" not in flags
     return trainer, losses
 
 
@@ -150,6 +157,8 @@ def main() -> None:
             "sizes": (trainer.optimizer.grad_nbytes, trainer.optimizer.nbytes),
             "state": digest(state),
             "wire": digest(wire),
+            "seen": losses.seen,
+            "late": exchange and exchange.arrivals and exchange.arrivals.late,
         }
         print(json.dumps(found), flush=True)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import OutOfMemoryError
@@ -51,13 +52,23 @@ class Buffer:
     Attributes:
         is_zero: whether it was full of zeros when it was made.
         memory: the box that keeps it allocated; see `untracked`.
+        pending: ends what goes on in the memory, or raises; called before the memory is read or
+            written. None where nothing does.
         version: how often tensors in it were written to.
 
     Raises:
         OutOfMemoryError: the device has not that much memory.
     """
 
-    __slots__ = ("__weakref__", "device", "is_zero", "memory", "size_bytes", "version")
+    __slots__ = (
+        "__weakref__",
+        "device",
+        "is_zero",
+        "memory",
+        "pending",
+        "size_bytes",
+        "version",
+    )
 
     def __init__(self, where: Device, size_bytes: int):
         ptr, mapped = ffi.NULL, None
@@ -86,6 +97,7 @@ class Buffer:
     def _take(self, where: Device, ptr: Any, mapped: Any, size_bytes: int, is_zero: bool) -> None:
         """Own ggml's buffer, and the memory under it."""
         self.is_zero = is_zero
+        self.pending: Callable[[], None] | None = None
         self.version = 0
         if ptr == ffi.NULL:
             raise OutOfMemoryError(
@@ -105,8 +117,14 @@ class Buffer:
 
     def write(self) -> None:
         """Count a write into a tensor in it."""
+        self.settle()
         self.version += 1
         UNTOUCHED.discard(self)
+
+    def settle(self) -> None:
+        """End what goes on in the memory before it is used."""
+        if self.pending is not None:
+            self.pending()
 
     @property
     def ptr(self) -> Any:
@@ -116,6 +134,7 @@ class Buffer:
 
     def clear(self) -> None:
         """Set every byte, and so every number of every tensor in it, to zero."""
+        self.settle()
         with COMPUTE_LOCK:
             lib.ggml_backend_buffer_clear(self.ptr, 0)
 

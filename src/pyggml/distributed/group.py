@@ -26,6 +26,7 @@ class Group:
         host: name of the host.
         doing: what this rank is at, for the message of a failure.
         waited_s: seconds that this rank has waited for others.
+        goes_on: whether operations of `begin_arrival` go on while this process computes.
 
     Example:
         >>> group = Group()
@@ -37,6 +38,7 @@ class Group:
     size = 1
     local_rank = 0
     local_size = 1
+    goes_on = False
 
     def __init__(self) -> None:
         self.host = platform.node()
@@ -81,6 +83,27 @@ class Group:
         Args:
             array: of the same size and dtype on every rank; it must stay as it is meanwhile.
             src: the rank.
+        """
+
+    def begin_arrival(self, array: np.ndarray, src: int) -> int:
+        """Begin to replace a flat array by that of one rank; other operations overtake it.
+
+        Every rank begins the same ones in the same order.
+
+        Args:
+            array: of the same size and dtype on every rank; it must stay as it is meanwhile.
+            src: the rank.
+
+        Returns:
+            Its number, for `arrive`.
+        """
+        return 0
+
+    def arrive(self, number: int) -> None:
+        """Wait for an array, and for those that were begun before it; ranks need not do the same.
+
+        Args:
+            number: what `begin_arrival` returned.
         """
 
     def finish(self, most: int = 0) -> None:

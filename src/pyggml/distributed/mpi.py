@@ -56,6 +56,12 @@ class MPIGroup(Group):
         serial = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
         self._progress = Progress(self._mpi.Request.Testall, serial)
         atexit.register(self._progress.stop)
+        # Of their own, so that they wait for nothing and nothing for them.
+        own = self._mpi.COMM_WORLD.Dup()
+        self._arrivals, self._begun = Sums(self._mpi, own, own), 0
+        self.goes_on = self._mpi.Query_thread() >= self._mpi.THREAD_MULTIPLE
+        self._arriving = Progress(self._mpi.Request.Testall, self.goes_on)
+        atexit.register(self._arriving.stop)
         hosts = self.gather(self.host)
         self.local_rank = hosts[: self.rank].count(self.host)
         self.local_size = hosts.count(self.host)
@@ -108,6 +114,16 @@ class MPIGroup(Group):
     def begin_send(self, array: np.ndarray, src: int) -> None:
         """Begin a broadcast; it goes on in a thread."""
         self._progress.begin(self._sums.send(array, src))
+
+    def begin_arrival(self, array: np.ndarray, src: int) -> int:
+        """Begin a broadcast by a communicator and in a thread of its own."""
+        self._arriving.begin(self._arrivals.send(array, src))
+        self._begun += 1
+        return self._begun
+
+    def arrive(self, number: int) -> None:
+        """Wait; it is no operation that all ranks take part in."""
+        self._wait(lambda: self._arriving.advance(self._begun - number), counts=False)
 
     def finish(self, most: int = 0) -> None:
         """Wait; only a wait for all counts as an operation, of which ranks do the same."""
@@ -189,7 +205,7 @@ class MPIGroup(Group):
             return
         self.doing = self.doing or "at the end of the program"
         left = self._pulse.leave()
-        self._wait(left.Test)
+        self._wait(lambda: self._arriving.advance() and left.Test())
         self._pulse.stop()
         self._pulse = None
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
-from ..backend.headers import MOVES, address
+from ..backend.headers import MOVES, address, memory_of, operands
 from ..backend.library import ffi, lib, pass_interrupt
 from ..checks import flag, instance, mapping
 from ..errors import BackendError, DTypeError, OutOfMemoryError
@@ -127,7 +127,8 @@ class Graph(NotCopied):
             overwrite=flag("graph", "overwrite", overwrite),
         )
         self._moves = -1  # after how many moves its tensors were looked through
-        self._untouched = {node.buffer for node in self._plan.stored if node.buffer is not None}
+        self._buffers = {node.buffer for node in self._plan.stored if node.buffer is not None}
+        self._untouched = set(self._buffers)
         with COMPUTE_LOCK:
             self._plan.build(PASSES)
             self._written = self._plan.written()
@@ -181,6 +182,25 @@ class Graph(NotCopied):
         own = self._plan.headers
         return [last.get(address(own[at]) if at in own else at, -1) for at in places]
 
+    def readers(self, tensors: Sequence[Tensor]) -> list[list[int]]:
+        """Return for each stored tensor the places in `headers` of the ops that read it.
+
+        Args:
+            tensors: stored ones; views of them count as well.
+        """
+        numbers = {memory_of(t.ptr): i for i, t in enumerate(tensors)}
+        found: list[list[int]] = [[] for _ in tensors]
+        for place, ptr in enumerate(self.headers):
+            for memory in {memory_of(each) for each in operands(ptr)}:
+                if memory in numbers:
+                    found[numbers[memory]].append(place)
+        return found
+
+    @property
+    def n_forward(self) -> int:
+        """The number of ops, from the first, until the forward is done."""
+        return self._plan.n_forward
+
     @property
     def is_current(self) -> bool:
         """True while no tensor that it reads or writes has moved since the graph was made."""
@@ -209,6 +229,8 @@ class Graph(NotCopied):
                 "graph: its tensors live on another device since it was made; move a model before"
                 " anything is made for it: a graph, an optimizer or a trainer"
             )
+        for buffer in self._buffers:
+            buffer.settle()
         status, callback = self._compute()
         pass_interrupt()
         error = None if callback is None else callback.error

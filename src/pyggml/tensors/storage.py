@@ -29,6 +29,7 @@ __all__ = [
     "check_size",
     "copy_to",
     "host_vector",
+    "memory_vector",
     "natural_dtype",
     "ne_of",
     "place",
@@ -208,13 +209,20 @@ def host_vector(node: Node) -> Iterator[np.ndarray]:
         write(node, dtypes.encode(numbers, dtypes.f32, "tensor"))
         return
     node.buffer.write()
+    yield memory_vector(node)
+
+
+def memory_vector(node: Node) -> np.ndarray:
+    """Return the numbers of a stored f32 tensor of the CPU where they lie; counts no write."""
     memory = ffi.buffer(lib.ggml_get_data(node.ptr), lib.ggml_nbytes(node.ptr))
-    yield np.frombuffer(memory, np.float32)
+    return np.frombuffer(memory, np.float32)
 
 
 def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
     """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
     node.device.check()
+    if node.buffer is not None:
+        node.buffer.settle()
     ptr = node.ptr if ptr is None else ptr
     size = int(lib.ggml_nbytes(ptr))
     if not find_device("cpu").has_memory(size):
@@ -233,6 +241,8 @@ def read(node: Node, ptr: Any = None) -> np.ndarray:
 def write(node: Node, data: np.ndarray) -> None:
     """Overwrite a stored node with bytes that `dtypes.encode` made."""
     node.device.check()
+    if node.buffer is not None:
+        node.buffer.settle()  # not under the lock: it may wait for another process
     with COMPUTE_LOCK:
         if node.buffer is not None:
             node.buffer.write()

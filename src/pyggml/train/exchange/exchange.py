@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +18,7 @@ from ...graph.observers import observe
 from ...tensors import Tensor
 from ...tensors.storage import host_vector, place_in_buffer, whole
 from . import buckets
+from .arrivals import Arrivals
 from .buckets import Bucket, divide, make_buckets
 
 __all__ = ["Exchange"]
@@ -46,6 +47,7 @@ class Exchange:
         owners: the rank that updates each of the optimizer's parameters; None is every rank.
         residuals: what rounding has lost on this rank, for each bucket; empty without feedback.
         early: buckets that left during the last backward.
+        arrivals: sends the parameters that ranks update; None where every rank updates all.
         before: on rank 0, the whole state of an optimizer that had done steps.
 
     Raises:
@@ -77,6 +79,11 @@ class Exchange:
             mine = [owner == group.rank for owner in owners]
             optimizer.shard(mine, order, lambda x: group.sums(x)[0], gradients=self.zero > 1)
         self.buckets = make_buckets(params, order, self.owners, optimizer.device)
+        self.arrivals: Arrivals | None = None
+        if self.zero:
+            members = [[params[i] for i in bucket.members] for bucket in self.buckets]
+            senders = [bucket.owner or 0 for bucket in self.buckets]
+            self.arrivals = Arrivals(group, members, senders)
         self._bucket_of = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.members}
         self.residuals = [np.zeros(b.size, np.float32) for b in self.buckets if rounds and feedback]
         self._numbers = {param: i for i, param in enumerate(params)}
@@ -124,6 +131,8 @@ class Exchange:
         ends = self._ends(graph, sent)
         order = sorted(range(len(self.buckets)), key=lambda b: (ends[b], b))
         self._order = self.group.share(order)
+        if self.arrivals is not None:
+            self.arrivals.settle_order(graph)
 
     def overlapping(
         self, graph: Graph, sent: Mapping[Tensor, Tensor], early: bool
@@ -145,6 +154,14 @@ class Exchange:
             for param, place in zip(sent, places, strict=True)
         }
         return observe(lambda _: _Watch(self, reads, watched if early else {}))
+
+    def awaiting(self, graph: Graph) -> AbstractContextManager[Any]:
+        """Let a graph that runs in the block wait for the parameters that it reads.
+
+        Args:
+            graph: of a step.
+        """
+        return nullcontext() if self.arrivals is None else self.arrivals.awaiting(graph)
 
     def _ends(self, graph: Graph, sent: Mapping[Tensor, Tensor]) -> list[int]:
         """Return for each bucket the place of the op after which its gradients are complete."""
@@ -256,30 +273,10 @@ class Exchange:
         return vector.__enter__()
 
     def spread(self) -> None:
-        """Send the parameters that each rank has updated to the others."""
-        if not self.zero:
-            return
-        for bucket in self.buckets:
-            params = [self._optimizer.params[i] for i in bucket.members]
-            trained = [param for param in params if param.requires_grad]
-            if trained and bucket.owner is not None:
-                self._send(trained, bucket.owner)
-
-    def _send(self, params: list[Tensor], owner: int) -> None:
-        """Send parameters of one rank: large ones from where they lie, the others as one vector."""
-        small = [param for param in params if param.nbytes < buckets.SMALL_BYTES]
-        packed = np.concatenate([np.zeros(0, np.float32), *(p.numpy().ravel() for p in small)])
-        with ExitStack() as vectors:
-            for param in params:
-                if param.nbytes >= buckets.SMALL_BYTES:
-                    vector = vectors.enter_context(host_vector(param.node))
-                    self.group.begin_send(vector.reshape(-1), owner)
-            self.group.begin_send(packed, owner)
-            self.group.finish()
-        if owner != self.group.rank:
-            ends = np.cumsum([param.size for param in small])
-            for param, part in zip(small, np.split(packed, ends[:-1]), strict=False):
-                param.copy_(part.reshape(param.shape))
+        """Begin to send the parameters that each rank has updated to the others."""
+        if self.arrivals is not None:
+            self.arrivals.overlaps = self.overlaps
+            self.arrivals.begin()
 
 
 class _Watch:

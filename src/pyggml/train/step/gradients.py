@@ -194,7 +194,9 @@ class StepGradients(NotCopied):
         ):
             if counts:
                 left -= 1
-                with exchange.overlapping(own.graph, own.sent, not left or exchange.zero > 1):
+                early = not left or exchange.zero > 1
+                leaving = exchange.overlapping(own.graph, own.sent, early)
+                with exchange.awaiting(own.graph), leaving:
                     loss += self._run_one(batch, weight if is_mean else 1, scale, total)
             if exchange.zero > 1:  # what is not this rank's own is not kept
                 exchange.finish()
