@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import mmap
 import sys
 import threading
@@ -229,3 +230,20 @@ def test_a_group_keeps_nobody_alive():
     del a
     assert group.members() == []
     assert len(group) == 0
+
+
+def test_ranks_of_a_host_take_gpus_of_their_own(monkeypatch):
+    module = importlib.import_module("pyggml.backend.device")
+    cpu = pg.device("cpu")
+    gpus = [module.Device(f"cuda:{n}", "gpu", cpu._handle) for n in range(2)]
+    found = {"cpu": cpu, **{gpu.name: gpu for gpu in gpus}}
+    monkeypatch.setattr(module, "_all", lambda: found)
+    monkeypatch.setattr(module, "_place", 0)
+    monkeypatch.setattr(module, "_share", None)
+    for place, want in ((0, 0), (1, 1), (2, 0)):
+        module.divide_host(place, None)
+        assert pg.device("auto") is pg.device("cuda") is gpus[want]
+        assert pg.device("cuda:1") is gpus[1]
+        assert pg.device("cpu") is cpu
+    with pytest.raises(pg.BackendError, match="cuda:2"):
+        pg.device("cuda:2")

@@ -230,6 +230,8 @@ _default: Device | None = None
 _threads: int | None = None
 # Of the cores, the share of a rank that has others on its host.
 _share: int | None = None
+# Its number among them.
+_place = 0
 _forked = False
 
 
@@ -257,6 +259,7 @@ def device(name: Device | str | None = None) -> Device:
 
     Args:
         name: "auto" for the best one, "cpu", "cuda" or "cuda:1", "metal"; None for the default.
+            A name without a number means the first GPU; among the ranks of a host, each its own.
 
     Raises:
         BackendError: there is no such device; the message lists those that there are.
@@ -272,12 +275,14 @@ def device(name: Device | str | None = None) -> Device:
     if not isinstance(name, str):
         raise BackendError(f"device: expected a name such as 'cpu'; got {name!r}")
     wanted = name.lower()
-    if wanted == "auto":
-        return devices()[0]
     found = _all()
-    for candidate in (wanted, f"{wanted}:0"):
-        if candidate in found:
-            return found[candidate]
+    if wanted == "auto":
+        wanted = devices()[0].name.partition(":")[0]
+    family = [each for own, each in found.items() if own.partition(":")[0] == wanted]
+    if family:
+        return family[_place % len(family)]
+    if wanted in found:
+        return found[wanted]
     raise BackendError(f"device: no {name!r} here; there are {', '.join(['auto', *found])}")
 
 
@@ -308,14 +313,15 @@ def get_threads() -> int:
     return _threads or _share or wanted_threads() or available_cores()
 
 
-def divide_cores(threads: int) -> None:
-    """Set the number of CPU threads that `set_threads` has not set: a rank's share of the cores.
+def divide_host(place: int, threads: int | None) -> None:
+    """Take a rank's share of a host: a GPU for names without a number, and cores.
 
     Args:
-        threads: the share.
+        place: number of the rank among those of its host.
+        threads: CPU threads while `set_threads` has not set them; None leaves them.
     """
-    global _share
-    _share = threads
+    global _place, _share
+    _place, _share = place, threads
     if not _forked:
         for each in _all().values():
             each.apply_threads()

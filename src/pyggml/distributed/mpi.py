@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backend.cores import available_cores, wanted_threads
-from ..backend.device import divide_cores
+from ..backend.device import divide_host
 from ..backend.library import ggml_version
 from ..errors import DistributedError
 from .group import Group
@@ -74,7 +74,7 @@ class MPIGroup(Group):
             atexit.register(self._finish)
         self._failed = False
         self._show, sys.excepthook = sys.excepthook, self._excepthook
-        _share_cores(self)
+        _share_host(self)
         check_same(
             self,
             {
@@ -282,21 +282,22 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:198]} …"
 
 
-def _share_cores(group: Group) -> None:
-    """Divide the host's cores between its ranks, unless OMP_NUM_THREADS tells their threads."""
+def _share_host(group: Group) -> None:
+    """Divide the host's GPUs and cores between its ranks; OMP_NUM_THREADS tells their threads."""
     own = frozenset(_affinity(0))
     everyone = group.gather((group.host, own))
     if wanted_threads() is not None:
+        divide_host(group.local_rank, None)
         return
     # mpiexec binds each of two ranks to one core: right for programs of one thread.
     allowed = frozenset(_affinity(os.getppid()))
     share = max(1, len(allowed) // group.local_size)
     if own < allowed and len(own) < share:
         os.sched_setaffinity(0, allowed)
-        divide_cores(threads=share)
+        divide_host(group.local_rank, share)
         return
     sharers = sum(host == group.host and bool(cores & own) for host, cores in everyone)
-    divide_cores(threads=max(1, available_cores() // max(1, sharers)))
+    divide_host(group.local_rank, max(1, available_cores() // max(1, sharers)))
 
 
 def _affinity(process: int) -> set[int]:
