@@ -181,6 +181,26 @@ trainer.fit()
     assert done.stderr.count("could not be written") == 1, done.stderr
 
 
+@pytest.mark.slow
+def test_a_rank_that_cannot_write_a_file_trains_on(tmp_path: Path) -> None:
+    code = f"""
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import training
+from pyggml import distributed
+trainer, _ = training.make("f32", Path({str(tmp_path / "checkpoints")!r}), 4)
+if distributed.rank() == 1:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+trainer.fit()
+print("step", trainer.step)
+"""
+    done = run_code(2, tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("step 4") == 2
+    assert any((tmp_path / "checkpoints").iterdir())
+
+
 def test_without_mpi_one_rank_tells_it(tmp_path: Path) -> None:
     code = "import sys\nsys.modules['mpi4py'] = None\nfrom pyggml import distributed\n"
     done = run_code(2, tmp_path, code + "distributed.init()\n")
