@@ -239,9 +239,8 @@ def test_ranks_of_a_host_take_gpus_of_their_own(monkeypatch):
     found = {"cpu": cpu, **{gpu.name: gpu for gpu in gpus}}
     monkeypatch.setattr(module, "_all", lambda: found)
     monkeypatch.setattr(module, "_place", 0)
-    monkeypatch.setattr(module, "_share", None)
     for place, want in ((0, 0), (1, 1), (2, 0)):
-        module.divide_host(place, None)
+        module.own_gpu(place)
         assert pg.device("auto") is pg.device("cuda") is gpus[want]
         assert pg.device("cuda:1") is gpus[1]
         assert pg.device("cpu") is cpu

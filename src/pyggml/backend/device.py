@@ -228,9 +228,9 @@ def _scan() -> dict[str, Device]:
 _found: dict[str, Device] | None = None
 _default: Device | None = None
 _threads: int | None = None
-# Of the cores, the share of a rank that has others on its host.
+# Of the cores, the share of a rank that has others on its host, or of a busy machine.
 _share: int | None = None
-# Its number among them.
+# The number of a rank among those of its host.
 _place = 0
 _forked = False
 
@@ -313,15 +313,29 @@ def get_threads() -> int:
     return _threads or _share or wanted_threads() or available_cores()
 
 
-def divide_host(place: int, threads: int | None) -> None:
-    """Take a rank's share of a host: a GPU for names without a number, and cores.
+def threads_are_chosen() -> bool:
+    """Return whether the number of threads is not simply that of the cores."""
+    return _forked or any((_threads, _share, wanted_threads()))
+
+
+def own_gpu(place: int) -> None:
+    """Let names without a number mean another GPU for each rank of a host.
 
     Args:
         place: number of the rank among those of its host.
-        threads: CPU threads while `set_threads` has not set them; None leaves them.
     """
-    global _place, _share
-    _place, _share = place, threads
+    global _place
+    _place = place
+
+
+def divide_cores(threads: int | None) -> None:
+    """Set the number of CPU threads that `set_threads` has not set.
+
+    Args:
+        threads: the share of the cores; None takes all again.
+    """
+    global _share
+    _share = threads
     if not _forked:
         for each in _all().values():
             each.apply_threads()

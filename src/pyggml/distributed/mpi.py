@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backend.cores import available_cores, wanted_threads
-from ..backend.device import divide_host
+from ..backend.device import divide_cores, own_gpu
 from ..backend.library import ggml_version
 from ..errors import DistributedError
 from .group import Group
@@ -286,18 +286,18 @@ def _share_host(group: Group) -> None:
     """Divide the host's GPUs and cores between its ranks; OMP_NUM_THREADS tells their threads."""
     own = frozenset(_affinity(0))
     everyone = group.gather((group.host, own))
+    own_gpu(group.local_rank)
     if wanted_threads() is not None:
-        divide_host(group.local_rank, None)
         return
     # mpiexec binds each of two ranks to one core: right for programs of one thread.
     allowed = frozenset(_affinity(os.getppid()))
     share = max(1, len(allowed) // group.local_size)
     if own < allowed and len(own) < share:
         os.sched_setaffinity(0, allowed)
-        divide_host(group.local_rank, share)
+        divide_cores(share)
         return
     sharers = sum(host == group.host and bool(cores & own) for host, cores in everyone)
-    divide_host(group.local_rank, max(1, available_cores() // max(1, sharers)))
+    divide_cores(max(1, available_cores() // max(1, sharers)))
 
 
 def _affinity(process: int) -> set[int]:

@@ -8,6 +8,8 @@ import time
 from collections import deque
 from contextlib import suppress
 
+import numpy as np
+
 from ..checks import number
 from ..distributed.pace import Pace
 from ..errors import BackendError
@@ -23,6 +25,7 @@ from .metrics import StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
 from .result import StepResult
 from .run import Run
+from .threads import BusyCores
 
 __all__ = ["Loop", "interval"]
 
@@ -77,6 +80,7 @@ class Loop:
         self._batches = iter(run.loader)
         self._group = run.group
         self._pace = Pace(run.group)
+        self._cores = BusyCores(run.device)
         self._recent: deque[tuple[float, int]] = deque(maxlen=_SPEED_STEPS)
         self._loader_state = checkpoints.loader_state()
         options = run.options
@@ -99,6 +103,8 @@ class Loop:
         except Exception as error:
             self._rescue(error)
             raise
+        finally:
+            self._cores.close()
 
     def _must_stop(self) -> bool:
         return self._guard.requested
@@ -110,7 +116,7 @@ class Loop:
     def _one_step(self) -> None:
         """Take one optimizer step, and measure it."""
         run, step = self._run, self._run.train_step
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         if self._group.size > 1:
             self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
@@ -126,6 +132,8 @@ class Loop:
         if run.ema is not None and not result.skipped:
             run.ema.update()
         took = time.perf_counter() - began
+        size = sum(int(np.size(batch[0])) for batch in batches)
+        self._cores.note(took - waited, time.process_time() - used, size)
         run.step += 1
         run.tokens += result.tokens
         self._loader_state = self._checkpoints.loader_state()
