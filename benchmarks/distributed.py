@@ -30,7 +30,7 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--large", action="store_true", help="GPT-2 124M: 12 blocks of 768")
     parser.add_argument("--ranks", type=options.positive, default=2, metavar="N", help="(2)")
     parser.add_argument("--rounds", type=options.positive, default=3, metavar="N", help="(3)")
-    parser.add_argument("--zero", type=int, choices=(0, 1, 2), default=0, help="what is divided")
+    parser.add_argument("--zero", type=int, choices=(0, 1, 2, 3), default=0, help="what is divided")
     parser.add_argument("--wire", choices=("f32", "bf16"), default="f32", help="gradients sent")
     parser.add_argument("--feedback", action="store_true", help="error feedback of bf16")
     parser.add_argument("--late", action="store_true", help="also reduce after the backward")
@@ -104,6 +104,9 @@ class Worker:
         assert step.exchange is not None
         planned = sum(p.nbytes for p in step.model.parameters()) + step.optimizer.grad_nbytes
         planned += step.exchange.nbytes + step.optimizer.nbytes + step.activation_bytes
+        windows = step.exchange.delivery.windows
+        if windows is not None:
+            planned -= windows.spared_bytes(step.record(self.batch))
         now, most = (rss.now_mib() or 0.0), (rss.peak_mib() or 0.0)
         own = (planned / 2**20, now - self.began, most - self.began)
         found: list[tuple[float, float, float]] = self.group.gather(own)
@@ -177,7 +180,7 @@ def main() -> int:
         f"{args.wire}; {report.machine()}; load before {os.getloadavg()[0]:.1f}"
     )
     if args.memory:
-        stages = {stage: start(args, zero=stage) for stage in (0, 1, 2)}
+        stages = {stage: start(args, zero=stage) for stage in (0, 1, 2, 3)}
         if args.json:
             report.print_json([stages])
             return 0

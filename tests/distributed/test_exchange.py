@@ -6,20 +6,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pyggml as pg
 from pyggml import nn
+from pyggml.backend.memory import release_pages
 from pyggml.distributed import Group
 from pyggml.errors import ConfigError, DistributedError
 from pyggml.graph import Graph, grad_of
 from pyggml.optim import LBFGS, SGD, AdamW, Muon
+from pyggml.tensors.storage import memory_vector
 from pyggml.train import TrainerOptions
 from pyggml.train.exchange import Exchange, Shards
 from pyggml.train.exchange.arrivals import Arrivals
 from pyggml.train.exchange.buckets import BUCKET_BYTES, divide, make_buckets
+from pyggml.train.exchange.windows import Windows
 from pyggml.train.ranks import make_exchange
 
 from .ranks import run_code
@@ -113,7 +117,11 @@ def test_what_cannot_be_divided_is_refused() -> None:
     with pytest.raises(ConfigError, match="reduce_dtype"):
         TrainerOptions(error_feedback=True)
     with pytest.raises(ConfigError, match="zero"):
-        TrainerOptions(zero=3)
+        TrainerOptions(zero=4)
+    with pytest.raises(ConfigError, match="ema"):
+        TrainerOptions(zero=3, ema=0.9)
+    with pytest.raises(ConfigError, match="THREAD_MULTIPLE"):
+        make_exchange("Trainer", TrainerOptions(zero=3), Two(), AdamW(layer))
 
 
 def test_a_divided_state_is_not_written_by_one_rank() -> None:
@@ -128,22 +136,28 @@ class Sender(Two):
 
     rank, goes_on = 1, True
 
-    def __init__(self) -> None:
+    def __init__(self, sent: float = 2.0) -> None:
         super().__init__()
+        self.sent = sent
         self.begun: list[np.ndarray] = []
         self.arrived = 0
 
     def begin_arrival(self, array: np.ndarray, src: int) -> int:
         """Keep it; until it arrives, it holds nothing that may be used."""
-        array[...] = np.nan
+        if src != self.rank:
+            array[...] = np.nan
         self.begun.append(array)
         return len(self.begun)
 
     def arrive(self, number: int) -> None:
         """Let it arrive, with those before it."""
         for array in self.begun[self.arrived : number]:
-            array[...] = 2.0
+            array[...] = self.sent
         self.arrived = max(number, self.arrived)
+
+    def share(self, value: Any, src: int = 0) -> Any:
+        """Return this rank's value."""
+        return value
 
 
 def test_parameters_arrive_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +203,73 @@ def test_parameters_arrive_before_they_are_read(monkeypatch: pytest.MonkeyPatch)
     arrivals.overlaps = False
     arrivals.begin()
     assert group.arrived == len(group.begun) == begun + 6
+
+
+def test_parameters_are_there_while_ops_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    width, held, most = 64, set[int](), 0
+    params = [nn.Parameter(np.full((width, width), 1 / width, np.float32)) for _ in range(8)]
+    owners = [i % 2 for i in range(8)]
+    places = {memory_vector(p.node).ctypes.data: i for i, p in enumerate(params)}
+
+    class Watched(Sender):
+        """A group that counts what is in memory."""
+
+        def begin_arrival(self, array: np.ndarray, src: int) -> int:
+            """Count it, unless it is this rank's own."""
+            nonlocal most
+            if src != self.rank:
+                held.add(places[array.ctypes.data])
+                most = max(most, len(held))
+            return super().begin_arrival(array, src)
+
+    def release(begin: int, size_bytes: int) -> None:
+        held.discard(places[begin])
+        release_pages(begin, size_bytes)
+
+    monkeypatch.setattr("pyggml.train.exchange.windows.release_pages", release)
+    group = Watched(1 / width)
+    windows = Windows(group, params, owners)
+    x = nn.Parameter(np.ones((1, width), np.float32))
+    y = x
+    for param in params:
+        y = nn.functional.linear(y, param)
+    loss, grads = y.sum(), {p: pg.zeros(*p.shape) for p in (x, *params)}
+    graph, reading = Graph([loss], loss=loss, grads=grads, overwrite=True), Graph([y])
+    windows.settle_order(graph)
+    with windows.providing(reading, False):
+        reading.run()
+    assert not group.begun, "at first all parameters are there"
+
+    for trains, own in ((True, graph), (True, graph), (False, reading)):
+        group.begun.clear()
+        group.arrived = most = 0
+        with windows.providing(own, trains):
+            own.run()
+        assert not held
+        assert 8 < len(group.begun) < 16 if trains else len(group.begun) == 8
+        if trains:
+            assert graph.read(loss).item() == width
+            assert all((grad.numpy() == 1).all() for grad in grads.values())
+            assert windows.spared_bytes(graph) == (4 - most) * params[0].nbytes > 0
+    assert (reading.read(y) == 1).all()
+
+    with pytest.raises(DistributedError, match="between steps"):
+        params[0].numpy()
+    with pytest.raises(DistributedError, match="between steps"):
+        graph.run()
+    assert (memory_vector(params[0].node) == 0).any(), "its pages are given back"
+    assert (params[1].numpy() == 1 / width).all()
+    group.begun.clear()
+    group.arrived = 0
+    with windows.providing(None, True):  # a rank without a batch takes part
+        pass
+    assert len(group.begun) > 8
+    assert not held
+    with windows.gathered():  # for rank 0
+        assert not held
+    windows.gather()
+    assert windows.is_whole
+    assert all((p.numpy() == 1 / width).all() for p in params)
 
 
 SUMS = """

@@ -99,6 +99,14 @@ def test_nothing_is_sent_between_averages(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
+def test_adapters_are_averaged() -> None:
+    found = train(2, "lora+local")  # which compares the weights of the ranks
+    assert len(found["losses"]) == 50
+    assert found["losses"][-1] < found["losses"][0] - 0.01
+    assert found["early"] is None, "no gradients are exchanged"
+
+
+@pytest.mark.mpi
 @pytest.mark.slow
 def test_local_steps_resume_with_the_same_bits(tmp_path: Path) -> None:
     whole = train(2, "local")

@@ -29,16 +29,17 @@ def train(ranks: int, case: str, *more: str | Path) -> dict[str, Any]:
 SLOW = (
     *("bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora"),
     *("zero1", "zero2", "zero1-muon", "zero2-adafactor", "wire", "feedback", "recompute"),
+    *("zero3-adam+masks+accumulate", "zero3+recompute"),
 )
 
 
 @pytest.mark.parametrize(
     "case",
-    ["f32", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)],
+    ["f32", "zero3", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)],
 )
 def test_ranks_train_as_one_does(case: str) -> None:
     alone = train(1, case)
-    for ranks in (2, 4) if case in ("f32", "masks") else (4,):
+    for ranks in {"f32": (2, 4), "masks": (2, 4), "zero3": (2,)}.get(case, (4,)):
         together = train(ranks, case)
         least = TOLERANCE.get(case, 1e-6)
         assert together["losses"] == pytest.approx(alone["losses"], rel=0, abs=least)
@@ -53,7 +54,7 @@ def test_ranks_train_as_one_does(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["masks", "zero2", "feedback"])
+@pytest.mark.parametrize("case", ["masks", "zero2", "zero3", "feedback"])
 def test_the_same_ranks_give_the_same_bits(case: str) -> None:
     first, second = train(4, case), train(4, case)
     assert first == second
@@ -87,7 +88,7 @@ def test_ranks_keep_less_where_they_divide_more() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["zero1", "zero2-adamw8bit", "feedback"])
+@pytest.mark.parametrize("case", ["zero1", "zero2-adamw8bit", "zero3", "feedback"])
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path, case: str) -> None:
     whole = train(2, case, tmp_path / "whole")
     train(2, case, tmp_path / "part", "20")
@@ -98,7 +99,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["f32", "zero1", "zero2"])
+@pytest.mark.parametrize("case", ["f32", "zero1", "zero2", "zero3"])
 def test_other_ranks_resume_with_the_same_order(tmp_path: Path, case: str) -> None:
     whole = train(1, case)
     for before, after in ((2, 4), (4, 1), (1, 2)):
@@ -108,3 +109,20 @@ def test_other_ranks_resume_with_the_same_order(tmp_path: Path, case: str) -> No
         assert len(rest["losses"]) == 30
         assert rest["losses"] == pytest.approx(whole["losses"][20:], rel=0, abs=1e-6)
         assert rest["validation"] == pytest.approx(whole["validation"], rel=0, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_parts_of_parameters_are_not_read_between_steps() -> None:
+    done = run(2, PROGRAM, "zero3+read", "-")
+    assert done.returncode != 0
+    assert done.stderr.count("DistributedError: ") == 1, done.stderr
+    assert "between steps" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["zero1", "zero3"])
+def test_weights_that_are_not_finite_end_the_job_with_one_message(case: str) -> None:
+    done = run(2, PROGRAM, f"{case}+bad", "-")
+    assert done.returncode != 0
+    assert done.stderr.count("TrainingError: ") == 1, done.stderr
+    assert "must be finite" in done.stderr

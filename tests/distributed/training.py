@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A training that ranks run: `python training.py CASE FOLDER [STOP]`; rank 0 prints its results.
 
-After the name of a case, `+after` exchanges nothing while a graph runs, and `+read` lets rank 0
-read the weights after each step.
+After the name of a case, `+after` exchanges nothing while a graph runs, `+read` lets rank 0 read
+the weights after each step, `+bad` makes them infinite, and `+accumulate`, `+masks`, `+recompute`
+and `+local` are as the cases.
+
 A folder that holds a checkpoint is resumed; STOP ends the run after so many steps.
 """
 
@@ -67,11 +69,12 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     pg.set_threads(1)
     buckets.BUCKET_BYTES, buckets.SMALL_BYTES = 2048, 512  # several, as larger models have
     pg.seed(1 + rank)  # the start is that of rank 0
-    width = 64 if case == "bf16" else 16
+    # Parameters of many pages, which can be dropped, or few numbers.
+    width = 64 if case == "bf16" or case.startswith("zero3") else 16
     config = GPT2Config(vocab_size=VOCABULARY, context=LENGTH, n_layer=1, n_head=2, n_embd=width)
     model: nn.Module = GPT2(config)
     ids = np.random.default_rng(0).integers(1, 4, 3000).cumsum() % VOCABULARY
-    dataset = (Masked if case in ("masks", "accumulate") else TokenDataset)(ids, LENGTH)
+    dataset = (Masked if {"masks", "accumulate"} & {case, *flags} else TokenDataset)(ids, LENGTH)
     losses = Losses("read" in flags)
     options: dict[str, Any] = {"batch_size": ROWS, "clip": 0.0, "eval_every": 25}
     if folder is not None:
@@ -80,14 +83,16 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         options["clip"] = 0.1
     if case == "clip_value":
         options["clip_value"] = 0.001
-    if case == "accumulate":
+    if "accumulate" in (case, *flags):
         options["accumulate"] = 3
-    if case == "local":
+    if "local" in (case, *flags):
         options |= {"sync_every": 10, "eval_every": 20}
     if case in ("bf16", "f16"):
         options["precision"] = case
     if case == "recompute":
         options |= {"checkpointing": "all", "zero": 2}
+    if "recompute" in flags:
+        options["checkpointing"] = "all"
     if case.startswith("zero"):
         options["zero"] = int(case[4])
         options["clip"] = 0.5
@@ -102,7 +107,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
         apply_lora(model, 2, targets=("c_attn", "c_fc"))
         save = False
     kind = optimizers()[case.partition("-")[2] or "adamw"]
-    optimizer = kind(model, lr=5e-3)
+    optimizer = kind(model, lr=1e20 if "bad" in flags else 5e-3)
     trainer = Trainer(
         model,
         dataset,
@@ -158,7 +163,7 @@ def main() -> None:
             "state": digest(state),
             "wire": digest(wire),
             "seen": losses.seen,
-            "late": exchange and exchange.arrivals and exchange.arrivals.late,
+            "late": exchange and exchange.delivery.arrivals and exchange.delivery.arrivals.late,
         }
         print(json.dumps(found), flush=True)
 

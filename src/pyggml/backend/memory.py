@@ -3,12 +3,21 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from pathlib import Path
 from typing import Protocol
 
 from .weak_set import WeakGroup
 
-__all__ = ["LARGE_BYTES", "UNTOUCHED", "available_bytes", "promised_bytes"]
+__all__ = [
+    "LARGE_BYTES",
+    "RELEASES_PAGES",
+    "UNTOUCHED",
+    "available_bytes",
+    "promised_bytes",
+    "release_pages",
+]
 
 
 class Sized(Protocol):
@@ -19,6 +28,10 @@ class Sized(Protocol):
 
 # Blocks of zeros that nothing has written yet: the system has promised their memory.
 UNTOUCHED: WeakGroup[Sized] = WeakGroup()
+
+# Elsewhere a process cannot give memory back and keep its addresses at once.
+RELEASES_PAGES = sys.platform == "linux"
+_MADV_DONTNEED = 4
 
 # From here on Linux grants more than there is.
 LARGE_BYTES = 2**28
@@ -74,3 +87,27 @@ def available_bytes() -> int | None:
 def promised_bytes() -> int:
     """Return the bytes of zeros that nothing has written yet."""
     return sum(block.size_bytes for block in UNTOUCHED.members())
+
+
+def release_pages(begin: int, size_bytes: int) -> None:
+    """Give whole pages back to the system; their addresses stay valid, their numbers are lost.
+
+    Args:
+        begin: address of the memory, which no other process shares.
+        size_bytes: pages that lie in it in part are kept.
+
+    Raises:
+        OSError: the system refuses it, or is another one than Linux.
+    """
+    import ctypes
+
+    if not RELEASES_PAGES:
+        raise OSError(f"release_pages: the system must be Linux; got {sys.platform}")
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (begin + size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first >= end:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    place, size = ctypes.c_void_p(first), ctypes.c_size_t(end - first)
+    if libc.madvise(place, size, _MADV_DONTNEED):
+        raise OSError(ctypes.get_errno(), f"release_pages: {end - first} bytes stay in memory")

@@ -229,8 +229,6 @@ class Graph(NotCopied):
                 "graph: its tensors live on another device since it was made; move a model before"
                 " anything is made for it: a graph, an optimizer or a trainer"
             )
-        for buffer in self._buffers:
-            buffer.settle()
         status, callback = self._compute()
         pass_interrupt()
         error = None if callback is None else callback.error
@@ -252,6 +250,8 @@ class Graph(NotCopied):
     def _compute(self) -> tuple[int, Observers | None]:
         """Compute everything once; return ggml's status, and what saw the ops."""
         with COMPUTE_LOCK:
+            for buffer in self._buffers:
+                buffer.settle()
             _once.enter()
             try:
                 sched = self._activations.take(self._computation)

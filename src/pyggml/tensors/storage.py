@@ -221,14 +221,14 @@ def memory_vector(node: Node) -> np.ndarray:
 def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
     """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
     node.device.check()
-    if node.buffer is not None:
-        node.buffer.settle()
     ptr = node.ptr if ptr is None else ptr
     size = int(lib.ggml_nbytes(ptr))
     if not find_device("cpu").has_memory(size):
         raise OutOfMemoryError(f"numpy: {size:,} bytes are more than is free; read a part, t[a:b]")
     raw = np.empty(size, np.uint8)
     with COMPUTE_LOCK:
+        if node.buffer is not None:
+            node.buffer.settle()
         lib.ggml_backend_tensor_get(ptr, ffi.from_buffer(raw), 0, raw.nbytes)
     return raw
 
@@ -241,8 +241,6 @@ def read(node: Node, ptr: Any = None) -> np.ndarray:
 def write(node: Node, data: np.ndarray) -> None:
     """Overwrite a stored node with bytes that `dtypes.encode` made."""
     node.device.check()
-    if node.buffer is not None:
-        node.buffer.settle()  # not under the lock: it may wait for another process
     with COMPUTE_LOCK:
         if node.buffer is not None:
             node.buffer.write()

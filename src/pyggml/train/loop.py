@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checks import number
 from ..distributed.pace import Pace
-from ..errors import BackendError
+from ..errors import BackendError, DistributedError
 from ..optim.schedules.adaptive import update_schedule
 from .batches import Batch
 from .checkpoints.folders import CheckpointError
@@ -222,8 +222,9 @@ class Loop:
             return  # rank 0 does, if all ranks came here; the others would wait for it
         if isinstance(error, _HOPELESS) or isinstance(error.__cause__, NonFiniteError):
             return
-        # What is wrong with the disk or the device may be wrong with this, too.
-        with suppress(CheckpointError, BackendError, OSError):
+        # What is wrong with the disk or the device may be wrong with this, too; and a state that
+        # ranks divide cannot be written by one of them.
+        with suppress(CheckpointError, BackendError, DistributedError, OSError):
             path = checkpoints.write(self._loader_state)
             _log.warning(
                 "train: %s at step %d; a checkpoint was written: %s",

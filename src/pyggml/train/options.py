@@ -298,10 +298,10 @@ class TrainerOptions(Options):
     )
     zero: int = option(
         0,
-        "What ranks divide between them: nothing (0), the optimizer's state (1), or the gradients "
-        "as well (2).",
+        "What ranks divide between them: nothing (0), the optimizer's state (1), the gradients as "
+        "well (2), or the parameters as well (3).",
         least=0,
-        most=2,
+        most=3,
         on_resume="free",
     )
     reduce_dtype: str = option(
@@ -363,6 +363,11 @@ class TrainerOptions(Options):
             raise ConfigError(
                 f"{who}: {sent} must be left out beside `sync_every`, with which ranks send no "
                 f"gradients; got `sync_every`={self.sync_every}: leave one out"
+            )
+        if self.zero > 2 and self.ema:
+            raise ConfigError(
+                f"{who}: `ema` must be 0 beside `zero` 3, with which no rank holds the parameters "
+                f"that are averaged; got {self.ema}: leave it out, or give `zero` 2"
             )
         if self.lr is not None and self.min_lr is not None and self.min_lr > self.lr:
             raise ConfigError(

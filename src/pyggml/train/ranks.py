@@ -88,7 +88,9 @@ def make_exchange(
     try:
         return Exchange(group, optimizer, rounds, options.error_feedback, options.zero)
     except ValueError as error:
-        raise ConfigError(f"{who}: `zero` must be 0 here: {error}") from error
+        raise ConfigError(
+            f"{who}: `zero` must be less here than {options.zero}: {error}"
+        ) from error
 
 
 def check_ranks(run: Run, sets: Iterable[str]) -> None:

@@ -343,6 +343,7 @@ class Trainer(Run):
                 if isinstance(self.loader, Prefetch):
                     self.loader.close()
                 self.tell("on_end")
+            self.train_step.gather()
             (signum,) = self.group.maxima(guard.signum if guard.requested else 0)
             if signum:
                 raise TrainingInterrupted(self.step, self.last_checkpoint, signum)
@@ -392,6 +393,7 @@ class Trainer(Run):
             FormatError: the checkpoint is damaged or of another run; nothing has changed then.
         """
         found = None if path is None else check_path("Trainer.resume", "path", path)
+        self.train_step.gather()
         self.group.first(lambda: self._checkpoints.resume(found))
         begin_as_first(self)
         return self.step

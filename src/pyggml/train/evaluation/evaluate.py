@@ -22,7 +22,7 @@ from ..metrics.scoring import bits_per_byte, top_k_accuracy
 from ..step import Batch, TrainStep
 from ..tasks import TASKS, Metric, Task, split_metrics
 
-__all__ = ["check_metric", "eval_batches", "evaluate", "evenly"]
+__all__ = ["Spare", "check_metric", "eval_batches", "evaluate", "evenly"]
 
 
 def eval_batches(
@@ -69,6 +69,17 @@ def evenly(loader: Loader, most: int | None) -> Iterator[Batch]:
     if most is not None and most < len(loader):
         wanted = set(np.linspace(0, len(loader) - 1, most).round().astype(int).tolist())
     return (batch for number, batch in enumerate(loader.once()) if number in wanted)
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A batch that another rank counts.
+
+    Args:
+        batch: inputs and targets.
+    """
+
+    batch: Batch
 
 
 def evaluate(
@@ -124,11 +135,19 @@ def evaluate(
     step = step or TrainStep(model, None)
     token_bytes = check_token_bytes("evaluate", token_bytes, step.model)
     weights = WeightCheck("evaluate", step.model)
-    for batch in batches:
-        sums.stopped = stop()
+    # Of ranks that hold parts of the parameters, each computes what the others compute.
+    joins = step.exchange is not None and step.exchange.delivery.windows is not None
+    for each in batches:
+        batch, is_spare = (each.batch, True) if isinstance(each, Spare) else (each, False)
+        must_stop = stop()
+        sums.stopped = step.group.any(must_stop) if joins else must_stop
         if sums.stopped:
             break
         loss, counted, own = step.evaluated(batch)
+        if joins and asked and (is_spare or not counted):
+            step.logits(batch)
+        if is_spare:
+            continue
         _add(sums.own, own)
         sums.loss += loss
         sums.tokens += counted

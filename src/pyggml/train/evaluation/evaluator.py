@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from ..metrics import EvalMetrics
 from ..run import Run
 from ..tasks import TASKS, Metric, Task
-from .evaluate import evaluate
+from .evaluate import Spare, evaluate
 from .sets import ValidationSet, check_metrics
 
 __all__ = ["Evaluator"]
@@ -98,10 +99,7 @@ class Evaluator:
         for name, each in self.sets.items():
             metrics = evaluate(
                 run.model,
-                # Whole batches in turn: their sizes need not be multiples of the ranks.
-                islice(
-                    each.batches(run.options.eval_batches), run.group.rank, None, run.group.size
-                ),
+                self._share(each.batches(run.options.eval_batches)),
                 run.train_step,
                 run.step,
                 stop,
@@ -115,3 +113,16 @@ class Evaluator:
                 return None
             found.append(metrics)
         return found
+
+    def _share(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Give out this rank's batches: whole ones, whose sizes need not be multiples of the ranks.
+
+        Where graphs need parameters of all ranks, each rank computes as often as the others.
+        """
+        group, exchange, every = self._run.group, self._run.train_step.exchange, iter(batches)
+        joins = exchange is not None and exchange.delivery.windows is not None
+        while turn := list(islice(every, group.size)):
+            if group.rank < len(turn):
+                yield turn[group.rank]
+            elif joins:
+                yield Spare(turn[0])

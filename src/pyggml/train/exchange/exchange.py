@@ -18,8 +18,8 @@ from ...graph.observers import observe
 from ...tensors import Tensor
 from ...tensors.storage import host_vector, place_in_buffer, whole
 from . import buckets
-from .arrivals import Arrivals
 from .buckets import Bucket, divide, make_buckets
+from .delivery import Delivery, check_windows
 
 __all__ = ["Exchange"]
 
@@ -40,18 +40,20 @@ class Exchange:
         optimizer: owns gradients and state; with `zero`, it keeps those of this rank's parameters.
         rounds: gradients are sent as bf16 numbers.
         feedback: what rounding loses is added to the next gradients.
-        zero: 1 divides the optimizer's state between the ranks, 2 the gradients as well.
+        zero: 1 divides the optimizer's state between the ranks, 2 the gradients as well, 3 the
+            parameters as well.
 
     Attributes:
         overlaps: whether buckets leave while the backward runs; else after it.
         owners: the rank that updates each of the optimizer's parameters; None is every rank.
         residuals: what rounding has lost on this rank, for each bucket; empty without feedback.
         early: buckets that left during the last backward.
-        arrivals: sends the parameters that ranks update; None where every rank updates all.
+        delivery: brings each rank the parameters that others update.
         before: on rank 0, the whole state of an optimizer that had done steps.
 
     Raises:
-        ValueError: there are fewer parameters than ranks, or the optimizer cannot be divided.
+        ValueError: there are fewer parameters than ranks, or the optimizer cannot be divided, or
+            parameters cannot be dropped here.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Exchange:
         self.group, self.overlaps, self.early = group, True, 0
         self.zero = zero if group.size > 1 else 0
         self._optimizer, self._rounds = optimizer, rounds
+        if self.zero > 2:
+            check_windows(group, optimizer)
         params = optimizer.params
         self.owners: list[int | None] = [None] * len(params)
         order = list(range(len(params)))
@@ -79,11 +83,7 @@ class Exchange:
             mine = [owner == group.rank for owner in owners]
             optimizer.shard(mine, order, lambda x: group.sums(x)[0], gradients=self.zero > 1)
         self.buckets = make_buckets(params, order, self.owners, optimizer.device)
-        self.arrivals: Arrivals | None = None
-        if self.zero:
-            members = [[params[i] for i in bucket.members] for bucket in self.buckets]
-            senders = [bucket.owner or 0 for bucket in self.buckets]
-            self.arrivals = Arrivals(group, members, senders)
+        self.delivery = Delivery(group, optimizer, self.buckets, self.zero)
         self._bucket_of = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.members}
         self.residuals = [np.zeros(b.size, np.float32) for b in self.buckets if rounds and feedback]
         self._numbers = {param: i for i, param in enumerate(params)}
@@ -131,8 +131,7 @@ class Exchange:
         ends = self._ends(graph, sent)
         order = sorted(range(len(self.buckets)), key=lambda b: (ends[b], b))
         self._order = self.group.share(order)
-        if self.arrivals is not None:
-            self.arrivals.settle_order(graph)
+        self.delivery.settle_order(graph)
 
     def overlapping(
         self, graph: Graph, sent: Mapping[Tensor, Tensor], early: bool
@@ -154,14 +153,6 @@ class Exchange:
             for param, place in zip(sent, places, strict=True)
         }
         return observe(lambda _: _Watch(self, reads, watched if early else {}))
-
-    def awaiting(self, graph: Graph) -> AbstractContextManager[Any]:
-        """Let a graph that runs in the block wait for the parameters that it reads.
-
-        Args:
-            graph: of a step.
-        """
-        return nullcontext() if self.arrivals is None else self.arrivals.awaiting(graph)
 
     def _ends(self, graph: Graph, sent: Mapping[Tensor, Tensor]) -> list[int]:
         """Return for each bucket the place of the op after which its gradients are complete."""
@@ -271,12 +262,6 @@ class Exchange:
         vector = host_vector(self._stored[number])
         self._used.append(vector)
         return vector.__enter__()
-
-    def spread(self) -> None:
-        """Begin to send the parameters that each rank has updated to the others."""
-        if self.arrivals is not None:
-            self.arrivals.overlaps = self.overlaps
-            self.arrivals.begin()
 
 
 class _Watch:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,15 @@ class Shards:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Let `state_dict` return the whole state on rank 0 inside the block; all ranks call it."""
+        """Let rank 0 have all state and parameters inside the block; all ranks call it."""
+        exchange = self._exchange
+        whole = nullcontext() if exchange is None else exchange.delivery.gathered()
+        with whole, self._gathered_state():
+            yield
+
+    @contextmanager
+    def _gathered_state(self) -> Iterator[None]:
+        """Let `state_dict` return the whole state on rank 0 inside the block."""
         if self._is_whole:
             yield
             return

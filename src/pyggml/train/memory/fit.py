@@ -102,9 +102,9 @@ class MemoryPlanner:
         run = self._run
         step, loader = run.train_step, run.loader
         if hasattr(loader, "once"):
-            step.record(next(iter(loader.once())))
+            graph = step.record(next(iter(loader.once())))
         elif hasattr(loader, "batch_size") and hasattr(loader, "dataset"):
-            step.record((loader.batch_size, run.seq_len))
+            graph = step.record((loader.batch_size, run.seq_len))
         else:
             raise TypeError(
                 "Trainer.plan: must know the batches before they are drawn; got a loader of kind"
@@ -113,8 +113,10 @@ class MemoryPlanner:
         for shape in getattr(loader, "shapes", ()):
             step.record(shape)
         self._check()
+        windows = None if step.exchange is None else step.exchange.delivery.windows
+        spared = 0 if windows is None else windows.spared_bytes(graph)
         return MemoryPlan(
-            sum(p.nbytes for p in run.model.parameters()),
+            sum(p.nbytes for p in run.model.parameters()) - spared,
             run.optimizer.grad_nbytes + (0 if step.exchange is None else step.exchange.nbytes),
             run.optimizer.nbytes + (0 if run.ema is None else run.ema.nbytes),
             step.activation_bytes,

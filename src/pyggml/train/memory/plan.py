@@ -17,7 +17,7 @@ class MemoryPlan:
     """Bytes by kind.
 
     Args:
-        parameters: weights.
+        parameters: weights; of several ranks, those that this one holds at once.
         gradients: one per trained weight; of several ranks, those that this one keeps, and the
             buckets that it sends.
         optimizer: the optimizer's state; of several ranks, this one's part.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,12 @@ class StepGradients(NotCopied):
         found |= Counter(getattr(self.optimizer, "fallbacks", {}))
         return dict(found.most_common())
 
+    def gather(self) -> None:
+        """Let every rank hold all parameters, in place of graphs; every rank calls it."""
+        if self.exchange is not None and self.exchange.delivery.windows is not None:
+            self.forget()
+            self.exchange.delivery.gather()
+
     def forget(self) -> None:
         """Drop the recorded graphs and their memory; they are recorded again when needed."""
         self._graphs.forget()
@@ -196,8 +203,11 @@ class StepGradients(NotCopied):
                 left -= 1
                 early = not left or exchange.zero > 1
                 leaving = exchange.overlapping(own.graph, own.sent, early)
-                with exchange.awaiting(own.graph), leaving:
+                with exchange.delivery.awaiting(own.graph), leaving:
                     loss += self._run_one(batch, weight if is_mean else 1, scale, total)
+            elif exchange.delivery.windows is not None:  # the others need this rank's parameters
+                with exchange.delivery.awaiting(None):
+                    pass
             if exchange.zero > 1:  # what is not this rank's own is not kept
                 exchange.finish()
             self.runs += 1
@@ -222,7 +232,8 @@ class StepGradients(NotCopied):
         batch = self.check(batch)
         with alone():
             ((weight, is_mean),) = self._weights([batch], gradients=False)
-            loss = self._graphs.run(batch)
+            with self._awaiting(self._graphs.get(spec_of(batch), gradients=False).graph):
+                loss = self._graphs.run(batch)
             metrics = self._graphs.metric_sums(batch)
         return (loss * weight if weight else 0.0) if is_mean else loss, weight, metrics
 
@@ -260,4 +271,11 @@ class StepGradients(NotCopied):
         """
         x, _, *more = arrays_of(check_pair(batch))
         with alone():
-            return self._graphs.logits(batch).run([x, *more])
+            recorded = self._graphs.logits(batch)
+            with self._awaiting(recorded.graph):
+                return recorded.run([x, *more])
+
+    def _awaiting(self, graph: Graph) -> AbstractContextManager[Any]:
+        """Let a graph without gradients have the parameters that it reads."""
+        exchange = self.exchange
+        return nullcontext() if exchange is None else exchange.delivery.awaiting(graph, False)

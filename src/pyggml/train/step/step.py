@@ -167,6 +167,8 @@ class TrainStep(StepGradients):
     ) -> NonFiniteError:
         """Return the error of a step, with its source: the batch, or the weights before it."""
         classes = None
+        if self.exchange is not None:  # all ranks come here
+            self.exchange.delivery.gather()
         if self._graphs.loss is class_loss and batches[0][1].dtype.kind != "f":
             classes = self._graphs.logits(batches[0]).result.shape[-1]
         return find_source(message, batches, self.model, classes, spoiled)
@@ -183,7 +185,7 @@ class TrainStep(StepGradients):
             scaled = {} if scale == 1.0 else {"grad_scale": scale}
             norm = float(self.optimizer.step(lr=lr, clip=self.clip, **scaled))
             if self.exchange is not None:
-                self.exchange.spread()
+                self.exchange.delivery.begin(self.exchange.overlaps)
             return norm
         norm = float(self.optimizer.grad_norm()) / scale
         if not math.isfinite(norm) or (scale != 1.0 and norm * scale > NORM_MAX):
@@ -195,7 +197,7 @@ class TrainStep(StepGradients):
         self._clip_values[1](1.0 / scale)
         self.optimizer.step(lr=lr, clip=self.clip)
         if self.exchange is not None:
-            self.exchange.spread()
+            self.exchange.delivery.begin(self.exchange.overlaps)
         return norm
 
     def _closure_step(
