@@ -29,7 +29,7 @@ State = Mapping[str, Tensor]
 
 
 class OptimizerBase(NotCopied, ABC):
-    """What every optimizer has before its step: groups, gradients, state and the update's graph."""
+    """The part of an optimizer below its step: groups, gradients, state, the update's graph."""
 
     instead = "make another one for the copied parameters, and give it state_dict()"
 
