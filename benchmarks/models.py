@@ -43,6 +43,7 @@ MOST_BYTES = 6 << 30
 _HEADED = {
     "bert-mlm": ("tiny", "bert-base-uncased"),
     "bert-classifier": ("tiny", "bert-base-uncased"),
+    "bert-token-classifier": (),  # that of bert-classifier without the pooler
     "modern-bert-mlm": ("tiny", "modernbert-base"),
     "modern-bert-classifier": ("tiny", "modernbert-base"),
 }

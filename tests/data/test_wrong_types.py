@@ -45,6 +45,7 @@ from pyggml.data import (
     ResizedCenterCrop,
     Seq2SeqDataset,
     TextClassificationDataset,
+    TokenClassificationDataset,
     TokenDataset,
     Tokenizer,
     TokenStore,
@@ -111,6 +112,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "ArrayDataset": (ArrayDataset, {"x": np.ones((3, 2)), "y": [0, 1, 2], "task": "classification", "labels": ["a", "b", "c"]}),
     "read_table": (read_table, {"source": [{"a": 1, "b": 0.5}, {"a": 2, "b": 1.5}], "target": "b", "task": "regression", "columns": ["a"], "labels": None}),
     "TextClassificationDataset": (TextClassificationDataset, {"source": ["hello", "world"], "tokenizer": TOKENIZER, "labels": ["a", "b"], "seq_len": 9, "names": ["a", "b"]}),
+    "TokenClassificationDataset": (TokenClassificationDataset, {"source": [["hello", "world"]], "tokenizer": TOKENIZER, "labels": [["a", "b"]], "seq_len": 16, "names": ["a", "b"], "columns": ("tokens", "tags")}),
     "Seq2SeqDataset": (Seq2SeqDataset, {"source": [("hello", "world")], "tokenizer": TOKENIZER, "seq_len": 9, "target_len": 9, "columns": ("prompt", "completion")}),
     "ImageSubset": (ImageSubset, {"source": IMAGES, "items": [0, 2]}),
     "ImageFolder": (ImageFolder, {"path": "nowhere", "channels": 3, "check": "header"}),
@@ -147,6 +149,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 ALSO = {
     "read_table": ["read_records", "ArrayDataset"], "Seq2SeqDataset": ["read_records", "read_pairs"],
     "TextClassificationDataset": ["read_records", "read_labelled"],
+    "TokenClassificationDataset": ["read_records"],
     "Tokenizer.from_spec": ["Tokenizer."], "Loader": ["TokenDataset"], "TokenStore": ["store.json"],
     "TokenStore.build": ["Corpus"], "encode_pairs": ["Tokenizer."], "read_chats": ["read_records"],
     "read_choices": ["read_records"],

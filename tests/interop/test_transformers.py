@@ -93,6 +93,7 @@ HEADS = {
     "BertModel": ("BertConfig", BERT),
     "BertForMaskedLM": ("BertConfig", BERT),
     "BertForSequenceClassification": ("BertConfig", {**BERT, **LABELS}),
+    "BertForTokenClassification": ("BertConfig", {**BERT, **LABELS}),
     "ModernBertModel": ("ModernBertConfig", MODERN),
     "ModernBertForMaskedLM": ("ModernBertConfig", MODERN),
     "ModernBertForSequenceClassification": (

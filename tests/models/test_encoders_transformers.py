@@ -36,6 +36,16 @@ CASES = {
         {**BERT, "max_position_embeddings": 18, "pad_token_id": 1, "type_vocab_size": 1,
          "layer_norm_eps": 1e-5},
     ),
+    "words": (
+        "bert-token-classifier", {"classes": 3}, "BertForTokenClassification", "BertConfig",
+        {**BERT, "num_labels": 3},
+    ),
+    "roberta-words": (
+        "bert-token-classifier", {"classes": 3, "types": 1, "eps": 1e-5},
+        "RobertaForTokenClassification", "RobertaConfig",
+        {**BERT, "max_position_embeddings": 18, "pad_token_id": 1, "type_vocab_size": 1,
+         "layer_norm_eps": 1e-5, "num_labels": 3},
+    ),
     "modern": ("modern-bert", LOCAL, "ModernBertModel", "ModernBertConfig", MODERN),
     "modern-mlm": (
         "modern-bert-mlm", LOCAL, "ModernBertForMaskedLM", "ModernBertConfig", MODERN,

@@ -41,6 +41,7 @@ SIZES = {
     "bert-mlm": {**_BERT, "n_ffn": 64},
     "bert-classifier": {**_BERT, "classes": 3, "labels": ("x", "y", "z")},
     "bert-classifier-bare": {**_BERT, "classes": 1, "pooler": False},
+    "bert-token-classifier": {**_BERT, "classes": 3, "labels": ("B-x", "I-x", "O")},
     "modern-bert": {**_BERT, "window": 4, "rope_theta": 500.0, "pooling": "last"},
     "modern-bert-mlm": {**_BERT, "window": 6, "window_pattern": 2, "activation": "silu"},
     "modern-bert-classifier": {**_BERT, "classes": 3, "labels": ("x", "y", "z"), "dropout": 0.25},

@@ -73,6 +73,14 @@ ROWS: dict[str, tuple[str, dict, Any, Any, float, int]] = {
         3e-3,
         80,
     ),
+    "bert-token-classifier": (
+        "bert-token-classifier",
+        {**LM, "n_embd": 32, "n_layer": 2, "n_head": 4, "dropout": 0.0, "classes": 3},
+        Batch(READ, np.where(MASK > 0, READ % 3, -100).astype(np.int32), attention_mask=MASK),
+        None,
+        3e-3,
+        80,
+    ),
     "modern-bert": (
         "modern-bert",
         {**MODERN, "pooling": "cls"},

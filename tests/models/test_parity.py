@@ -52,6 +52,11 @@ def labelled(rng):
     return {**texts(rng), "y": np.array([1, 0, 2])}
 
 
+def tagged(rng):
+    made = texts(rng)
+    return {**made, "y": np.where(made["mask"] > 0, rng.integers(0, 3, (B, T)), -100)}
+
+
 def scored(rng):
     return {**texts(rng), "y": np.array([1.0, 0.2, 0.7], np.float32)}
 
@@ -263,6 +268,14 @@ ROWS = {
         labelled,
         bert_loss,
         their_bert(lambda w, config, x: ref.bert_classifier(w, x)),
+        KEYS,
+    ),
+    "bert-token-classifier": Row(
+        "bert-token-classifier",
+        {**BERT, "classes": 3},
+        tagged,
+        bert_loss,
+        their_bert(lambda w, config, x: ref.linear(w, "classifier", x)),
         KEYS,
     ),
     "bert-reranker": Row(

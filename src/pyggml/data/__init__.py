@@ -39,6 +39,7 @@ from .text.labelled import (
     LabelledTexts,
     Seq2SeqDataset,
     TextClassificationDataset,
+    TokenClassificationDataset,
     read_labelled,
     side_by_side,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "ArrayDataset",
     "Seq2SeqDataset",
     "TextClassificationDataset",
+    "TokenClassificationDataset",
     "read_table",
     "ArrayImages",
     "AugmentedDataset",

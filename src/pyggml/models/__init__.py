@@ -3,7 +3,11 @@
 
 from .adapters import load_lora, save_lora
 from .base import Model
-from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
+from .bert.heads import (
+    BERTForMaskedLM,
+    BERTForSequenceClassification,
+    BERTForTokenClassification,
+)
 from .bert.model import BERT, BERTConfig
 from .chat import ChatSession
 from .config import ModelConfig
@@ -34,6 +38,7 @@ __all__ = [
     "BERTConfig",
     "BERTForMaskedLM",
     "BERTForSequenceClassification",
+    "BERTForTokenClassification",
     "CNN",
     "ChatSession",
     "CNNConfig",

@@ -12,7 +12,11 @@ from .. import checks
 from ..errors import FormatError, shown
 from ..io import read_gguf
 from .base import Model
-from .bert.heads import BERTForMaskedLM, BERTForSequenceClassification
+from .bert.heads import (
+    BERTForMaskedLM,
+    BERTForSequenceClassification,
+    BERTForTokenClassification,
+)
 from .bert.model import BERT
 from .config import ModelConfig
 from .files import check_state
@@ -37,7 +41,8 @@ __all__ = ["LANGUAGE_MODELS", "MODELS", "build", "load"]
 MODELS: dict[str, type[Model]] = {
     model.arch: model
     for model in (
-        *(GPT2, Llama, LLM, BERT, BERTForMaskedLM, BERTForSequenceClassification),
+        *(GPT2, Llama, LLM, BERT, BERTForMaskedLM),
+        *(BERTForSequenceClassification, BERTForTokenClassification),
         *(ModernBERT, ModernBERTForMaskedLM, ModernBERTForSequenceClassification),
         *(LlamaForSequenceClassification, T5, MLP, CNN, ResNet),
     )

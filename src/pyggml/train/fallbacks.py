@@ -29,6 +29,7 @@ _KINDS: dict[str, _Kind] = {
     "llm": ("llm", {**_TEXT, "n_ffn": 128}, _IDS, _IDS),
     "bert-mlm": ("bert-mlm", _TEXT, _IDS, _IDS),
     "bert-classifier": ("bert-classifier", {**_TEXT, "classes": 3}, _IDS, _CLASSES),
+    "bert-token-classifier": ("bert-token-classifier", {**_TEXT, "classes": 3}, _IDS, _IDS),
     "t5": ("t5", {**_TEXT, "n_head_dim": 32, "n_ffn": 128}, _IDS, _IDS),
     "mlp": ("mlp", {"inputs": 64, "hidden": (32,)}, (2, 64), _CLASSES),
     "cnn": ("cnn", {"channels": 1, "size": 8, "widths": (8,), "hidden": 32}, _IMAGES, _CLASSES),

@@ -12,6 +12,7 @@ from ..data import IGNORE_INDEX
 from ..errors import ConfigError
 from ..models import LanguageModel, Model
 from ..models.pooling import TextClassifier
+from ..models.token_classifier import TokenClassifier
 from ..nn import functional
 from ..tensors import Tensor
 
@@ -82,7 +83,9 @@ def smoothed_loss(model: Any, share: float) -> LossFunction:
         True
     """
     texts = isinstance(model, TextClassifier) and model.target_classes is not None
-    if hasattr(model, "loss") and not (texts or isinstance(model, LanguageModel)):
+    if hasattr(model, "loss") and not (
+        texts or isinstance(model, (LanguageModel, TokenClassifier))
+    ):
         raise ConfigError(
             "Trainer: `label_smoothing` must be 0 for a model with a loss of its own; got "
             f"{share} for {type(model).__name__}: leave it out, or give a loss that smooths"

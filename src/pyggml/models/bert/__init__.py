@@ -2,7 +2,17 @@
 """BERT and its heads."""
 
 from .config import BERTConfig
-from .heads import BERTForMaskedLM, BERTForSequenceClassification
+from .heads import (
+    BERTForMaskedLM,
+    BERTForSequenceClassification,
+    BERTForTokenClassification,
+)
 from .model import BERT
 
-__all__ = ["BERT", "BERTConfig", "BERTForMaskedLM", "BERTForSequenceClassification"]
+__all__ = [
+    "BERT",
+    "BERTConfig",
+    "BERTForMaskedLM",
+    "BERTForSequenceClassification",
+    "BERTForTokenClassification",
+]

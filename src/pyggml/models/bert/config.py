@@ -29,7 +29,8 @@ class BERTConfig(EncoderConfig):
         attention: "plain", "flash" or "auto"; see `nn.CausalSelfAttention`.
         dropout: while training, the share dropped of the embeddings, of what each half of a block
             adds, and before a classifier.
-        classes: of `BERTForSequenceClassification`; 1 is a reranker's score.
+        classes: of `BERTForSequenceClassification`, where 1 is a reranker's score, and of
+            `BERTForTokenClassification`.
         labels: their names; None leaves them numbers.
         pooler: the classifier reads a layer over the first token; False is the token itself, as in
             the files of llama.cpp's converter, which leaves BERT's layer out.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""BERT with a head: for the hidden words, and for the class of a text."""
+"""BERT with a head: for the hidden words, for the class of a text, for that of each token."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ..config import label_names
 from ..files import LEFT_OUT
 from ..masked import MaskedLM
 from ..pooling import RANK, TextClassifier
+from ..token_classifier import TokenClassifier
 from .model import BERTBody, BERTConfig, BERTModel, linear
 
-__all__ = ["BERTForMaskedLM", "BERTForSequenceClassification"]
+__all__ = ["BERTForMaskedLM", "BERTForSequenceClassification", "BERTForTokenClassification"]
 
 
 class _Transform(nn.Module):
@@ -151,4 +152,52 @@ class BERTForSequenceClassification(BERTModel, TextClassifier):
         x = self._hidden(self.bert, ids, attention_mask, types)
         pooled = self.bert.pooler(x) if self.config.pooler else x[:, 0]
         y: Tensor = self.classifier(self.drop(pooled))
+        return y
+
+
+class BERTForTokenClassification(BERTModel, TokenClassifier):
+    """BERT that gives each token a class: names of persons, parts of speech, and the like.
+
+    A RoBERTa is one, too: `load_state_dict` knows its names.
+
+    Args:
+        config: sizes; `classes` and `labels` are of this head.
+
+    Shape:
+        ids (B, T) i32 -> (B, T, classes)
+
+    Raises:
+        ValueError: fewer than two classes.
+
+    Source: Devlin et al. 2018, arXiv:1810.04805, section 5.3.
+
+    Example:
+        >>> config = BERTConfig.preset("tiny", vocab_size=65, classes=3)
+        >>> BERTForTokenClassification(config)(tensor([[1, 2, 3]])).shape
+        (1, 3, 3)
+    """
+
+    # llama.cpp has no such head: the file is pyggml's own, under names like llama.cpp's.
+    arch = "bert-token-classifier"
+    HF_CLASSES = ("BertForTokenClassification",)
+    _prefix: ClassVar[str] = "bert."
+    GGUF_NAMES: ClassVar[dict[str, str]] = {**BERTModel.GGUF_NAMES, "classifier": "cls.tokens"}
+
+    def __init__(self, config: BERTConfig) -> None:
+        super().__init__(config)
+        if self.config.classes < 2:
+            raise ValueError(
+                "BERTForTokenClassification: classes must be at least 2; got "
+                f"{self.config.classes}: give as many as there are labels"
+            )
+        self.bert = BERTBody(self.config)
+        self.drop = nn.Dropout(self.config.dropout)
+        self.classifier = linear(self.config.n_embd, self.config.classes)
+
+    def forward(  # type: ignore[override]
+        self, ids: Tensor, *, attention_mask: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        """Return a logit for each class at each token; see `BERT.forward`."""
+        x = self._hidden(self.bert, ids, attention_mask, types)
+        y: Tensor = self.classifier(self.drop(x))
         return y

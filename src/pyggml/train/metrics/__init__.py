@@ -13,6 +13,7 @@ from .scoring import (
     token_bytes,
     top_k_accuracy,
 )
+from .spans import span_f1_score
 
 __all__ = [
     "EvalMetrics",
@@ -29,6 +30,7 @@ __all__ = [
     "r2_score",
     "read_metrics",
     "rmse",
+    "span_f1_score",
     "subset_accuracy",
     "token_bytes",
     "top_k_accuracy",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...checks import flag, whole
-from ...data import ArrayDataset, Dataset, Loader
+from ...data import IGNORE_INDEX, ArrayDataset, Dataset, Loader
 from ...errors import ShapeError, reason
 from ..arguments import check_model
 from ..step import Batch, TrainStep
@@ -38,8 +38,9 @@ def predict(
             their numbers.
 
     Returns:
-        Numbers of a regression, (N,) or (N, outputs); the class of each row, (N,); 0 or 1 for each
-        label, (N, labels).
+        Numbers of a regression, (N,) or (N, outputs); the class of each row, (N,); the number of
+        the class of each token, (N, T), filled up with `IGNORE_INDEX` where batches differ in
+        length; 0 or 1 for each label, (N, labels).
 
     Raises:
         TypeError: an argument is of another kind.
@@ -61,11 +62,22 @@ def predict(
     for batch in _batches(who, data, size):
         outputs = step.logits(batch)[: getattr(batch, "rows", len(batch[0]))]
         parts.append(outputs if found is None else found.predict(outputs))
-    result = np.concatenate(parts)
+    result = _joined(parts)
     names = getattr(getattr(model, "config", None), "labels", None)
     if named and names and found is not None and found.of_classes and result.ndim == 1:
         result = np.asarray(names)[result]
     return result
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Return the batches' results as one; rows of classes are filled up to the longest."""
+    widths = {part.shape[1] for part in parts if part.ndim == 2 and part.dtype.kind in "iu"}
+    if len(widths) > 1:
+        parts = [
+            np.pad(part, ((0, 0), (0, max(widths) - part.shape[1])), constant_values=IGNORE_INDEX)
+            for part in parts
+        ]
+    return np.concatenate(parts)
 
 
 def _batches(who: str, data: Any, size: int) -> Iterator[Batch]:

@@ -18,14 +18,19 @@ from ..records import read_pairs
 from ..tokenizer import Tokenizer
 from .texts import LabelledDataset, LabelledTexts, read_labelled, side_by_side
 
-__all__ = ["Seq2SeqDataset", "TextClassificationDataset"]
+__all__ = ["Seq2SeqDataset", "TextClassificationDataset", "by_length"]
 
 # Rows that are sorted by length together: many batches, and still far fewer than an epoch's rows.
 _SORTED = 1024
 
 
-def _by_length(lengths: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-    """Return an epoch's order: at random, then sorted by length within groups; natural without."""
+def by_length(lengths: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+    """Return an epoch's order: at random, then sorted by length within groups.
+
+    Args:
+        lengths: of the items, (N,).
+        rng: random numbers; None gives the natural order.
+    """
     if rng is None:
         return np.arange(lengths.size)
     items = rng.permutation(lengths.size)
@@ -114,7 +119,7 @@ class TextClassificationDataset(LabelledDataset):
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Item numbers of an epoch, texts of similar length together."""
-        return _by_length(self.documents.lengths, rng)
+        return by_length(self.documents.lengths, rng)
 
 
 class Seq2SeqDataset:
@@ -177,7 +182,7 @@ class Seq2SeqDataset:
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Item numbers of an epoch, texts of similar length together."""
-        return _by_length(self.inputs.lengths, rng)
+        return by_length(self.inputs.lengths, rng)
 
     def fingerprint(self) -> int:
         """Return a checksum of the tokens."""
