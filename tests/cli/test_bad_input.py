@@ -348,7 +348,7 @@ def test_all_that_a_line_search_cannot_have_is_told_at_once(cli, tmp_path):
 
 def test_a_page_where_there_is_no_folder(cli, tmp_path, trained):
     missing = tmp_path / "missing"
-    result = cli("report", "--artifact-dir", trained[0], "--output", missing / "x.html")
+    result = cli("report", trained[0], "--output", missing / "x.html")
     check(result, 2, f"--output {missing / 'x.html'}: ")
     best = trained[0] / "checkpoints" / "best"
     result = cli("export", "--checkpoint", best, "--output", missing / "x.gguf")

@@ -35,7 +35,7 @@ def test_the_package_is_a_program(module):
 def test_ctrl_c_while_the_commands_are_imported(tmp_path, at):
     (tmp_path / "sitecustomize.py").write_text(HOOK)
     done = subprocess.run(
-        [sys.executable, "-m", "pyggml", "report", "--artifact-dir", str(tmp_path)],
+        [sys.executable, "-m", "pyggml", "report", str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

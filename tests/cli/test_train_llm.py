@@ -533,9 +533,7 @@ def test_a_file_of_options(tmp_path, text_file, cli):
     files = [folder / "checkpoints" / "step-000003" / "model.safetensors"
              for folder in (tmp_path / "a", tmp_path / "b")]  # fmt: skip
     assert files[0].read_bytes() == files[1].read_bytes()
-    code, out, err = cli(
-        "report", "--artifact-dir", tmp_path / "b", "--output", tmp_path / "r.html"
-    )
+    code, out, err = cli("report", tmp_path / "b", "--output", tmp_path / "r.html")
     assert code == 0, err
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
     code, _, err = cli(*base, "--config", tmp_path / "none.toml", "--overwrite")

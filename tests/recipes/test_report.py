@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from pyggml.errors import FormatError
-from pyggml.recipes import plot_loss, system_info, write_report
+from pyggml.recipes import plot_loss, system_info, write_comparison, write_report
+from pyggml.recipes.report import WorstExamples
 from pyggml.recipes.report.training_curves import curves_svg, loss_svg, smooth
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -33,15 +34,16 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.look(tag, attrs)
-        if tag != "meta":
+        if tag not in ("meta", "img"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.look(tag, attrs)
 
     def look(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in ("script", "link", "iframe", "img")
-        self.loads += [v for k, v in attrs if k in ("src", "href", "data", "srcset")]
+        assert tag not in ("script", "link", "iframe")
+        given = [v or "" for k, v in attrs if k in ("src", "href", "data", "srcset")]
+        self.loads += [v for v in given if not v.startswith("data:image/png;base64,")]
         self.ids += [v for k, v in attrs if k == "id"]
 
     def handle_endtag(self, tag: str) -> None:
@@ -217,3 +219,84 @@ def test_an_average_does_not_lag() -> None:
     noisy = falling + np.random.default_rng(0).normal(0, 1, 1000)
     assert np.std(np.array(smooth(noisy.tolist())) - falling) < 0.25
     assert smooth([3.0, 1.0]) == [3.0, 1.0]
+
+
+def test_the_page_is_light_and_dark(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = write_report(run_folder(tmp_path, lines_of(3))).read_text()
+    style, body = text.split("</style>")
+    assert "prefers-color-scheme:dark" in style
+    assert "@media print" in style
+    assert re.findall(r"#[0-9a-f]{6}", body) == []  # each colour is one of the page's own
+    used = set(re.findall(r"var\((--\w+)\)", text))
+    assert "--curve0" in used
+    for name in used:
+        assert style.count(f"{name}:") == 3, name  # light, dark and printed
+
+
+def test_every_option_is_on_the_page(tmp_path: Path) -> None:
+    options = {"lr": 1e-3, "clip": None, "data": {"text": ["a"], "val": 0.1}}
+    folder = run_folder(tmp_path, lines_of(3), train=options, planned_bytes=2_500_000)
+    text = page_of(write_report(folder)).text
+    for name, value in (("lr", "0.001"), ("clip", "–"), ("text", '["a"]'), ("val", "0.1")):
+        assert text[text.index(name) + 1] == value
+    assert text[text.index("memory planned") + 1] == "2.5 MB"
+
+
+def results_of(counts: list[list[int]]) -> dict[str, Any]:
+    worst = WorstExamples(["cat", "<i>dog"])
+    logits = np.array([[2.0, 0.0], [0.0, 2.0], [0.0, 4.0]])
+    worst.add(np.zeros((3, 1, 4, 4), np.float32), logits, np.array([0, 0, 0]))
+    return {"classes": {"cat": 0.5, "<i>dog": 1.0}, "confusion": counts, "worst": worst.to_list()}
+
+
+def test_classes_and_the_worst_examples_are_on_the_page(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, lines_of(3), task="image")
+    results = results_of([[1, 2], [0, 1400]])
+    assert [each["item"] for each in results["worst"]] == [2, 1]
+    (folder / "results.json").write_text(json.dumps(results))
+    page = page_of(write_report(folder))
+    for words in ("Classes", "<i>dog", "1,400", "33.3%", "cat, taken for <i>dog, 1.8%"):
+        assert words in page.text, words
+    (folder / "results.json").write_text('{"classes": ["cat"], "confusion": [[1, 2]], "worst": 3}')
+    assert "Classes" not in page_of(write_report(folder)).text
+    (folder / "results.json").write_text("{")
+    with pytest.raises(FormatError, match=r"results\.json.*JSON"):
+        write_report(folder)
+
+
+def two_runs(folder: Path, **second: Any) -> tuple[Path, Path]:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+    sample = [{"step": 3, "text": "once & twice"}]
+    first = run_folder(folder / "a", lines_of(3), sample, train={"lr": 1e-3, "clip": 1.0})
+    other = {"train": {"lr": 2e-3, "clip": 1.0, "text": "x" * 300}, **second}
+    return first, run_folder(folder / "b", lines_of(5), **other)
+
+
+def test_two_runs_side_by_side(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    first, second = two_runs(tmp_path)
+    path = write_comparison(first, second)
+    assert path == first / "comparison.html"
+    text = page_of(path).text
+    assert text[0] == "a and b"
+    at = text.index("lr")
+    assert text[at + 1 : at + 3] == ["0.001", "0.002"]
+    assert "clip" not in text
+    assert "1 are the same in both." in text
+    assert "x" * 100 + " …" in text
+    assert "once & twice" in text
+    assert text[text.index("steps") + 1 :][:2] == ["3 of 200", "5 of 200"]
+    assert path.read_text().count("<svg") >= 3
+
+
+def test_runs_that_cannot_be_compared(tmp_path: Path) -> None:
+    first, second = two_runs(tmp_path, task="image")
+    with pytest.raises(FormatError, match="train-llm and image"):
+        write_comparison(first, second)
+    with pytest.raises(FormatError, match="another one than the first"):
+        write_comparison(first, tmp_path / "b" / ".." / "a")
+    (tmp_path / "c").mkdir()
+    with pytest.raises(FormatError, match="c: holds no run"):
+        write_comparison(first, tmp_path / "c")

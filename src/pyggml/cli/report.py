@@ -14,24 +14,29 @@ __all__ = ["report"]
 
 
 def report(
-    artifact_dir: Annotated[
-        str, typer.Option("--artifact-dir", help="The folder that train-llm left.")
-    ],
+    run: Annotated[str, typer.Argument(help="The folder that a training left.", metavar="RUN")],
+    other: Annotated[
+        str | None,
+        typer.Argument(help="The folder of a second run, to be shown beside.", metavar="OTHER"),
+    ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", help="The page.", show_default="report.html in the folder"),
+        typer.Option(
+            "--output", help="The page.", show_default="report.html or comparison.html in RUN"
+        ),
     ] = None,
 ) -> None:
-    """Write a run's configuration, curves, samples and results as one HTML page.
+    """Write a run's options, curves, samples and results as one HTML page; of two, side by side.
 
-    The page needs no other file and no network. train-llm writes it at its end; this one serves
-    while a run is going on, and for runs that were killed.
+    The page needs no other file and no network. Trainings write it at their end; this command
+    serves while a run is going on, for runs that were killed, and to compare two runs.
     """
     with friendly_errors():
-        from ..recipes import write_report
+        from ..recipes import write_comparison, write_report
 
-        with (
-            naming("--artifact-dir", artifact_dir) if output is None else naming("--output", output)
-        ):
-            written = write_report(artifact_dir, output)
+        with naming("RUN", run) if output is None else naming("--output", output):
+            if other is None:
+                written = write_report(run, output)
+            else:
+                written = write_comparison(run, other, output)
         say(written)

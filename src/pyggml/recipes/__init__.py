@@ -17,6 +17,7 @@ from .report import (
     plot_loss,
     plot_matrix,
     system_info,
+    write_comparison,
     write_report,
 )
 from .script import script_options
@@ -49,5 +50,6 @@ __all__ = [
     "system_info",
     "train_image",
     "train_llm",
+    "write_comparison",
     "write_report",
 ]

@@ -64,6 +64,7 @@ class ArtifactDir:
         self.samples = self.path / "samples.jsonl"
         self.plot = self.path / "loss.png"
         self.report = self.path / "report.html"
+        self.comparison_page = self.path / "comparison.html"
         self.tensorboard = self.path / "tensorboard"
         self.wandb = self.path / "wandb"
         self.checkpoints = self.path / "checkpoints"
@@ -81,6 +82,7 @@ class ArtifactDir:
             self.samples,
             self.plot,
             self.report,
+            self.comparison_page,
             self.tensorboard,
             self.wandb,
             self.checkpoints,

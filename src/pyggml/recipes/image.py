@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from .export import save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
 from .optimizer import make_optimizer
-from .report import plot_matrix, system_info
+from .report import WorstExamples, plot_matrix, system_info
 from .run import Note, Run, log_writers, silent
 
 __all__ = ["ImageArtifact", "ImageResults", "ImageRun"]
@@ -58,10 +58,13 @@ class ImageResults:
     Args:
         classes: names.
         confusion: images by true class (rows) and by predicted class.
+        worst: the images that were mistaken for others with the most certainty, with their classes;
+            see `WorstExamples`.
     """
 
     classes: list[str]
     confusion: np.ndarray
+    worst: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:
@@ -85,6 +88,7 @@ class ImageResults:
             "images": int(self.confusion.sum()),
             "classes": self.of_classes,
             "confusion": self.confusion.tolist(),
+            "worst": self.worst,
         }
 
 
@@ -155,8 +159,10 @@ class ImageRun(Run):
                 *check_callbacks("ImageRun", callbacks),
             ],
             data={"images": len(self.data.train), "classes": self.data.classes},
+            task="classification",
         )
-        self.trainer.plan().check()
+        self.memory = self.trainer.plan()
+        self.memory.check()
 
     @classmethod
     def make(
@@ -203,6 +209,7 @@ class ImageRun(Run):
             "images": self._images(),
             "image": {"size": self.data.size, "channels": self.data.channels},
             "skipped": len(self.data.skipped),
+            "planned_bytes": self.memory.total,
             "system": system_info(),
             "train": self.config.to_dict(),
         }
@@ -250,13 +257,17 @@ class ImageRun(Run):
         """Return the predictions of the model as it is."""
         step = TrainStep(self.model, None)
         predicted, labels = [], []
-        for x, y in self._evaluation(min(64, len(self.data.validation))).once():
-            predicted.append(step.logits((x, y)).argmax(axis=-1))
-            labels.append(y)
+        worst = WorstExamples(self.data.classes)
+        for batch in self._evaluation(min(64, len(self.data.validation))).once():
+            rows = slice(0, batch.rows)  # those after them fill the batch up
+            logits = step.logits(batch)[rows]
+            worst.add(batch.x[rows], logits, batch.y[rows])
+            predicted.append(logits.argmax(axis=-1))
+            labels.append(batch.y[rows])
         table = confusion_matrix(
             np.concatenate(predicted), np.concatenate(labels), len(self.data.classes)
         )
-        return ImageResults(self.data.classes, table)
+        return ImageResults(self.data.classes, table, worst.to_list())
 
     def save_model(self, path: Path, dtype: str = "f32") -> None:
         """Write the model as it is, with the size of its images.

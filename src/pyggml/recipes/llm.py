@@ -237,6 +237,7 @@ class LLMRun(Run):
             "parameters": self.model.num_parameters(),
             "total_steps": self.trainer.total_steps,
             "data": self.data,
+            "planned_bytes": self.memory.total,
             "system": system_info(),
             "train": self.config.to_dict(),
         }

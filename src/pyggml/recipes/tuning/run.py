@@ -220,6 +220,7 @@ class FinetuneRun(Run):
             "trained_parameters": self.model.num_parameters(trainable_only=True),
             "total_steps": self.trainer.total_steps,
             "data": self.data,
+            "planned_bytes": self.memory.total,
             "system": system_info(),
             "train": self.config.to_dict(),
         }
