@@ -25,6 +25,7 @@ class Recorder(Group):
         self.rank, self.size = rank, size
         self.events: list[Event] = []
         self._last = time.perf_counter()
+        self._begun, self._arrived = 0, 0
 
     def start(self) -> None:
         """Forget what was noted."""
@@ -55,6 +56,18 @@ class Recorder(Group):
     def begin_send(self, array: np.ndarray, src: int) -> None:
         """Note a broadcast."""
         self.note("send", array.nbytes, src)
+
+    def begin_arrival(self, array: np.ndarray, src: int) -> int:
+        """Note a broadcast that the next forward awaits."""
+        self.note("send", array.nbytes, src)
+        self._begun += 1
+        return self._begun
+
+    def arrive(self, number: int) -> None:
+        """Note the wait for a broadcast: those after it may still be under way."""
+        if number > self._arrived:
+            self._arrived = number
+            self.note("wait", self._begun - number)
 
     def finish(self, most: int = 0) -> None:
         """Note a wait."""
