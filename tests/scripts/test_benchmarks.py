@@ -405,7 +405,7 @@ def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -
         ("checkpointing.py", "--every -1", "--every: must be a whole number >= 1; got '-1'"),
         ("checkpointing.py", "--threads 9999", "--threads: must be at most the cores"),
         ("distributed.py", "--ranks 0", "--ranks: must be a whole number >= 1; got '0'"),
-        ("distributed.py", "--zero 3", "--zero: invalid choice: 3"),
+        ("distributed.py", "--zero 4", "--zero: invalid choice: 4"),
         ("import_time.py", "--only tensorflow", "must be among pyggml, numpy, torch, jax"),
     ],
 )

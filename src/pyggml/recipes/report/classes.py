@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from .page import escape, is_number
 
@@ -32,7 +32,7 @@ def classes(results: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _is_matrix(counts: Any, size: int) -> bool:
+def _is_matrix(counts: Any, size: int) -> TypeGuard[list[list[float]]]:
     """Return whether a value is a square of numbers that a page has room for."""
     return (
         isinstance(counts, list)
@@ -56,7 +56,7 @@ def _matrix(names: Sequence[str], counts: Sequence[Sequence[float]]) -> str:
 
 def _cell(count: float, share: float) -> str:
     """Return a count on the colour of its share."""
-    colour = f"color-mix(in srgb,var(--curve0) {70 * share:.0f}%,transparent)"
+    colour = f"rgba(31,119,180,{0.7 * share:.2f})"
     return f'<td style="background:{colour}">{f"{count:,}" if count else ""}</td>'
 
 

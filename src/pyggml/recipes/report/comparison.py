@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import FormatError
 from ...io import atomic_write
 from .classes import classes
-from .page import escape, is_number, number, page, samples, table, themed
+from .page import escape, is_number, number, page, samples, table
 from .report import CURVES, UNSHOWN, RunRecord, flat, points, read_run, summary
 from .training_curves import curves_svg, smooth
 
@@ -138,7 +138,7 @@ def _curves(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
                 values = [y / unit for _, y in found]
                 values = smooth(values) if (kind, name) == ("train", "loss") else values
                 curves[label] = list(zip((x for x, _ in found), values, strict=True))
-            drawn.append(themed(curves_svg(title, curves)))
+            drawn.append(curves_svg(title, curves))
     except ImportError as error:
         return f"<p>{escape(str(error))}</p>"
     return "".join(drawn)

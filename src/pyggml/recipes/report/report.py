@@ -19,7 +19,7 @@ from ...train.memory import format_bytes
 from ...train.metrics import read_metrics
 from ..artifact import ArtifactDir
 from .classes import classes
-from .page import escape, is_number, number, page, samples, table, themed
+from .page import escape, is_number, number, page, samples, table
 from .training_curves import curves_svg, loss_svg
 
 __all__ = [
@@ -49,7 +49,7 @@ UNSHOWN = ("step", "loss", "perplexity", "tokens")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run has left in its folder.
+    """The content of a run's folder that pages show.
 
     Args:
         artifact: the folder.
@@ -67,7 +67,7 @@ class RunRecord:
 
     @property
     def images(self) -> bool:
-        """Whether the run learns images."""
+        """True for a run that learns images."""
         return self.record.get("task") == "image"
 
     @property
@@ -178,8 +178,8 @@ def _memory(run: RunRecord) -> dict[str, str]:
     """The memory that was planned, and the most that was in use."""
     found = {}
     planned = run.record.get("planned_bytes")
-    if is_number(planned):
-        found["memory planned"] = format_bytes(int(planned))
+    if isinstance(planned, int):
+        found["memory planned"] = format_bytes(planned)
     most = max((value for _, value in points(run.lines, "train", "memory_bytes")), default=None)
     if most is not None:
         found["memory of the process at most"] = format_bytes(int(most))
@@ -242,11 +242,11 @@ def _curves(lines: list[dict[str, Any]], images: bool) -> str:
     """The pictures, or a sentence in their place where matplotlib is not there."""
     kinds = list(dict.fromkeys(str(line.get("kind")) for line in lines))
     try:
-        drawn = [themed(loss_svg(lines, images))]
+        drawn = [loss_svg(lines, images)]
         for named, name, unit in CURVES:
             found = [(x, y / unit) for x, y in points(lines, "train", name)]
             title = named.format("images" if images else "tokens")
-            drawn.append(themed(curves_svg(title, {"": found})))
+            drawn.append(curves_svg(title, {"": found}))
         metrics = dict.fromkeys(
             name
             for line in lines
@@ -254,8 +254,8 @@ def _curves(lines: list[dict[str, Any]], images: bool) -> str:
             if line.get("kind") != "train" and is_number(value) and name not in UNSHOWN
         )
         for metric in metrics:
-            named = {kind: points(lines, kind, metric) for kind in kinds if kind != "train"}
-            drawn.append(themed(curves_svg(metric.replace("_", " "), named)))
+            curves = {kind: points(lines, kind, metric) for kind in kinds if kind != "train"}
+            drawn.append(curves_svg(metric.replace("_", " "), curves))
     except ImportError as error:
         return f"<p>{escape(str(error))}</p>"
     return "".join(drawn)
