@@ -29,7 +29,7 @@ def train(ranks: int, case: str, *more: str | Path) -> dict[str, Any]:
 SLOW = (
     *("bf16", "f16", "clip", "clip_value", "accumulate", "masks", "uneven", "lora"),
     *("zero1", "zero2", "zero1-muon", "zero2-adafactor", "wire", "feedback", "recompute"),
-    *("zero3-adam+masks+accumulate", "zero3+recompute"),
+    *("zero3-adam+wide+masks+accumulate", "zero3+recompute"),
 )
 
 
@@ -109,6 +109,13 @@ def test_other_ranks_resume_with_the_same_order(tmp_path: Path, case: str) -> No
         assert len(rest["losses"]) == 30
         assert rest["losses"] == pytest.approx(whole["losses"][20:], rel=0, abs=1e-6)
         assert rest["validation"] == pytest.approx(whole["validation"], rel=0, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_parts_of_parameters_have_the_bits_of_all() -> None:
+    parts, whole = train(2, "zero3"), train(2, "zero2+wide")
+    for what in ("losses", "norms", "digests", "state", "validation"):
+        assert parts[what] == whole[what]
 
 
 @pytest.mark.slow

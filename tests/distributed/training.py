@@ -2,8 +2,8 @@
 """A training that ranks run: `python training.py CASE FOLDER [STOP]`; rank 0 prints its results.
 
 After the name of a case, `+after` exchanges nothing while a graph runs, `+read` lets rank 0 read
-the weights after each step, `+bad` makes them infinite, and `+accumulate`, `+masks`, `+recompute`
-and `+local` are as the cases.
+the weights after each step, `+bad` makes them infinite, `+wide` gives each of them many pages, and
+`+accumulate`, `+masks`, `+recompute` and `+local` are as the cases.
 
 A folder that holds a checkpoint is resumed; STOP ends the run after so many steps.
 """
@@ -70,7 +70,7 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     buckets.BUCKET_BYTES, buckets.SMALL_BYTES = 2048, 512  # several, as larger models have
     pg.seed(1 + rank)  # the start is that of rank 0
     # Parameters of many pages, which can be dropped, or few numbers.
-    width = 64 if case == "bf16" or case.startswith("zero3") else 16
+    width = 64 if case in ("bf16", "zero3") or "wide" in flags else 16
     config = GPT2Config(vocab_size=VOCABULARY, context=LENGTH, n_layer=1, n_head=2, n_embd=width)
     model: nn.Module = GPT2(config)
     ids = np.random.default_rng(0).integers(1, 4, 3000).cumsum() % VOCABULARY
@@ -145,9 +145,13 @@ def main() -> None:
         (folder.parent / f"process-{distributed.rank()}").write_text(str(os.getpid()))
     result = trainer.fit()
     digests = distributed.all_gather_object(digest(trainer.model.state_dict()))
-    with trainer.shards.gathered():
-        state = trainer.shards.state_dict() if distributed.rank() == 0 else {}
-    wire = state.pop("wire", {})
+
+    def digests_of_state() -> tuple[str, str]:
+        state = trainer.shards.state_dict()
+        wire = state.pop("wire", {})
+        return digest(state), digest(wire)
+
+    state, wire = trainer.shards.lend(digests_of_state)
     exchange = trainer.train_step.exchange
     assert result.validation is not None
     if distributed.rank() == 0:
@@ -160,8 +164,8 @@ def main() -> None:
             "digests": digests,
             "early": exchange and (exchange.early, len(exchange.buckets)),
             "sizes": (trainer.optimizer.grad_nbytes, trainer.optimizer.nbytes),
-            "state": digest(state),
-            "wire": digest(wire),
+            "state": state,
+            "wire": wire,
             "seen": losses.seen,
             "late": exchange and exchange.delivery.arrivals and exchange.delivery.arrivals.late,
         }

@@ -17,6 +17,7 @@ from .. import checks
 from ..backend.dtypes import DTYPES, encode
 from ..errors import DTypeError
 from .atomic import atomic_write, make_dirs
+from .lazy import LazyArray
 from .safetensors import INDEX_NAME, SINGLE_NAME
 
 __all__ = ["save_safetensors", "write_safetensors"]
@@ -31,11 +32,13 @@ _NAMES = {
 _HEADER_MOST_BYTES = 100_000_000
 
 
-def _as_array(name: Any, value: Any) -> tuple[str, np.ndarray]:
+def _as_array(name: Any, value: Any) -> tuple[str, np.ndarray | LazyArray]:
     """Return the format's name of a type, and the array whose bytes are written."""
     if not isinstance(name, str) or not name or name == "__metadata__":
         raise ValueError(f"save_safetensors: a name must be a non-empty string; got {name!r}")
     _check_unicode(name)
+    if isinstance(value, LazyArray) and value.dtype.name in _NAMES:
+        return _NAMES[value.dtype.name], value
     kind = None
     if isinstance(value, tuple) and len(value) == 2:
         kind, value = value
@@ -87,7 +90,7 @@ def write_safetensors(
 
     Args:
         file: open for writing bytes.
-        arrays: arrays by name; see `save_safetensors`.
+        arrays: arrays by name; see `save_safetensors`. A `LazyArray` is read when it is written.
         metadata: free text by name; see `save_safetensors`.
 
     Raises:
@@ -100,7 +103,7 @@ def write_safetensors(
 
 def _write(
     file: _Writable,
-    ready: Mapping[str, tuple[str, np.ndarray]],
+    ready: Mapping[str, tuple[str, np.ndarray | LazyArray]],
     metadata: Mapping[str, str] | None,
 ) -> None:
     """Write arrays that `_as_array` made ready."""
@@ -121,10 +124,12 @@ def _write(
         )
     file.write(struct.pack("<Q", len(text)) + text)
     for name in order:
-        file.write(ready[name][1].reshape(-1).view(np.uint8))
+        _, found = ready[name]
+        array = _as_array(name, found.read())[1] if isinstance(found, LazyArray) else found
+        file.write(array.reshape(-1).view(np.uint8))  # type: ignore[union-attr]
 
 
-_Shard = dict[str, tuple[str, np.ndarray]]
+_Shard = dict[str, tuple[str, np.ndarray | LazyArray]]
 
 
 def _split(arrays: _Shard, limit: int) -> list[_Shard]:

@@ -247,6 +247,10 @@ class Optimizer(OptimizerBase):
         self._updates.clear()
         self._measure(own)
 
+    def named_state(self) -> dict[str, Tensor]:
+        """Return the tensors of the state by the names that `state_dict` gives their arrays."""
+        return self._tensors()
+
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
         return {

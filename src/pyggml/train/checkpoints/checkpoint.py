@@ -20,6 +20,7 @@ from ...checks import path as check_path
 from ...checks import whole
 from ...errors import FormatError
 from ...io import atomic_dir, atomic_write, load_safetensors, make_dirs
+from ...io.lazy import LazyArray
 from ...io.safetensors_write import write_safetensors
 from ...io.sealed import hashed
 from .folders import LATEST, MODEL, OPTIMIZER, STATE, CheckpointError, list_checkpoints, prune
@@ -71,12 +72,12 @@ def _split(state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], 
     values: dict[str, Any] = {}
     for key, value in state.items():
         name = f"{prefix}{key}"
-        if isinstance(value, np.ndarray):
+        if isinstance(value, (np.ndarray, LazyArray)):
             arrays[name] = value
         elif isinstance(value, np.generic):
             values[name] = value.item()
         elif isinstance(value, Mapping) and any(
-            isinstance(inner, (np.ndarray, Mapping)) for inner in value.values()
+            isinstance(inner, (np.ndarray, LazyArray, Mapping)) for inner in value.values()
         ):
             inner_arrays, inner_values = _split(value, f"{name}/")
             arrays.update(inner_arrays)

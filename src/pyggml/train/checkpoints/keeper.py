@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,7 @@ class Checkpoints:
             CheckpointError: it could not be written; the earlier ones are whole.
         """
         self._gather()
-        with self._run.shards.gathered():
-            self.last = self._run.group.first(self.write)
+        self.last = self._run.shards.lend(self.write)
         self._saved_step = self._run.step
         return self.last
 
@@ -96,7 +94,7 @@ class Checkpoints:
         path = save_checkpoint(
             self._folder("save"),
             state_of(run, self.loader_state() if loader is None else loader),
-            run.weights.state_dict(),
+            run.shards.weights(run.weights),
             optimizer_state(run),
             run.options.value("keep"),
         )
@@ -112,18 +110,17 @@ class Checkpoints:
             CheckpointError: it could not be written; the best before is as it was.
         """
         group = self._run.group
-        must_gather = group.any(group.is_first and not self.is_saved)
-        if must_gather:
+        if group.any(group.is_first and not self.is_saved):
             self._gather()
-        with self._run.shards.gathered() if must_gather else nullcontext():
-            if group.is_first:
-                self._write_best()
+            self._run.shards.lend(self._write_best)
+        elif group.is_first:
+            self._write_best()
 
     def _write_best(self) -> None:
         """Keep the checkpoint of this step apart, as the best."""
         run, folder = self._run, self._folder("save_best")
         saved = self.last if self.is_saved else None
-        model = {} if saved else run.weights.state_dict()
+        model = {} if saved else run.shards.weights(run.weights)
         optimizer = {} if saved else optimizer_state(run)
         self.best = keep_best(folder, state_of(run, self.loader_state()), model, optimizer, saved)
         if saved is None:

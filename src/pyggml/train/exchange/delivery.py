@@ -95,14 +95,6 @@ class Delivery:
         if self.windows is not None:
             self.windows.gather()
 
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Let rank 0 hold all parameters inside the block; every rank enters it."""
-        with ExitStack() as stack:
-            if self.windows is not None:
-                stack.enter_context(self.windows.gathered())
-            yield
-
 
 def check_windows(group: Group, optimizer: Any) -> None:
     """Raise where ranks cannot hold parameters for as long as ops read them.

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...distributed import Group
 from ...errors import DistributedError
+from ...io.lazy import LazyArray
+from ...optim.state import save_arrays
 from .exchange import Exchange
 
 __all__ = ["WIRE_STATE", "Shards"]
@@ -18,16 +20,19 @@ __all__ = ["WIRE_STATE", "Shards"]
 # Where a state has what rounding the gradients has lost; names of parameters' states have a dot.
 WIRE_STATE = "wire"
 _SHARED = ("steps", "lr")
+# What rank 0 asks for.
+_PARAMETERS, _STATE, _WIRE = "parameters", "state", "wire"
+_T = TypeVar("_T")
 _RANKS = "ranks"
 
 
 class Shards:
     """The state of an optimizer of which each rank has a part, and of the gradients' rounding.
 
-    Rank 0 writes and reads checkpoints of the whole state: the ranks' parts come to it before, and
-    leave it afterwards, one tensor after another. So a checkpoint does not depend on the number of
-    ranks, but for what rounding has lost: each rank resumes with its own; another number of ranks
-    resumes with their sum, on rank 0.
+    Rank 0 writes and reads checkpoints of the whole state: it asks the other ranks for one array
+    after another while it writes, and sends them their parts after it has read. So a checkpoint
+    does not depend on the number of ranks, but for what rounding has lost: each rank resumes with
+    its own; another number of ranks resumes with their sum, on rank 0.
 
     Args:
         group: the ranks.
@@ -38,14 +43,15 @@ class Shards:
     def __init__(self, group: Group, optimizer: Any, exchange: Exchange | None):
         self._group, self._optimizer, self._exchange = group, optimizer, exchange
         self._divided = exchange is not None and exchange.zero > 0
-        self._keys: list[list[str]] = []
-        # On rank 0: what others own, for as long as a checkpoint needs it, or until they have it.
+        self._specs: list[dict[str, tuple[tuple[int, ...], str]]] = []
+        # On rank 0: what others own, until they have it.
         self._others: dict[str, np.ndarray] = {}
         self._wire: dict[str, Any] = {}
-        self._is_whole = not self._divided and not self._residuals
+        self._lends = False
         if self._divided and exchange is not None:
-            self._keys = group.gather(list(optimizer.state_dict()))
-            own = self._keys[group.rank]
+            arrays = ((key, self._own(key)) for key in optimizer.named_state())
+            self._specs = group.gather({k: (array.shape, array.dtype.str) for k, array in arrays})
+            own = {*_SHARED, *self._specs[group.rank]}
             self._others = {k: v for k, v in exchange.before.items() if k not in own}
             exchange.before.clear()
 
@@ -62,56 +68,111 @@ class Shards:
                 found[names[i]] = part.reshape(params[i].shape)
         return found
 
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Let rank 0 have all state and parameters inside the block; all ranks call it."""
-        exchange = self._exchange
-        whole = nullcontext() if exchange is None else exchange.delivery.gathered()
-        with whole, self._gathered_state():
-            yield
+    def lend(self, function: Callable[[], _T]) -> _T:
+        """Call a function on rank 0 that reads all parts; the other ranks send theirs meanwhile.
 
-    @contextmanager
-    def _gathered_state(self) -> Iterator[None]:
-        """Let `state_dict` return the whole state on rank 0 inside the block."""
-        if self._is_whole:
-            yield
-            return
-        group = self._group
-        own = self._optimizer.state_dict() if self._divided else {}
-        for rank, keys in enumerate(self._keys):
-            for key in keys if rank else ():
-                value = group.share(own.get(key), rank)
-                if group.is_first and key not in _SHARED and value is not None:
-                    self._others[key] = value
-        residuals = self._residuals
-        self._wire = {_RANKS: group.size} if residuals else {}
-        for rank in range(group.size):
-            for name, residual in residuals.items():
-                value = group.share(residual, rank)
-                if group.is_first:
-                    self._wire[f"{name}.{rank}"] = np.array(value)
-        self._is_whole = True
-        try:
-            yield
-        finally:
-            self._is_whole, self._others, self._wire = False, {}, {}
+        Args:
+            function: may use `state_dict` and `weights`, whose arrays come when they are read.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state.
+        Returns:
+            What the function returned, on every rank.
 
         Raises:
-            DistributedError: it is divided, and the ranks have not gathered it.
+            Exception: what it raised on rank 0, on every rank.
         """
-        if not self._is_whole:
+        group, exchange = self._group, self._exchange
+
+        def call() -> _T:
+            self._lends = True
+            try:
+                return function()
+            finally:
+                self._lends = False
+                group.share(None)
+
+        wanted: Any = None
+        while not group.is_first and (wanted := group.share(wanted)) is not None:
+            kind, key, rank = wanted
+            if kind != _PARAMETERS:
+                self._send(kind, key, rank)
+            elif exchange is not None and exchange.delivery.windows is not None:
+                exchange.delivery.windows.bring()
+        return group.first(call)
+
+    def _ask(self, kind: str, key: str, rank: int) -> np.ndarray:
+        """Return an array of another rank, on rank 0 while the others lend theirs."""
+        if not self._lends:
             raise DistributedError(
-                "Trainer: a state that ranks divide must be gathered by all of them; got one rank:"
+                "Trainer: a state that ranks divide must be written by all of them; got one rank:"
                 " call Trainer.save() on every rank"
             )
-        places = {name: i for i, name in enumerate(self._optimizer.names)}
-        state: dict[str, Any] = {**self._optimizer.state_dict(), **self._others}
+        self._group.share((kind, key, rank))
+        found: np.ndarray = self._send(kind, key, rank)
+        return found
+
+    def _send(self, kind: str, key: str, rank: int) -> Any:
+        """Bring an array to rank 0."""
+        value = None
+        if rank == self._group.rank:
+            value = self._own(key) if kind == _STATE else self._residuals[key]
+        return self._group.share(value, rank)
+
+    def _own(self, key: str) -> np.ndarray:
+        """Return an array of this rank's part of the state."""
+        found = save_arrays({key: self._optimizer.named_state()[key]})
+        return found[key]
+
+    def weights(self, weights: Any) -> dict[str, np.ndarray]:
+        """Return a model's arrays by name; while it copies them, rank 0 holds all parameters.
+
+        Args:
+            weights: the model, or the part of it that checkpoints hold.
+        """
+        windows = None if self._exchange is None else self._exchange.delivery.windows
+        brings = windows is not None and not windows.is_whole and self._lends
+        if brings and windows is not None:
+            self._group.share((_PARAMETERS, "", 0))
+            windows.bring()
+        found: dict[str, np.ndarray] = weights.state_dict()
+        if brings and windows is not None:
+            windows.drop()
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state; the arrays that ranks divide come when they are read.
+
+        Raises:
+            DistributedError: it is divided, and the ranks do not lend their parts.
+        """
+        optimizer, residuals = self._optimizer, self._residuals
+        if (self._divided or residuals) and not self._lends:
+            raise DistributedError(
+                "Trainer: a state that ranks divide must be written by all of them; got one rank:"
+                " call Trainer.save() on every rank"
+            )
+        if self._divided:
+            state: dict[str, Any] = {
+                "steps": np.asarray(optimizer.steps, np.int64),
+                "lr": np.asarray(optimizer.lr, np.float64),
+            }
+            for rank, specs in enumerate(self._specs):
+                for key, (shape, dtype) in specs.items():
+                    own = partial(self._own, key)
+                    read = partial(self._ask, _STATE, key, rank) if rank else own
+                    state[key] = LazyArray(shape, np.dtype(dtype), read)
+        else:
+            state = optimizer.state_dict()
+        places = {name: i for i, name in enumerate(optimizer.names)}
         keys = sorted(state, key=lambda key: places.get(key.rpartition(".")[0], -1))
         whole = {key: state[key] for key in keys}
-        return {**whole, WIRE_STATE: self._wire} if self._wire else whole
+        if not residuals:
+            return whole
+        wire: dict[str, Any] = {_RANKS: self._group.size}
+        for rank in range(self._group.size):
+            for name, array in residuals.items():
+                read = partial(self._ask, _WIRE, name, rank)
+                wire[f"{name}.{rank}"] = LazyArray(array.shape, array.dtype, read)
+        return {**whole, WIRE_STATE: wire}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore this rank's part of a state; on rank 0 keep the others' for `spread`.
@@ -127,8 +188,7 @@ class Shards:
         wire = state.pop(WIRE_STATE, None) or {}
         others: dict[str, Any] = {}
         if self._divided:
-            elsewhere = {k for i, ks in enumerate(self._keys) if i != self._group.rank for k in ks}
-            elsewhere -= set(_SHARED)
+            elsewhere = {k for i, ks in enumerate(self._specs) if i != self._group.rank for k in ks}
             others = {k: state.pop(k) for k in sorted(elsewhere & set(state))}
             if others and elsewhere - set(others):
                 missing = sorted(elsewhere - set(others))[:8]

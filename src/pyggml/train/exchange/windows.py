@@ -117,7 +117,7 @@ class Windows:
                 self._drop(number)
 
     def drop(self) -> None:
-        """Give back the memory of all parameters of other ranks; every rank calls it."""
+        """Give back the memory of all parameters of other ranks."""
         for number in self._others:
             self._drop(number)
         self._mark(self._refuse)
@@ -126,20 +126,20 @@ class Windows:
     def gather(self) -> None:
         """Let every rank hold all parameters; every rank calls it."""
         if not self.is_whole:
-            self._collect(True)
+            self._visits, self._begun, self._arrived = list(range(len(self._params))), [], 0
+            self.need(len(self._visits))
+            self._mark(None)
             self.is_whole = True
 
-    @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Let rank 0 hold all parameters inside the block; every rank enters it."""
-        if self.is_whole:
-            yield
-            return
-        self._collect(self._group.is_first)
-        try:
-            yield
-        finally:
-            self.drop()
+    def bring(self) -> None:
+        """Let rank 0 hold all parameters until it drops them; every rank calls it."""
+        self._visits, self._begun, self._arrived = list(range(len(self._params))), [], 0
+        for visit in self._visits:
+            self.need(visit + 1)
+            if not self._group.is_first:
+                self._drop(visit)
+        if self._group.is_first:
+            self._mark(None)
 
     def spared_bytes(self, graph: Graph) -> int:
         """Return the bytes of parameters that this rank never holds at once.
@@ -166,16 +166,6 @@ class Windows:
         if self._owners[number] != self._group.rank:
             vector = memory_vector(self._params[number].node)
             release_pages(vector.ctypes.data, vector.nbytes)
-
-    def _collect(self, keeps: bool) -> None:
-        """Bring all parameters to the ranks that keep them."""
-        self._visits, self._begun, self._arrived = list(range(len(self._params))), [], 0
-        for visit in self._visits:
-            self.need(visit + 1)
-            if not keeps:
-                self._drop(visit)
-        if keeps:
-            self._mark(None)
 
     def _mark(self, pending: Any) -> None:
         """Tell the memory of the others' parameters what is to be done before it is used."""
