@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 
+import pyggml as pg
 from pyggml.data import Loader, Prefetch, TokenDataset
 from pyggml.errors import ConfigError, FormatError
 from pyggml.optim import AdamW, ReduceOnPlateau
@@ -136,6 +137,40 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop):
     files = [list_checkpoints(t.checkpoint_dir)[-1] for t in (whole, second)]
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("folder", "twice", "number"),
+    [("kept", False, 6), ("kept", True, 6), *((None, True, number) for number in (5, 6, 7, 8))],
+)
+def test_a_notebook_goes_on_after_an_interruption(tmp_path, monkeypatch, folder, twice, number):
+    """Ctrl-C in the middle of a step, once or twice, and the cell with fit() is run again."""
+    whole = make_trainer(steps=8, accumulate=2)
+    whole.fit()
+    trainer = make_trainer(folder and tmp_path / folder, steps=8, accumulate=2)
+    run, calls = pg.Graph.run, []
+
+    def interrupted(each, *args, **options):
+        result = run(each, *args, **options)
+        calls.append(None)
+        if len(calls) == number:  # Python hears of a signal when the call in C returns
+            signal.raise_signal(signal.SIGINT)
+            if twice:
+                signal.raise_signal(signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(pg.Graph, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    stopped = trainer.step
+    assert 0 < stopped < 8
+    trainer.fit()
+    assert len(calls) > 8
+    assert trainer.step == 8
+    assert same(trainer.model.state_dict(), whole.model.state_dict())
+    assert same(trainer.optimizer.state_dict(), whole.optimizer.state_dict())
+    assert list(trainer.history["step"]) == list(range(1, 9))
+    assert trainer.tokens == whole.tokens
 
 
 def test_the_same_seed_gives_the_same_bits():

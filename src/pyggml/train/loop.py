@@ -21,6 +21,7 @@ from .diagnose import TrainingError, explain
 from .evaluation.evaluator import Evaluator
 from .finite import NonFiniteError
 from .interrupt import InterruptGuard
+from .losses import count_targets
 from .metrics import StepMetrics
 from .metrics.efficiency import Utilization, memory_in_use
 from .result import StepResult
@@ -121,12 +122,17 @@ class Loop:
             self._group.doing = f"step {run.step + 1}, last checkpoint {self._checkpoints.last}"
         lr = number("Trainer", "the rate of schedule", run.schedule(run.step), 0)
         self._loader_state = self._checkpoints.loader_state()
-        batches = self._next_batches()
-        waited = time.perf_counter() - began
+        updates = run.optimizer.steps
         step.runs = run.step * run.options.accumulate
         scale = None if run.scaler is None else run.scaler.scale
+        batches: list[Batch] = []
         try:
+            batches = self._next_batches()
+            waited = time.perf_counter() - began
             result = step(batches, lr)
+        except KeyboardInterrupt:
+            self._end_within(batches, run.optimizer.steps > updates)
+            raise
         except NonFiniteError as error:
             raise TrainingError(explain(run, error, batches, self._checkpoints.last)) from error
         if run.ema is not None and not result.skipped:
@@ -159,6 +165,18 @@ class Loop:
         )
         run.tell("on_step", metrics)
 
+    def _end_within(self, batches: list[Batch], is_updated: bool) -> None:
+        """Leave the run at a whole step, from which the next fit() goes on."""
+        run = self._run
+        if is_updated:
+            run.step += 1
+            run.tokens += sum(map(count_targets, batches))
+        elif self._loader_state:
+            run.loader.load_state_dict(self._loader_state)
+            run.drawn = []
+        else:  # a state costs a checksum of the data, which a run without checkpoints does not need
+            run.drawn = batches or run.drawn
+
     def _end_round(self, took: float, result: StepResult) -> None:
         """Average the ranks' weights where it is time, and compare the ranks' speed."""
         run, options = self._run, self._run.options
@@ -177,13 +195,19 @@ class Loop:
 
     def _next_batches(self) -> list[Batch]:
         """Draw the batches of a step."""
+        batches, self._run.drawn = self._run.drawn, []
         try:
-            return [next(self._batches) for _ in range(self._run.options.accumulate)]
+            while len(batches) < self._run.options.accumulate:
+                batches.append(next(self._batches))
+        except KeyboardInterrupt:
+            self._run.drawn = batches
+            raise
         except StopIteration:
             raise TrainingError(
                 f"train: the loader ended after step {self._run.step} of {self._run.total_steps}; "
                 "it must go on without an end, as those of pyggml.data do"
             ) from None
+        return batches
 
     def _after_step(self, resumed: bool = False) -> None:
         """Evaluate and save when it is time; a resumed step that owes nothing is left alone."""

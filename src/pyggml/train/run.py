@@ -104,6 +104,7 @@ class Run(NotCopied):
         ema: running average of the weights, or None.
         device: device of the model.
         history: steps and evaluations as a table.
+        drawn: batches of the loader that no step was made of yet.
         group: the ranks.
         local: averages the ranks' weights where each takes steps by itself, or None.
         shards: the optimizer's state, of which each rank may have a part.
@@ -132,6 +133,7 @@ class Run(NotCopied):
         self.train_step, self.callbacks, self.data = train_step, callbacks, data
         self.shards = Shards(self.group, optimizer, train_step.exchange)
         self.history = History()
+        self.drawn: list[Any] = []
         self.step = self.tokens = 0
         self.elapsed_s = 0.0
         self.evaluated: int | None = None
