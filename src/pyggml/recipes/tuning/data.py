@@ -165,14 +165,24 @@ def read_examples(
     how: dict[str, Any] = {"train_on": data.train_on, "skip_bad": data.skip_bad}
     seq_len = data.seq_len
     if seq_len is None:
-        whole = [encode_chats(part, tokenizer, template, **how) for part in parts]
+        whole = _encoded(parts, tokenizer, template, **how)
         longest = max(each.counts.longest for each in whole) - 1
         seq_len = min(-(-longest // _MULTIPLE) * _MULTIPLE, _SEQ_LEN_MAX, context)
         if longest <= seq_len:
             return Examples(chats, whole[0], _second(whole), seq_len, template, is_own)
     how |= {"seq_len": seq_len, "too_long": data.too_long}
-    cut = [encode_chats(part, tokenizer, template, **how) for part in parts]
+    cut = _encoded(parts, tokenizer, template, **how)
     return Examples(chats, cut[0], _second(cut), seq_len, template, is_own)
+
+
+def _encoded(
+    parts: Sequence[Chats], tokenizer: Tokenizer, template: ChatTemplate | None, **how: Any
+) -> list[EncodedChats]:
+    """Return chats as tokens; an error names the option that the chats come from."""
+    try:
+        return [encode_chats(part, tokenizer, template, **how) for part in parts]
+    except FormatError as error:
+        raise FormatError(f"`data`: {reason(error)}") from error
 
 
 def _second(encoded: list[EncodedChats]) -> EncodedChats | None:
