@@ -158,3 +158,15 @@ def test_what_cannot_be_is_named(here, trained, changes, error, named):
     with pytest.raises(error, match=named):
         finetune(**options(here, "never", **changes))
     assert not (here / "never").exists()
+
+
+def test_the_predictions_of_the_validation_texts_are_written(here, trained):
+    found = json.loads((here / "run" / "results.json").read_text())
+    assert found["accuracy"] == trained.comparison.after.metrics["accuracy"] == 1.0
+    assert list(found["classes"]) == ["fine", "none", "poor"]
+    assert sum(map(sum, found["confusion"])) == found["texts"] == len(trained.examples.rows[1])
+    assert found["worst"] == []
+    logits = [np.tile([[3.0, 0.0, 0.0]], (found["texts"] + 2, 1))]  # a batch that is filled up
+    worst = trained.examples.results(logits, trained.tokenizer).worst
+    assert {each["predicted"] for each in worst} == {"fine"}
+    assert all(each["text"].endswith(each["true"]) for each in worst), worst

@@ -6,12 +6,13 @@ from .classifier import ImageClassifier
 from .config_file import read_config, save_config
 from .configuration import Configuration
 from .export import export_checkpoint
-from .image import ImageResults, ImageRun
+from .image import ImageRun
 from .image_config import ImageConfig
 from .llm import LLMRun
 from .llm_config import LLMConfig
 from .optimizer import make_optimizer
 from .report import (
+    ClassResults,
     check_plot,
     plot_curves,
     plot_loss,
@@ -25,6 +26,7 @@ from .train import finetune, train_image, train_llm
 from .tuning import FinetuneConfig, FinetuneRun, GRPORun, grpo
 
 __all__ = [
+    "ClassResults",
     "ArtifactDir",
     "Configuration",
     "FinetuneConfig",
@@ -32,7 +34,6 @@ __all__ = [
     "GRPORun",
     "ImageClassifier",
     "ImageConfig",
-    "ImageResults",
     "ImageRun",
     "LLMConfig",
     "LLMRun",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,10 @@ from .export import save_image_model
 from .image_config import ImageConfig
 from .image_data import ImageData, read_images
 from .optimizer import make_optimizer
-from .report import WorstExamples, plot_matrix, system_info
+from .report import ClassResults, WorstExamples, plot_matrix, system_info
 from .run import Note, Run, log_writers, silent
 
-__all__ = ["ImageArtifact", "ImageResults", "ImageRun"]
+__all__ = ["ImageArtifact", "ClassResults", "ImageRun"]
 
 _WIDTHS = (32, 64, 128)
 
@@ -49,47 +49,6 @@ class ImageArtifact(ArtifactDir):
         """Return the files and folders of the run that exist, in the order of their making."""
         own = (self.results, self.confusion, self.skipped)
         return [*super().files(), *(path for path in own if path.exists())]
-
-
-@dataclass(frozen=True)
-class ImageResults:
-    """The predictions for the validation images.
-
-    Args:
-        classes: names.
-        confusion: images by true class (rows) and by predicted class.
-        worst: the images that were mistaken for others with the most certainty, with their classes;
-            see `WorstExamples`.
-    """
-
-    classes: list[str]
-    confusion: np.ndarray
-    worst: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def accuracy(self) -> float:
-        """The share of the images whose class was predicted."""
-        return float(np.trace(self.confusion) / self.confusion.sum())
-
-    @property
-    def of_classes(self) -> dict[str, float | None]:
-        """The accuracy of each class; None for a class without validation images."""
-        counts = self.confusion.sum(axis=1)
-        hits = np.diag(self.confusion)
-        return {
-            name: float(hit / count) if count else None
-            for name, hit, count in zip(self.classes, hits, counts, strict=True)
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return {
-            "accuracy": self.accuracy,
-            "images": int(self.confusion.sum()),
-            "classes": self.of_classes,
-            "confusion": self.confusion.tolist(),
-            "worst": self.worst,
-        }
 
 
 class ImageRun(Run):
@@ -248,12 +207,12 @@ class ImageRun(Run):
             rows.insert(1, ("skipped", named))
         return rows
 
-    def results(self) -> ImageResults:
+    def results(self) -> ClassResults:
         """Return the predictions of the exported weights for the validation images."""
         with self.exported_weights():
             return self._results()
 
-    def _results(self) -> ImageResults:
+    def _results(self) -> ClassResults:
         """Return the predictions of the model as it is."""
         step = TrainStep(self.model, None)
         predicted, labels = [], []
@@ -267,7 +226,7 @@ class ImageRun(Run):
         table = confusion_matrix(
             np.concatenate(predicted), np.concatenate(labels), len(self.data.classes)
         )
-        return ImageResults(self.data.classes, table, worst.to_list())
+        return ClassResults(self.data.classes, table, worst.to_list())
 
     def save_model(self, path: Path, dtype: str = "f32") -> None:
         """Write the model as it is, with the size of its images.

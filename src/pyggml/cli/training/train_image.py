@@ -10,7 +10,7 @@ from ..errors import friendly_errors
 from ..options import ConfigFile, Overwrite, Resume, with_options
 
 if TYPE_CHECKING:
-    from ...recipes import ImageResults
+    from ...recipes import ClassResults
 
 __all__ = ["train_image"]
 
@@ -52,7 +52,7 @@ def train_image(
                 )
 
 
-def describe_results(results: ImageResults) -> list[str]:
+def describe_results(results: ClassResults) -> list[str]:
     """Return the accuracy, the accuracy of each class and the confusion matrix as lines.
 
     Args:

@@ -2,12 +2,13 @@
 """The plots and the HTML report of a run."""
 
 from .comparison import write_comparison
-from .examples import WorstExamples
+from .examples import ClassResults, WorstExamples
 from .plot import check_plot, plot_curves, plot_matrix
 from .report import system_info, write_report
 from .training_curves import plot_loss
 
 __all__ = [
+    "ClassResults",
     "WorstExamples",
     "check_plot",
     "plot_curves",

@@ -27,8 +27,8 @@ def classes(results: Mapping[str, Any]) -> str:
         parts.append(f"<h2>Classes</h2>{_matrix(list(names), counts)}")
     worst = results.get("worst")
     if isinstance(worst, list) and worst:
-        figures = "".join(_figure(each) for each in worst if isinstance(each, dict))
-        parts.append(f'<h2>Worst examples</h2><div class="images">{figures}</div>')
+        shown = "".join(_example(each) for each in worst if isinstance(each, dict))
+        parts.append(f'<h2>Worst examples</h2><div class="images">{shown}</div>')
     return "".join(parts)
 
 
@@ -60,11 +60,13 @@ def _cell(count: float, share: float) -> str:
     return f'<td style="background:{colour}">{f"{count:,}" if count else ""}</td>'
 
 
-def _figure(example: Mapping[str, Any]) -> str:
-    """Return an example with its classes, and its picture if it has one."""
+def _example(example: Mapping[str, Any]) -> str:
+    """Return an example with its classes: a text, or a picture if there is one."""
     probability = example.get("probability")
     chance = f", {probability:.1%}" if is_number(probability) else ""
     told = f"{example.get('true')}, taken for {example.get('predicted')}{chance}"
+    if isinstance(text := example.get("text"), str):
+        return f"<figure class=text><pre>{escape(text)}</pre>{escape(told)}</figure>"
     picture = example.get("image")
     shown = ""
     if isinstance(picture, str) and picture.isascii():

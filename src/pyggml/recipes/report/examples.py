@@ -1,22 +1,68 @@
 # SPDX-License-Identifier: MIT
-"""The examples that a classifier of images is most wrong about."""
+"""The predictions of a classifier, and the examples that it is most wrong about."""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-__all__ = ["WorstExamples"]
+__all__ = ["ClassResults", "WorstExamples"]
 
 _MOST = 12
 
 
+@dataclass(frozen=True)
+class ClassResults:
+    """The predictions of a classifier for validation examples.
+
+    Args:
+        classes: names.
+        confusion: examples by true class (rows) and by predicted class.
+        worst: the examples that were mistaken for others with the most certainty;
+            see `WorstExamples`.
+    """
+
+    classes: list[str]
+    confusion: np.ndarray
+    worst: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of the examples whose class was predicted."""
+        return float(np.trace(self.confusion) / self.confusion.sum())
+
+    @property
+    def of_classes(self) -> dict[str, float | None]:
+        """The accuracy of each class; None for a class without validation examples."""
+        counts = self.confusion.sum(axis=1)
+        hits = np.diag(self.confusion)
+        return {
+            name: float(hit / count) if count else None
+            for name, hit, count in zip(self.classes, hits, counts, strict=True)
+        }
+
+    def to_dict(self, unit: str = "images") -> dict[str, Any]:
+        """Return JSON-ready values.
+
+        Args:
+            unit: the name of the examples' number.
+        """
+        return {
+            "accuracy": self.accuracy,
+            unit: int(self.confusion.sum()),
+            "classes": self.of_classes,
+            "confusion": self.confusion.tolist(),
+            "worst": self.worst,
+        }
+
+
 class WorstExamples:
-    """The wrongly classified images whose true class is the least probable, at most twelve.
+    """The wrongly classified examples whose true class is the least probable, at most twelve.
 
     Args:
         classes: names.
@@ -30,25 +76,25 @@ class WorstExamples:
 
     def __init__(self, classes: Sequence[str]):
         self._classes, self._seen = classes, 0
-        self._found: list[tuple[float, int, int, int, np.ndarray]] = []
+        self._found: list[tuple[float, int, int, int, Any]] = []
 
-    def add(self, images: np.ndarray, logits: np.ndarray, labels: np.ndarray) -> None:
-        """Look at the images of a batch.
+    def add(self, examples: Sequence[Any], logits: np.ndarray, labels: np.ndarray) -> None:
+        """Look at a batch.
 
         Args:
-            images: from 0 to 1.
+            examples: texts, or images from 0 to 1.
             logits: of the classes.
             labels: true classes.
 
         Shape:
-            images (N, C, H, W), logits (N, K), labels (N,)
+            images (N, C, H, W); logits (N, K), labels (N,)
         """
         shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
         chances = (shifted / shifted.sum(axis=1, keepdims=True))[np.arange(len(labels)), labels]
         predicted = logits.argmax(axis=1)
         for i in np.flatnonzero(predicted != labels):
             number, own, other = self._seen + int(i), int(labels[i]), int(predicted[i])
-            self._found.append((float(chances[i]), number, own, other, images[i].copy()))
+            self._found.append((float(chances[i]), number, own, other, _kept(examples[int(i)])))
         self._found = sorted(self._found, key=lambda each: each[:2])[:_MOST]
         self._seen += len(labels)
 
@@ -56,8 +102,8 @@ class WorstExamples:
         """Return JSON-ready values, the worst first.
 
         Returns:
-            For each image `item`, its number; `true` and `predicted`, names; `probability` of the
-            true class; `image`, a PNG in base64, or None without Pillow.
+            For each example `item`, its number; `true` and `predicted`, names; `probability` of the
+            true class; `text`, or `image`, a PNG in base64 or None without Pillow.
         """
         return [
             {
@@ -65,10 +111,15 @@ class WorstExamples:
                 "true": self._classes[own],
                 "predicted": self._classes[other],
                 "probability": chance,
-                "image": _png(image),
+                **({"text": found} if isinstance(found, str) else {"image": _png(found)}),
             }
-            for chance, number, own, other, image in self._found
+            for chance, number, own, other, found in self._found
         ]
+
+
+def _kept(example: Any) -> Any:
+    """Return an example that does not keep its batch."""
+    return example.copy() if isinstance(example, np.ndarray) else example
 
 
 def _png(image: np.ndarray) -> str | None:

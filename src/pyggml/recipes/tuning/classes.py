@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,9 @@ from ...data.text.chat import ChatCounts, EncodedChats, EncodedPreferences, read
 from ...errors import ConfigError, FormatError, reason
 from ...io import u32
 from ...models import Llama, LlamaForSequenceClassification
+from ...train.metrics import confusion_matrix
 from ...train.preferences import RewardDataset, RewardLoss
+from ..report import ClassResults, WorstExamples
 from .config import FinetuneConfig
 from .data import Examples, split_off, template_of
 from .preferences import encode_parts, row_length
@@ -135,6 +137,23 @@ class ClassExamples(Examples):
                 )
             )  # fmt: skip
         return found
+
+    def results(self, logits: Iterable[np.ndarray], tokenizer: Tokenizer) -> ClassResults | None:
+        """Return the predictions for the validation texts; None of pairs and without validation."""
+        if self.classes < 2 or self.validation is None:
+            return None
+        names = list(self.names or map(str, range(self.classes)))
+        labels, texts = np.asarray(self.rows[1]), self.validation.documents
+        worst, predicted = WorstExamples(names), []
+        first = 0
+        for batch in logits:
+            own = labels[first : first + len(batch)]  # the last batch is filled up
+            shown = [tokenizer.decode(texts[first + i], skip_special=True) for i in range(len(own))]
+            worst.add(shown, batch[: len(own)], own)
+            predicted.append(batch[: len(own)].argmax(axis=-1))
+            first += len(own)
+        table = confusion_matrix(np.concatenate(predicted), labels[:first], len(names))
+        return ClassResults(names, table, worst.to_list())
 
     def sample(self, batch: Any, tokenizer: Tokenizer) -> list[list[tuple[str, bool]]]:
         """Return the first text of a batch with its label; of pairs both answers."""

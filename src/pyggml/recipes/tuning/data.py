@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -91,6 +91,15 @@ class Examples:
             config: of the run.
         """
         return [loader_of(config, each, self.seq_len, not i) for i, each in enumerate(self.sets)]
+
+    def results(self, logits: Iterable[np.ndarray], tokenizer: Tokenizer) -> Any:
+        """Return the predictions for the validation examples; None where there are no classes.
+
+        Args:
+            logits: of the validation batches.
+            tokenizer: tokens to text.
+        """
+        return None
 
     def sample(self, batch: Any, tokenizer: Tokenizer) -> list[list[tuple[str, bool]]]:
         """Return the first row of a batch: its examples in pieces, each with whether it trains.

@@ -39,12 +39,13 @@ class FinetuneArtifact(ArtifactDir):
         self.comparison = self.path / "answers.json"
         self.reference = self.path / "reference.json"
         self.rows = self.path / "rows.jsonl"
+        self.results = self.path / "results.json"
 
     def files(self) -> list[Path]:
         """Return the files and folders of the run that exist."""
         own = (
             self.adapter, self.peft, self.folder, self.template, self.comparison, self.reference,
-            self.rows,
+            self.rows, self.results,
         )  # fmt: skip
         return [path for path in own if path.exists()] + super().files()
 

@@ -361,6 +361,7 @@ class FinetuneRun(Run):
                 if self.trainer.is_done:
                     self.comparison.after = self._loss()
                     self.comparison.answers = self._answers()
+                    self._write_classes()
                     if kind is not None:
                         self._merge(kind)
             self.exported = exported
@@ -368,6 +369,16 @@ class FinetuneRun(Run):
             self._write_samples()
             self.artifact.write_config({**self.record(), "exported": asdict(exported)})
             self.draw_report(title)
+
+    def _write_classes(self) -> None:
+        """Write the predictions of a classifier for the validation texts."""
+        if not self.trainer.sets:
+            return
+        step, batches = self.trainer.train_step, self.trainer.sets["validation"].batches()
+        found = self.examples.results(map(step.logits, batches), self.tokenizer)
+        if found is not None:
+            with atomic_write(self.artifact.results, "w") as file:
+                json.dump(portable(found.to_dict("texts")), file, indent=1)
 
     def _save_adapter(self) -> bool:
         """Write the adapter for llama.cpp and for PEFT; return whether llama.cpp has a file."""
