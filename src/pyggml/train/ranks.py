@@ -14,6 +14,7 @@ from ..backend.library import cpu_features
 from ..data.fingerprint import fingerprint
 from ..distributed import Group, check_same
 from ..errors import ConfigError
+from ..tensors.storage import read_bytes, write
 from .checkpoints.checkpoint import Checkpoint
 from .checkpoints.restore import other_state, rank_state, restore, restore_rank, state_of
 from .exchange import Exchange
@@ -154,11 +155,18 @@ def begin_as_first(run: Run) -> None:
 def _spread(run: Run) -> None:
     """Give every rank the state of rank 0, and its own part of it."""
     group, local = run.group, run.local
+    exchange = run.train_step.exchange
+    divides = exchange is not None and exchange.delivery.windows is not None
     found: list[Any] = []
     if group.is_first:
-        state = state_of(run, run.loader.state_dict())
-        found = [state, run.weights.state_dict(), other_state(run)]
+        weights = {} if divides else run.weights.state_dict()
+        found = [state_of(run, run.loader.state_dict()), weights, other_state(run)]
     state, weights, others = group.share(found)
+    for _, tensor in run.weights.named_state() if divides else ():
+        # One by one: a rank may lack the memory for copies of all.
+        raw = group.share(read_bytes(tensor.node) if group.is_first else None)
+        if raw is not None and not group.is_first:
+            write(tensor.node, raw)
     optimizer = run.shards.spread()
     if not group.is_first:
         restore(run, Checkpoint(Path("rank 0"), state, weights, {**optimizer, **others}))

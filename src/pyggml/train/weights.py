@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,10 @@ class TrainedWeights:
 
     def __init__(self, model: Any):
         self._model = model
+
+    def named_state(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors by name: parameters, then buffers."""
+        yield from self._tensors().items()
 
     def _tensors(self) -> dict[str, Tensor]:
         trained = {name: p for name, p in self._model.named_parameters() if p.requires_grad}

@@ -127,7 +127,8 @@ def restore(run: Run, checkpoint: Checkpoint) -> None:
         parts.append(("state.json: schedule", run.schedule, state.schedule))
     if run.ema is not None and average is not None:
         parts.append(("optimizer.safetensors: ema", run.ema, average))
-    parts.append(("model.safetensors", run.weights, checkpoint.model))
+    if checkpoint.model:  # a rank may have its weights already
+        parts.append(("model.safetensors", run.weights, checkpoint.model))
     if run.local is not None:  # after the weights, of which it takes the anchor
         parts.append(("optimizer.safetensors: outer", run.local, outer))
     undo: list[Callable[[], None]] = []
