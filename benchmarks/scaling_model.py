@@ -57,7 +57,7 @@ def jobs() -> dict[str, dict[str, Any]]:
         found[name] = {"ranks": 2, "cases": cases, "sizes": [2], "rounds": 4, "link": given}
     groups = [("GPT-2 124M", "0", 2), ("GPT-2 124M", "DiLoCo", 2)]
     groups += [("GPT-2 124M", zero, size) for zero in ("1", "2") for size in (4, 128)]
-    found["profile"] = {"ranks": 1, "cases": groups, "sizes": [], "rounds": 1}
+    found["profile"] = {"ranks": 1, "cases": groups, "sizes": [], "rounds": 3}
     return found
 
 
