@@ -18,7 +18,7 @@ from ..reductions import argmax, axes_of, mean, rows_over, sum, with_axes
 from ..shape import getitem, reshape, transpose
 from .join import cat
 from .naming import composed
-from .select import gather
+from .select import ValuesIndices, gather
 
 __all__ = [
     "all",
@@ -94,7 +94,7 @@ def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         keepdim: leave the axis with extent one.
 
     Returns:
-        A scalar, or values and places (i32).
+        A scalar, or `values` and `indices` (i32).
 
     Raises:
         ShapeError: x has no such axis.
@@ -107,14 +107,14 @@ def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         ([5.0, 3.0], [1, 0])
     """
     values = _largest("max", x, dim, keepdim)
-    return values if dim is None else (values, argmax(x, dim, keepdim))
+    return values if dim is None else ValuesIndices(values, argmax(x, dim, keepdim))
 
 
 @composed
 def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the smallest element; along an axis, the smallest ones and their places; see `max`."""
     values = amin(x, dim, keepdim)
-    return values if dim is None else (values, argmin(x, dim, keepdim))
+    return values if dim is None else ValuesIndices(values, argmin(x, dim, keepdim))
 
 
 @composed

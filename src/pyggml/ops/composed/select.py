@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,19 @@ from ..rows import check_row_numbers, get_rows
 from ..shape import cast, permute, reshape, transpose
 from .naming import composed
 
-__all__ = ["gather", "index_select", "numbers_of", "topk"]
+__all__ = ["ValuesIndices", "gather", "index_select", "numbers_of", "topk"]
+
+
+class ValuesIndices(NamedTuple):
+    """Elements along an axis, and their places, under PyTorch's names.
+
+    Args:
+        values: the elements.
+        indices: their places, i32.
+    """
+
+    values: Tensor
+    indices: Tensor
 
 
 def numbers_of(who: str, name: str, index: Any, n: int, x: Tensor) -> Tensor:
@@ -126,7 +138,7 @@ def _gather_last(x: Tensor, ids: Tensor) -> Tensor:
 
 
 @composed
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> ValuesIndices:
     """Return the k largest elements of each row and their places, the largest first.
 
     Args:
@@ -136,7 +148,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor
         largest: False takes the smallest.
 
     Returns:
-        Values (..., k), through which gradients flow, and places (..., k) i32.
+        `values` (..., k), through which gradients flow, and `indices` (..., k) i32.
 
     Raises:
         ShapeError: k is not from 1 to the extent, or `dim` is not the last axis.
@@ -155,4 +167,4 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[Tensor
     if not isinstance(largest, bool):
         raise DTypeError(f"topk: largest must be True or False; got {shown(largest)}")
     places = top_k(x if largest else -x, k)
-    return _gather_last(x, places), places
+    return ValuesIndices(_gather_last(x, places), places)
