@@ -85,7 +85,7 @@ def check_faults(python: Path, work: Path) -> None:
 
 def other_build(data: bytes) -> bytes:
     """The library with another digit in its build, a SHA-256 in hexadecimal."""
-    match = re.search(rb"\0([0-9a-f]{64})\0", data)
+    match = re.search(rb"(?<![0-9a-f])([0-9a-f]{64})\0", data)
     assert match is not None, "the library names no build"
     at = match.start(1)
     return data[:at] + (b"1" if data[at : at + 1] == b"0" else b"0") + data[at + 1 :]

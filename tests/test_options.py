@@ -45,7 +45,7 @@ class Source(Options):
 class Run(Configuration):
     loop: Loop
     source: Source
-    DEFAULTS: ClassVar = {"epochs": 15, "lr": 0.5}
+    DEFAULTS: ClassVar[dict[str, object]] = {"epochs": 15, "lr": 0.5}
     LEFT_OUT = frozenset({"fused"})
 
 

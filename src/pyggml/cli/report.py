@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`pyggml report`: a run on one page."""
+"""`pyggml report`: one run, or two side by side, on one page."""
 
 from __future__ import annotations
 

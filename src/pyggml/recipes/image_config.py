@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import shown
 from ..options import Options, option
@@ -115,7 +116,7 @@ class ImageConfig(Configuration):
     output: OutputOptions
     machine: MachineOptions
 
-    DEFAULTS: ClassVar = {
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
         "artifact_dir": "artifacts/image",
         "epochs": 15,
         "batch_size": 32,
@@ -124,14 +125,14 @@ class ImageConfig(Configuration):
         "metrics": ("accuracy",),
         "keep": 1,
     }
-    CHOSEN: ClassVar = {
+    CHOSEN: ClassVar[Mapping[str, Any]] = {
         "epochs": "15, unless `steps` is given",
         "steps": "those of `epochs`",
         "eval_every": "an epoch",
         "save_every": "an epoch",
     }
     # A model of images has no count of operations per token, and no blocks to compute again.
-    LEFT_OUT: ClassVar = frozenset({"mfu", "checkpointing"})
+    LEFT_OUT: ClassVar[frozenset[str]] = frozenset({"mfu", "checkpointing"})
 
     def check(self) -> None:
         """Raise `ConfigError` if the parts do not agree."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import ConfigError, shown
 from ..models import LANGUAGE_MODELS
@@ -318,7 +318,7 @@ class LLMConfig(Configuration):
     output: LLMOutputOptions
     machine: MachineOptions
 
-    DEFAULTS: ClassVar = {"lr": 2e-3}
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {"lr": 2e-3}
 
     def missing(self) -> Mapping[str, tuple[str, str]]:
         """Return what the data do not have: a part, or a text, for validation."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...errors import ConfigError
 from ...options import option
@@ -97,13 +97,13 @@ class FinetuneConfig(Configuration):
     output: FinetuneOutputOptions
     machine: MachineOptions
 
-    DEFAULTS: ClassVar = {
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {
         "artifact_dir": "artifacts/finetune",
         "epochs": 3,
         "weight_decay": 0.0,
         "memory_limit": "auto",
     }
-    CHOSEN: ClassVar = {
+    CHOSEN: ClassVar[Mapping[str, Any]] = {
         "lr": f"adapters {LR_LORA:g}, `full` {LR_FULL:g}; by preferences {LR_PREFERENCES:g} and "
         f"{LR_PREFERENCES_FULL:g}",
         "epochs": "3, unless `steps` is given",
