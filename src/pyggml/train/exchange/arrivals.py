@@ -48,7 +48,7 @@ class Arrivals:
         self._bundles: list[_Bundle] = []
         self._arrived = 0
         self._is_pending = self._is_watched = False
-        self._known: WeakKeyDictionary[Graph, list[int]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Graph, tuple[int, dict[int, int]]] = WeakKeyDictionary()
 
     def settle_order(self, graph: Graph) -> None:
         """Choose, once, the order of the buckets: that of rank 0's forward.
@@ -97,16 +97,10 @@ class Arrivals:
         if not self._is_pending:
             yield
             return
-        reads, headers = self._reads(graph), graph.headers
-        waits: dict[int, int] = {}
-        for count, bucket in enumerate(self._order, 1):
-            if 0 < reads[bucket] < len(headers):
-                before = address(headers[reads[bucket] - 1])
-                waits[before] = max(count, waits.get(before, 0))
-        first = [count for count, bucket in enumerate(self._order, 1) if not reads[bucket]]
+        first, waits = self._waits(graph)
         self._is_watched = True
         try:
-            self._wait(max(first, default=0))
+            self._wait(first)
             self.late = 0
             with observe(lambda _: _Watch(self, waits)):
                 yield
@@ -134,10 +128,17 @@ class Arrivals:
         for param in self._params:
             param.buffer.pending = pending
 
-    def _reads(self, graph: Graph) -> list[int]:
-        """Return for each bucket the place of the first op that reads it, kept with the graph."""
-        if graph not in self._known:
-            self._known[graph] = self._first_reads(graph)
+    def _waits(self, graph: Graph) -> tuple[int, dict[int, int]]:
+        """Return how many buckets a graph needs at first, and after ops by their addresses."""
+        if graph not in self._known or not self._is_settled:
+            reads, headers = self._first_reads(graph), graph.headers
+            first, waits = 0, dict[int, int]()
+            for count, bucket in enumerate(self._order, 1):
+                if not reads[bucket]:
+                    first = count
+                elif reads[bucket] < len(headers):
+                    waits[address(headers[reads[bucket] - 1])] = count
+            self._known[graph] = first, waits
         return self._known[graph]
 
     def _first_reads(self, graph: Graph) -> list[int]:
