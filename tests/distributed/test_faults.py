@@ -113,18 +113,19 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 @pytest.mark.slow
-def test_kills_at_any_instant_lose_no_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["f32", "zero3"])
+def test_kills_at_any_instant_lose_no_bit(tmp_path: Path, case: str) -> None:
     random, stop, kills = np.random.default_rng(0), "1000", 0
     folder = tmp_path / "killed" / "checkpoints"
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
-    whole = train(RANKS, "f32", tmp_path / "whole" / "checkpoints", stop)
+    whole = train(RANKS, case, tmp_path / "whole" / "checkpoints", stop)
     for turn in range(10):
         files = [folder.parent / f"process-{rank}" for rank in range(RANKS)]
         for file in files:
             file.unlink(missing_ok=True)
         with (tmp_path / f"out-{turn}").open("wb") as file:
-            call = command(RANKS, PROGRAM, "f32", folder, stop)
+            call = command(RANKS, PROGRAM, case, folder, stop)
             job = subprocess.Popen(call, stdout=file, stderr=file, env=environment())
         wait_for(lambda files=files: all(each.exists() and each.read_text() for each in files))
         processes = [int(each.read_text()) for each in files]
@@ -137,7 +138,7 @@ def test_kills_at_any_instant_lose_no_bit(tmp_path: Path) -> None:
         assert told.count("the process died") == 1, told
         assert f"rank {turn % RANKS} of 3" in told
     assert kills == 10
-    rest = train(RANKS, "f32", folder, stop)
+    rest = train(RANKS, case, folder, stop)
     assert 0 < len(rest["losses"]) < 1000
     assert rest["losses"] == whole["losses"][-len(rest["losses"]) :]
     assert rest["digests"] == whole["digests"]
