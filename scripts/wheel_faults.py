@@ -14,11 +14,13 @@ __all__ = ["check_faults"]
 TRY = "import pyggml as pg; print((pg.ones(3, 4) @ pg.ones(4, 2)).numpy().sum())"
 THREADS = """
 import threading
+found = []
 def load():
     import pyggml as pg
-    print((pg.ones(3, 4) @ pg.ones(4, 2)).numpy().sum())
+    found.append(float((pg.ones(3, 4) @ pg.ones(4, 2)).numpy().sum()))
 threads = [threading.Thread(target=load) for _ in range(4)]
 [t.start() for t in threads]; [t.join() for t in threads]
+print(found)
 """
 
 
@@ -55,7 +57,7 @@ def check_faults(python: Path, work: Path) -> None:
         (other / path.name.replace("pyggml", "ggml")).write_text("not a library")
     attempt("LD_LIBRARY_PATH", start, "24.0", work, {"LD_LIBRARY_PATH": str(other)})
     attempt("current folder", start, "24.0", other)
-    attempt("threads at once", [str(python), "-c", THREADS], "24.0\n24.0\n24.0\n24.0", work)
+    attempt("threads at once", [str(python), "-c", THREADS], "[24.0, 24.0, 24.0, 24.0]", work)
     attempt("no folder for temporary files", start, "24.0", work, {"TMPDIR": "/nowhere"})
     attempt("unknown variant", start, "name a variant of this build: x64, ", work,
             {"PYGGML_CPU": "486"})  # fmt: skip
