@@ -103,6 +103,8 @@ class TokenClassificationDataset:
         ]
         self.documents = Documents.of([ids for ids, _ in encoded])
         self.targets = [targets for _, targets in encoded]
+        # Once: a checkpoint of every step asks for it.
+        self._fingerprint = fingerprint(self.documents.fingerprint(), np.concatenate(self.targets))
         counts = [np.count_nonzero(targets != IGNORE_INDEX) for targets in self.targets]
         self.words = [words[:n] for (_, words, _), n in zip(rows, counts, strict=True)]
         self.tags = [self._named(t[t != IGNORE_INDEX]) for t in self.targets]
@@ -117,7 +119,7 @@ class TokenClassificationDataset:
 
     def fingerprint(self) -> int:
         """Return a checksum of the tokens and targets."""
-        return fingerprint(self.documents.fingerprint(), np.concatenate(self.targets))
+        return self._fingerprint
 
     def batch(self, items: np.ndarray) -> Batch:
         """Read texts.
