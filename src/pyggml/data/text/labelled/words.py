@@ -103,7 +103,7 @@ class TokenClassificationDataset:
         ]
         self.documents = Documents.of([ids for ids, _ in encoded])
         self.targets = [targets for _, targets in encoded]
-        # Once: a checkpoint of every step asks for it.
+        # Computed once: each step of a run with checkpoints asks for it.
         self._fingerprint = fingerprint(self.documents.fingerprint(), np.concatenate(self.targets))
         counts = [np.count_nonzero(targets != IGNORE_INDEX) for targets in self.targets]
         self.words = [words[:n] for (_, words, _), n in zip(rows, counts, strict=True)]
