@@ -309,3 +309,10 @@ def test_answers_behind_the_cut_are_counted_by_themselves(here):
     assert any(note.startswith("note: 3 of these train nothing") for note in notes), notes
     with pytest.raises(FormatError, match="3 cut off: give a larger `seq_len`"):
         finetune(**options(here, "never", data=rows[:3], **alone))
+
+
+def test_a_sample_is_printed(here, capsys):
+    finetune(**options(here, "sample", show_sample=True, steps=1))
+    printed = capsys.readouterr().out
+    assert " and " in printed
+    assert "[It is " in printed

@@ -250,7 +250,7 @@ class Dropout(Module):
         [1.0, 1.0]
     """
 
-    def __init__(self, p: float = 0.1) -> None:
+    def __init__(self, p: float = 0.5) -> None:
         # Above, p is 1 in f32, and 1 / (1 - p) infinite.
         self.p = checks.number("Dropout", "p", p, 0.0, below=1 - 2**-24)
 

@@ -104,6 +104,13 @@ def train_image(
     return run
 
 
+def _print_sample(run: FinetuneRun) -> None:
+    """Print a row of the training data where `show_sample` asks for it."""
+    if run.config.output.show_sample:
+        for example in run.sample():
+            print("".join(f"[{text}]" if trained else text for text, trained in example))
+
+
 def finetune(
     config: FinetuneConfig | None = None,
     *,
@@ -111,7 +118,7 @@ def finetune(
     overwrite: bool = False,
     callbacks: Iterable[Callback] = (),
     note: Note = silent,
-    prepared: Callable[[FinetuneRun], None] = lambda run: None,
+    prepared: Callable[[FinetuneRun], None] = _print_sample,
     **options: Any,
 ) -> FinetuneRun:
     """Fine-tune a language model on examples, and return the finished run.
@@ -126,7 +133,8 @@ def finetune(
         overwrite: replace the run in `artifact_dir`.
         callbacks: told of the trainer's events.
         note: called with lines of progress.
-        prepared: called with the run before it trains.
+        prepared: called with the run before it trains; by default, with `show_sample`, it prints a
+            row of the training data, the trained parts in brackets.
         options: options by name, such as `model`, `data`, `epochs`; they override those of
             `config`. See the page of options in the reference. `data` may also be a Hugging Face
             `Dataset`, a data frame or a list of mappings: its rows are kept in rows.jsonl, where
