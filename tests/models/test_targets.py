@@ -22,13 +22,23 @@ def model_and_batch(arch, wrong):
     model = build(arch, {**SIZES, **MORE.get(arch, {})})
     ids = np.random.default_rng(0).integers(0, 31, (2, 6)).astype(np.int32)
     targets = np.array([0, 1], np.int32) if arch.endswith("classifier") else ids.copy()
+    if arch == "bert-token-classifier":  # a class for each word
+        targets = ids % 2
     targets.flat[1] = wrong
     return model, ids, targets
 
 
 def test_models_with_a_loss_are_these():
     heads = {f"{of}-{head}" for of in ("bert", "modern-bert") for head in ("mlm", "classifier")}
-    assert set(OWN_LOSS) == {"gpt2", "llama", "llm", "t5", "llama-classifier", *heads}
+    assert set(OWN_LOSS) == {
+        "gpt2",
+        "llama",
+        "llm",
+        "t5",
+        "llama-classifier",
+        "bert-token-classifier",
+        *heads,
+    }
 
 
 @pytest.mark.parametrize("arch", OWN_LOSS)

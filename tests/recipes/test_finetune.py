@@ -259,15 +259,19 @@ def rows_of_pairs(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_rows_of_a_program_train_as_their_file_does(here, trained):
-    pd = pytest.importorskip("pandas")
-    rows = rows_of_pairs(here / "pairs.jsonl")
-    frame = pd.DataFrame(rows)
-    for name, data in {"rows": rows, "frame": frame, "each": iter(rows)}.items():
-        run = finetune(**options(here, name, merge="base", data=data))
-        adapter = here / name / "adapter.gguf"
-        assert run.data == trained.data
-        assert adapter.read_bytes() == (here / "run" / "adapter.gguf").read_bytes()
+@pytest.mark.parametrize("kind", ["list", "iterator", "pandas", "datasets"])
+def test_rows_of_a_program_train_as_their_file_does(here, trained, kind):
+    data = rows = rows_of_pairs(here / "pairs.jsonl")
+    if kind == "iterator":
+        data = iter(rows)
+    if kind == "pandas":
+        data = pytest.importorskip("pandas").DataFrame(rows)
+    if kind == "datasets":
+        data = pytest.importorskip("datasets").Dataset.from_list(rows)
+    run = finetune(**options(here, kind, merge="base", data=data))
+    adapter = here / kind / "adapter.gguf"
+    assert run.data == trained.data
+    assert adapter.read_bytes() == (here / "run" / "adapter.gguf").read_bytes()
 
 
 def test_rows_are_kept_for_resume(here, trained, tmp_path):

@@ -45,5 +45,7 @@ def devices(
             return
         for each in (d for d in all_devices() if d.kind != "accel"):
             print(f"\nops of a training step that {each.name} leaves to the CPU")
-            for model, found in step_fallbacks(each).items():
-                print(f"  {model:<20}{tell_fallbacks(found)}")
+            fallbacks = step_fallbacks(each)
+            width = max(map(len, fallbacks))
+            for model, found in fallbacks.items():
+                print(f"  {model:<{width}}  {tell_fallbacks(found)}")
