@@ -295,8 +295,10 @@ def test_rows_are_kept_for_resume(here, trained, tmp_path):
         ([], "at least one row"),
         ([{"prompt": "a", "completion": {1, 2}}], "row 0 must hold texts"),
         ([{"prompt": "a", "completion": "b"}, 3], "row 1 must be a mapping"),
-        ({"train": [{"text": "a"}]}, r"source\['train'\]"),
-        (3, "`data`"),
+        ([{"prompt": "a", "completion": "b"}, "x.jsonl"], "row 1 must be a mapping.*x.jsonl"),
+        ({"prompt": ["a"], "completion": ["b"]}, "got a mapping: give a list of mappings"),
+        (3, "`data` must be files or rows; got 3: give paths"),
+        (None, "`data` must be files or rows; got None"),
     ],
 )
 def test_rows_that_are_none_are_refused(here, data, message):

@@ -142,7 +142,7 @@ def finetune(
 
     Raises:
         ConfigError: an option is unknown or cannot be used, or the folder cannot.
-        TypeError: a row of `data` is no mapping, or holds what JSON has not.
+        ConfigTypeError: a row of `data` is no mapping, or holds what JSON has not.
         FormatError: base, adapter or examples cannot be read, or are not those of the run that is
             resumed.
         OutOfMemoryError: the run does not fit into the device's memory.

@@ -16,7 +16,7 @@ from .documents import Documents
 from .record_files import Record, read_file
 from .tokenizer import Tokenizer
 
-__all__ = ["encode_pairs", "read_pairs", "read_records", "read_texts"]
+__all__ = ["bad_row", "encode_pairs", "read_pairs", "read_records", "read_texts"]
 
 _PAIRS = ", or read pairs with `read_pairs`"
 
@@ -83,6 +83,19 @@ def read_records(
                 f"read_records: row {number} must be a mapping from names to values; got"
                 f" {type(item).__name__}"
             )
+
+
+def bad_row(who: str, where: str, error: Exception, skipped: bool) -> FormatError:
+    """Return the error of a row with its place and, where it is not skipped, the cure.
+
+    Args:
+        who: the function that reads.
+        where: the row's place.
+        error: of its content.
+        skipped: the row is left out.
+    """
+    cure = "" if skipped else ": mend the row, or leave it out with `skip_bad`"
+    return FormatError(f"{who}: {where}: {reason(error)}{cure}")
 
 
 def read_texts(source: Any, field: str = "text") -> Iterator[str]:

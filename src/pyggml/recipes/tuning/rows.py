@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...data import read_records
-from ...errors import ConfigError
+from ...errors import ConfigError, ConfigTypeError, shown
 from ...io import atomic_write
 
 __all__ = ["Rows", "kept_rows", "rows_of", "write_rows"]
@@ -26,27 +26,40 @@ def rows_of(data: Any) -> Rows | None:
         data: paths; or a Hugging Face `Dataset`, a data frame, or mappings from names to values.
 
     Raises:
-        TypeError: a row is no mapping, or holds what JSON has not.
-        FormatError: a file among the rows cannot be read.
+        ConfigTypeError: the data are neither, or a row is no mapping or holds what JSON has not.
         ConfigError: there is no row.
     """
     if isinstance(data, (str, os.PathLike)):
         return None
-    if isinstance(data, Iterable) and not hasattr(data, "column_names"):
-        if hasattr(data, "to_dict") and hasattr(data, "columns"):  # a data frame
-            data = data.to_dict("records")
-        elif not isinstance(data, Mapping):
-            data = list(data)
-            if data and all(isinstance(each, (str, os.PathLike)) for each in data):
-                return None
-    elif not isinstance(data, Iterable):
-        return None  # which the option refuses
+    if isinstance(data, Mapping):
+        cure = "give a list of mappings, one for each row"
+        part = next((name for name in data if hasattr(data[name], "column_names")), None)
+        if part is not None:
+            cure = f"choose a part of it, such as data[{part!r}]"
+        raise ConfigTypeError(f"`data` must be files or rows; got a mapping: {cure}")
+    if not isinstance(data, Iterable):
+        raise ConfigTypeError(
+            f"`data` must be files or rows; got {shown(data)}: give paths, a Dataset, a data frame "
+            "or a list of mappings"
+        )
+    if hasattr(data, "to_dict") and hasattr(data, "columns"):  # a data frame
+        data = data.to_dict("records")
+    elif not hasattr(data, "column_names"):
+        data = list(data)
+        if data and all(isinstance(each, (str, os.PathLike)) for each in data):
+            return None
+        for number, row in enumerate(data):
+            if not isinstance(row, Mapping):
+                raise ConfigTypeError(
+                    f"`data`: row {number} must be a mapping from names to values; got "
+                    f"{shown(row)}: give rows alone, or files alone"
+                )
     found = []
     for number, row in enumerate(read_records(data)):
         try:
             text = json.dumps(row, default=_plain)
         except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(
+            raise ConfigTypeError(
                 f"`data`: row {number} must hold texts, numbers, lists and mappings; {error}: "
                 "leave other columns out"
             ) from error

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .... import checks
-from ....errors import FormatError, amount, reason
+from ....errors import FormatError, amount
 from ...fingerprint import fingerprint
-from ..records import read_records
+from ..records import bad_row, read_records
 from .formats import FORMATS, Row, recognised
 
 __all__ = ["Chat", "Chats", "read_chats"]
@@ -225,7 +225,7 @@ def read_chats(
             row = FORMATS[formats[name]](record)
             items.append(_chat(row, where, system))
         except FormatError as error:
-            located = FormatError(f"{who}: {where}: {reason(error)}")
+            located = bad_row(who, where, error, skip_bad)
             if not skip_bad:
                 raise located from error
             skip(located)

@@ -228,8 +228,7 @@ def unfit(record: Mapping[str, Any], name: str, kind: str) -> FormatError:
     if name in record:
         return FormatError(f"{name} must be {kind}; got {shown(record[name])}")
     return FormatError(
-        f"{name} must be a field of the row; got {', '.join(map(shown, record)) or 'none'}: mend"
-        " the row, or leave it out with `skip_bad`"
+        f"{name} must be a field of the row; got {', '.join(map(shown, record)) or 'none'}"
     )
 
 

@@ -14,7 +14,7 @@ from .... import checks
 from ....errors import FormatError, reason, shown
 from ...fingerprint import fingerprint
 from ..documents import Documents
-from ..records import read_records
+from ..records import bad_row, read_records
 from ..tokenizer import Tokenizer
 from .chats import Chat
 from .encoding import encode_chats
@@ -157,7 +157,7 @@ def read_preferences(
                 labels.append(label)
             is_plain = is_plain and _is_plain(record)
         except FormatError as error:
-            located = FormatError(f"{who}: {where}: {reason(error)}")
+            located = bad_row(who, where, error, skip_bad)
             if not skip_bad:
                 raise located from error
             skip(located)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .... import checks
-from ....errors import FormatError, reason, shown
+from ....errors import FormatError, shown
 from ...batch import Batch
 from ...fingerprint import fingerprint
 from ..documents import Documents, check_documents
-from ..records import read_records
+from ..records import bad_row, read_records
 
 __all__ = ["LabelledDataset", "LabelledTexts", "read_labelled", "side_by_side"]
 
@@ -144,7 +144,7 @@ def read_labelled(
         try:
             rows.append((*_row(record, known), where))
         except FormatError as error:
-            located = FormatError(f"{who}: {where}: {reason(error)}")
+            located = bad_row(who, where, error, skip_bad)
             if not skip_bad:
                 raise located from error
             skip(located)
