@@ -273,3 +273,20 @@ def test_a_prompt_has_the_tokens_that_stand_before_the_answer():
         assert document.ids[0] == tokenizer.bos_id != document.ids[1]
         assert trained(document, 0, tokenizer) == " 4 </s> 4 </s>"
         assert np.count_nonzero(document.ids == tokenizer.eos_id) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [({"weight": "x"}, "weight"), ({"weight": 0.5}, "weight"), ({"train": "false"}, "train")],
+)
+def test_what_is_trained_is_told_by_truth_values(more, named):
+    message = {"role": "assistant", "content": "4", **more}
+    rows = [{"messages": [{"role": "user", "content": "2+2?"}, message]}]
+    with pytest.raises(FormatError, match=rf"messages\[1\]: {named} must be .*`skip_bad`"):
+        read_chats(rows)
+
+
+def test_semicolons_between_columns_are_named(tmp_path):
+    (tmp_path / "c.csv").write_text("prompt;completion\n2+2?;4\n")
+    with pytest.raises(FormatError, match="write commas"):
+        read_chats(tmp_path / "c.csv")

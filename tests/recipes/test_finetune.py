@@ -157,6 +157,8 @@ def test_an_adapter_goes_on_and_one_of_another_base_is_refused(here, trained):
     assert run.model.num_parameters(trainable_only=True) > 0
     with pytest.raises(FormatError, match="other"):
         finetune(**options(here, "wrong", model=here / "other.gguf", **changes))
+    with pytest.raises(FormatError, match=r"name .*adapter\.gguf"):
+        load_lora(load(here / "base.gguf", keep_types=True)[0], here / "run")
     assert not (here / "wrong").exists()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import FormatError, shown
 from ...io.regular import open_regular, open_unpacked
 
-__all__ = ["RECORD_SUFFIXES", "Record", "is_records", "read_file"]
+__all__ = ["RECORD_SUFFIXES", "Record", "is_records", "read_file", "semicolons"]
 
 _COMPRESSED = ".gz"
 # A line is in memory as a whole, with what is made of it several times.
@@ -30,6 +30,15 @@ class Record(dict[str, Any]):
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.where = where
+
+
+def semicolons(record: Mapping[str, Any]) -> bool:
+    """Return True for a row that looks like columns with semicolons between them.
+
+    Args:
+        record: the row.
+    """
+    return len(record) == 1 and ";" in str(next(iter(record)))
 
 
 # A row, or the error of one that is none.

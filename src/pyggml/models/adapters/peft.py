@@ -65,6 +65,11 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float, dict
         FormatError: a file is damaged, or the adapter is none of LoRA, asks for more, or is another
             model's.
     """
+    if not (folder / CONFIG).exists():
+        inside = (folder / name for name in ("adapter.gguf", "adapter"))
+        near = next((path for path in inside if path.exists()), None)
+        cure = "name an adapter's folder or GGUF file" if near is None else f"name {near}"
+        raise FormatError(f"load_lora: {folder}: must hold {CONFIG}; it has no such file: {cure}")
     given = HFConfig(folder / CONFIG, read_json(folder / CONFIG))
     for key, values in _ONLY.items():
         given.only(key, *values)

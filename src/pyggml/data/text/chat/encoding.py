@@ -143,7 +143,10 @@ def encode_chats(
             texts = _texts(chat, template, train_on, encoder.special, extra)
             pairs = [encoder.encode(text) for text in texts]
             if not any(trained[1:].any() for _, trained in pairs):
-                raise FormatError("a conversation must have a token to train; it has none")
+                raise FormatError(
+                    "a conversation must have a token to train; it has none: leave it out with"
+                    " `skip_bad`"
+                )
         except ValueError as error:
             if not skip_bad or isinstance(error, TemplateFault):
                 raise FormatError(f"{who}: {where}: {reason(error)}") from error

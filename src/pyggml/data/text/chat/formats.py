@@ -7,7 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ....errors import FormatError, shown
+from ..record_files import semicolons
 
 __all__ = ["FORMATS", "ROLES", "Row", "recognised", "unfit"]
 
@@ -142,9 +145,10 @@ def recognised(record: Mapping[str, Any]) -> str:
         return "pairs"
     if "text" in fields:
         return "text"
+    hint = "; if ; stands between columns, write commas" if semicolons(record) else ""
     raise FormatError(
         "a row must have messages, conversations, instruction and output, prompt and completion, or"
-        f" text; got {', '.join(map(shown, record)) or 'no field'}"
+        f" text; got {', '.join(map(shown, record)) or 'no field'}{hint}"
     )
 
 
@@ -160,6 +164,10 @@ def _message(item: Any, name: str, number: int) -> dict[str, Any]:
     if role not in ROLES:
         raise FormatError(f"{at}: role must be one of {', '.join(ROLES)}; got {shown(role)}")
     message["role"] = role
+    if not isinstance(message.get("train", True), (bool, np.bool_)):
+        raise FormatError(f"{at}: train must be true or false; got {shown(message['train'])}")
+    if message.get("weight", 1) not in (0, 1):
+        raise FormatError(f"{at}: weight must be 0 or 1; got {shown(message['weight'])}")
     content = message.setdefault("content", "")
     parts = content if isinstance(content, (list, tuple)) else [content]
     for part in parts:
