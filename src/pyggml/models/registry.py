@@ -139,6 +139,12 @@ def load(
     checks.flag("load", "check", check)
     checks.flag("load", "mapped", mapped)
     file_path = _gguf_in(path) if path.is_dir() else path
+    near = path / "adapter.gguf"
+    if not file_path.exists() and near.is_file():
+        raise FormatError(
+            f"{path}: must hold a model; got the adapter {near.name} alone: load its base, then "
+            f"give {near} as an adapter (load_lora, or the option lora)"
+        )
     if find_config(path) is not None and not file_path.exists():
         given = None if tokenizer is None else _tokenizer(tokenizer)
         model, own = read_folder(path, MODELS.values(), keep_types, tokenizer is None)

@@ -205,6 +205,11 @@ class Run:
         run = cls.make(config, artifact, callbacks, note, True, **given)
         run.check_data(record)
         step = run.trainer.resume()
+        if step == 0 and "exported" in record:
+            raise FormatError(
+                f"{artifact.path}: must hold a checkpoint of the run, whose results are written; "
+                "got none: give `overwrite` to start anew"
+            )
         if step == 0:
             note("no checkpoint yet: starting at the first step")
         elif step == run.trainer.total_steps:

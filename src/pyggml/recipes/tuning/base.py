@@ -16,7 +16,7 @@ from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
 from .model_options import TunedModelOptions
 
-__all__ = ["aware_of", "base_file", "check_adapter", "prepare_model", "read_base"]
+__all__ = ["aware_of", "base_file", "prepare_model", "read_base"]
 
 _ALL = "all-linear"
 # The options that arguments of `apply_lora` come from.
@@ -78,28 +78,6 @@ def base_file(path: Path) -> Path | None:
         return single
     sets = sorted(path.glob("*-00001-of-?????.gguf"))
     return sets[0] if len(sets) == 1 else None
-
-
-def check_adapter(options: TunedModelOptions, base: int) -> None:
-    """Raise for an adapter whose run was on other weights than those of the base.
-
-    Args:
-        options: with the adapter, if there is one.
-        base: the checksum of the base.
-
-    Raises:
-        FormatError: the adapter lies in the folder of a run on another base.
-    """
-    if options.adapter is None:
-        return
-    folder = ArtifactDir(Path(options.adapter).parent)
-    data = folder.read_config().get("data") if folder.holds_run else None
-    before = data.get("base") if isinstance(data, dict) else None
-    if before is not None and before != base:
-        raise FormatError(
-            f"`adapter`={options.adapter}: must be of the base that it was trained on; the "
-            f"weights of {options.model} are others: give its own base"
-        )
 
 
 def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:

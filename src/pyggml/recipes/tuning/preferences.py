@@ -216,6 +216,11 @@ class Reference:
         for each in examples.pairs:
             self._parts.append(each.documents)
             if config.preferences.method == "kto":
+                if len(each.documents) < 2:
+                    raise ConfigError(
+                        "`method`=kto needs two rows or more for training and for validation; got "
+                        "1: give more rows, or `val_fraction`=0"
+                    )
                 self._parts.append(mismatched(each.documents, examples.seq_len))
         self._key: dict[str, Any] | None = None
         self._found: np.ndarray | None = None

@@ -28,7 +28,7 @@ from ..optimizer import make_optimizer
 from ..report import system_info
 from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
-from .base import aware_of, check_adapter, prepare_model, read_base
+from .base import aware_of, prepare_model, read_base
 from .class_options import CLASSIFY
 from .classes import read_class_examples
 from .config import FinetuneConfig
@@ -111,7 +111,6 @@ class FinetuneRun(Run):
         set_seed(config.trainer.seed)
         self.model = self.examples.with_head(self.model)
         check_merge(self.model, config.output.merge, config.output.imatrix)
-        check_adapter(config.model, base)
         self.adapted = prepare_model(self.model, config.model)
         self._add_template()
         loader, *validation = self._loaders(base)

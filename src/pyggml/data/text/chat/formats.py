@@ -145,6 +145,11 @@ def recognised(record: Mapping[str, Any]) -> str:
         return "pairs"
     if "text" in fields:
         return "text"
+    if fields & {"chosen", "rejected"} or {"completion", "label"} <= fields:
+        raise FormatError(
+            f"a row must be a conversation; got a preference, {', '.join(map(shown, record))}, "
+            "which `read_preferences` reads and `method`=dpo or kto trains"
+        )
     hint = "; if ; stands between columns, write commas" if semicolons(record) else ""
     raise FormatError(
         "a row must have messages, conversations, instruction and output, prompt and completion, or"
