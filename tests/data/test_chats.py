@@ -290,3 +290,13 @@ def test_semicolons_between_columns_are_named(tmp_path):
     (tmp_path / "c.csv").write_text("prompt;completion\n2+2?;4\n")
     with pytest.raises(FormatError, match="write commas"):
         read_chats(tmp_path / "c.csv")
+
+
+def test_pairs_are_asked_for_as_they_are_trained():
+    tokenizer = Tokenizer.train_bpe(["2 and 2? It is 4. 12 and 12? It is 24."], 280)
+    chats = read_chats([{"prompt": "12 and 2? ", "completion": "It is 14."}])
+    documents = encode_chats(chats, tokenizer).documents
+    asked = documents[0][: int(np.flatnonzero(documents.targets(0))[0])]
+    assert encode_prompt(chats[0].messages[:1], tokenizer, None).tolist() == asked.tolist()
+    with pytest.raises(FormatError, match="needs a chat template"):
+        encode_prompt(chats[0].messages, tokenizer, None)

@@ -14,6 +14,7 @@ from pyggml.data import Tokenizer
 from pyggml.errors import ConfigError, FormatError, OutOfMemoryError
 from pyggml.io import read_gguf
 from pyggml.models import Llama, LlamaConfig, load, load_lora
+from pyggml.models.quantization import quantize_gguf
 from pyggml.recipes import FinetuneConfig, FinetuneRun, export_checkpoint, finetune
 from pyggml.train import Callback, list_checkpoints
 
@@ -324,3 +325,29 @@ def test_a_sample_is_printed(here, capsys):
     printed = capsys.readouterr().out
     assert " and " in printed
     assert "[It is " in printed
+
+
+def test_an_adapter_in_its_run_goes_on_with_another_type_of_its_base(here, trained):
+    quantize_gguf(here / "base.gguf", here / "base-q4.gguf", "Q4_0", requantize=True)
+    changes = {"model": here / "base-q4.gguf", "adapter": here / "run" / "adapter.gguf"}
+    assert FinetuneRun.prepare(FinetuneConfig(**options(here, "q4", **changes, lora_rank=None)))
+
+
+def test_a_finished_run_without_checkpoints_is_not_begun_anew(here, trained, tmp_path):
+    folder = shutil.copytree(here / "run", tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    before = (folder / "adapter.gguf").read_bytes()
+    with pytest.raises(FormatError, match=r"must hold a checkpoint.*`overwrite`"):
+        finetune(artifact_dir=folder, resume=True, steps=8)
+    assert (folder / "adapter.gguf").read_bytes() == before
+    (folder / "model.gguf").unlink()
+    with pytest.raises(FormatError, match=r"got the adapter adapter\.gguf alone"):
+        load(folder)
+
+
+def test_judged_answers_need_two_rows_on_each_side(here):
+    rows = [{"prompt": f"{n}? ", "completion": "It is.", "label": n % 2 == 0} for n in range(12)]
+    with pytest.raises(ConfigError, match=r"two rows or more.*`val_fraction`=0"):
+        finetune(**options(here, "never", data=rows, method="kto"))
+    with pytest.raises(FormatError, match="`method`=dpo or kto"):
+        finetune(**options(here, "never", data=rows))

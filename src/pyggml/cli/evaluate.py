@@ -186,14 +186,17 @@ def _answers(
     from ..data import read_chats
     from ..train import score_answers
 
-    chats = read_chats(files)[:limit]
+    read = read_chats(files)
+    chats, formats = read[:limit], read.formats
 
     def work(config: LLMConfig, language_model: Any, tokenizer: Any) -> dict[str, float]:
+        own = language_model.metadata.get("tokenizer.chat_template")
+        # Pairs without a template are asked for as they are trained.
+        plain = not (template or own) and set(formats.values()) == {"pairs"}
+        used = None if plain else template_of(language_model, tokenizer, template, path)
         scores = score_answers(
-            language_model, chats, tokenizer,
-            template_of(language_model, tokenizer, template, path), max_tokens,
-            config.trainer.value("batch_size"),
-        )  # fmt: skip
+            language_model, chats, tokenizer, used, max_tokens, config.trainer.value("batch_size")
+        )
         return {"questions": scores.questions, "exact_match": scores.exact}
 
     return work

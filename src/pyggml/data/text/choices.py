@@ -159,6 +159,8 @@ def _question(record: Mapping[str, Any], where: str) -> Question:
         choices = _texts(given if isinstance(given, Mapping) else record, _where_texts(given))
         prompt = f"Question: {text}\nAnswer:" if name.startswith("question") else text
         key = record.get("answerKey", record.get("answer", record.get("label")))
+    if not all(text.strip() for text in choices):
+        raise FormatError(f"a choice must not be empty; got {shown(choices)}")
     if len(choices) < 2:
         raise FormatError(f"a question must have at least two choices; got {len(choices)}")
     return Question(

@@ -108,7 +108,7 @@ def score_answers(
     model: Any,
     chats: Sequence[Chat],
     tokenizer: Tokenizer,
-    template: ChatTemplate,
+    template: ChatTemplate | None,
     max_tokens: int = 256,
     batch_size: int = 8,
     progress: Callable[[int], Any] | None = None,
@@ -121,7 +121,7 @@ def score_answers(
         model: a language model.
         chats: what `read_chats` gives; each must hold an answer.
         tokenizer: of the model.
-        template: of the model.
+        template: of the model; None asks for completions of pairs as they are.
         max_tokens: most tokens of an answer.
         batch_size: questions that are answered side by side.
         progress: called with the number of questions answered so far.

@@ -174,7 +174,7 @@ def encode_chats(
 def encode_prompt(
     messages: Sequence[Any],
     tokenizer: Tokenizer,
-    template: ChatTemplate,
+    template: ChatTemplate | None,
     tools: Sequence[Any] | None = None,
     **extra: Any,
 ) -> np.ndarray:
@@ -183,7 +183,7 @@ def encode_prompt(
     Args:
         messages: the conversation, which ends with the message to answer.
         tokenizer: text to ids.
-        template: of the model.
+        template: of the model. None takes the one message of a pair as it is.
         tools: descriptions of functions that the assistant may call.
         extra: further variables of the template.
 
@@ -191,9 +191,14 @@ def encode_prompt(
         ids (N,), int32.
 
     Raises:
-        FormatError: the template fails.
+        FormatError: the template fails, or there is none for a conversation.
         ValueError: the vocabulary has no tokens for a character.
     """
+    if template is None:
+        if [each["role"] for each in messages] != ["user"]:
+            raise FormatError("encode_prompt: a conversation needs a chat template; got none")
+        text = checks.text("encode_prompt", "the content of the message", messages[0]["content"])
+        return PieceEncoder(tokenizer).encode(Rendered(text, []), whole=True)[0]
     checks.instance("encode_prompt", "template", template, ChatTemplate)
     text = template.render(messages, tools, add_generation_prompt=True, **extra)
     return PieceEncoder(tokenizer).encode(Rendered(text, []), whole=True)[0]

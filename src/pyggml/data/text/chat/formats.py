@@ -137,6 +137,13 @@ def recognised(record: Mapping[str, Any]) -> str:
     fields = set(record)
     if fields & {"messages", "conversation"}:
         return "messages"
+    # Trained as pairs, answers that were judged bad would be learnt.
+    judged = "completion" in fields and isinstance(record.get("label"), bool)
+    if judged or {"chosen", "rejected"} <= fields:
+        raise FormatError(
+            f"a row must be a conversation; got a preference, {', '.join(map(shown, record))}, "
+            "which `read_preferences` reads and `method`=dpo or kto trains"
+        )
     if "conversations" in fields:
         return "sharegpt"
     if {"instruction", "output"} <= fields:
@@ -145,11 +152,6 @@ def recognised(record: Mapping[str, Any]) -> str:
         return "pairs"
     if "text" in fields:
         return "text"
-    if fields & {"chosen", "rejected"} or {"completion", "label"} <= fields:
-        raise FormatError(
-            f"a row must be a conversation; got a preference, {', '.join(map(shown, record))}, "
-            "which `read_preferences` reads and `method`=dpo or kto trains"
-        )
     hint = "; if ; stands between columns, write commas" if semicolons(record) else ""
     raise FormatError(
         "a row must have messages, conversations, instruction and output, prompt and completion, or"
