@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,39 +165,33 @@ def test_launch_starts_a_failed_job_again(tmp_path: Path, ends: int) -> None:
     assert done.stderr.count("restart 1 of 2 with 2 ranks") == (ends == 3)
 
 
-@pytest.mark.slow
-def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+def with_a_full_disk(folder: Path, rank: int, size_bytes: int, steps: int) -> Any:
+    """Train on two ranks, of which one cannot write files beyond a size."""
     code = f"""
 import resource, sys
 from pathlib import Path
 sys.path.insert(0, {str(PROGRAM.parent)!r})
 import training
 from pyggml import distributed
-trainer, _ = training.make("f32", Path({str(tmp_path / "checkpoints")!r}), 50)
-if distributed.rank() == 0:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+trainer, _ = training.make("f32", Path({str(folder / "checkpoints")!r}), {steps})
+if distributed.rank() == {rank}:
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({size_bytes}, {size_bytes}))
 trainer.fit()
+print("step", trainer.step)
 """
-    done = run_code(2, tmp_path, code)
+    return run_code(2, folder, code)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_told_once(tmp_path: Path) -> None:
+    done = with_a_full_disk(tmp_path, 0, 3000, 50)
     assert done.returncode == 1
     assert done.stderr.count("could not be written") == 1, done.stderr
 
 
 @pytest.mark.slow
 def test_a_rank_that_cannot_write_a_file_trains_on(tmp_path: Path) -> None:
-    code = f"""
-import resource, sys
-from pathlib import Path
-sys.path.insert(0, {str(PROGRAM.parent)!r})
-import training
-from pyggml import distributed
-trainer, _ = training.make("f32", Path({str(tmp_path / "checkpoints")!r}), 4)
-if distributed.rank() == 1:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-trainer.fit()
-print("step", trainer.step)
-"""
-    done = run_code(2, tmp_path, code)
+    done = with_a_full_disk(tmp_path, 1, 0, 4)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step 4") == 2
     assert any((tmp_path / "checkpoints").iterdir())

@@ -7,6 +7,7 @@ import logging
 import time
 
 from ..backend.device import Device, divide_cores, get_threads, threads_are_chosen
+from ..errors import amount
 
 __all__ = ["BusyCores"]
 
@@ -109,7 +110,7 @@ class BusyCores:
             _log.warning("train: the machine is free again; %d CPU threads compute", threads)
             return
         _log.warning(
-            "train: other programs use the cores; %d CPU thread%s instead of %d: %.1f times as "
-            "fast; `threads` sets a number", threads, "" if threads == 1 else "s", self._all,
+            "train: other programs use the cores; %s instead of %d: %.1f times as "
+            "fast; `threads` sets a number", amount(threads, "CPU thread"), self._all,
             self._rates[threads] / self._rates[self._all],
         )  # fmt: skip
