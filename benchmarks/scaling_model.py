@@ -57,8 +57,17 @@ def jobs() -> dict[str, dict[str, Any]]:
         found[name] = {"ranks": 2, "cases": cases, "sizes": [2], "rounds": 4, "link": given}
     groups = [("GPT-2 124M", "0", 2), ("GPT-2 124M", "DiLoCo", 2)]
     groups += [("GPT-2 124M", zero, size) for zero in ("1", "2") for size in (4, 128)]
-    found["profile"] = {"ranks": 1, "cases": groups, "sizes": [], "rounds": 3}
+    found["profile"] = {"ranks": 1, "cases": groups, "sizes": None, "rounds": 3}
     return found
+
+
+def maker(name: str, method: str) -> Any:
+    """Return what makes the step of a rank."""
+    from harness import traces
+
+    if method == "DiLoCo":
+        return partial(traces.make_rounds, SPECS[name], every=LOCAL_STEPS)
+    return partial(traces.make_step, SPECS[name], zero=int(method))
 
 
 def work(job: dict[str, Any]) -> None:
@@ -69,17 +78,20 @@ def work(job: dict[str, Any]) -> None:
 
     pg.distributed.init()
     found: list[dict[str, Any]] = []
-    for name, method, *group in job["cases"]:
-        spec, local = SPECS[name], method == "DiLoCo"
-        pg.set_threads(spec.threads)
-        make = (
-            partial(traces.make_rounds, spec, every=LOCAL_STEPS)
-            if local
-            else partial(traces.make_step, spec, zero=int(method))
-        )
-        rounds = job["rounds"] if not local else max(1, job["rounds"] // 2)
-        result = traces.compare(make, group or job["sizes"], rounds, real=not group)
-        found.append({"spec": name, "method": method, **result})
+    sizes = job["sizes"]
+    # Only noted, all take turns in one run: their differences are those of the methods.
+    runs = [[case] for case in job["cases"]] if sizes is not None else [job["cases"]]
+    for cases in runs:
+        makers, noted = [], []
+        for name, method, *group in cases:
+            pg.set_threads(SPECS[name].threads)
+            makers.append(maker(name, method))
+            noted += [(makers[-1], size) for size in group or sizes]
+        rounds = job["rounds"] if cases[0][1] != "DiLoCo" else max(1, job["rounds"] // 2)
+        step_s, events = traces.compare(makers[0] if sizes is not None else None, noted, rounds)
+        for name, method, *group in cases:
+            own = {size: events.pop(0) for size in group or sizes}
+            found.append({"spec": name, "method": method, "step_s": step_s, "events": own})
     link = traces.measure_link(list(SIZES), 5) if job["ranks"] == 2 else {}
     if pg.distributed.rank() == 0:
         print(json.dumps({"cases": found, "link": link, "ranks": job["ranks"]}), flush=True)
@@ -228,7 +240,7 @@ def plot(found: dict[str, Any], args: argparse.Namespace) -> None:
             panel.plot(RANKS, shares, label=label, linewidth=1.6)
         panel.set_xscale("log", base=2)
         panel.set_xticks(RANKS[::2], [f"{n:,}" for n in RANKS[::2]])
-        panel.set(title=title, xlabel="ranks", ylim=(0, 1.05))
+        panel.set(title=title, xlabel="ranks", ylim=(0, 1.25))
         panel.grid(alpha=0.25)
         panel.legend(frameon=False, fontsize=8)
     panels[0].set_ylabel("efficiency")

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What a step of many ranks takes: its recorded events, replayed over a link.
 
+Parameters that a step sends arrive while the next one computes: a step's time is that of a step
+after another one.
+
 A message of n bytes takes alpha + n beta, and the sum of n bytes takes n gamma (Thakur et al. 2005,
 doi:10.1177/1094342005051521). The algorithms are those that pyggml lets Open MPI's libnbc choose:
 Rabenseifner's for sums, a binomial tree for sums to one of two ranks, and for broadcasts a loop up
@@ -14,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+# Replayed and measured one after another, without the first.
+STEPS = 3
 # Of pyggml.distributed.progress: operations under way.
 _MOST = 3
 # Larger messages ask first whether they may come: Open MPI's eager limit for TCP.
@@ -25,7 +30,7 @@ class Event(NamedTuple):
 
     Args:
         gap_s: seconds of computing before it.
-        kind: "sum" or "send", which begin, or "wait".
+        kind: "sum" or "send", which begin, "wait", or "end" of the step.
         number: bytes; or how many operations may be left.
         rank: that gets the sum, or sends; None is every rank.
     """
@@ -114,7 +119,7 @@ Trace = Sequence[Event]
 
 
 def replay(traces: Sequence[Trace], ranks: int, link: Link, slower: float = 1.0) -> float:
-    """Return the seconds of a step.
+    """Return the seconds of a step that follows another one.
 
     Args:
         traces: the events of some ranks; the others do as the last of them.
@@ -142,7 +147,7 @@ def _on_one(traces: Sequence[Trace], link: Link, slower: float) -> float:
     for event in traces[0]:
         if event.kind == "wait":
             waits, begun = waits + begun, 0
-        else:
+        elif event.kind != "end":
             busy = [a + b for a, b in zip(busy, work(event, ranks, link), strict=True)]
             begun = 1
     late_s = waits * 2 * math.ceil(math.log2(ranks)) * link.small_alpha
@@ -175,15 +180,17 @@ class _Wire:
 
 
 def _over(events: Trace, ranks: int, link: Link, slower: float) -> float:
-    """Replay over a network, which sends while the ranks compute."""
-    now, wire = 0.0, _Wire(ranks, link)
-    for event in events:
-        now += event.gap_s * slower
-        if event.kind == "wait":
-            now = max(now, wire.left(event.number))
-        else:
-            wire.begin(now, event)
-    return max(now, wire.left(0))
+    """Replay steps over a network, which sends while the ranks compute."""
+    now, wire, ends = 0.0, _Wire(ranks, link), [0.0]
+    for _ in range(STEPS):
+        for event in events:
+            now += event.gap_s * slower
+            if event.kind == "wait":
+                now = max(now, wire.left(event.number))
+            elif event.kind != "end":
+                wire.begin(now, event)
+        ends.append(now)
+    return ends[-1] - ends[-2]
 
 
 def stage_three(trace: Trace) -> list[Event]:
@@ -191,7 +198,13 @@ def stage_three(trace: Trace) -> list[Event]:
 
     Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 7.2: 1.5 times the bytes.
     """
-    return [each for event in trace for each in [event] * (1 + (event.kind == "send"))]
+    found: list[Event] = []
+    for event in trace:
+        if event.kind == "send":
+            found += [event, event]
+        else:  # waits count what was sent twice
+            found.append(event._replace(number=2 * event.number) if event.kind == "wait" else event)
+    return found
 
 
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:

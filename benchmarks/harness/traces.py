@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from pyggml import distributed
 from pyggml.distributed import Group
 
-from .cluster import Event
+from .cluster import STEPS, Event
 from .model import BETAS, CLIP, EPS, LR, WEIGHT_DECAY, Spec, batch
 
 
@@ -122,45 +122,52 @@ def make_rounds(spec: Spec, group: Group, every: int) -> Callable[[], None]:
 Maker = Callable[[Group], Callable[[], None]]
 
 
-def compare(make: Maker, sizes: list[int], rounds: int, real: bool = True) -> dict[str, Any]:
-    """Return the seconds of the ranks' steps, and the events of the ranks of other groups.
+def compare(
+    make: Maker | None, noted: Sequence[tuple[Maker, int]], rounds: int
+) -> tuple[list[float], list[list[list[Event]]]]:
+    """Time the ranks' steps, and note the events of the ranks of other groups.
 
     Args:
-        make: makes the step of a rank.
-        sizes: of the groups; each process is some of their ranks, and one by itself is rank 0.
+        make: makes the step of a rank that there is; None times nothing.
+        noted: what makes the step of a rank, and the size of its group; each process is some of
+            these ranks, and one by itself is rank 0.
         rounds: steps of each; all take turns.
-        real: whether the ranks that there are do steps together.
+
+    Returns:
+        Seconds of a step that follows another one, for each round; and for each of `noted` the
+        events of its ranks.
     """
     group = distributed.init()
-    own = make(group) if real else None
-    recorders = [
-        Recorder(size, rank)
-        for size in sizes
-        for rank in (range(group.rank, size, group.size) if group.size > 1 else (0,))
-    ]
-    others = [make(recorder) for recorder in recorders]
+    own = None if make is None else make(group)
+    recorders: list[tuple[int, Recorder, Callable[[], None]]] = []
+    for number, (other, size) in enumerate(noted):
+        for rank in range(group.rank, size, group.size) if group.size > 1 else (0,):
+            recorder = Recorder(size, rank)
+            recorders.append((number, recorder, other(recorder)))
     took: list[float] = []
     runs: list[list[list[Event]]] = [[] for _ in recorders]
     for turn in range(rounds + 1):  # the first one records graphs
         if own is not None:
             group.barrier()
+            own()  # what it sends is still on its way when the next one begins
             began = time.perf_counter()
-            own()
-            seconds = time.perf_counter() - began
+            for _ in range(STEPS - 1):
+                own()
+            seconds = (time.perf_counter() - began) / (STEPS - 1)
             took += [max(group.gather(seconds))] if turn else []
-        for recorder, step, kept in zip(recorders, others, runs, strict=True):
+        for (_, recorder, step), kept in zip(recorders, runs, strict=True):
             group.barrier()
             recorder.start()
             step()
-            recorder.note("wait", 0)
+            recorder.note("end", 0)
             if turn:
                 kept.append(recorder.events)
         group.barrier()
-    mine = [(r.size, _median(each)) for r, each in zip(recorders, runs, strict=True)]
-    found: dict[int, list[list[Event]]] = {size: [] for size in sizes}
-    for size, events in (each for rank in group.gather(mine) for each in rank):
-        found[size].append(events)
-    return {"step_s": took, "events": found}
+    mine = [(number, _median(each)) for (number, *_), each in zip(recorders, runs, strict=True)]
+    found: list[list[list[Event]]] = [[] for _ in noted]
+    for number, events in (each for rank in group.gather(mine) for each in rank):
+        found[number].append(events)
+    return took, found
 
 
 def _median(runs: list[list[Event]]) -> list[Event]:
