@@ -80,6 +80,26 @@ def test_every_nth_step_rounds():
     assert not np.array_equal(norm, np.ones_like(norm))  # what is not rounded moves each step
 
 
+def test_updates_since_the_last_rounding_reach_the_file(tmp_path):
+    model, optimizer, aware = make(every=5)
+    step = TrainStep(model, optimizer)
+    for i in range(3):
+        step([rows(i)])
+    masters = {n: v.numpy() for n, v in optimizer.rounded.masters.items()}
+    held = {n: p.numpy() for n, p in model.named_parameters()}
+    with aware.quantized():
+        model.save(tmp_path / "within.gguf")
+    assert all(np.array_equal(p.numpy(), held[n]) for n, p in model.named_parameters())
+    aware.finish()
+    model.save(tmp_path / "after.gguf")
+    assert (tmp_path / "within.gguf").read_bytes() == (tmp_path / "after.gguf").read_bytes()
+    again, _ = load(tmp_path / "after.gguf", keep_types=True)
+    written = {n: p.numpy() for n, p in again.named_parameters() if n in aware.types}
+    for name, values in written.items():
+        np.testing.assert_array_equal(values, rounded(masters[name], aware.types[name]))
+    assert any(not np.array_equal(values, held[name]) for name, values in written.items())
+
+
 @pytest.mark.parametrize(
     ("mix", "options", "table", "up"),
     [

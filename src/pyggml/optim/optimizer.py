@@ -155,17 +155,22 @@ class Optimizer(OptimizerBase):
         norm = self._norm(own)
         check_norm(f"{self._who}.step", norm, clip, grad_scale, self.steps + 1)
         norm /= grad_scale
-        self.lr = new_lr
-        self.steps += 1
         factor = (1.0 if clip is None else factor_of(norm, clip)) / grad_scale
         # Not only where it clips, or two graphs would want memory to work in.
         multiplies = (clip is not None or grad_scale != 1.0) and not self._folds
-        if multiplies:
-            self._factor.copy_(np.full((1,), factor, np.float32))
-        self._set_hyper(factor)
+        graph = self._update(multiplies) if self._own_trained() else None
+        steps, before = self.steps, self.lr
+        try:
+            self.steps, self.lr = steps + 1, new_lr
+            if multiplies:
+                self._factor.copy_(np.full((1,), factor, np.float32))
+            self._set_hyper(factor)
+        except BaseException:  # Ctrl-C: a step that nothing computes is not counted
+            self.steps, self.lr = steps, before
+            raise
         with nullcontext() if self.rounded is None else self.rounded.updating(self.steps):
-            if self._own_trained():
-                self._update(multiplies).run()
+            if graph is not None:
+                graph.run()
         return norm
 
     def zero_grad(self) -> None:

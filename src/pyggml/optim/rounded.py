@@ -87,6 +87,29 @@ class RoundedWeights(NotCopied):
                 write(self.rounded[name].node, self._bytes(pool, name, master.numpy()))
         self.show()
 
+    def settle(self, step: int) -> None:
+        """Round the masters if the last update did not.
+
+        Args:
+            step: number of the last update.
+        """
+        if step % self.every:
+            self.round()
+
+    def current(self, step: int) -> dict[str, Tensor]:
+        """Return what the masters round to, by name; the parameters stay as they are.
+
+        Args:
+            step: number of the last update.
+        """
+        if not step % self.every:
+            return self.rounded
+        found = {n: empty(r.shape, dtype=r.dtype, device=r.device) for n, r in self.rounded.items()}
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            for name, value in found.items():
+                write(value.node, self._bytes(pool, name, self.masters[name].numpy()))
+        return found
+
     def show(self) -> None:
         """Give the parameters the rounded numbers."""
         for name, param in self.params.items():

@@ -39,9 +39,10 @@ class QuantizationAware:
     def quantized(self) -> Iterator[None]:
         """Let the model have quantised tensors inside the block, to be saved.
 
-        They hold the numbers that the model was trained with; a file gets their bytes.
+        They hold what the updated numbers round to; a file gets their bytes.
         """
-        pairs = [(p, self._rounded.rounded[name]) for name, p in self._rounded.params.items()]
+        own = self._rounded.current(self._optimizer.steps)
+        pairs = [(p, own[name]) for name, p in self._rounded.params.items()]
         frozen = {id(p): p.requires_grad for p, _ in pairs}
         self._model.replace_tensors(pairs)
         try:
@@ -51,8 +52,13 @@ class QuantizationAware:
             for param, _ in pairs:
                 param.requires_grad = frozen[id(param)]
 
+    def settle(self) -> None:
+        """Round what was updated since the last rounding; for the end of a training."""
+        self._rounded.settle(self._optimizer.steps)
+
     def finish(self) -> None:
         """End the training: the model has quantised tensors, which are frozen, from now on."""
+        self.settle()
         pairs = [(p, self._rounded.rounded[name]) for name, p in self._rounded.params.items()]
         self._model.replace_tensors(pairs)
         self._optimizer.rounded = None
