@@ -11,6 +11,7 @@ from pyggml import nn
 from pyggml.data import Documents, Loader
 from pyggml.data.text.chat import EncodedPreferences
 from pyggml.errors import FormatError
+from pyggml.models import Llama, LlamaConfig
 from pyggml.optim import AdamW
 from pyggml.train import Trainer
 from pyggml.train.preferences import (
@@ -147,10 +148,10 @@ def test_the_reference_is_cached_and_damage_is_refused(tmp_path, monkeypatch):
         broken = data.copy()
         broken[place] ^= 1
         path.write_bytes(broken)
-        with pytest.raises(FormatError, match="delete"):
+        with pytest.raises(FormatError, match="must be a file of a reference, and whole"):
             reference_logps(model, documents, path, options={"precision": "bf16"})
     path.write_bytes(data[:-1])
-    with pytest.raises(FormatError, match="delete"):
+    with pytest.raises(FormatError, match="must be a file of a reference, and whole"):
         reference_logps(model, documents, path)
 
 
@@ -173,3 +174,58 @@ def test_wrong_data_raise():
     trainer = Trainer(model, PairDataset(encoded), loss=PreferenceLoss(), batch_size=2, steps=1)
     with pytest.raises(ValueError, match="reference"):
         trainer.fit()
+
+
+def test_mismatched_answers_answer_other_prompts():
+    documents = make_pairs(6, seed=3).documents
+    prompts = [tuple(documents.part(i, 0, 2)) for i in range(len(documents))]
+    answers = [tuple(documents.part(i, 2)) for i in range(len(documents))]
+    given = [(tuple(ids[:2]), tuple(ids[2:])) for ids in mismatched(documents)]
+    assert [prompt for prompt, _ in given] == prompts
+    own = {(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)}
+    assert not own.intersection(given)
+    assert sorted(answer for _, answer in given) == sorted(answers)
+    same = Documents.of([[1, 2], [1, 3], [1, 4]], [[False, True]] * 3)
+    assert [ids.tolist() for ids in mismatched(same)] == [[1, 3], [1, 4], [1, 2]]
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_an_untouched_quantised_base_is_its_own_reference(method, size):
+    """Quantised weights are multiplied in another way for few tokens than for many."""
+    pg.seed(4)
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 256, "n_ffn": 256, "context": 256}
+    model = Llama(LlamaConfig(vocab_size=VOCAB, **sizes))
+    weights = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    model.replace_tensors([(p, pg.tensor(p.numpy(), "q4_K")) for p in weights])
+    nn.apply_lora(model, 2, targets="all-linear")
+    rng = np.random.default_rng(1)
+    ids = [rng.integers(0, VOCAB, n).tolist() for n in rng.integers(5, 60, 12)]
+    documents = Documents.of(ids, [[False, *([True] * (len(each) - 1))] for each in ids])
+    encoded = EncodedPreferences(documents, np.tile([True, False], 6), paired=method != "kto")
+    rows = size * (1 if method == "kto" else 2)
+    if method == "kto":
+        others = mismatched(documents, 59)
+        logps = [document_logps(model, each, rows, 59) for each in (documents, others)]
+        dataset = JudgedDataset(encoded, logps[0], others, logps[1], 59)
+    else:
+        dataset = PairDataset(encoded, document_logps(model, documents, rows, 59), 59)
+    trainer = Trainer(
+        model, Loader(dataset, size), dataset, AdamW(model, lr=1e-3), loss=PreferenceLoss(method),
+        steps=1,
+    )  # fmt: skip
+    assert trainer.evaluate().metrics["margin"] == pytest.approx(0, abs=2e-5)
+
+
+def test_documents_that_the_model_cannot_read_are_named():
+    documents = Documents.of([list(range(10)) * 20], [[True] * 200])
+    with pytest.raises(ValueError, match=r"at most \d+ inputs; got 199"):
+        document_logps(make_model(), documents)
+
+
+def test_a_file_that_is_no_reference_is_not_to_be_deleted(tmp_path):
+    file, encoded = tmp_path / "chats.jsonl", make_pairs(2)
+    file.write_text('{"prompt": "a", "completion": "b"}\n')
+    with pytest.raises(FormatError, match="must be a file of a reference") as raised:
+        reference_logps(make_model(), encoded.documents, file)
+    assert "delete" not in str(raised.value)

@@ -21,10 +21,10 @@ from ...data.text.chat import (
     read_preferences,
 )
 from ...errors import ConfigError, FormatError, reason
-from ...nn.lora import adapters_of
 from ...nn.raw_bytes import checksum
 from ...train.preferences import JudgedDataset, PairDataset, document_logps, mismatched
 from ...train.preferences.reference import read_reference, reference_key, write_reference
+from .base import changes_base
 from .config import FinetuneConfig
 from .data import Examples, pieces, split_off, template_of
 
@@ -247,12 +247,12 @@ class Reference:
         """
         joined = _joined(self._parts)
         # Adapters that begin at zero leave the base as it is.
-        given = self._config.model
-        started = given.adapter is not None or any(
-            layer.initial is not None for layer in adapters_of(model).values()
-        )
-        size = self._config.trainer.value("batch_size")
-        options = {"batch_size": size, "precision": self._config.trainer.precision}
+        started = changes_base(model, self._config.model)
+        # As many rows as a batch has, whose products are then the same.
+        rows = [self._rows(len(part)) for part in self._parts]
+        seq_len = self._examples.seq_len
+        precision = self._config.trainer.precision
+        options = {"rows": rows, "seq_len": seq_len, "precision": precision}
         self._key = reference_key(joined, checksum(model) if started else self._base, options)
         for path in self._paths:
             try:
@@ -261,7 +261,14 @@ class Reference:
                 raise FormatError(f"`reference`: {reason(error)}") from error
             if self._found is not None:
                 return
-        self._found = document_logps(model, joined, size)
+        parts = zip(self._parts, rows, strict=True)
+        found = [document_logps(model, part, count, seq_len) for part, count in parts]
+        self._found = np.concatenate(found)
+
+    def _rows(self, documents: int) -> int:
+        """Return the rows of a batch of a part that has so many documents."""
+        width = 1 if self._config.preferences.method == "kto" else 2
+        return min(int(self._config.trainer.value("batch_size")) * width, documents)
 
     def loaders(self, needed: bool) -> list[Any]:
         """Return the batches to train on and, if there are any, to validate on.

@@ -187,7 +187,10 @@ class JudgedDataset(PreferenceRows):
 
 
 def mismatched(documents: Documents, seq_len: int | None = None) -> Documents:
-    """Return each document's prompt with the answer of the next document.
+    """Return each document's prompt with the answer of another one.
+
+    Each answer is used once, and answers another prompt; but where more than half of the documents
+    have the same prompt, some of its rows get another answer to it.
 
     Args:
         documents: prompts and answers, of which the tokens that count are the answers.
@@ -207,13 +210,23 @@ def mismatched(documents: Documents, seq_len: int | None = None) -> Documents:
     most = int(documents.lengths.max()) if seq_len is None else seq_len + 1
     starts = [int(np.flatnonzero(documents.targets(i))[0]) for i in range(count)]
     ids, flags = [], []
-    for i, start in enumerate(starts):
-        other = (i + 1) % count
-        answer = documents.part(other, starts[other])[: max(1, most - start)]
-        joined = np.concatenate([documents.part(i, 0, start), answer])
+    for i, other in enumerate(_others([documents.part(i, 0, n) for i, n in enumerate(starts)])):
+        answer = documents.part(other, starts[other])[: max(1, most - starts[i])]
+        joined = np.concatenate([documents.part(i, 0, starts[i]), answer])
         ids.append(joined)
-        flags.append(np.arange(joined.size) >= start)
+        flags.append(np.arange(joined.size) >= starts[i])
     return Documents.of(ids, flags)
+
+
+def _others(prompts: list[np.ndarray]) -> list[int]:
+    """Return for each prompt the number of another one: a turn by the largest group of equals."""
+    groups: dict[bytes, list[int]] = {}
+    for i, prompt in enumerate(prompts):
+        groups.setdefault(prompt.tobytes(), []).append(i)
+    order = [i for group in groups.values() for i in group]
+    turn = min(max(map(len, groups.values())), len(order) // 2)
+    found = dict(zip(order, order[turn:] + order[:turn], strict=True))
+    return [found[i] for i in range(len(order))]
 
 
 def _numbers(who: str, name: str, given: Any, documents: Documents) -> np.ndarray | None:

@@ -20,6 +20,10 @@ __all__ = ["document_logps", "padded", "sequence_logps", "token_counts", "token_
 
 # Widths of rows are multiples of the first up to the limit, and of the second beyond.
 _NARROW, _LIMIT, _WIDE = 8, 64, 32
+# From so many tokens at most on, every CPU multiplies quantised weights by its other product, which
+# rounds nothing (`is_worth` in packed-gemm.cpp): the log-ratio of two products is not that of two
+# models.
+_TOKENS = 256
 
 
 def token_logps(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Tensor:
@@ -80,28 +84,42 @@ def token_counts(y: Tensor) -> Tensor:
     return ops.clamp(counted(y, IGNORE_INDEX).sum(dim=1), 1.0, float(y.shape[1]))
 
 
-def document_logps(model: Any, documents: Documents, batch_size: int = 8) -> np.ndarray:
+def document_logps(
+    model: Any, documents: Documents, batch_size: int = 8, seq_len: int | None = None
+) -> np.ndarray:
     """Return the summed log-probability of the counted tokens of each document.
 
     Args:
         model: a language model; nothing is dropped.
         documents: token ids, and which of them count.
         batch_size: documents that are read side by side.
+        seq_len: most inputs of a row, as those that the numbers are compared with have; None is the
+            longest document's.
 
     Shape:
         -> (D,) f32
+
+    Raises:
+        ValueError: a document has more inputs than that, or than the model's context.
 
     Example:
         >>> documents = Documents.of([[1, 2, 3], [4, 5]])
         >>> document_logps(model, documents).shape
         (2,)
     """
-    documents = check_documents("document_logps", documents)
-    size = checks.whole("document_logps", "batch_size", batch_size, 1)
+    who = "document_logps"
+    documents = check_documents(who, documents)
+    size = checks.whole(who, "batch_size", batch_size, 1)
     found = np.zeros(len(documents), np.float32)
     lengths = np.maximum(documents.lengths - 1, 1)
-    context = getattr(getattr(model, "config", None), "context", None)
-    widths = _widths(lengths)
+    most = int(lengths.max()) if seq_len is None else checks.whole(who, "seq_len", seq_len, 1)
+    context = getattr(getattr(model, "config", None), "context", None) or most
+    if int(lengths.max()) > min(most, context):
+        raise ValueError(
+            f"{who}: documents must have at most {min(most, context)} inputs; got "
+            f"{int(lengths.max())}: cut them, as `limited` of EncodedPreferences does"
+        )
+    widths = _widths(lengths, size, min(most, context))
     with in_mode(model, training=False):
         for width in np.unique(widths):
             # Of its own for each width, so that the memory of one graph is taken at a time.
@@ -109,25 +127,28 @@ def document_logps(model: Any, documents: Documents, batch_size: int = 8) -> np.
             numbers = np.flatnonzero(widths == width)
             for start in range(0, numbers.size, size):
                 rows = numbers[start : start + size]
-                full = np.resize(rows, size) if numbers.size > size else rows
-                found[rows] = compute(*padded(documents, full, context)).numpy()[: rows.size]
+                full = np.resize(rows, size)
+                x, y = padded(documents, full, int(width), int(width))
+                found[rows] = compute(x, y).numpy()[: rows.size]
     return found
 
 
-def padded(documents: Documents, numbers: Any, most: int | None = None) -> tuple[Any, Any]:
+def padded(documents: Documents, numbers: Any, most: int, least: int = 1) -> tuple[Any, Any]:
     """Return inputs and targets of documents side by side, filled up to a few widths.
+
+    Few short documents are filled up further, so that quantised weights are multiplied as for many.
 
     Args:
         documents: token ids, and which of them count as targets.
         numbers: of the documents.
-        most: the width is no larger than that; None sets no limit.
+        most: the width is no larger than that.
+        least: and no smaller than that.
 
     Shape:
         x (B, T), y (B, T), both int32
     """
     lengths = [int(documents.lengths[i]) - 1 for i in numbers]
-    width = int(_widths(np.array(max(lengths, default=1) or 1)))
-    width = width if most is None else min(width, most)
+    width = int(_widths(np.array(max(*lengths, least)), len(lengths), most))
     x = np.zeros((len(lengths), width), np.int32)
     y = np.full((len(lengths), width), IGNORE_INDEX, np.int32)
     for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
@@ -137,7 +158,8 @@ def padded(documents: Documents, numbers: Any, most: int | None = None) -> tuple
     return x, y
 
 
-def _widths(lengths: np.ndarray) -> np.ndarray:
-    """Return lengths rounded up, so that rows have few different widths."""
+def _widths(lengths: np.ndarray, rows: int, most: int) -> np.ndarray:
+    """Return lengths rounded up, so that so many rows have few different widths."""
+    lengths = np.maximum(lengths, -(-_TOKENS // rows))
     steps = np.where(lengths <= _LIMIT, _NARROW, _WIDE)
-    return np.asarray(-(-lengths // steps) * steps)
+    return np.asarray(np.minimum(-(-lengths // steps) * steps, most))

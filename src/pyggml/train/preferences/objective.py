@@ -89,6 +89,11 @@ class PreferenceLoss:
         return self.method in REFERENCES
 
     @property
+    def units(self) -> str:
+        """What it counts: pairs, or KTO's answers."""
+        return "answers" if self.method == "kto" else "pairs"
+
+    @property
     def average(self) -> bool:
         """True if log-probabilities are means over the tokens of an answer."""
         return self.method in ("ipo", "orpo", "simpo")

@@ -31,6 +31,7 @@ def reference_logps(
     path: str | Path | None = None,
     *,
     batch_size: int = 8,
+    seq_len: int | None = None,
     model_id: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
@@ -45,6 +46,7 @@ def reference_logps(
         path: a file that keeps the numbers. It is read where it is of the same model, documents and
             options, and else written anew. None keeps none.
         batch_size: documents that are read side by side.
+        seq_len: most inputs of a row, that of the dataset; None is the longest document's.
         model_id: stands for the weights; None takes a checksum of them.
         options: further values by name, JSON-ready, that the numbers depend on.
 
@@ -65,13 +67,14 @@ def reference_logps(
     check_documents(who, documents)
     checks.whole(who, "batch_size", batch_size, 1)
     if path is None:
-        return document_logps(model, documents, batch_size)
+        return document_logps(model, documents, batch_size, seq_len)
     file = checks.path(who, "path", path)
     model_id = checksum(model) if model_id is None else model_id
-    key = reference_key(documents, model_id, {"batch_size": batch_size, **(options or {})})
+    own = {"batch_size": batch_size, "seq_len": seq_len}
+    key = reference_key(documents, model_id, {**own, **(options or {})})
     found = read_reference(file, key)
     if found is None:
-        found = document_logps(model, documents, batch_size)
+        found = document_logps(model, documents, batch_size, seq_len)
         write_reference(file, key, found)
     return found
 
@@ -125,6 +128,9 @@ def read_reference(path: Path, key: Mapping[str, Any]) -> np.ndarray | None:
         return None
     try:
         record = read_sealed(path)
+    except (FormatError, ValueError) as error:
+        raise FormatError(f"{path}: must be a file of a reference, and whole; {error}") from error
+    try:
         if {name: record.get(name) for name in key} != dict(key):
             return None
         data = base64.b64decode(record["logps"], validate=True)

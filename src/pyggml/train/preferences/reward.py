@@ -57,6 +57,8 @@ class RewardLoss:
         True
     """
 
+    units = "pairs"
+
     def __call__(self, model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> Any:
         """Return the summed loss of a batch, its pairs, and the sums of the metrics."""
         count = x.shape[0] // 2
