@@ -300,3 +300,24 @@ def test_pairs_are_asked_for_as_they_are_trained():
     assert encode_prompt(chats[0].messages[:1], tokenizer, None).tolist() == asked.tolist()
     with pytest.raises(FormatError, match="needs a chat template"):
         encode_prompt(chats[0].messages, tokenizer, None)
+
+
+@pytest.mark.parametrize("too_long", ["cut", "drop", "split"])
+def test_counts_are_of_conversations_however_many_texts_they_need(too_long):
+    """An answer that a template writes in another way later has a text of its own."""
+    template = ChatTemplate(
+        "{% for m in messages %}{{ m.role }}: "
+        "{% if loop.last %}{{ m.content }}{% else %}{{ m.content | upper }}{% endif %}\n"
+        "{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    tokenizer = tokenizer_for()
+    four = [TALK[0], {"role": "assistant", "content": "four"}]
+    talk = [*four, {"role": "user", "content": "3 + 3?"}, {"role": "assistant", "content": "six"}]
+    chats = [Chat(talk), Chat(TALK), Chat([{**TALK[0], "content": "2?"}, TALK[1]])]
+    whole = encode_chats(chats, tokenizer, template)
+    assert whole.counts.own_texts == 1
+    sizes = sorted(ids.size for ids in whole.documents)
+    counts = encode_chats(chats, tokenizer, template, seq_len=sizes[0], too_long=too_long).counts
+    assert sizes[0] + 1 < sizes[1]
+    assert {"cut": counts.cut, "drop": counts.dropped, "split": counts.split}[too_long] == 2

@@ -69,3 +69,25 @@ def test_the_choice_counts():
         assert tokenizer.decode(ids[~counted]) == question.prompt
     with pytest.raises(FormatError, match="question 0"):
         encode_choices([question], Tokenizer.chars(["abc"]))
+
+
+@pytest.mark.parametrize(
+    ("row", "got"),
+    [
+        ({"question": "1+1?", "choices": ["2", "3"], "answer": "C"}, "'C'"),
+        ({"question": "1+1?", "choices": ["2", "3"], "answer": "7"}, "'7'"),
+        (
+            {
+                "question": "?",
+                "choices": {"text": ["a", "b"], "label": ["A", "B"]},
+                "answerKey": "E",
+            },
+            "'E'",
+        ),
+    ],
+)
+def test_an_answer_that_is_no_choice_is_told_as_the_file_has_it(row, got, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(FormatError, match=f"got {got}$"):
+        read_choices(file)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pyggml.data import ChatTemplate, Tokenizer
+from pyggml.data import ChatTemplate, Tokenizer, read_chats
 from pyggml.data.text.chat import encode_preferences, read_preferences
 from pyggml.errors import FormatError
 
@@ -141,3 +141,28 @@ def test_long_rows_are_cut_or_dropped(tokenizer):
     assert cut.fingerprint() != dropped.fingerprint()
     with pytest.raises(FormatError, match="seq_len"):
         encoded.limited(2)
+
+
+def test_tools_are_told_to_the_template(tokenizer):
+    template = ChatTemplate("{% if tools %}tools {% endif %}{{ messages[-1].content }}")
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    prompt = [{"role": "user", "content": "One?"}]
+    answers = [[{"role": "assistant", "content": text}] for text in ("1", "2")]
+    rows = [{"prompt": prompt, "chosen": answers[0], "rejected": answers[1], "tools": tools}]
+    found = read_preferences(rows)
+    assert [chat.tools for chat in found.chats] == [tools, tools]
+    assert "tools" in template.render(found.chats[0].messages, found.chats[0].tools)
+    [pair] = read_chats([{"prompt": prompt, "completion": answers[0], "tools": tools}])
+    assert pair.tools == tools
+
+
+def test_pairs_that_are_the_same_up_to_the_cut_are_left_out(tokenizer):
+    rows = [
+        {"prompt": "2+2?", "chosen": "2+2+2 4", "rejected": "2+2+2 5"},
+        {"prompt": "2?", "chosen": "4", "rejected": "5"},
+    ]
+    encoded = encode_preferences(read_preferences(rows), tokenizer)
+    longest = int(encoded.documents.lengths.max())
+    assert len(encoded.limited(longest - 1)) == 2
+    short = encoded.limited(longest - 3)
+    assert (len(short), short.dropped) == (1, 1)

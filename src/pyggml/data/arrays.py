@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
-from ..errors import ShapeError
+from ..errors import ShapeError, shown
 
 __all__ = ["TABLE_TASKS", "ArrayDataset"]
 
@@ -119,6 +119,10 @@ class ArrayDataset:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.x)
+
+    def __repr__(self) -> str:
+        labels = "" if self.labels is None else f", labels={shown(self.labels)}"
+        return f"ArrayDataset(x={self.x.shape}, y={self.y.shape}, task={self.task!r}{labels})"
 
     def order(self, rng: np.random.Generator | None) -> np.ndarray:
         """Row numbers of an epoch; in natural order without a generator."""

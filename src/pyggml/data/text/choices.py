@@ -191,20 +191,21 @@ def _answer(key: Any, choices: Sequence[str], labels: Sequence[Any] | None) -> i
     """Return the number of the right choice: of a label, a number, a letter or its text."""
     if labels is not None and key in labels:
         return list(labels).index(key)
+    found = key
     if isinstance(key, str):
         if key in choices:
             return list(choices).index(key)
-        key = key.strip()
-        if len(key) == 1 and key.upper() in _LETTERS:
-            key = _LETTERS.index(key.upper())
-        elif key.isascii() and key.isdigit() and len(key) < 9:
-            key = int(key)
-    if not isinstance(key, int) or isinstance(key, bool) or not 0 <= key < len(choices):
+        name = key.strip()
+        if len(name) == 1 and name.upper() in _LETTERS:
+            found = _LETTERS.index(name.upper())
+        elif name.isascii() and name.isdigit() and len(name) < 9:
+            found = int(name)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < len(choices):
         raise FormatError(
             f"the answer must name one of {len(choices)} choices: a number from 0, a letter, a"
             f" label or the text; got {shown(key)}"
         )
-    return key
+    return found
 
 
 def _text(record: Mapping[str, Any], name: str) -> str:

@@ -38,7 +38,7 @@ class ChatCounts:
         own_texts: documents that an answer needed for itself; see `ChatTemplate.examples`.
         cut: conversations of which only the beginning is kept.
         split: conversations that became several documents.
-        dropped: conversations that were too long.
+        dropped: conversations that were too long, or whose longest texts were.
         cut_off: those of `cut` that are left out, as their first answer lies behind the cut.
         untrained: parts of conversations that were left out because nothing in them is trained.
         bad: conversations that the template or the vocabulary could not write.
@@ -153,15 +153,21 @@ def encode_chats(
             counts.bad += 1
             continue
         counts.own_texts += len(pairs) - 1
+        before, long = len(ids), any(tokens.size > (most or tokens.size) for tokens, _ in pairs)
         for tokens, trained in pairs:
-            for part in _parts(tokens.size, most, too_long, counts):
+            counts.longest = max(counts.longest, tokens.size)
+            for part in _parts(tokens.size, most, too_long):
                 if trained[part][1:].any():
                     ids.append(tokens[part])
                     flags.append(trained[part])
-                elif too_long == "cut":
-                    counts.cut_off += 1
-                else:
+                elif too_long != "cut":
                     counts.untrained += 1
+        if long and too_long == "cut":
+            counts.cut += 1
+            counts.cut_off += len(ids) == before
+        elif long:
+            counts.split += too_long == "split"
+            counts.dropped += too_long == "drop"
     if not ids:
         cure = "" if most is None else ": give a larger `seq_len`"
         raise FormatError(f"{who}: no conversation is left to train: {counts.summary()}{cure}")
@@ -256,17 +262,13 @@ def _texts(
     return [Rendered(text, [(0 if train_on == "all" else len(prompt), len(text))], ended=False)]
 
 
-def _parts(size: int, most: int | None, too_long: str, counts: ChatCounts) -> list[slice]:
+def _parts(size: int, most: int | None, too_long: str) -> list[slice]:
     """Return the parts of a document that become documents."""
-    counts.longest = max(counts.longest, size)
     if most is None or size <= most:
         return [slice(0, size)]
     if too_long == "drop":
-        counts.dropped += 1
         return []
     if too_long == "cut":
-        counts.cut += 1
         return [slice(0, most)]
-    counts.split += 1
     # The last target of a part is the first input of the next.
     return [slice(start, start + most) for start in range(0, size - 1, most - 1)]

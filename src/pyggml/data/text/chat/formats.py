@@ -44,8 +44,12 @@ def _messages(record: Mapping[str, Any]) -> Row:
     name = "messages" if "messages" in record else "conversation"
     given = _list(record, name)
     messages = [_message(item, name, number) for number, item in enumerate(given)]
-    tools = record.get("tools") or None
-    return _checked(Row(messages, None if tools is None else _list(record, "tools")))
+    return _checked(Row(messages, _tools(record)))
+
+
+def _tools(record: Mapping[str, Any]) -> list[Any] | None:
+    """Return the descriptions of functions that a row offers, if there are any."""
+    return _list(record, "tools") if record.get("tools") else None
 
 
 def _sharegpt(record: Mapping[str, Any]) -> Row:
@@ -57,8 +61,7 @@ def _sharegpt(record: Mapping[str, Any]) -> Row:
         at = f"conversations[{number}]"
         renamed = _renamed(item, at) if isinstance(item, Mapping) else item
         messages.append(_message(renamed, "conversations", number))
-    tools = record.get("tools") or None
-    return _checked(Row(messages, None if tools is None else _list(record, "tools")))
+    return _checked(Row(messages, _tools(record)))
 
 
 def _renamed(item: Mapping[str, Any], at: str) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def _pairs(record: Mapping[str, Any]) -> Row:
                 messages = [{**m, "train": False} if _answers(m) else m for m in messages]
         else:
             messages.append({"role": role, "content": _text(record, name)})
-    return _checked(Row(messages))
+    return _checked(Row(messages, _tools(record)))
 
 
 def _plain(record: Mapping[str, Any]) -> Row:

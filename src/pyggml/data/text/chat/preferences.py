@@ -204,22 +204,24 @@ def _chat(record: Mapping[str, Any], name: str, where: str, system: str | None) 
     given, prompt = record.get(name), record.get("prompt")
     first = given[0] if isinstance(given, (list, tuple)) and given else None
     whole = isinstance(first, Mapping) and first.get("role") not in ("assistant", "tool")
+    tools = {"tools": record.get("tools")}
     try:
         if prompt is None or whole:
-            messages = FORMATS["messages"]({"messages": given}).messages
+            row = FORMATS["messages"]({**tools, "messages": given})
         else:
-            messages = FORMATS["pairs"]({"prompt": prompt, "completion": given}).messages
+            row = FORMATS["pairs"]({**tools, "prompt": prompt, "completion": given})
     except FormatError as error:
         said = reason(error)
         for old in ("completion", "messages"):
             said = f"{name}{said[len(old) :]}" if said.startswith(old) else said
         raise FormatError(said) from error
+    messages = row.messages
     if messages[-1].get("role") != "assistant":
         raise FormatError(f"{name} must end with an answer of the assistant; it does not")
     before = [{k: v for k, v in message.items() if k != "train"} for message in messages[:-1]]
     if system is not None and (not before or before[0]["role"] not in ("system", "developer")):
         before = [{"role": "system", "content": system}, *before]
-    return Chat([*before, messages[-1]], where=where)
+    return Chat([*before, messages[-1]], row.tools, where=where)
 
 
 def _label(record: Mapping[str, Any]) -> bool:
@@ -261,13 +263,19 @@ class EncodedPreferences:
         return fingerprint(self.documents.fingerprint(), np.asarray(self.labels, np.int32),
                            self.paired)  # fmt: skip
 
+    def _is_same(self, pair: Sequence[int], most: int) -> bool:
+        """Return True if two documents begin with the same tokens."""
+        first, second = (self.documents.part(i, 0, most) for i in pair)
+        return np.array_equal(first, second)
+
     def limited(self, seq_len: int, too_long: str = "cut") -> EncodedPreferences:
         """Return the rows whose documents have at most `seq_len` inputs.
 
         Args:
             seq_len: most inputs of a document; it has one token more.
             too_long: "cut" keeps the beginning of longer documents, "drop" leaves their rows out.
-                Rows without a token of an answer are left out in any case.
+                Rows without a token of an answer, and pairs that are the same up to the cut, are
+                left out in any case.
 
         Raises:
             FormatError: no row is left.
@@ -277,18 +285,22 @@ class EncodedPreferences:
         checks.choice(who, "too_long", too_long, ("cut", "drop"))
         width = 2 if self.paired else 1
         kept: list[int] = []
-        cut = 0
+        cut = too_many = 0
         for row in range(len(self)):
             numbers = range(row * width, (row + 1) * width)
             long = any(self.documents.lengths[i] > most for i in numbers)
             trained = all(self.documents.targets(i, 1, most).any() for i in numbers)
-            if trained and not (long and too_long == "drop"):
+            trained = trained and not (long and self.paired and self._is_same(numbers, most))
+            if long and too_long == "drop":
+                too_many += 1
+            elif trained:
                 kept += numbers
                 cut += long
         if not kept:
             raise FormatError(
-                f"{who}: no row is left: of {len(self)}, none has an answer within {seq_len} "
-                "tokens; use a longer seq_len"
+                f"{who}: no row is left of {len(self)}: {too_many} have more than {seq_len} inputs,"
+                f" {len(self) - too_many} no answer, or twice the same, within them; give a longer"
+                " `seq_len`" + (", or cut them" if too_many else "")
             )
         documents = Documents.of(
             [self.documents.part(i, 0, most) for i in kept],
