@@ -19,7 +19,7 @@ __all__ = ["taught"]
 
 
 def taught(
-    config: FinetuneConfig, loader: Any, tokenizer: Tokenizer, crc32: int
+    config: FinetuneConfig, loader: Any, tokenizer: Tokenizer, student: Any, crc32: int
 ) -> tuple[Any, Any]:
     """Return batches that have what the teacher says, and the loss that learns from it.
 
@@ -27,6 +27,7 @@ def taught(
         config: of the run.
         loader: batches of packed rows.
         tokenizer: of the student.
+        student: the model that learns.
         crc32: checksum of the data, which names the folder of the cache.
 
     Returns:
@@ -42,16 +43,23 @@ def taught(
     teacher, own = load(options.teacher, keep_types=True, mapped=True)
     if not isinstance(teacher, LanguageModel):
         raise FormatError(f"`teacher`={options.teacher}: must be a model that continues text")
-    if own is not None and _spelled(own) != _spelled(tokenizer):
+    # The models of a family have the same tokens, and fill their vocabularies up to other sizes.
+    different = 0 if own is None else _first_different(own, tokenizer)
+    if own is not None and different is not None:
         raise ConfigError(
-            f"`teacher`={options.teacher}: must have the tokens of the base; it has others"
+            f"`teacher`={options.teacher}: must have the tokens of the base; token {different} is "
+            f"{own.token(different)!r}, the base's is {tokenizer.token(different)!r}: take a "
+            "teacher of the base's family"
         )
-    top_k = min(options.teacher_top_k, int(teacher.target_classes))
-    name = f"teacher-{checksum(teacher):08x}-{crc32:08x}-{top_k}"
+    classes = min(int(student.target_classes), int(teacher.target_classes))
+    top_k = min(options.teacher_top_k, classes)
+    name = f"teacher-{checksum(teacher):08x}-{crc32:08x}-{top_k}-{classes}"
     cache = Path(options.teacher_cache) if options.teacher_cache else default_cache()
     try:
         make_dirs(cache)
-        said = cache_teacher(teacher, loader.dataset, cache / name, top_k, loader.batch_size)
+        said = cache_teacher(
+            teacher, loader.dataset, cache / name, top_k, loader.batch_size, vocab_size=classes
+        )
     except OSError as error:
         raise ConfigError(
             f"`teacher_cache`={cache} cannot be written to ({error.strerror or error}): give "
@@ -66,5 +74,7 @@ def taught(
     return Loader(dataset, loader.batch_size, seed=config.trainer.seed), loss
 
 
-def _spelled(tokenizer: Tokenizer) -> list[str | None]:
-    return [tokenizer.token(number) for number in range(tokenizer.vocab_size)]
+def _first_different(a: Tokenizer, b: Tokenizer) -> int | None:
+    """Return the first token that two vocabularies spell differently, of those that both have."""
+    both = range(min(a.vocab_size, b.vocab_size))
+    return next((number for number in both if a.token(number) != b.token(number)), None)

@@ -42,7 +42,7 @@ class TeacherCache:
         items: items of the dataset.
         length: tokens of an item.
         top_k: tokens that are kept of each.
-        vocab_size: of the teacher.
+        vocab_size: tokens that the teacher chose among.
         teacher: checksum of the teacher's weights.
 
     Raises:
@@ -106,19 +106,22 @@ def cache_teacher(
     top_k: int = 64,
     batch_size: int = 8,
     dtype: str = "f32",
+    vocab_size: int | None = None,
 ) -> TeacherCache:
     """Write a teacher's most probable tokens for each token of a dataset, or find them written.
 
     An item takes T * top_k * 8 bytes, or 6 with f16.
 
     Args:
-        teacher: a language model, such as `pg.load(path, keep_types=True)[0]`; it has the
-            student's vocabulary.
+        teacher: a language model, such as `pg.load(path, keep_types=True)[0]`; its tokens are the
+            student's.
         dataset: fixed items of one length, such as a `TokenDataset` or packed rows.
         path: folder to write. If it holds these data and this teacher already, it is read.
         top_k: tokens that are kept of each, at most the vocabulary.
         batch_size: items that the teacher reads at a time.
         dtype: of the log-probabilities, "f32" or "f16".
+        vocab_size: of the student, where the teacher's vocabulary is longer: the models of a family
+            fill theirs up to different sizes. What is beyond counts as impossible.
 
     Raises:
         TypeError: an argument is of another kind.
@@ -142,6 +145,8 @@ def cache_teacher(
             f"{type(dataset).__name__}"
         )
     vocabulary = int(teacher.target_classes)
+    if vocab_size is not None:
+        vocabulary = min(vocabulary, checks.whole(who, "vocab_size", vocab_size, 1))
     kept = checks.whole(who, "top_k", top_k, 1, vocabulary)
     size = checks.whole(who, "batch_size", batch_size, 1)
     checks.choice(who, "dtype", dtype, _TYPES)
@@ -170,7 +175,8 @@ def cache_teacher(
                         f"{batch.x.shape[1]}: pack them, or pad to seq_len"
                     )
                 with alone():
-                    found = _most_probable(who, step.logits(batch), kept)
+                    logits = step.logits(batch)[..., :vocabulary]
+                    found = _most_probable(who, logits, kept)
                 ids.write(np.ascontiguousarray(found[0], "<i4"))
                 logprobs.write(np.ascontiguousarray(found[1], _TYPES[dtype]))
                 pairs = zip(batch.x, batch.y, strict=True)
