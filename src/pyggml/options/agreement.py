@@ -31,7 +31,8 @@ def check_needs(
         options: by name.
         values: of the options, by name.
         missing: by the name of a need that is not met, what there is instead and the cure. A need
-            that is an option is not met where this is 0, False or empty.
+            that is an option is not met where this is 0, False or empty, or None with no value
+            chosen for it.
 
     Raises:
         ConfigError: names the option, the need and the cure.
@@ -45,8 +46,9 @@ def check_needs(
     """
     missing = dict(missing)
     for name, value in values.items():
-        if value in (0, (), ""):
-            got = f"`{name}`={value}" if value == 0 else f"no `{name}`"
+        stands = options[name].otherwise if value is None else value
+        if stands in (0, (), "") or (stands is None and not options[name].chosen):
+            got = f"no `{name}`" if stands in (None, (), "") else f"`{name}`={stands}"
             missing[f"`{name}`"] = got, f"give `{name}`"
     for name, each in options.items():
         value = values[name]
