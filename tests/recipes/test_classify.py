@@ -76,6 +76,13 @@ def test_classes_are_learnt_and_written_for_llama_cpp(here, trained):
     assert trained.sample()[0][1][0].strip(" →") in model.config.labels
 
 
+def test_a_class_without_a_row_is_told(here):
+    notes, names = [], ["fine", "none", "poor", "odd"]
+    finetune(**options(here, "unseen", labels=names, steps=1), note=notes.append)
+    assert "note: no row is of class odd: it is never right" in notes
+    assert not [line for line in notes if "perplexity" in line]
+
+
 def test_the_adapter_has_the_head(here, trained):
     base, _ = load(here / "qwen3.gguf", keep_types=True)
     model = pg.models.LlamaForSequenceClassification.from_body(base, 3)

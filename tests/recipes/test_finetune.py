@@ -163,6 +163,67 @@ def test_an_adapter_goes_on_and_one_of_another_base_is_refused(here, trained):
     assert not (here / "wrong").exists()
 
 
+def test_frozen_layers_of_an_adapter_that_goes_on_stay(here, trained):
+    adapter, frozen = here / "run" / "adapter.gguf", "*q_proj*"
+    changes = {"adapter": adapter, "lora_rank": None, "freeze": (frozen,)}
+    run = finetune(**options(here, "partly", **changes))
+    before, after = load(here / "base.gguf")[0], load(here / "base.gguf")[0]
+    load_lora(before, adapter)
+    load_lora(after, here / "partly" / "adapter.gguf")
+    pairs = zip(before.named_parameters(), after.named_parameters(), strict=True)
+    same = {n: np.array_equal(a.numpy(), b.numpy()) for (n, a), (_, b) in pairs if "lora" in n}
+    assert all(is_same == ("q_proj" in name) for name, is_same in same.items())
+    assert run.comparison.first == "before"
+    assert trained.comparison.first == "base"
+    with pytest.raises(ConfigError, match="`freeze` leaves no parameter"):
+        finetune(**options(here, "none", **{**changes, "freeze": ("*",)}))
+
+
+def test_a_teacher_may_fill_its_vocabulary_up_further(here, tmp_path):
+    _, tokenizer = load(here / "base.gguf")
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 32, "n_ffn": 64, "context": 32}
+    big = Llama(LlamaConfig(vocab_size=tokenizer.vocab_size + 64, **sizes))
+    big.save(tmp_path / "big.gguf", tokenizer)
+    more = {"teacher": tmp_path / "big.gguf", "teacher_cache": tmp_path / "cache"}
+    run = finetune(**options(here, "from_big", **more))
+    assert run.result.step == 6
+    Llama(LlamaConfig(vocab_size=300, **sizes)).save(
+        tmp_path / "foreign.gguf", Tokenizer.train_bpe(["other words alone"] * 3, 270)
+    )
+    with pytest.raises(ConfigError, match="must have the tokens of the base; token"):
+        finetune(**options(here, "from_other", **{**more, "teacher": tmp_path / "foreign.gguf"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({"teacher_alpha": 0.3}, "teacher"),
+        ({"teacher_top_k": 3}, "teacher"),
+        ({"qat_every": 4}, "qat"),
+        ({"imatrix": "im.gguf"}, "merge"),
+    ],
+)
+def test_options_that_nothing_reads_are_refused(here, changes, needed):
+    [name] = changes
+    with pytest.raises(ConfigError, match=f"`{name}` needs `{needed}`; got no `{needed}`"):
+        FinetuneConfig(**options(here, "unread", **changes))
+
+
+def test_other_originals_are_refused(here, tmp_path):
+    originals = tmp_path / "originals.gguf"
+    model, tokenizer = load(here / "base.gguf")
+    model.save(originals, tokenizer)
+    given = options(here, "pissa", lora_init="pissa", originals=originals, save_every=3)
+    finetune(**given)
+    rng = np.random.default_rng(0)
+    for value in model.parameters():
+        noise = rng.normal(0, 0.02, value.shape).astype(np.float32)
+        value.copy_(value.numpy() * 1.05 + noise)
+    model.save(originals, tokenizer)
+    with pytest.raises(FormatError, match=r"`originals`=.* must be those"):
+        finetune(artifact_dir=here / "pissa", resume=True, steps=8)
+
+
 def test_full_training_keeps_frozen_tables_as_they_are(here):
     given = options(here, "full", full=True, lora_rank=None, optimizer="adamw8bit")
     run = finetune(**given, freeze=["model.embed_tokens"])

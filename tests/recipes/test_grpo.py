@@ -34,10 +34,10 @@ def base(tmp_path_factory):
     return path
 
 
-def run(base, folder, **options):
+def run(model, folder, rows=ROWS, **options):
     given = {"num_generations": 4, "prompts_per_step": 2, "max_tokens": 2, "steps": 4, "lr": 1e-2,
              "beta": 0.01, "save_every": 2, "base": {"lora_rank": 2}}  # fmt: skip
-    return grpo(base, ROWS, right, artifact_dir=folder, **{**given, **options})
+    return grpo(model, rows, right, artifact_dir=folder, **{**given, **options})
 
 
 def test_a_run_writes_its_files_and_resumes_to_the_same_bits(base, tmp_path):
@@ -96,6 +96,39 @@ def test_kills_at_ten_instants_leave_the_same_bits(base, tmp_path):
         name = "adapter.gguf"
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), (number, at)
         assert numbers(folder) == numbers(whole), (number, at)
+
+
+def test_another_run_is_not_continued(base, tmp_path):
+    with pytest.raises(ConfigError, match=r"`resume` needs the folder of a run; there is no"):
+        run(base, tmp_path / "mistyped", resume=True)
+    run(base, tmp_path / "run", steps=2)
+    other = tmp_path / "other.gguf"
+    model, tokenizer = load(base)
+    model.parameters()[0].zero_()
+    model.save(other, tokenizer)
+    with pytest.raises(FormatError, match="base was"):
+        run(other, tmp_path / "run", resume=True)
+    with pytest.raises(FormatError, match="loss was"):
+        run(base, tmp_path / "run", resume=True, beta=0.5)
+    rows = [{**row, "answer": "0"} for row in ROWS]
+    with pytest.raises(FormatError, match="rows was"):
+        run(base, tmp_path / "run", rows, resume=True)
+    with pytest.raises(ConfigError, match="did you mean lora_rank"):
+        run(base, tmp_path / "misspelt", base={"lora_rnk": 8})
+
+
+def test_columns_are_those_of_all_rows(base, tmp_path):
+    seen = []
+
+    def reward(completions, answer, **rest):
+        seen.extend(answer)
+        return [0.0] * len(completions)
+
+    rows = [{"prompt": "1="}, {"prompt": "2=", "answer": "2"}]
+    grpo(base, rows, reward, artifact_dir=tmp_path / "c", steps=1, max_tokens=1, num_generations=2)
+    assert set(seen) == {None, "2"}
+    with pytest.raises(FormatError, match="must not have the name completions"):
+        grpo(base, [{"prompt": "1=", "completions": 1}], reward, artifact_dir=tmp_path / "d")
 
 
 def test_bad_data_is_refused(base, tmp_path):

@@ -72,6 +72,8 @@ class Comparison:
         merged: loss of the merged model's file.
         base_answers: of the base.
         answers: of the trained model.
+        first: the name of what was measured before: the base, or "before" where adapters that
+            change it were there from the start.
     """
 
     before: Measurement | None = None
@@ -79,10 +81,11 @@ class Comparison:
     merged: Measurement | None = None
     base_answers: list[Answer] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    first: str = "base"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the measurements as (name, text)."""
-        named = (("base", self.before), ("trained", self.after), ("merged", self.merged))
+        named = ((self.first, self.before), ("trained", self.after), ("merged", self.merged))
         return [(name, str(found)) for name, found in named if found is not None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,6 +105,7 @@ class Comparison:
                 setattr(made, name, Measurement(**values[name]))
         for name in ("base_answers", "answers"):
             setattr(made, name, [Answer(**each) for each in values[name]])
+        made.first = values["first"]
         return made
 
 

@@ -16,7 +16,7 @@ from ...train.quantized import quantization_aware
 from ..artifact import ArtifactDir
 from .model_options import TunedModelOptions
 
-__all__ = ["aware_of", "base_file", "prepare_model", "read_base"]
+__all__ = ["aware_of", "base_file", "changes_base", "prepare_model", "read_base"]
 
 _ALL = "all-linear"
 # The options that arguments of `apply_lora` come from.
@@ -46,10 +46,15 @@ def read_base(options: TunedModelOptions, classify: bool = False) -> tuple[Any, 
     folder = ArtifactDir(path)
     if path.is_dir() and folder.holds_run and not folder.model.exists():
         base = folder.read_config().get("base")
-        cure = f"give its base, {base}, as `model` and {path / 'adapter.gguf'} as `adapter`"
+        own = [path / name for name in ("model", "adapter.gguf") if (path / name).exists()]
+        cure = f"give its base, {base}, as `model`" if base else ""
+        if own and own[0].is_dir():  # of a classifier
+            cure = f"give {own[0]}"
+        elif own and base:
+            cure += f" and {own[0]} as `adapter`"
         raise ConfigError(
             f"`model`={path}: the folder must hold model.gguf; it has none"
-            + (f": {cure}" if base else ": did its run not finish? Give another model")
+            + (f": {cure}" if cure else ": did its run not finish? Give another model")
         )
     model, tokenizer = load(path, keep_types=True, mapped=True, tokenizer=options.tokenizer)
     kinds = (LanguageModel, LlamaForSequenceClassification) if classify else LanguageModel
@@ -99,10 +104,17 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
         _unfreeze(model, options.freeze)
         return []
     paths = _adapted(model, options)
+    adapters = nn.lora.adapters_of(model)
     parameters = dict(model.named_parameters())
     frozen = {n for pattern in options.freeze for n in _matching(list(parameters), pattern)}
     for name in (f"{path}.weight" for path in model.saved_whole):
         parameters[name].requires_grad = name not in frozen
+    for path in paths:  # an adapter that was loaded stays as it is with its layer's weight
+        stays = f"{path}.weight" in frozen
+        for name, value in adapters[path].factors().items():
+            value.requires_grad = not stays and f"{path}.{name}" not in frozen
+    if not any(value.requires_grad for value in parameters.values()):
+        raise ConfigError("`freeze` leaves no parameter to train: give fewer patterns")
     return paths
 
 
@@ -130,6 +142,17 @@ def _adapted(model: Any, options: TunedModelOptions) -> list[str]:
         )
     except (ValueError, TypeError) as error:
         raise _of_option(error) from error
+
+
+def changes_base(model: Any, options: TunedModelOptions) -> bool:
+    """Return whether a model's adapters change it before the first step.
+
+    Args:
+        model: after `prepare_model`.
+        options: what to train.
+    """
+    layers = nn.lora.adapters_of(model).values()
+    return options.adapter is not None or any(layer.initial is not None for layer in layers)
 
 
 def aware_of(model: Any, optimizer: Any, options: TunedModelOptions) -> Any:
@@ -165,6 +188,7 @@ def _of_option(error: Exception) -> ConfigError:
         if found and argument in ("targets", "rank"):
             break
         said, count = re.subn(rf"\b{argument}\b", f"`{option}`", said)
+        said = said.replace('must be True, False, "gaussian"', 'must be "gaussian"')
         found = found or count > 0
     return ConfigError(said if found else f"`targets`: {said}")
 

@@ -67,6 +67,13 @@ class ClassExamples(Examples):
         """Metrics of every evaluation, besides those of the loss."""
         return ("accuracy",) if self.classes > 1 else ()
 
+    def unseen(self) -> list[str]:
+        """Return the classes of which no text is trained on."""
+        if self.names is None or isinstance(self.rows[0], EncodedPreferences):
+            return []
+        seen = set(self.rows[0].tolist())
+        return [name for number, name in enumerate(self.names) if number not in seen]
+
     def objective(self, config: FinetuneConfig) -> Any:
         """Return the loss of pairs; None of classes, whose loss is the model's."""
         if self.classes > 1:

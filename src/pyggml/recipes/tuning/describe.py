@@ -59,7 +59,8 @@ def _trained(run: Any) -> str:
         return share if mix is None else f"{share}, rounded to {mix}"
     ranks = sorted({layer.rank for layer in layers.values()})
     kinds = sorted({path.rpartition(".")[2] for path in layers})
-    kind = "DoRA" if run.config.model.dora else "LoRA"
+    dora = any(layer.lora_magnitude_vector is not None for layer in layers.values())
+    kind = "DoRA" if dora else "LoRA"
     return (
         f"{kind} of rank {', '.join(map(str, ranks))} on {len(layers)} layers "
         f"({', '.join(kinds)}): {share}"
@@ -106,6 +107,7 @@ def left_out(run: Any) -> list[str]:
             f"note: {amount(examples.chats.bad, 'bad row')} left out; the first is "
             f"{reason(examples.chats.first_bad)}"
         )
+    lines += [f"note: no row is of class {name}: it is never right" for name in examples.unseen()]
     if examples.template is not None and examples.is_own:
         lines.append(f"note: the chats are written by the template {examples.template.name}")
     return lines

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ import numpy as np
 
 from ... import checks
 from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
+from ...data.fingerprint import fingerprint
 from ...errors import ConfigError, FormatError, reason
 from ...io.names import portable
 from ...models import save_lora
+from ...nn.raw_bytes import checksum
 from ...optim import AdamW
+from ...options.agreement import check_known
 from ...tensors.random import seed as set_seed
 from ...train.callbacks import Callback, MetricsWriter
 from ...train.checkpoints.folders import list_checkpoints
@@ -30,6 +33,8 @@ from .model_options import TunedModelOptions
 __all__ = ["GRPORun", "grpo"]
 
 _LR, _LR_FULL = 1e-5, 1e-6
+# What a reward function is told beside the columns of the data.
+_TAKEN = frozenset(("prompts", "completions"))
 
 
 @dataclass
@@ -176,7 +181,8 @@ def grpo(
         data: rows with `prompt`, a text or a list of messages, and further columns for the rewards;
             what `pyggml.data.read_records` takes.
         rewards: a function or several, called with `prompts`, `completions` and the columns of
-            `data`, by name and as lists; each returns a number for each completion.
+            `data`, by name and as lists, None where a row has no such column; each returns a number
+            for each completion.
         num_generations: completions of a prompt.
         prompts_per_step: prompts of a step.
         max_tokens: most tokens of a completion.
@@ -227,13 +233,25 @@ def grpo(
             f"`artifact_dir`={folder} holds another run: continue it with `resume`, or give "
             "another folder"
         )
+    if resume and not folder.is_dir():
+        raise ConfigError(
+            f"`resume` needs the folder of a run; there is no {folder}: leave it out, or give "
+            "another `artifact_dir`"
+        )
+    check_known(f"{who}: `base`", [each.name for each in fields(TunedModelOptions)], base or {})
     settings = TunedModelOptions(**{**(base or {}), "model": str(model)})
     loss = GRPOLoss(beta, epsilon, epsilon_high, loss_type, max_tokens)
     policy, tokenizer = read_base(settings)
     rows = _rows(data)
     ids, texts = _prompts(rows, policy, tokenizer, chat_template)
-    names = [name for name in rows[0] if name != "prompt"]
+    names = dict.fromkeys(name for row in rows for name in row if name != "prompt")
     columns = {name: [row.get(name) for row in rows] for name in names}
+    begun = {
+        "base": checksum(policy),
+        "rows": fingerprint(json.dumps([dict(row) for row in rows], default=str)),
+        "loss": [beta, epsilon, epsilon_high, loss_type, max_tokens],
+        "sampling": [temperature, top_p, num_generations, prompts_per_step, num_iterations, seed],
+    }
     set_seed(seed)
     adapted = prepare_model(policy, settings)
     found: list[RolloutMetrics] = []
@@ -257,10 +275,13 @@ def grpo(
         checkpoint_dir=checkpoints,
         callbacks=[MetricsWriter(folder / "metrics.jsonl"), *callbacks],
         save_frozen=False,
+        data=begun,
         **{"warmup": min(10, steps // 10), "schedule": "constant", "seed": seed, **options},
     )
     if known:
         trainer.resume()
+    elif resume:
+        note("no checkpoint yet: starting at the first step")
     report.begin(rollouts.rollout)
     run = GRPORun(policy, tokenizer, adapted, trainer, folder, found)
     run.result = trainer.fit()
@@ -275,9 +296,14 @@ def _rows(data: Any) -> list[dict[str, Any]]:
     if not rows:
         raise FormatError("`data`: needs at least one row with a prompt; got none")
     for row in rows:
+        where = getattr(row, "where", "a row")
         if "prompt" not in row:
-            where = getattr(row, "where", "a row")
             raise FormatError(f"`data`: {where}: a row must have prompt; got {', '.join(row)}")
+        if taken := _TAKEN.intersection(row):
+            raise FormatError(
+                f"`data`: {where}: a column must not have the name {min(taken)}, under which the "
+                "rewards get what was sampled: rename it"
+            )
     return rows
 
 

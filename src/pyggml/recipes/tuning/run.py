@@ -28,7 +28,7 @@ from ..optimizer import make_optimizer
 from ..report import system_info
 from ..run import Note, Run, log_writers, silent
 from .answers import Comparison, Measurement, answers_of, measure
-from .base import aware_of, prepare_model, read_base
+from .base import aware_of, changes_base, prepare_model, read_base
 from .class_options import CLASSIFY
 from .classes import read_class_examples
 from .config import FinetuneConfig
@@ -112,9 +112,13 @@ class FinetuneRun(Run):
         self.model = self.examples.with_head(self.model)
         check_merge(self.model, config.output.merge, config.output.imatrix)
         self.adapted = prepare_model(self.model, config.model)
+        if config.model.originals is not None:
+            self.data["start"] = checksum(self.model)
+        if changes_base(self.model, config.model):
+            self.comparison.first = "before"
         self._add_template()
         loader, *validation = self._loaders(base)
-        loader, loss = taught(config, loader, self.tokenizer, self.data["crc32"])
+        loader, loss = taught(config, loader, self.tokenizer, self.model, self.data["crc32"])
         # Batches of examples that are not packed have as many rows as fit.
         size = min(config.trainer.value("batch_size"), loader.batch_size)
         options = config.trainer.replace(
@@ -191,11 +195,18 @@ class FinetuneRun(Run):
         """Raise `FormatError` unless base and examples are those that the run began with."""
         before = record.get("data")
         before = before if isinstance(before, dict) else {}
+        start = self.data.get("start")
         if before.get("base") != self.data["base"]:
             raise FormatError(
                 f"{self.artifact.config}: `model`={self.config.model.model} must be the base that "
                 "the run began with; its weights are others: give the old one with `model`, or "
                 "start anew with `overwrite`"
+            )
+        if before.get("start", start) != start:
+            raise FormatError(
+                f"{self.artifact.config}: `originals`={self.config.model.originals} must be those "
+                "that the run began with; the adapters of its weights are others: give the old "
+                "ones, or start anew with `overwrite`"
             )
         if before != self.data:
             counts = [amounts(each) for each in (before, self.data)]
@@ -276,7 +287,7 @@ class FinetuneRun(Run):
             self.comparison.base_answers = self._answers()
             self._write_comparison()
         if self.comparison.before is not None:
-            self.note(f"base: {self.comparison.before}")
+            self.note(f"{self.comparison.first}: {self.comparison.before}")
 
     def _loss(self) -> Measurement | None:
         """Return the validation loss of the model as it is; None without validation."""
@@ -352,6 +363,8 @@ class FinetuneRun(Run):
         title = f"{self.model.arch}, {self.model.num_parameters(trainable_only=True):,} trained"
         with self.artifact.naming():
             with self.exported_weights() as exported:
+                if self._aware is not None and self.trainer.is_done:
+                    self._aware.settle()
                 kind = self.config.output.merge
                 if not self.adapted:
                     self.save_model(self.artifact.whole(self.model))

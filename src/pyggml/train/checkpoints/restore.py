@@ -181,9 +181,11 @@ def _check_run(run: Run, checkpoint: Checkpoint) -> None:
     """Raise for a checkpoint of other data or scales of adapters, or beyond the end."""
     state, where = checkpoint.state, checkpoint.path
     if state.data is not None and run.data is not None and state.data != run.data:
+        names = [n for n in {**state.data, **run.data} if state.data.get(n) != run.data.get(n)]
+        told = ", ".join(f"{n} was {state.data.get(n)} and is {run.data.get(n)}" for n in names)
         raise FormatError(
-            f"{where}: data must be that of the run, {state.data}; got {run.data}: "
-            "the text has changed since; put it back or start anew"
+            f"{where}: data must be that of the run; {told}: what is trained on has changed since;"
+            " put it back or start anew"
         )
     here = _scales_of(run.model)
     for path, scale in (state.adapters or {}).items():
