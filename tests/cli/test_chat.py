@@ -80,11 +80,14 @@ def test_the_options_of_chat(folder, tmp_path):
     code, _, err = run(*given, "--chat-template", "nothing", typed="Six?\n")
     assert code == 2
     assert "--chat-template" in err
-    typed = "/help\n/system Be brief.\n/retry\n" + "x" * 300 + "\n/save\n"
+    saved = tmp_path / "talk.jsonl"
+    typed = f"/help\n/system Be brief.\n/retry\n{'x' * 300}\n/save\n/save {saved}\n"
     code, out, err = run(*given, typed=typed)
     assert code == 0
     assert "/save FILE" in err
     assert "no message was answered" in err
+    assert "/save: nothing was answered yet" in err
+    assert not saved.exists()
     assert "shorten" in err
 
 

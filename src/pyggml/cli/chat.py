@@ -172,6 +172,9 @@ class _Terminal:
         if not path:
             say("/save: name a file", error=True)
             return
+        if not any(each["role"] == "assistant" for each in self._session.messages):
+            say("/save: nothing was answered yet", error=True)
+            return
         try:
             with naming("/save", path), open(path, "a", encoding="utf-8") as file:
                 row = {"messages": self._session.messages}

@@ -145,8 +145,10 @@ class GGUFFile:
             context = parse(params)
         pass_interrupt()
         if context == ffi.NULL:
-            reasons = [text.split(": ", 1)[-1] for text in messages]
-            raise self._error("; ".join(reasons) or "the file ends too early")
+            reason = "; ".join(text.split(": ", 1)[-1] for text in messages)
+            if "magic" in reason:
+                reason = f"it is no GGUF file, which begins with GGUF ({reason}); give a .gguf file"
+            raise self._error(reason or "the file ends too early")
         try:
             self._read_metadata(context)
             self._read_tensors(context, size)

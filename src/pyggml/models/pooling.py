@@ -118,6 +118,11 @@ class TextClassifier(Model):
         """Return a logit for each class."""
 
     @property
+    def task(self) -> str | None:
+        """The task of a `Trainer`; None of a reranker, whose target is a number."""
+        return None if self.target_classes is None else "classification"
+
+    @property
     def target_classes(self) -> int | None:
         """The classes of a text; None where the target is a number."""
         classes = int(self.config.classes)

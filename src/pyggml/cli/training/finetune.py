@@ -78,7 +78,7 @@ def show_results(run: FinetuneRun, reporter: Any) -> None:
         reporter.answer("prompt", answer.prompt)
         reporter.answer("expected", answer.expected)
         if i < len(comparison.base_answers):
-            reporter.answer("base", comparison.base_answers[i].given)
+            reporter.answer(comparison.first, comparison.base_answers[i].given)
         reporter.answer("trained", answer.given)
     commands = run.commands()
     if commands:

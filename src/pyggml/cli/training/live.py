@@ -47,8 +47,6 @@ def _size(path: Path) -> int:
 class PlainReporter(Progress):
     """Prints plain lines, for pipes and log files."""
 
-    units = "tokens"
-
     def note(self, text: str) -> None:
         """Print a line."""
         say(named_by_flags(text))

@@ -73,7 +73,8 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float, dict
     given = HFConfig(folder / CONFIG, read_json(folder / CONFIG))
     for key, values in _ONLY.items():
         given.only(key, *values)
-    given.only("modules_to_save", None, [], list(model.saved_whole))
+    heads = list(model.saved_whole)
+    given.only("modules_to_save", None, [], *[heads] * bool(heads))
     rank, alpha = given.size("r", 8), given.number("lora_alpha", 8.0)
     by_root, dora = given.flag("use_rslora", False), given.flag("use_dora", False)
     ranks, alphas = (_pattern(given, key) for key in ("rank_pattern", "alpha_pattern"))
@@ -84,8 +85,8 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float, dict
     names = _names_of(model, layers)
     found: dict[str, dict[str, Any]] = {}
     whole: dict[str, np.ndarray] = {}
-    heads = {f"{path}.weight" for path in model.saved_whole}
-    sizes = {n: p.shape for n, p in model.named_parameters() if n in heads}
+    whole_names = {f"{path}.weight" for path in heads}
+    sizes = {n: p.shape for n, p in model.named_parameters() if n in whole_names}
     for name, array in load_safetensors(file).items():
         what = f"load_lora: {file}: tensor {name}"
         if name.endswith(_BASE):
@@ -94,7 +95,7 @@ def read_peft(folder: Path, model: Any) -> tuple[dict[str, Factors], float, dict
             if there is not None and layers[names[there][0]].weight.shape == array.shape:
                 continue
         own_name = name.removeprefix(_PREFIX)
-        if own_name in heads:
+        if own_name in whole_names:
             if sizes[own_name] != array.shape or not np.isfinite(array).all():
                 raise FormatError(
                     f"{what} must be finite numbers {sizes[own_name]}; got shape {array.shape}"

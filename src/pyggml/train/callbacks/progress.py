@@ -56,7 +56,8 @@ class Progress(Callback):
     of the steps. `Trainer.fit` adds one where no callback is a `Progress`.
 
     Attributes:
-        units: of the speed; "" says tokens of a language model, and examples of another.
+        units: of the speed; "" says tokens of a language model, and examples of another. A loss
+            that has `units` of its own counts in these.
 
     Example:
         >>> callbacks = [Progress()]
@@ -113,7 +114,8 @@ class Progress(Callback):
         """
         mfu = f"  MFU {metrics.mfu:.1%}" if metrics.mfu is not None else ""
         skipped = f"  skipped {metrics.skipped}" if metrics.skipped else ""
-        units = self.units or ("tokens" if isinstance(trainer.model, LanguageModel) else "examples")
+        own = "tokens" if isinstance(trainer.model, LanguageModel) else "examples"
+        units = trainer.train_step.units or self.units or own
         return (
             f"{metrics.tokens_per_s:,.0f} {units}/s{mfu}{skipped}  "
             f"{_time_left(trainer, metrics)} left"

@@ -121,6 +121,11 @@ class StepGradients(NotCopied):
         found |= Counter(getattr(self.optimizer, "fallbacks", {}))
         return dict(found.most_common())
 
+    @property
+    def units(self) -> str:
+        """What the loss counts, where it says so: `units` of a loss; else an empty text."""
+        return str(getattr(self._graphs.loss, "units", ""))
+
     def gather(self) -> None:
         """Let every rank hold all parameters, in place of graphs; every rank calls it."""
         if self.exchange is not None and self.exchange.delivery.windows is not None:
