@@ -202,7 +202,8 @@ class AnomalyError(ArithmeticError):
 
 
 class RecordingError(RuntimeError):
-    """A traced function does something that its later runs would not repeat.
+    """A traced function does something that its later runs would not repeat, or a recorded tensor
+    is computed after a parameter that it depends on was written.
 
     Example:
         >>> issubclass(RecordingError, RuntimeError)

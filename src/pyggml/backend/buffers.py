@@ -13,7 +13,22 @@ from .library import ffi, keep_interrupt, lib
 from .memory import UNTOUCHED
 from .untracked import untracked
 
-__all__ = ["Buffer", "Freer", "freer"]
+__all__ = ["Buffer", "Freer", "freer", "next_write", "writes"]
+
+_writes = 0
+
+
+def writes() -> int:
+    """Return the number of writes into stored tensors in this process."""
+    return _writes
+
+
+def next_write() -> int:
+    """Count a write."""
+    global _writes
+    _writes += 1
+    return _writes
+
 
 # Blocks of at least so much come from the system, full of zeros that take no memory yet.
 _MAPPED_BYTES = 2**22
@@ -118,7 +133,7 @@ class Buffer:
     def write(self) -> None:
         """Count a write into a tensor in it."""
         self.settle()
-        self.version += 1
+        self.version = next_write()
         UNTOUCHED.discard(self)
 
     def settle(self) -> None:

@@ -23,7 +23,7 @@ from .memory_plan import Activations
 from .observers import MAKERS
 from .reentry import NoReentry
 from .structure import Structure, copy_recording
-from .walk import walk
+from .walk import check_current, walk
 
 __all__ = ["backward", "kept_graphs"]
 
@@ -167,6 +167,7 @@ def backward(loss: Tensor) -> np.ndarray:
             " now; return the loss and call it outside, or use value_and_grad"
         )
     nodes = walk([loss.node], set())
+    check_current("backward", nodes)
     wanted = [n for n in nodes if n.buffer is not None and n.requires_grad]
     grads: dict[Tensor, Tensor] = {}
     n_new = 0

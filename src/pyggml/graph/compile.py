@@ -24,13 +24,18 @@ from .backward_checks import end_gradients
 from .graph import Graph
 from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
 from .reentry import NoReentry
-from .walk import leaves
+from .walk import check_current, leaves, walk
 
 __all__ = ["Compiled", "compile", "evaluate"]
 
 
 def evaluate(t: Tensor) -> np.ndarray:
-    """Compute a recorded tensor now."""
+    """Compute a recorded tensor now.
+
+    Raises:
+        RecordingError: a parameter that it depends on was written since.
+    """
+    check_current("numpy", walk([t.node], set()))
     graph = Graph([t])
     graph.run()
     return graph.read(t)

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from ..backend.library import ffi, lib
-from ..errors import GradientError
+from ..errors import GradientError, RecordingError
 from ..tensors.gradient_stops import is_detached
 from ..tensors.node import Node, recorder
 from ..tensors.storage import ne_of
 from ..tensors.tensor import Tensor
 
-__all__ = ["divide", "is_placeholder", "leaves", "placeholder", "walk"]
+__all__ = ["check_current", "divide", "is_placeholder", "leaves", "placeholder", "walk"]
 
 
 def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
@@ -31,6 +31,28 @@ def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
                     if id(source) not in done:
                         stack.append((source, False))
     return order
+
+
+def check_current(who: str, nodes: Iterable[Node]) -> None:
+    """Raise if a trained parameter was written since something was recorded of it.
+
+    Args:
+        who: what computes the nodes.
+        nodes: in any order.
+
+    Raises:
+        RecordingError: the numbers would be those of the parameter as it is now.
+    """
+    for node in nodes:
+        for source in node.srcs:
+            buffer = source.buffer
+            if buffer is not None and source.requires_grad and buffer.version > node.born:
+                raise RecordingError(
+                    f"{who}: a parameter of shape {source.shape} has been written, as by "
+                    f"optimizer.step(), since {node.where} recorded an op of it, which was not "
+                    "computed yet; read or .detach() what you keep before the parameter changes, "
+                    "or record it again"
+                )
 
 
 def leaves(roots: Iterable[Node]) -> list[Node]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from ..backend.buffers import Buffer
+from ..backend.buffers import Buffer, writes
 from ..backend.device import Device
 from ..backend.library import ffi, lib
 from ..backend.scopes import Scope, Scopes
@@ -147,6 +147,7 @@ class Node:
 
     __slots__ = (
         "arena",
+        "born",
         "buffer",
         "device",
         "notes",
@@ -175,6 +176,7 @@ class Node:
         self.buffer = buffer
         self.requires_grad = requires_grad
         self.notes: dict[NodeTable[Any], Any] | None = None
+        self.born = writes()
         self.origin = caller()
         if listeners.entries:
             for listener in dict.fromkeys(listeners):
@@ -185,7 +187,7 @@ class Node:
         copy = Node.__new__(Node)
         copy.ptr, copy.arena, copy.srcs = ptr, arena, srcs
         copy.device, copy.shape, copy.buffer = self.device, self.shape, self.buffer
-        copy.requires_grad, copy.origin = self.requires_grad, self.origin
+        copy.requires_grad, copy.origin, copy.born = self.requires_grad, self.origin, self.born
         copy.notes = None if self.notes is None else dict(self.notes)
         return copy
 
