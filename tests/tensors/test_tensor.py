@@ -366,3 +366,20 @@ def test_numbers_are_no_dtypes() -> None:
         with pytest.raises(DTypeError, match="dtype: must be a name"):
             call()
     assert pg.as_dtype(np.float32) == pg.as_dtype(np.dtype("f4")) == pg.as_dtype("f32")
+
+
+def test_a_tensor_of_one_element_is_formatted():
+    loss = pg.tensor([1.5, 2.5]).mean()
+    assert f"{loss:.3f}" == "2.000"
+    assert f"{pg.tensor([3]):d}" == "3"
+    assert f"{pg.tensor([1.0])}" == str(pg.tensor([1.0]))
+    with pytest.raises(TypeError, match=r"one element for '\.2f'; got \(2,\)"):
+        f"{pg.tensor([1.0, 2.0]):.2f}"
+
+
+def test_cures_name_what_there_is():
+    x = pg.tensor([1.0])
+    with pytest.raises(AttributeError, match=r"use y = x\.exp\(…\)"):
+        x.exp_()
+    with pytest.raises(AttributeError, match=r"use x\.copy_\(values\)"):
+        x.uniform_()

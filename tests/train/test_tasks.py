@@ -9,7 +9,7 @@ import pytest
 import pyggml as pg
 from pyggml import nn
 from pyggml.data import ArrayDataset
-from pyggml.errors import ConfigError, ShapeError
+from pyggml.errors import ConfigError, DTypeError, ShapeError
 from pyggml.models import MLP, MLPConfig
 from pyggml.train import (
     TASKS,
@@ -155,3 +155,28 @@ def test_whole_numbers_are_inputs_and_bad_rows_are_named():
     for rows in ([], 3, [["a", "b", "c"]], np.full((2, 3), np.nan), np.ones((2, 4))):
         with pytest.raises(ValueError, match=r"predict: data|MLP: x"):
             predict(model, rows)
+
+
+def test_whole_numbers_are_no_labels_by_themselves():
+    x = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
+    labels = (x[:, :3] > 0).astype(np.int32)
+    given = {"task": "multi_label", "steps": 1, "batch_size": 4}
+    with pytest.raises(DTypeError, match=r'ArrayDataset\(x, y, task="multi_label"\)'):
+        Trainer(nn.Linear(4, 3), _Rows(x, labels), **given).fit()
+    Trainer(nn.Linear(4, 3), ArrayDataset(x, labels, task="multi_label"), **given).fit()
+
+
+class _Rows:
+    """A dataset that converts nothing."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def order(self, rng):
+        return np.arange(len(self.x))
+
+    def batch(self, items):
+        return self.x[items], self.y[items]

@@ -258,7 +258,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         make_trainer(steps=1).resume(path)
     other = make_trainer()
     other.data, trainer.data = {"tokens": 1, "crc32": 2}, {"tokens": 1, "crc32": 3}
-    with pytest.raises(FormatError, match="text has changed"):
+    with pytest.raises(FormatError, match="trained on has changed"):
         other.resume(trainer.save())
 
 

@@ -57,7 +57,9 @@ class Methods(LayoutMethods):
     def __getattr__(self, name: str) -> NoReturn:
         cure = _INSTEAD.get(name)
         if cure is None and name.endswith("_") and not name.endswith("__"):
-            cure = f"y = x.{name[:-1]}(…): ops make new tensors; x.copy_(values) writes"
+            known = hasattr(type(self), name[:-1])
+            cure = f"y = x.{name[:-1]}(…): ops make new tensors; " if known else ""
+            cure += "x.copy_(values) writes" if known else "x.copy_(values), which writes"
         if cure is None:
             cure = "the functions of pg.ops, or x.numpy() and NumPy"
         raise AttributeError(f"tensor: there is no x.{name}; use {cure}", name=name, obj=self)

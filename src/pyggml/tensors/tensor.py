@@ -204,7 +204,8 @@ class Tensor(Methods):
 
         Raises:
             RecordingError: a function is being recorded to run many times (`compile`,
-                `value_and_grad`, …), and the numbers depend on its inputs.
+                `value_and_grad`, …), and the numbers depend on its inputs; or a parameter that
+                they depend on was written since this was recorded, as by `optimizer.step()`.
         """
         check_read(self._node)
         if self._value is not None:
@@ -370,6 +371,16 @@ class Tensor(Methods):
             raise ValueError("array: a tensor's numbers are always copied out")
         values = self.numpy()
         return values if dtype is None else values.astype(dtype)
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        if self.size != 1:
+            raise TypeError(
+                f"format: a tensor must have one element for {spec!r}; got {self.shape}: format "
+                "its elements, x.tolist()"
+            )
+        return format(self.item(), spec)
 
     def __float__(self) -> float:
         return float(self.item())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks, ops
-from ...errors import ConfigError, ShapeError
+from ...errors import ConfigError, DTypeError, ShapeError
 from ...nn import functional
 from ...tensors import Tensor
 from ..losses import Count, LossFunction, count_targets, default_loss
@@ -28,7 +28,10 @@ Metric = int | Callable[[np.ndarray, np.ndarray], float]
 def _targets_like(who: str, outputs: Tensor, y: Tensor) -> Tensor:
     """Return decimal targets in the shape of the outputs."""
     if y.dtype.name != "f32":
-        y = ops.cast(y, "f32")
+        raise DTypeError(
+            f"{who}: targets must be f32; got {y.dtype.name}, of which the class -100 is not "
+            f'counted: ArrayDataset(x, y, task="{who}") converts them'
+        )
     if y.shape == outputs.shape:
         return y
     if y.size != outputs.size or y.shape[0] != outputs.shape[0]:
