@@ -61,6 +61,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "index_select": {"x": t(4, 6), "dim": 0, "index": [0, 2]},
     "lerp": {"a": t(4, 6), "b": t(4, 6), "weight": 0.5},
     "logical_not": {"mask": t(4, 6)},
+    **{name: {"x": t(4, 6)} for name in ("isnan", "isinf", "isfinite")},
     "masked_fill": {"x": t(4, 6), "mask": t(4, 6), "value": 0.0},
     "mm": {"a": t(4, 6), "b": t(6, 4)},
     "mv": {"a": t(4, 6), "b": t(6)},

@@ -237,6 +237,18 @@ class Methods(LayoutMethods):
         """1 where not below, else 0."""
         return HIGHER["ge"](self, other)
 
+    def isnan(self) -> Self:
+        """1 where NaN, else 0."""
+        return HIGHER["isnan"](self)
+
+    def isinf(self) -> Self:
+        """1 where infinite, else 0."""
+        return HIGHER["isinf"](self)
+
+    def isfinite(self) -> Self:
+        """1 where neither infinite nor NaN, else 0."""
+        return HIGHER["isfinite"](self)
+
     def sum(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Sum over axes, or over all elements."""
         return HIGHER["sum"](self, dim, keepdim)

@@ -61,6 +61,9 @@ _reduced = [
 CASES: list[Case] = [
     *_compared,
     *_reduced,
+    *(
+        _case(name, getattr(np, name), (3, 4), grad=()) for name in ("isnan", "isinf", "isfinite")
+    ),
     _case("logical_not", lambda x: 1 - x, (3, 4)),
     _case("logical_and", lambda a, b: a * b, (3, 4), (3, 4)),
     _case("logical_or", lambda a, b: (a + b > 0) * 1.0, (3, 4), (3, 4), low=0.1),
@@ -126,8 +129,8 @@ CASES: list[Case] = [
     Case("max", _first("max", 1), lambda x: x.max(1), (_X,)),
     Case("min", _first("min", -1, True), lambda x: x.min(-1, keepdims=True), (_X,)),
     _case("argmin", np.argmin, _X, extra=(1,), grad=()),
-    _case("any", lambda x, d: 1.0 * np.any(x, d), (3, 4), extra=(1,)),
-    _case("all", lambda x, d: 1.0 * np.all(x, d), (3, 4), extra=(0,)),
+    _case("any", lambda x, d: 1.0 * np.any(x, d), (3, 4), extra=(1,), grad=()),
+    _case("all", lambda x, d: 1.0 * np.all(x, d), (3, 4), extra=(0,), grad=()),
     _case("prod", np.prod, (3, 7), extra=(1,), **_positive),
     _case("prod", np.prod, (5,), **_positive),
     _case("var", lambda x, d: x.var(d, ddof=1), _X, extra=((0, 2),)),

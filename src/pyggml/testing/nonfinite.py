@@ -16,10 +16,13 @@ from ..tensors.create import tensor
 from .case import Case
 from .check import Array
 
-__all__ = ["INDICES", "INFINITE", "run_nonfinite"]
+__all__ = ["INDICES", "INFINITE", "TRUTH", "run_nonfinite"]
 
 INDICES = frozenset({"argmax", "top_k"})
 """The ops whose results are indices, for which a NaN is larger than all numbers."""
+
+TRUTH = frozenset("eq ne lt le gt ge isnan isinf isfinite any all".split())
+"""The ops whose results are 1 or 0 also for a NaN: those of NumPy."""
 
 _ZERO_WEIGHT = "a weight that is 0 hides the element or makes NaN of it"
 INFINITE = {
@@ -88,6 +91,8 @@ def run_nonfinite(case: Case, where: Device) -> list[str]:
             if case.name in INDICES:
                 index = got.reshape(len(x), -1)[at[0], 0]
                 wrong = "" if index == at[1] else f"index {index:.0f} instead of the NaN's"
+            elif case.name in TRUTH:
+                wrong = "" if (got == case.reference(*put(np.nan))).all() else "not NumPy's result"
             else:
                 wrong = _spread(got, before, depends)
             faults += [f"operand {k} NaN: {wrong}"] if wrong else []

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: MIT
 """Functions that are put together from ops, under PyTorch's names."""
 
-from .choose import (
+from .choose import masked_fill, maximum, minimum, tril, triu, where
+from .compare import (
     eq,
     ge,
     gt,
+    isfinite,
+    isinf,
+    isnan,
     le,
     logical_and,
     logical_not,
     logical_or,
     lt,
-    masked_fill,
-    maximum,
-    minimum,
     ne,
-    tril,
-    triu,
-    where,
 )
 from .index import getitem
 from .join import (
@@ -85,6 +83,9 @@ __all__ = [
     "getitem",
     "gt",
     "index_select",
+    "isfinite",
+    "isinf",
+    "isnan",
     "le",
     "lerp",
     "log10",

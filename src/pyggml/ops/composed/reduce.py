@@ -11,11 +11,13 @@ from ...checks import flag, number
 from ...errors import ShapeError, shown
 from ...tensors.record import without_gradient
 from ...tensors.tensor import Tensor
+from ...tensors.truth import is_mask, note_mask
 from ..attention import soft_max
-from ..elementwise import abs, add, exp, log, mul, neg, pow, scale, sqr, sqrt, step, sub
+from ..elementwise import abs, add, clamp, exp, log, mul, neg, pow, scale, sqr, step, sub
 from ..operands import axis_of, need_float
 from ..reductions import argmax, axes_of, mean, rows_over, sum, with_axes
 from ..shape import getitem, reshape, transpose
+from .compare import eq, logical_not, ne
 from .join import cat
 from .naming import composed
 from .select import ValuesIndices, gather
@@ -38,6 +40,12 @@ __all__ = [
 ]
 
 Dims = int | Sequence[int] | None
+_FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
+
+
+def _truth(mask: Tensor) -> Tensor:
+    note_mask(mask.node)
+    return mask
 
 
 @composed
@@ -125,14 +133,17 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
         >>> any(tensor([[0.0, 1.0], [0.0, 0.0]]), dim=1).tolist()
         [1.0, 0.0]
     """
-    return step(sum(abs(need_float("any", "x", x)), dim, keepdim))
+    need_float("any", "x", x)
+    found = x if is_mask(x.node) else ne(x, 0.0)
+    return _truth(step(sum(found, dim, keepdim)))
 
 
 @composed
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """1 where no element of x is 0 along the axes, else 0; see `any`."""
-    zeros = scale(step(abs(need_float("all", "x", x))), -1.0, 1.0)
-    return scale(step(sum(zeros, dim, keepdim)), -1.0, 1.0)
+    need_float("all", "x", x)
+    zeros = logical_not(x) if is_mask(x.node) else eq(x, 0.0)
+    return _truth(logical_not(step(sum(zeros, dim, keepdim))))
 
 
 @composed
@@ -206,15 +217,21 @@ def _variance(who: str, x: Tensor, dim: Dims, keepdim: bool, correction: float) 
     return scale(sum(squares, axes, keepdim), 1.0 / (n - less))
 
 
+def _root(x: Tensor, exponent: float) -> Tensor:
+    """Return a power of what is not below 0, with a gradient of 0 at 0."""
+    zero = logical_not(step(without_gradient(x)))
+    return sub(pow(add(x, zero), exponent), zero)
+
+
 @composed
 def std(x: Tensor, dim: Dims = None, keepdim: bool = False, *, correction: float = 1.0) -> Tensor:
     """Return the standard deviation over axes; see `var`."""
-    return sqrt(_variance("std", x, dim, keepdim, correction))
+    return _root(_variance("std", x, dim, keepdim, correction), 0.5)
 
 
 @composed
 def vector_norm(x: Tensor, ord: float = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Return (sum of |x|^ord)^(1/ord) over axes; its gradient at 0 is NaN for an ord of 2.
+    """Return (sum of |x|^ord)^(1/ord) over axes; its gradient at 0 is 0.
 
     Args:
         x: f32.
@@ -239,10 +256,10 @@ def vector_norm(x: Tensor, ord: float = 2.0, dim: Dims = None, keepdim: bool = F
     if math.isinf(ord):
         return _largest("vector_norm", abs(x), dim, keepdim)
     if ord == 2:
-        return sqrt(sum(sqr(x), dim, keepdim))
+        return _root(sum(sqr(x), dim, keepdim), 0.5)
     if ord == 1:
         return sum(abs(x), dim, keepdim)
-    return pow(sum(pow(abs(x), ord), dim, keepdim), 1.0 / ord)
+    return _root(sum(pow(abs(x), ord), dim, keepdim), 1.0 / ord)
 
 
 def _last(who: str, x: Tensor, dim: int) -> int:
@@ -276,7 +293,7 @@ def logsumexp(x: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     """Logarithm of the sum of exp(x) along an axis, without overflow.
 
     Args:
-        x: f32, finite.
+        x: f32.
         dim: the axis.
         keepdim: leave the axis with extent one.
 
@@ -291,7 +308,7 @@ def logsumexp(x: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     """
     axis = _last("logsumexp", x, dim)
     # The largest is taken away and added: its gradients would cancel.
-    most = without_gradient(_largest("logsumexp", x, axis, True))
+    most = clamp(without_gradient(_largest("logsumexp", x, axis, True)), -_FLT_MAX, _FLT_MAX)
     total = add(log(sum(exp(sub(x, most)), axis, True)), most)
     return with_axes(total, x.shape, (axis,), flag("logsumexp", "keepdim", keepdim))
 

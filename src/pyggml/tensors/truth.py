@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""Masks: the f32 tensors of ones and zeros that comparisons give, known as such."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+
+from ..backend.library import lib
+from .node import Node, NodeTable
+
+__all__ = ["check_truth", "is_mask", "note_mask"]
+
+_MASKS: NodeTable[bool] = NodeTable()
+_SAME_NUMBERS = (
+    lib.GGML_OP_RESHAPE,
+    lib.GGML_OP_VIEW,
+    lib.GGML_OP_PERMUTE,
+    lib.GGML_OP_TRANSPOSE,
+    lib.GGML_OP_CONT,
+    lib.GGML_OP_REPEAT,
+)
+_N = TypeVar("_N", bound=Node)
+
+
+def note_mask(node: _N) -> _N:
+    """Note that a node's numbers are truth values, 1 and 0; return it."""
+    _MASKS[node] = True
+    return node
+
+
+def is_mask(node: Node) -> bool:
+    """Return True if a node, or what it is a part or a copy of, is known to be a mask."""
+    while node not in _MASKS:
+        if node.buffer is not None or node.ptr.op not in _SAME_NUMBERS or not node.srcs:
+            return False
+        node = node.srcs[0]
+    return bool(node.ptr.type == lib.GGML_TYPE_F32)
+
+
+def check_truth(node: Node, values: np.ndarray) -> None:
+    """Forget that a node is a mask if other numbers than 1 and 0 are written into it."""
+    if node in _MASKS and not ((values == 0) | (values == 1)).all():
+        _MASKS.discard(node)
