@@ -19,6 +19,7 @@ from ..tensors.node import Node
 from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
+from ..tensors.truth import as_mask_of, is_mask
 from .backward import backward
 from .backward_checks import end_gradients
 from .graph import Graph
@@ -90,7 +91,7 @@ class Compiled:
             outputs = self._fn(*given)
             _as_list(outputs)
             return outputs
-        key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
+        key = (rounding(), *((t.shape, t.dtype, t.device.name, is_mask(t.node)) for t in given))
         arrays = [t.numpy() for t in given]
         with COMPUTE_LOCK:  # another thread's call must not record or write between
             plan = self._plans.get(key)
@@ -112,6 +113,8 @@ class Compiled:
     def _record(self, given: list[Tensor]) -> _Plan:
         """Record the function for inputs like these."""
         inputs = [tensor(t) for t in given]
+        for own, t in zip(inputs, given, strict=True):
+            as_mask_of(t.node, own.node)
         with self._dropout, Trace("compile", [t.node for t in inputs]):
             outputs = self._fn(*inputs)
         flat = _as_list(outputs)

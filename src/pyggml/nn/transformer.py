@@ -14,6 +14,7 @@ from ..errors import ShapeError
 from ..ops.operands import need_tensor
 from ..tensors import Tensor, tensor
 from . import functional, init
+from .functional.masking import addend
 from .layers import Dropout, LayerNorm, Linear, check_sizes
 from .module import Module, Parameter
 
@@ -90,7 +91,7 @@ class MultiheadAttention(Module):
             query: what asks.
             key: what is compared with it.
             value: what is gathered.
-            attn_mask: added to the scores.
+            attn_mask: added to the scores; of a comparison or NumPy booleans, true is hidden.
             need_weights: return the weights; without them the memory of their mean is saved.
             is_causal: hide what comes later; instead of a mask.
 
@@ -110,6 +111,8 @@ class MultiheadAttention(Module):
                 f"{who}: key and value must have one shape, and the batch of the query; got "
                 f"{key.shape}, {value.shape} and {query.shape}"
             )
+        if attn_mask is not None:
+            attn_mask = addend(attn_mask, query, hidden=True)
         if checks.flag(who, "is_causal", is_causal):
             if attn_mask is not None:
                 raise ValueError(f"{who}: attn_mask must be None with is_causal; give one")

@@ -30,6 +30,7 @@ from .row_limits import check_rows, row_limit
 from .storage import allocate, check_shape, copy_to, read, read_bytes, store, write
 from .text import written
 from .tracing import check_read, check_write, is_input, outer
+from .truth import as_mask_of, check_truth
 
 __all__ = ["Tensor"]
 
@@ -220,7 +221,7 @@ class Tensor(Methods):
         stop = stopped_by(self._node)
         if stop is not None:
             stop_gradients(stop, stored)
-        self._node = stored
+        self._node = as_mask_of(self._node, stored)
         return value
 
     def item(self) -> float | int:
@@ -260,6 +261,7 @@ class Tensor(Methods):
         limit = row_limit(self._node)
         if limit is not None:
             check_rows("copy_", array, limit)
+        check_truth(self._node, array)
         write(self._node, dtypes.encode(array, self.dtype, "copy_"))
         return self
 
@@ -294,7 +296,7 @@ class Tensor(Methods):
             return self
         if self.is_stored and self.dtype.quantized:  # its bytes: to quantise again may round
             return Tensor(copy_to(self._node, where))
-        return Tensor(store(self.numpy(), self.dtype, where, self.shape))
+        return Tensor(as_mask_of(self._node, store(self.numpy(), self.dtype, where, self.shape)))
 
     def move_(self, device: Device | str) -> Tensor:
         """Move a stored tensor and its gradient to another device.
@@ -321,7 +323,7 @@ class Tensor(Methods):
         grad = _GRADS.get(before)
         if grad is not None:
             _GRADS[after] = Tensor(copy_to(grad.node, where))
-        self._node = after
+        self._node = as_mask_of(before, after)
         note_move(before)
 
     def cpu(self) -> Tensor:
@@ -333,7 +335,7 @@ class Tensor(Methods):
         if self.requires_grad:
             copy: Tensor = HIGHER["mul"](self, 1.0)
             return copy
-        return Tensor(copy_to(self.detach().node, self.device))
+        return Tensor(as_mask_of(self._node, copy_to(self.detach().node, self.device)))
 
     def numel(self) -> int:
         """Return the number of elements."""
@@ -355,7 +357,8 @@ class Tensor(Methods):
             return cut
         if constant:
             return self
-        return Tensor(store(self.numpy(), self.dtype, self.device, self.shape))
+        node = store(self.numpy(), self.dtype, self.device, self.shape)
+        return Tensor(as_mask_of(self._node, node))
 
     def backward(self) -> None:
         """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.

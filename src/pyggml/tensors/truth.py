@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 
 from ..backend.library import lib
 from .node import Node, NodeTable
 
-__all__ = ["check_truth", "is_mask", "note_mask"]
+__all__ = ["as_mask_of", "check_truth", "is_mask", "note_mask"]
 
 _MASKS: NodeTable[bool] = NodeTable()
 _SAME_NUMBERS = (
@@ -21,13 +19,11 @@ _SAME_NUMBERS = (
     lib.GGML_OP_CONT,
     lib.GGML_OP_REPEAT,
 )
-_N = TypeVar("_N", bound=Node)
 
 
-def note_mask(node: _N) -> _N:
-    """Note that a node's numbers are truth values, 1 and 0; return it."""
+def note_mask(node: Node) -> None:
+    """Note that a node's numbers are truth values, 1 and 0."""
     _MASKS[node] = True
-    return node
 
 
 def is_mask(node: Node) -> bool:
@@ -37,6 +33,13 @@ def is_mask(node: Node) -> bool:
             return False
         node = node.srcs[0]
     return bool(node.ptr.type == lib.GGML_TYPE_F32)
+
+
+def as_mask_of(source: Node, copy: Node) -> Node:
+    """Return a copy of a node's numbers, noted as a mask if the node is one."""
+    if is_mask(source):
+        _MASKS[copy] = True
+    return copy
 
 
 def check_truth(node: Node, values: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from ...errors import ShapeError
 from ...ops.composed.naming import composed
 from ...ops.operands import need_float, need_ndim
 from ...tensors import Tensor, arange, tensor
+from .masking import addend
 
 __all__ = [
     "adaptive_avg_pool2d",
@@ -327,7 +328,7 @@ def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
+    attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -336,7 +337,8 @@ def scaled_dot_product_attention(
 
     Args:
         query, key, value: f32; a key-value head may serve several query heads beside each other.
-        attn_mask: added to the scores, f32: 0 where seen, -inf where hidden.
+        attn_mask: a comparison or NumPy booleans, true where seen; or other f32 numbers, which are
+            added to the scores: 0 where seen, -inf where hidden.
         dropout_p: probability with which weights are dropped; see `ops.dropout`.
         is_causal: hide what comes later.
         scale: None is 1 / sqrt(D).
@@ -358,7 +360,7 @@ def scaled_dot_product_attention(
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         need_ndim("scaled_dot_product_attention", name, x, 2, 3, 4)
-    mask = attn_mask
+    mask = None if attn_mask is None else addend(attn_mask, query)
     if flag("scaled_dot_product_attention", "is_causal", is_causal):
         if mask is not None:
             raise ValueError(

@@ -15,7 +15,7 @@ from ...tensors.create import tensor
 from ...tensors.operators import HIGHER
 from ...tensors.record import record, without_gradient
 from ...tensors.tensor import Tensor
-from ..elementwise import add, log, neg, scale, step
+from ..elementwise import add, clamp, log, mul, neg, scale, step
 from ..layout import tri
 from ..operands import (
     as_tensor,
@@ -42,7 +42,7 @@ _PARTS = {
 def _kept(x: Tensor, mask: Tensor) -> Tensor:
     """Return x where a mask is 1, and 0 elsewhere, also where x is infinite or NaN there."""
     shape = broadcast("where", x=x.shape, mask=mask.shape)
-    x, mask = broadcast_to(x, shape), broadcast_to(mask, shape)
+    x = broadcast_to(x, shape)
     if not x.requires_grad:
         return _selected(x, mask)
     chosen: Tensor = HIGHER["custom_function"](_selected, _selected_backward)(x, mask)
@@ -52,7 +52,8 @@ def _kept(x: Tensor, mask: Tensor) -> Tensor:
 def _selected(x: Tensor, mask: Tensor) -> Tensor:
     # The gradient of REGLU: of its result's gradient x, where the other operand is above 0.
     lead, *rest = (*[1] * (4 - x.ndim), *x.shape)
-    args = [contiguous(x), contiguous(mask), contiguous(mask), lib.GGML_GLU_OP_REGLU, False]
+    mask = contiguous(broadcast_to(mask, x.shape))
+    args = [contiguous(x), mask, mask, lib.GGML_GLU_OP_REGLU, False]
     both = record(lib.ggml_glu_back, args, (2 * lead, *rest), False)
     return reshape(getitem(both, slice(0, lead)), x.shape)
 
@@ -130,7 +131,7 @@ def masked_fill(x: Tensor, mask: Any, value: float) -> Tensor:
     Args:
         x: f32.
         mask: f32 ones and zeros, or NumPy booleans, which broadcast to x.
-        value: perhaps -inf.
+        value: perhaps -inf; then NaN and inf, where x has them below the mask, give NaN.
 
     Raises:
         ShapeError: the mask does not broadcast to x.
@@ -149,7 +150,20 @@ def masked_fill(x: Tensor, mask: Any, value: float) -> Tensor:
         )
     value = number("masked_fill", "value", value, finite=False)
     left = logical_not(taken)
+    if value == -math.inf:
+        return _hidden(x, left)
     return add(_kept(x, left), _chosen("masked_fill", "value", value, taken, left))
+
+
+def _hidden(x: Tensor, left: Tensor) -> Tensor:
+    """Return x with -inf where a mask is 0, in one pass: what attention does at each step."""
+    if not x.requires_grad:
+        return add(x, log(left))
+    fill = HIGHER["custom_function"](
+        lambda x, left: add(x, log(left)), lambda grad, _, x, left: (mul(grad, left), None)
+    )
+    hidden: Tensor = fill(x, left)
+    return hidden
 
 
 @composed
@@ -165,12 +179,16 @@ def maximum(a: Any, b: Any) -> Tensor:
         >>> maximum(tensor([1.0, 5.0]), 2.0).tolist()
         [2.0, 5.0]
     """
+    if is_real(b) and isinstance(a, Tensor):
+        return clamp(a, b, math.inf)
     return where(step(difference("maximum", a, b)), a, b)
 
 
 @composed
 def minimum(a: Any, b: Any) -> Tensor:
     """Return the smaller of a and b, element by element; see `maximum`."""
+    if is_real(b) and isinstance(a, Tensor):
+        return clamp(a, -math.inf, b)
     return where(step(neg(difference("minimum", a, b))), a, b)
 
 

@@ -210,7 +210,6 @@ def eq(a: Any, b: Any) -> Tensor:
     return _where(_not(step(abs(found))), unknown)
 
 
-
 @composed
 def isnan(x: Tensor) -> Tensor:
     """1 where x is NaN, else 0. Source: torch.isnan."""
