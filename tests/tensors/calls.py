@@ -9,9 +9,11 @@ from __future__ import annotations
 
 __all__ = ["ALIKE"]
 
-_SAME = "abs exp exp2 expm1 sin cos tan tanh sigmoid relu floor ceil trunc frac sign neg square"
+_SAME = (
+    "abs exp exp2 expm1 sin cos tan tanh sigmoid relu floor ceil trunc frac sign neg square round"
+)
 _POSITIVE = "log log2 log10 sqrt rsqrt reciprocal"
-_FUNCTIONS = "abs exp exp2 expm1 sin cos tan tanh sigmoid relu floor ceil trunc frac neg"
+_FUNCTIONS = "abs exp exp2 expm1 sin cos tan tanh sigmoid relu floor ceil trunc frac neg round"
 _ACTIVATIONS = (
     "relu gelu silu sigmoid tanh softplus elu hardswish hardsigmoid relu6 logsigmoid mish"
     " leaky_relu glu"
@@ -72,6 +74,10 @@ ALIKE = [
     *"F.interpolate(images,(9,4),mode='bilinear')|F.mse_loss(x,y)|F.l1_loss(x,y)".split("|"),
     *"F.smooth_l1_loss(x,y)|F.huber_loss(x,y)|F.mse_loss(x,y,reduction='sum')".split("|"),
     *"F.binary_cross_entropy_with_logits(x,p/4)|F.kl_div(x,p,reduction='batchmean')".split("|"),
+    *"F.interpolate(images,9)|F.interpolate(images,scale_factor=2)".split("|"),
+    "F.interpolate(images,scale_factor=0.5,mode='bilinear',align_corners=False)",
+    "F.interpolate(images,scale_factor=(2,1.5),mode='bilinear',align_corners=True)",
+    "F.scaled_dot_product_attention(heads,heads*2,heads-1,attn_mask=T.tril(T.ones(5,5))>0)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,is_causal=True)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,scale=0.3)",

@@ -10,7 +10,7 @@ from typing import Any
 from ..backend.library import lib
 from ..checks import is_real, number
 from ..errors import DTypeError
-from ..tensors.record import record
+from ..tensors.record import record, without_gradient
 from ..tensors.tensor import Tensor
 from .operands import as_tensor, broadcast, contiguous, need_float, need_tensor
 from .shape import broadcast_to
@@ -44,6 +44,7 @@ __all__ = [
 # Above this the products' rounding errors exceed those of a logarithm.
 _MOST_PRODUCTS = 64
 _FLT_MIN = 2.0**-126
+_HALVES_END = 2.0**23  # f32 has no fractions from here on
 _FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 
@@ -250,8 +251,15 @@ def ceil(x: Tensor) -> Tensor:
 
 
 def round(x: Tensor) -> Tensor:
-    """Nearest whole number, halves away from 0; its gradient is 0. Source: ggml_round."""
-    return unary("round", lib.ggml_round, x)
+    """Nearest whole number, the even one for halves; its gradient is 0. Source: ggml_round."""
+    away = unary("round", lib.ggml_round, x)  # halves away from 0
+    size = abs(clamp(x, -_HALVES_END, _HALVES_END))
+    # In f32, 2^23 and a fraction are rounded to a whole number, halves to the even one.
+    even = add(add(size, _HALVES_END), -_HALVES_END)
+    excess = sub(even, unary("round", lib.ggml_round, size))  # -1 or 0
+    if excess.requires_grad:
+        excess = without_gradient(excess)
+    return add(away, mul(excess, sgn(x)))
 
 
 def trunc(x: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from ...ops import (
     elu,
     hardsigmoid,
     hardswish,
-    interpolate,
     linear,
     log_softmax,
     logsigmoid,
@@ -41,6 +40,7 @@ from ..losses import (
     square_error,
     z_loss,
 )
+from .images import interpolate
 from .operations import (
     adaptive_avg_pool2d,
     avg_pool2d,
