@@ -166,9 +166,21 @@ def _hidden(x: Tensor, left: Tensor) -> Tensor:
     return hidden
 
 
+def _limited(who: str, a: Any, b: Any, lowest: bool) -> Tensor | None:
+    """Return a tensor held above or below a number; None where neither is a number."""
+    for name, x, other, limit in (("a", a, "b", b), ("b", b, "a", a)):
+        if isinstance(x, Tensor) and is_real(limit):
+            need_float(who, name, x)
+            end = number(who, other, limit, finite=False)
+            if math.isnan(end):
+                raise ValueError(f"{who}: {other} must not be NaN, which would be everywhere")
+            return clamp(x, end, math.inf) if lowest else clamp(x, -math.inf, end)
+    return None
+
+
 @composed
 def maximum(a: Any, b: Any) -> Tensor:
-    """Return the larger of a and b, element by element; of equal ones b, which has the gradient.
+    """Return the larger of a and b, element by element; of equal tensors b has the gradient.
 
     Args:
         a, b: tensors or numbers; NaN where either is.
@@ -179,16 +191,18 @@ def maximum(a: Any, b: Any) -> Tensor:
         >>> maximum(tensor([1.0, 5.0]), 2.0).tolist()
         [2.0, 5.0]
     """
-    if is_real(b) and isinstance(a, Tensor):
-        return clamp(a, b, math.inf)
+    limited = _limited("maximum", a, b, lowest=True)
+    if limited is not None:
+        return limited
     return where(step(difference("maximum", a, b)), a, b)
 
 
 @composed
 def minimum(a: Any, b: Any) -> Tensor:
     """Return the smaller of a and b, element by element; see `maximum`."""
-    if is_real(b) and isinstance(a, Tensor):
-        return clamp(a, -math.inf, b)
+    limited = _limited("minimum", a, b, lowest=False)
+    if limited is not None:
+        return limited
     return where(step(neg(difference("minimum", a, b))), a, b)
 
 
