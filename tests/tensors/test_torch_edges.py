@@ -103,6 +103,25 @@ def test_gradients(function: Callable[[Any], Any]) -> None:
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.where(x > 0, 0 * x).sum(),
+        lambda x: x.masked_fill(x > 0, -INF).softmax(-1)[0, 0],
+        lambda x: (x * (x >= 2 * x)).sum() + x.round().sum() + x.maximum(2 * x).sum(),
+        lambda x: x.masked_fill(x.isnan(), 1.0).triu(2).sum() + (x != x).sum(),
+    ],
+)
+def test_gradients_of_arguments(function: Callable[[Any], Any]) -> None:
+    numbers = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    loss, grad = pg.value_and_grad(function)(pg.tensor(numbers))
+    theirs = torch.tensor(numbers, requires_grad=True)
+    want = function(theirs)
+    want.backward()
+    np.testing.assert_allclose(loss.item(), want.item(), rtol=1e-5)
+    np.testing.assert_allclose(grad.numpy(), theirs.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_known_to_be_a_mask_hides() -> None:
     heads = np.random.default_rng(0).standard_normal((1, 2, 5, 4)).astype(np.float32)
     q, lower = torch.tensor(heads), torch.tril(torch.ones(5, 5)) > 0

@@ -257,9 +257,7 @@ def round(x: Tensor) -> Tensor:
     # In f32, 2^23 and a fraction are rounded to a whole number, halves to the even one.
     even = add(add(size, _HALVES_END), -_HALVES_END)
     excess = sub(even, unary("round", lib.ggml_round, size))  # -1 or 0
-    if excess.requires_grad:
-        excess = without_gradient(excess)
-    return add(away, mul(excess, sgn(x)))
+    return add(away, mul(without_gradient(excess), sgn(x)))
 
 
 def trunc(x: Tensor) -> Tensor:

@@ -43,8 +43,6 @@ def _kept(x: Tensor, mask: Tensor) -> Tensor:
     """Return x where a mask is 1, and 0 elsewhere, also where x is infinite or NaN there."""
     shape = broadcast("where", x=x.shape, mask=mask.shape)
     x = broadcast_to(x, shape)
-    if not x.requires_grad:
-        return _selected(x, mask)
     chosen: Tensor = HIGHER["custom_function"](_selected, _selected_backward)(x, mask)
     return chosen
 
@@ -157,8 +155,6 @@ def masked_fill(x: Tensor, mask: Any, value: float) -> Tensor:
 
 def _hidden(x: Tensor, left: Tensor) -> Tensor:
     """Return x with -inf where a mask is 0, in one pass: what attention does at each step."""
-    if not x.requires_grad:
-        return add(x, log(left))
     fill = HIGHER["custom_function"](
         lambda x, left: add(x, log(left)), lambda grad, _, x, left: (mul(grad, left), None)
     )

@@ -136,8 +136,7 @@ def _compared(who: str, a: Any, b: Any, same: bool) -> tuple[Tensor, bool]:
             clamp(scale(as_tensor(who, name, x, like), 0.5), -_FLT_MAX, _FLT_MAX)
             for name, x in (("a", a), ("b", b))
         )
-    found = sub(a, b)
-    return without_gradient(found) if found.requires_grad else found, not all(finite)
+    return without_gradient(sub(a, b)), not all(finite)
 
 
 def difference(who: str, a: Any, b: Any) -> Tensor:
@@ -214,8 +213,8 @@ def eq(a: Any, b: Any) -> Tensor:
 def isnan(x: Tensor) -> Tensor:
     """1 where x is NaN, else 0. Source: torch.isnan."""
     need_float("isnan", "x", x)
-    plain = without_gradient(x) if x.requires_grad else x
-    return _truth(_not(_known(scale(clamp(plain, -1.0, 1.0), 0.0, 1.0))))
+    known = scale(clamp(without_gradient(x), -1.0, 1.0), 0.0, 1.0)  # 1 or NaN
+    return _truth(_not(_known(known)))
 
 
 @composed
