@@ -129,6 +129,16 @@ def test_a_resumed_run_ends_with_the_same_bits(here, trained):
         assert (here / "broken" / name).read_bytes() == (here / "run" / name).read_bytes()
 
 
+def test_the_memory_limit_is_chosen_for_the_machine(here, monkeypatch):
+    given = {"batch_size": 8, "steps": 1, "packing": False}
+    plan = FinetuneRun.prepare(FinetuneConfig(**options(here, "planned", **given))).trainer.plan()
+    monkeypatch.setattr("pyggml.train.trainer.free_memory", lambda model: plan.total)
+    run = FinetuneRun.prepare(FinetuneConfig(**options(here, "limited", **given)))
+    assert run.config.trainer.memory_limit == "auto"
+    assert run.trainer.plan().total <= 0.9 * plan.total
+    assert run.model.checkpointing
+
+
 def test_memory_that_runs_out_leaves_the_checkpoint(here):
     given = options(here, "oom", save_every=2, lora_dropout=0.1)
     with pytest.raises(OutOfMemoryError, match="step-000002"):

@@ -92,6 +92,16 @@ def test_the_cheapest_choice_within_the_limit_is_taken():
     assert trainer.plan().total == sizes[1]
 
 
+def test_auto_leaves_a_tenth_of_the_free_memory(monkeypatch):
+    sizes = totals()
+    for limit, want in ((sizes[0] + 1, 0), (sizes[0] - 1, 2), (sizes[2] - 1, 1)):
+        free = limit * 10 // 9 + 1
+        monkeypatch.setattr("pyggml.train.trainer.free_memory", lambda model, free=free: free)
+        trainer = make_trainer(memory_limit="auto", batch_size=16, steps=1)
+        assert trainer.plan().total == sizes[want] <= 0.9 * free
+        assert trainer.model.checkpointing == want
+
+
 def test_what_cannot_fit_is_refused_with_the_numbers():
     trainer = make_trainer(memory_limit="10 kB", batch_size=16, steps=1)
     with pytest.raises(OutOfMemoryError) as caught:
