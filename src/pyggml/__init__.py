@@ -325,4 +325,6 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _FROM_PACKAGES:
         return getattr(import_module(f"{__name__}.{_FROM_PACKAGES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .absent import absent
+
+    raise absent(__name__, name, __all__)

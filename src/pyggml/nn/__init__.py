@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Modules, their functions and initialisers."""
 
+from typing import NoReturn
+
+from ..absent import absent
 from . import functional, init, lora, losses
 from .attention import CausalSelfAttention
 from .base import IncompatibleKeys, RemovableHandle
@@ -136,3 +139,8 @@ __all__ = [
     "segment_mask",
     "summary",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what to use instead of a name that is not here."""
+    raise absent(__name__, name, __all__)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Optimizers, schedules, clipping and parameter groups."""
 
+from typing import NoReturn
+
+from ..absent import absent
 from . import schedules
 from .adafactor import Adafactor
 from .adamw import Adam, AdamW
@@ -47,3 +50,8 @@ __all__ = [
     "schedule_functions",
     "schedules",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what to use instead of a name that is not here."""
+    raise absent(__name__, name, __all__)

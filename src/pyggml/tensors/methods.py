@@ -24,7 +24,7 @@ _INF = math.inf
 # What PyTorch's tensors have and these do not, and what serves instead.
 _INSTEAD = {
     "cuda": "x.to('cuda')",
-    "data": "x.detach()",
+    "data": "x.copy_(values), which writes; x.detach() reads",
     "device_type": "x.device.name",
     "double": "x.numpy().astype('f8'): ggml computes in f32",
     "expand_as": "x.expand(y.shape)",

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 from ... import ops
+from ...absent import absent
 from ...errors import ShapeError
 from ...graph import recompute
 from ...ops import (
@@ -309,3 +311,8 @@ def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
             f"got {name}.shape={value.shape}, x.shape={x.shape}"
         )
     return value
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Say what to use instead of a name that is not here."""
+    raise absent(__name__, name, __all__)

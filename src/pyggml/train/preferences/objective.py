@@ -90,7 +90,7 @@ class PreferenceLoss:
 
     @property
     def units(self) -> str:
-        """What it counts: pairs, or KTO's answers."""
+        """The unit of its counts: pairs, or KTO's answers."""
         return "answers" if self.method == "kto" else "pairs"
 
     @property

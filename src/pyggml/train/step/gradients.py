@@ -123,7 +123,7 @@ class StepGradients(NotCopied):
 
     @property
     def units(self) -> str:
-        """What the loss counts, where it says so: `units` of a loss; else an empty text."""
+        """The unit of the counts of a loss that has `units`; else an empty text."""
         return str(getattr(self._graphs.loss, "units", ""))
 
     def gather(self) -> None:
