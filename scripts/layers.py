@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "pyggml"
 
 # docs/internals/design.md, "The layers", lowest first; names in one row don't import each other.
 ROWS = [
-    {"absent", "errors", "_cpu", "_ggml"},
+    {"errors", "absent", "_cpu", "_ggml"},
     {"checks"},
     {"options"},
     {"backend"},

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import ops
+from .absent import absent as _absent
 from .backend.device import (
     Device,
     alone,
@@ -325,6 +326,4 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _FROM_PACKAGES:
         return getattr(import_module(f"{__name__}.{_FROM_PACKAGES[name]}"), name)
-    from .absent import absent
-
-    raise absent(__name__, name, __all__)
+    _absent("pg", name, [*__all__, *_PACKAGES])

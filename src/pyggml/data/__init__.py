@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Text, tokens, images and batches."""
 
+from typing import TYPE_CHECKING
+
+from ..absent import absent_in
 from .arrays import ArrayDataset
 from .batch import Batch
 from .dataset import IGNORE_INDEX, Dataset
@@ -129,3 +132,6 @@ __all__ = [
     "split_images",
     "split_tokens",
 ]
+
+if not TYPE_CHECKING:  # type checkers go on reporting absent names
+    __getattr__ = absent_in("data", __name__)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Modules, their functions and initialisers."""
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from ..absent import absent
+from ..absent import absent_in
 from . import functional, init, lora, losses
 from .attention import CausalSelfAttention
 from .base import IncompatibleKeys, RemovableHandle
@@ -140,7 +140,5 @@ __all__ = [
     "summary",
 ]
 
-
-def __getattr__(name: str) -> NoReturn:
-    """Say what to use instead of a name that is not here."""
-    raise absent(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers go on reporting absent names
+    __getattr__ = absent_in("nn", __name__)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import checks
+from ..absent import absent_in
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
 from ..backend.scopes import Scope, Scopes
@@ -213,3 +215,7 @@ def _fans(where: str, shape: tuple[int, ...]) -> tuple[int, int]:
     if len(extents) != 2:
         raise ShapeError(f"{where}: shape must be (out, in); got {extents}")
     return extents[1], extents[0]
+
+
+if not TYPE_CHECKING:  # type checkers go on reporting absent names
+    __getattr__ = absent_in("init", __name__)

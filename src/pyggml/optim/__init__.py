@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Optimizers, schedules, clipping and parameter groups."""
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from ..absent import absent
+from ..absent import absent_in
 from . import schedules
 from .adafactor import Adafactor
 from .adamw import Adam, AdamW
@@ -51,7 +51,5 @@ __all__ = [
     "schedules",
 ]
 
-
-def __getattr__(name: str) -> NoReturn:
-    """Say what to use instead of a name that is not here."""
-    raise absent(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers go on reporting absent names
+    __getattr__ = absent_in("optim", __name__)

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from .. import checks, ops
+from ..absent import absent
 from ..errors import GradientError
 from ..graph import Graph, grad_of, most_fallbacks
 from ..tensors import Tensor, tensor, zeros_group
@@ -75,6 +76,14 @@ class OptimizerBase(NotCopied, ABC):
         self._decays = self._which_decay()
         self._recorded: tuple[list[bool], list[bool]] | None = None
         self.rounded: RoundedWeights | None = None
+
+    if not TYPE_CHECKING:  # type checkers go on reporting absent names
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for a name that is not there, and say what to use."""
+            if hasattr(type(self), name):  # a property raised this: let its own error come out
+                return object.__getattribute__(self, name)
+            absent("optimizer", name, dir(self))
 
     def _model_groups(self, model: Model, weight_decay: float) -> list[dict[str, Any]]:
         """Divide a module's parameters where the optimizer was given the module."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..absent import absent
 from .layout_methods import LayoutMethods
 from .operators import HIGHER
 
@@ -21,33 +22,6 @@ Dims = int | Sequence[int] | None
 
 _INF = math.inf
 
-# What PyTorch's tensors have and these do not, and what serves instead.
-_INSTEAD = {
-    "cuda": "x.to('cuda')",
-    "data": "x.copy_(values), which writes; x.detach() reads",
-    "device_type": "x.device.name",
-    "double": "x.numpy().astype('f8'): ggml computes in f32",
-    "expand_as": "x.expand(y.shape)",
-    "grad_fn": "pg.Graph, which lists its ops",
-    "is_cuda": "x.device.name",
-    "is_leaf": "x.is_stored",
-    "long": "x.astype('i32')",
-    "masked_select": "x[mask.numpy() > 0]",
-    "median": "np.median(x.numpy())",
-    "new_tensor": "pg.tensor(values)",
-    "new_zeros": "pg.zeros(shape)",
-    "nonzero": "np.nonzero(x.numpy())",
-    "requires_grad_": "x.requires_grad = True",
-    "scatter": "ops.set_rows(x, src, rows)",
-    "scatter_": "ops.set_rows(x, src, rows)",
-    "scatter_add_": "ops.get_rows, whose gradient adds rows up, or NumPy's np.add.at",
-    "sort": "x.topk(n), all of them in order",
-    "stride": "x.contiguous(), whose elements are in order",
-    "unfold": "ops.im2col",
-    "unique": "np.unique(x.numpy())",
-    "view_as": "x.reshape(y.shape)",
-}
-
 
 class Methods(LayoutMethods):
     """The methods that `Tensor` passes on to `pyggml.ops`, where each is described."""
@@ -55,14 +29,7 @@ class Methods(LayoutMethods):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> NoReturn:
-        cure = _INSTEAD.get(name)
-        if cure is None and name.endswith("_") and not name.endswith("__"):
-            known = hasattr(type(self), name[:-1])
-            cure = f"y = x.{name[:-1]}(…): ops make new tensors; " if known else ""
-            cure += "x.copy_(values) writes" if known else "x.copy_(values), which writes"
-        if cure is None:
-            cure = "the functions of pg.ops, or x.numpy() and NumPy"
-        raise AttributeError(f"tensor: there is no x.{name}; use {cure}", name=name, obj=self)
+        absent("x", name, dir(type(self)))
 
     def abs(self) -> Self:
         """Absolute values."""

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ... import checks
+from ...absent import absent
 from ...tensors import Tensor
 from .hooks import RemovableHandle, add_hook, called_with_hooks
 
@@ -28,6 +29,14 @@ class ModuleTree:
         else:
             names.pop(name, None)
         object.__setattr__(self, name, value)
+
+    if not TYPE_CHECKING:  # type checkers go on reporting absent names
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise for a name that is not there, and say what to use."""
+            if hasattr(type(self), name):  # a property raised this: let its own error come out
+                return object.__getattribute__(self, name)
+            absent("module", name, dir(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return `forward` of the arguments."""

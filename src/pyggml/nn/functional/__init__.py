@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import math
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from ... import ops
-from ...absent import absent
+from ...absent import absent_in
 from ...errors import ShapeError
 from ...graph import recompute
 from ...ops import (
@@ -313,6 +313,5 @@ def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
     return value
 
 
-def __getattr__(name: str) -> NoReturn:
-    """Say what to use instead of a name that is not here."""
-    raise absent(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers go on reporting absent names
+    __getattr__ = absent_in("F", __name__)
