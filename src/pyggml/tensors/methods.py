@@ -152,6 +152,18 @@ class Methods(LayoutMethods):
         lo = -_INF if min is None else min
         return HIGHER["clamp"](self, lo, _INF if max is None else max)
 
+    def clip(self, min: Number | None = None, max: Number | None = None) -> Self:
+        """x held between two numbers, as `clamp`."""
+        return self.clamp(min, max)
+
+    def clamp_min(self, min: Number) -> Self:
+        """x, but at least a number."""
+        return self.clamp(min=min)
+
+    def clamp_max(self, max: Number) -> Self:
+        """x, but at most a number."""
+        return self.clamp(max=max)
+
     def lerp(self, end: Any, weight: Any) -> Self:
         """x + weight · (end - x)."""
         return HIGHER["lerp"](self, end, weight)
@@ -224,13 +236,27 @@ class Methods(LayoutMethods):
         """Mean over axes, or over all elements."""
         return HIGHER["mean"](self, dim, keepdim)
 
-    def var(self, dim: Dims = None, keepdim: bool = False, *, correction: Number = 1.0) -> Self:
+    def var(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        correction: Number = 1.0,
+        unbiased: bool | None = None,
+    ) -> Self:
         """Variance over axes, or over all elements."""
-        return HIGHER["var"](self, dim, keepdim, correction=correction)
+        return HIGHER["var"](self, dim, keepdim, correction=correction, unbiased=unbiased)
 
-    def std(self, dim: Dims = None, keepdim: bool = False, *, correction: Number = 1.0) -> Self:
+    def std(
+        self,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        correction: Number = 1.0,
+        unbiased: bool | None = None,
+    ) -> Self:
         """Standard deviation over axes, or over all elements."""
-        return HIGHER["std"](self, dim, keepdim, correction=correction)
+        return HIGHER["std"](self, dim, keepdim, correction=correction, unbiased=unbiased)
 
     def norm(self, p: Number = 2.0, dim: Dims = None, keepdim: bool = False) -> Self:
         """Norm of the elements along axes, or of all."""

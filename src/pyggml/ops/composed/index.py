@@ -100,7 +100,8 @@ def _merged(x: Tensor, parts: list[Any]) -> tuple[Tensor, list[Any]]:
     numbers = []
     for i, n in zip(chosen, extents, strict=True):
         ids = _numbers([parts[i]] if _is_whole(parts[i]) else parts[i], n, axis, x)
-        numbers.append(ids.numpy() if isinstance(ids, Tensor) else ids)
+        array = ids.numpy() if isinstance(ids, Tensor) else ids
+        numbers.append(np.where((array < 0) & (array >= -n), array + n, array))
     try:
         flat = np.ravel_multi_index(np.broadcast_arrays(*numbers), extents)
     except ValueError:

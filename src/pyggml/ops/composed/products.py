@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from string import ascii_letters
 from typing import Any
 
 from ...errors import ShapeError, shown
@@ -72,7 +73,8 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
 
     Args:
         equation: a letter for each axis of each operand, and of the result: "bij,bjk->bik".
-            Without an arrow, the letters that occur once, in the alphabet's order.
+            Without an arrow, the letters that occur once, in the alphabet's order. `...` stands for
+            the axes of an operand that have no letter, and comes first where there is no arrow.
         operands: f32; more than two are multiplied from left to right.
 
     Raises:
@@ -86,7 +88,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         >>> einsum("ij,jk->ik", ones((2, 3)), ones((3, 4))).tolist()
         [[3.0, 3.0, 3.0, 3.0], [3.0, 3.0, 3.0, 3.0]]
     """
-    inputs, result = _letters(equation, len(operands))
+    inputs, result = _letters(_spelt_out(equation, operands), len(operands))
     extents: dict[str, int] = {}
     for i, (letters, x) in enumerate(zip(inputs, operands, strict=True)):
         need_float("einsum", f"operands[{i}]", x)
@@ -107,6 +109,39 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         left, x = _product(left, x, right, y, kept)
     left, x = _summed(left, x, set(result))
     return permute(x, [left.index(letter) for letter in result])
+
+
+def _spelt_out(equation: Any, operands: tuple[Any, ...]) -> Any:
+    """Return the equation with letters of their own for the axes that `...` stands for."""
+    if not isinstance(equation, str) or "..." not in equation:
+        return equation
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    inputs = left.split(",")
+    if len(inputs) != len(operands):
+        return left.replace("...", "")  # whose number is told
+    free = [c for c in ascii_letters if c not in equation]
+    counts = [
+        need_float("einsum", f"operands[{i}]", x).ndim - len(letters.replace("...", ""))
+        for i, (letters, x) in enumerate(zip(inputs, operands, strict=True))
+        if "..." in letters
+    ]
+    for count in counts:
+        if not 0 <= count <= MAX_DIMS:
+            raise ShapeError(
+                f"einsum: an operand of {shown(equation)} must have an axis for each letter; got"
+                f" {count} axes for '...'"
+            )
+    most = max(counts, default=0)
+    dots = free[:most]
+    named = left.replace("...", "").replace(",", "")
+    counted = iter(counts)
+    inputs = [
+        each.replace("...", "".join(dots[most - next(counted) :])) if "..." in each else each
+        for each in inputs
+    ]
+    if not arrow:
+        result = "..." + "".join(sorted(c for c in set(named) if named.count(c) == 1))
+    return f"{','.join(inputs)}->{result.replace('...', ''.join(dots))}"
 
 
 def _letters(equation: Any, count: int) -> tuple[list[str], str]:

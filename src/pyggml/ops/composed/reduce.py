@@ -92,6 +92,14 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return neg(_largest("amin", neg(need_float("amin", "x", x)), dim, keepdim))
 
 
+def _no_second(who: str, instead: str, dim: Any) -> None:
+    if isinstance(dim, Tensor):
+        raise TypeError(
+            f"{who}: dim must be a whole number; got a Tensor: of two tensors, element by element,"
+            f" use pg.{instead}(a, b)"
+        )
+
+
 @composed
 def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the largest element; along an axis, the largest ones and their places.
@@ -114,6 +122,7 @@ def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         >>> values.tolist(), places.tolist()
         ([5.0, 3.0], [1, 0])
     """
+    _no_second("max", "maximum", dim)
     values = _largest("max", x, dim, keepdim)
     return values if dim is None else ValuesIndices(values, argmax(x, dim, keepdim))
 
@@ -121,6 +130,7 @@ def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 @composed
 def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the smallest element; along an axis, the smallest ones and their places; see `max`."""
+    _no_second("min", "minimum", dim)
     values = amin(x, dim, keepdim)
     return values if dim is None else ValuesIndices(values, argmin(x, dim, keepdim))
 
@@ -181,7 +191,14 @@ def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 @composed
-def var(x: Tensor, dim: Dims = None, keepdim: bool = False, *, correction: float = 1.0) -> Tensor:
+def var(
+    x: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    correction: float = 1.0,
+    unbiased: bool | None = None,
+) -> Tensor:
     """Return the variance over axes.
 
     Args:
@@ -189,6 +206,7 @@ def var(x: Tensor, dim: Dims = None, keepdim: bool = False, *, correction: float
         dim: an axis, several, or None for all.
         keepdim: leave the axes with extent one.
         correction: taken from the number of elements before it divides the sum of squares.
+        unbiased: PyTorch's older name: True is a correction of 1, False of 0.
 
     Raises:
         ShapeError: x has no such axis.
@@ -200,7 +218,11 @@ def var(x: Tensor, dim: Dims = None, keepdim: bool = False, *, correction: float
         >>> var(tensor([1.0, 2.0, 3.0, 4.0]), correction=0).item()
         1.25
     """
-    return _variance("var", x, dim, keepdim, correction)
+    return _variance("var", x, dim, keepdim, _correction("var", correction, unbiased))
+
+
+def _correction(who: str, correction: float, unbiased: bool | None) -> float:
+    return correction if unbiased is None else float(flag(who, "unbiased", unbiased))
 
 
 def _variance(who: str, x: Tensor, dim: Dims, keepdim: bool, correction: float) -> Tensor:
@@ -224,9 +246,17 @@ def _root(x: Tensor, exponent: float) -> Tensor:
 
 
 @composed
-def std(x: Tensor, dim: Dims = None, keepdim: bool = False, *, correction: float = 1.0) -> Tensor:
+def std(
+    x: Tensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    correction: float = 1.0,
+    unbiased: bool | None = None,
+) -> Tensor:
     """Return the standard deviation over axes; see `var`."""
-    return _root(_variance("std", x, dim, keepdim, correction), 0.5)
+    variance = _variance("std", x, dim, keepdim, _correction("std", correction, unbiased))
+    return _root(variance, 0.5)
 
 
 @composed

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import DTypeError, ShapeError, shown
 from ...tensors.create import tensor
 from ...tensors.tensor import Tensor
+from ...tensors.tracing import is_input, outer
 from ..operands import axis_of, need_dtype, need_float, need_ndim, need_tensor
 from ..reductions import top_k
 from ..rows import check_row_numbers, get_rows
@@ -36,6 +37,7 @@ def numbers_of(who: str, name: str, index: Any, n: int, x: Tensor) -> Tensor:
     """Return whole numbers as an i32 tensor on the device of `x`, negative ones from the end."""
     if isinstance(index, Tensor):
         need_dtype(who, name, index, "i32")
+        index = _from_the_front(index, n)
         check_row_numbers(who, name, index, n)
         return index
     try:
@@ -50,6 +52,16 @@ def numbers_of(who: str, name: str, index: Any, n: int, x: Tensor) -> Tensor:
             f" {array.min()} to {array.max()}"
         )
     return tensor(np.where(array < 0, array + n, array).astype(np.int32), "i32", x.device)
+
+
+def _from_the_front(index: Tensor, n: int) -> Tensor:
+    """Return stored numbers with negative ones counted from the end, outside of recordings."""
+    if not index.is_stored or outer() is not None or is_input(index.node):
+        return index
+    array = index.numpy()
+    if array.size == 0 or array.min() >= 0 or array.min() < -n:
+        return index
+    return tensor(np.where(array < 0, array + n, array).astype(np.int32), "i32", index.device)
 
 
 @composed
