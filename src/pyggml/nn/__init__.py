@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 from ..absent import absent_in
 from . import functional, init, lora, losses
+from .activations import ELU, Identity, LeakyReLU, LogSoftmax, Sigmoid, Softmax, Softplus
 from .attention import CausalSelfAttention
 from .base import IncompatibleKeys, RemovableHandle
 from .cache import KVCache, LayerCache
 from .containers import ModuleDict, ModuleList, Sequential
 from .experts import MixtureOfExperts, balance_loss
 from .images import (
+    AdaptiveAvgPool2d,
     AvgPool2d,
     BatchNorm1d,
     BatchNorm2d,
@@ -21,6 +23,7 @@ from .images import (
     GlobalAvgPool2d,
     GroupNorm,
     MaxPool2d,
+    Unflatten,
     Upsample,
 )
 from .layers import (
@@ -46,6 +49,7 @@ from .lora import (
     remove_lora,
 )
 from .losses import (
+    BCELoss,
     BCEWithLogitsLoss,
     CosineEmbeddingLoss,
     CrossEntropyLoss,
@@ -54,6 +58,7 @@ from .losses import (
     KLDivLoss,
     L1Loss,
     MSELoss,
+    NLLLoss,
     SmoothL1Loss,
     ZLoss,
 )
@@ -66,9 +71,11 @@ from .summary import LayerSummary, Summary, summary
 from .transformer import MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
+    "BCELoss",
     "BCEWithLogitsLoss",
     "CausalSelfAttention",
     "Conv1d",
@@ -77,6 +84,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Dropout",
+    "ELU",
     "Embedding",
     "Flatten",
     "GELU",
@@ -85,6 +93,7 @@ __all__ = [
     "GlobalAvgPool2d",
     "GroupNorm",
     "HuberLoss",
+    "Identity",
     "IncompatibleKeys",
     "InfoNCE",
     "KLDivLoss",
@@ -93,11 +102,13 @@ __all__ = [
     "LayerCache",
     "LayerNorm",
     "LayerSummary",
+    "LeakyReLU",
     "Linear",
     "LoRAConv2d",
     "LoRAEmbedding",
     "LoRALinear",
     "LoRAStackedLinear",
+    "LogSoftmax",
     "MaxPool2d",
     "MixtureOfExperts",
     "Module",
@@ -105,6 +116,7 @@ __all__ = [
     "ModuleList",
     "MultiheadAttention",
     "MSELoss",
+    "NLLLoss",
     "Parameter",
     "ReLU",
     "RelativePositionBias",
@@ -113,13 +125,17 @@ __all__ = [
     "Rope",
     "RopeScaling",
     "Sequential",
+    "Sigmoid",
     "SiLU",
     "SmoothL1Loss",
+    "Softplus",
+    "Softmax",
     "SwiGLUMLP",
     "Summary",
     "Tanh",
     "TransformerDecoderLayer",
     "TransformerEncoderLayer",
+    "Unflatten",
     "Upsample",
     "ZLoss",
     "apply_lora",

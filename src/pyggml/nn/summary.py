@@ -13,7 +13,7 @@ import numpy as np
 from .. import checks
 from ..backend.sizes import format_bytes
 from ..debug.tables import html_table
-from ..tensors import Tensor, tensor
+from ..tensors import Tensor, tensor, zeros
 from .mode import in_mode
 from .module import Module
 
@@ -108,8 +108,10 @@ def summary(model: Module, *inputs: Any, **more: Any) -> Summary:
 
     Args:
         model: the model.
-        inputs: of its forward: tensors or arrays; none leaves the outputs out.
-        more: arguments of its forward by name.
+        inputs: of its forward: tensors or arrays, or the shape of one, a tuple of whole numbers,
+            for which f32 zeros are given; none leaves the outputs out.
+        more: arguments of its forward by name; `input_size` is the shape of the only input, as in
+            torchinfo.
 
     Raises:
         TypeError: the model is no Module.
@@ -132,6 +134,8 @@ def summary(model: Module, *inputs: Any, **more: Any) -> Summary:
         shapes.setdefault(id(module), [t.shape for t in found])
         sizes[id(module)] = sizes.get(id(module), 0) + sum(t.nbytes for t in found)
 
+    if "input_size" in more:
+        inputs = (*inputs, tuple(more.pop("input_size")))
     if inputs or more:
         with ExitStack() as stack:
             for module in {id(each): each for each in model.modules()}.values():
@@ -158,6 +162,8 @@ def summary(model: Module, *inputs: Any, **more: Any) -> Summary:
 
 
 def _as_tensor(value: Any) -> Any:
+    if isinstance(value, tuple) and value and all(type(n) is int for n in value):
+        return zeros(value)
     return tensor(value) if isinstance(value, (np.ndarray, list, float, int)) else value
 
 

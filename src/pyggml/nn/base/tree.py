@@ -92,11 +92,11 @@ class ModuleTree:
 
         Args:
             name: of the attribute.
-            value: the tensor; None holds the place of one.
+            value: the tensor; one that is recorded is computed now. None holds the place of one.
             persistent: save it in state dicts.
 
         Raises:
-            TypeError: the value is no stored tensor.
+            TypeError: the value is no tensor, or one that cannot be stored.
             ValueError: the tensor needs a gradient.
             KeyError: the name is no attribute's, or already that of something else.
 
@@ -111,9 +111,16 @@ class ModuleTree:
         if name in self.__dict__.get("_parameter_names", ()):
             raise KeyError(f"{who}: name must be free; got {name!r}, a parameter: choose another")
         if value is not None:
-            if not isinstance(value, Tensor) or not value.is_stored:
-                kind = "a tensor that is computed" if isinstance(value, Tensor) else type(value)
-                raise TypeError(f"{who}: {name} must be a stored tensor or None; got {kind}")
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{who}: {name} must be a tensor or None; got {type(value)}")
+            if not value.is_stored and not value.requires_grad:
+                value = value.detach()
+            if not value.is_stored:
+                raise TypeError(
+                    f"{who}: {name} must be a stored tensor or None; got one that is recorded and"
+                    " requires a gradient, or is computed at each run: use value.detach(), outside"
+                    " of a compiled function"
+                )
             if _is_weight(value):
                 raise ValueError(
                     f"{who}: {name} must need no gradient; got a tensor that is a parameter: "

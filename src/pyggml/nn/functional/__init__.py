@@ -11,8 +11,6 @@ from ...absent import absent_in
 from ...errors import ShapeError
 from ...graph import recompute
 from ...ops import (
-    dropout,
-    elu,
     hardsigmoid,
     hardswish,
     linear,
@@ -23,12 +21,12 @@ from ...ops import (
     sigmoid,
     silu,
     softmax,
-    softplus,
     tanh,
 )
 from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from ..losses import (
+    binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
     cross_entropy,
@@ -38,10 +36,12 @@ from ..losses import (
     l1_loss,
     linear_cross_entropy,
     mse_loss,
+    nll_loss,
     smooth_l1_loss,
     square_error,
     z_loss,
 )
+from .activations import dropout, elu, gelu, glu, leaky_relu, mish, softplus
 from .images import interpolate
 from .operations import (
     adaptive_avg_pool2d,
@@ -50,11 +50,7 @@ from .operations import (
     conv2d,
     cosine_similarity,
     embedding,
-    gelu,
-    glu,
-    leaky_relu,
     max_pool2d,
-    mish,
     normalize,
     one_hot,
     pad,
@@ -65,6 +61,7 @@ __all__ = [
     "adaptive_avg_pool2d",
     "attention",
     "avg_pool2d",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "conv1d",
     "conv2d",
@@ -93,6 +90,7 @@ __all__ = [
     "max_pool2d",
     "mish",
     "mse_loss",
+    "nll_loss",
     "normalize",
     "one_hot",
     "pad",

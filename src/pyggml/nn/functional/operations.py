@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Activations, convolutions, pooling and attention with the arguments of PyTorch's functions."""
+"""Convolutions, pooling and attention with the arguments of PyTorch's functions."""
 
 from __future__ import annotations
 
@@ -23,70 +23,12 @@ __all__ = [
     "conv2d",
     "cosine_similarity",
     "embedding",
-    "gelu",
-    "glu",
-    "leaky_relu",
     "max_pool2d",
-    "mish",
     "normalize",
     "one_hot",
     "pad",
     "scaled_dot_product_attention",
 ]
-
-
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x · Φ(x), the Gaussian error linear unit.
-
-    Args:
-        x: f32.
-        approximate: "none" for the error function, "tanh" for the formula of GPT-2.
-
-    Raises:
-        ValueError: another `approximate`.
-
-    Source: ggml_gelu_erf, ggml_gelu; Hendrycks and Gimpel 2016, arXiv:1606.08415.
-
-    Example:
-        >>> round(gelu(ones((1,))).item(), 4)
-        0.8413
-    """
-    choice("gelu", "approximate", approximate, ("none", "tanh"))
-    return ops.gelu_erf(x) if approximate == "none" else ops.gelu(x)
-
-
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x where it is above 0, and negative_slope · x elsewhere. Source: ggml_leaky_relu."""
-    return ops.leaky_relu(x, number("leaky_relu", "negative_slope", negative_slope))
-
-
-@composed
-def mish(x: Tensor) -> Tensor:
-    """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681."""
-    return ops.mul(x, ops.tanh(ops.softplus(x)))
-
-
-@composed
-def glu(x: Tensor) -> Tensor:
-    """Return the first half of the last axis times the sigmoid of the second.
-
-    Shape:
-        x (..., 2 · C) -> (..., C)
-
-    Raises:
-        ShapeError: the last extent is odd.
-
-    Source: Dauphin et al. 2016, arXiv:1612.08083.
-
-    Example:
-        >>> glu(ones((3, 4))).shape
-        (3, 2)
-    """
-    need_float("glu", "x", x)
-    if not x.ndim or x.shape[-1] % 2:
-        raise ShapeError(f"glu: the last extent of x must be even; got {x.shape}")
-    a, gate = ops.chunk(x, 2, -1)
-    return ops.mul(a, ops.sigmoid(gate))
 
 
 @composed
@@ -150,28 +92,32 @@ def embedding(ids: Tensor, weight: Tensor) -> Tensor:
 
 
 @composed
-def one_hot(ids: Tensor, num_classes: int) -> Tensor:
+def one_hot(ids: Tensor, num_classes: int = -1) -> Tensor:
     """Make rows of zeros with a one at each class number, as f32.
 
     Args:
         ids: i32 class numbers.
-        num_classes: C.
+        num_classes: C; -1 is the largest number and 1, for which the numbers are computed now.
 
     Shape:
         ids (...) -> (..., C)
 
     Raises:
-        ValueError: `num_classes` is below 1.
+        ValueError: `num_classes` is 0, or below -1.
+        RecordingError: it is -1 in a function that is recorded to run many times.
 
     Source: torch.nn.functional.one_hot.
 
     Example:
-        >>> one_hot(tensor([1, 0]), 2).tolist()
+        >>> one_hot(tensor([1, 0])).tolist()
         [[0.0, 1.0], [1.0, 0.0]]
     """
     need_ndim("one_hot", "ids", ids, 0, 1, 2, 3)
-    classes = arange(whole("one_hot", "num_classes", num_classes, 1), device=ids.device)
-    return ops.eq(ops.unsqueeze(ids, -1), classes)
+    given = isinstance(num_classes, bool) or num_classes != -1
+    count = whole("one_hot", "num_classes", num_classes, 1) if given else int(ids.numpy().max()) + 1
+    return ops.eq(
+        ops.unsqueeze(ids, -1), arange(whole("one_hot", "ids", count, 1), device=ids.device)
+    )
 
 
 def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tensor:

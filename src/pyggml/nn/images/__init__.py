@@ -3,9 +3,11 @@
 
 from .convolution import AvgPool2d, Conv1d, Conv2d, Flatten, GlobalAvgPool2d, MaxPool2d
 from .norms import BatchNorm1d, BatchNorm2d, GroupNorm
+from .sizes import AdaptiveAvgPool2d, Unflatten
 from .upsampling import ConvTranspose2d, Upsample
 
 __all__ = [
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
@@ -16,5 +18,6 @@ __all__ = [
     "GlobalAvgPool2d",
     "GroupNorm",
     "MaxPool2d",
+    "Unflatten",
     "Upsample",
 ]

@@ -3,6 +3,7 @@
 
 from .contrastive import cosine_embedding_loss, info_nce
 from .distribution import binary_cross_entropy_with_logits, cross_entropy, kl_div, z_loss
+from .likelihood import BCELoss, NLLLoss, binary_cross_entropy, nll_loss
 from .linear import linear_cross_entropy
 from .modules import (
     BCEWithLogitsLoss,
@@ -19,6 +20,7 @@ from .modules import (
 from .regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss, square_error
 
 __all__ = [
+    "BCELoss",
     "BCEWithLogitsLoss",
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
@@ -27,8 +29,10 @@ __all__ = [
     "KLDivLoss",
     "L1Loss",
     "MSELoss",
+    "NLLLoss",
     "SmoothL1Loss",
     "ZLoss",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cosine_embedding_loss",
     "cross_entropy",
@@ -38,6 +42,7 @@ __all__ = [
     "l1_loss",
     "linear_cross_entropy",
     "mse_loss",
+    "nll_loss",
     "smooth_l1_loss",
     "square_error",
     "z_loss",

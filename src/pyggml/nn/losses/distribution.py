@@ -16,7 +16,15 @@ from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
 from .reduction import KL_REDUCTIONS, REDUCTIONS, as_weight, ratio, reduce, same_shape
 
-__all__ = ["binary_cross_entropy_with_logits", "counted", "cross_entropy", "kl_div", "z_loss"]
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "class_weights_of",
+    "counted",
+    "cross_entropy",
+    "kl_div",
+    "picked",
+    "z_loss",
+]
 
 _F32_TINY = float(np.finfo(np.float32).tiny)
 # Whole numbers up to here are exact in f32.
@@ -93,7 +101,7 @@ def _weighted(
     """Class numbers with weights of classes or smoothing."""
     rows = ops.cross_entropy(logits, targets, ignore_index, "none")
     counts = counted(targets, ignore_index)
-    own = counts if weight is None else ops.mul(counts, _weight_of(weight, targets))
+    own = counts if weight is None else ops.mul(counts, class_weights_of(weight, targets))
     loss = rows if weight is None else ops.mul(rows, own)
     if smoothing:
         spread = _spread(logits, weight, 1.0 / logits.shape[-1])
@@ -113,16 +121,33 @@ def counted(targets: Tensor, ignore_index: int) -> Tensor:
     return ops.step(ops.scale(distance, 1.0, -0.5))
 
 
-def _weight_of(weight: Tensor, targets: Tensor) -> Tensor:
+def class_weights_of(weight: Tensor, targets: Tensor) -> Tensor:
     """The weight of each target's class; ignored targets get that of the nearest class."""
     classes = weight.size
+    flat = _clamped(targets, classes)
+    return ops.reshape(ops.get_rows(ops.reshape(weight, (classes, 1)), flat), targets.shape)
+
+
+def _clamped(targets: Tensor, classes: int) -> Tensor:
+    """The nearest class of each target, in one row."""
     if classes > _F32_WHOLE:
         raise ShapeError(f"cross_entropy: weight must have at most 2^24 classes; got {classes}")
     at = ops.cast(ops.clamp(ops.cast(targets, "f32"), 0.0, float(classes - 1)), "i32")
     limit_rows(at.node, classes)  # by the clamp
     flat = ops.reshape(at, (at.size,))
     limit_rows(flat.node, classes)
-    return ops.reshape(ops.get_rows(ops.reshape(weight, (classes, 1)), flat), targets.shape)
+    return flat
+
+
+def picked(x: Tensor, targets: Tensor) -> Tensor:
+    """The element of each row at its target; ignored targets get that of the nearest class."""
+    classes = x.shape[-1]
+    if x.size > _F32_WHOLE:
+        raise ShapeError(
+            f"nll_loss: x must have at most 2^24 elements; got {x.size}: use cross_entropy"
+        )
+    found = _pick(ops.reshape(x, (targets.size, classes)), _clamped(targets, classes))
+    return ops.reshape(found, targets.shape)
 
 
 def _spread(logits: Tensor, weight: Tensor | None, share: Tensor | float) -> Tensor:

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Layers whose result has a size that is given: pooling, and axes from one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ... import checks
+from ...ops.convolution import check_pair
+from ...tensors import Tensor
+from .. import functional
+from ..module import Module
+
+__all__ = ["AdaptiveAvgPool2d", "Unflatten"]
+
+
+class AdaptiveAvgPool2d(Module):
+    """Means of equal windows, so many that the result has a size.
+
+    Args:
+        output_size: rows and columns, or one number for both; they divide those of the images.
+
+    Shape:
+        x (B, C, H, W) -> (B, C, *output_size)
+
+    Raises:
+        ShapeError: the size does not divide that of the images.
+
+    Example:
+        >>> AdaptiveAvgPool2d((1, 1))(ones((2, 3, 4, 4))).shape
+        (2, 3, 1, 1)
+    """
+
+    def __init__(self, output_size: int | Sequence[int]) -> None:
+        self.output_size = check_pair("AdaptiveAvgPool2d", "output_size", output_size, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the pooled images."""
+        return functional.adaptive_avg_pool2d(x, self.output_size)
+
+
+class Unflatten(Module):
+    """Make several axes of one; see `ops.unflatten`.
+
+    Args:
+        dim: the axis.
+        unflattened_size: the extents; one may be -1.
+
+    Example:
+        >>> Unflatten(1, (3, 2, 2))(ones((4, 12))).shape
+        (4, 3, 2, 2)
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        self.dim = checks.whole("Unflatten", "dim", dim)
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with the axes."""
+        return x.unflatten(self.dim, self.unflattened_size)
