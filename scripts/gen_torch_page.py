@@ -13,7 +13,7 @@ import sys
 from generated_page import ROOT, write_or_check
 
 sys.path.insert(0, str(ROOT))
-from tests.tensors.calls import ALIKE
+from tests.tensors.calls import ALIKE, MODULES, OF_MODULES, STEPS
 
 PAGE = ROOT / "docs" / "guide" / "pytorch.md"
 DIFFERS = ROOT / "scripts" / "pytorch_differs.md"
@@ -27,15 +27,23 @@ def names() -> dict[str, list[str]]:
         "`pg.`": r"\bT\.(\w+)\(",
         "tensor methods": r"(?<![TF])\.(\w+)\(",
     }
-    return {where: sorted(set(re.findall(pattern, text))) for where, pattern in found.items()}
+    named = {where: sorted(set(re.findall(pattern, text))) for where, pattern in found.items()}
+    layers = " ".join(call for call, _ in MODULES)
+    named["`nn.`"] = sorted(set(re.findall(r"\bnn\.(\w+)\(", layers)))
+    methods = " ".join(OF_MODULES)
+    named["modules"] = sorted(set(re.findall(r"\bmodel\.(\w+)", methods)))
+    named["`optim.`"] = sorted(set(re.findall(r"\boptim\.(\w+)\(", " ".join(STEPS))))
+    return named
 
 
 def page() -> str:
     """The page's text."""
     lines = [DIFFERS.read_text(encoding="utf-8").rstrip(), "", "## Called alike", ""]
     lines += [
-        f"{len(ALIKE)} calls are tested against PyTorch: the same text gives the same numbers and"
-        " gradients, with `pg` for `torch` and `pg.nn.functional` for `F`.",
+        f"{len(ALIKE)} calls, {len(MODULES)} layers, {len(OF_MODULES)} calls of modules' methods and"
+        f" {len(STEPS)} optimizers are tested against PyTorch: the same text gives the same numbers"
+        " and gradients, with `pg` for `torch` and `pg.nn.functional` for `F`. The options that the"
+        " tests give are in `tests/tensors/calls.py`.",
         "",
         "| where | names |",
         "|---|---|",

@@ -7,7 +7,7 @@ x is (2, 3, 4), y is (2, 3, 4), p is positive (2, 3, 4), m is (3, 4), n is (4, 5
 
 from __future__ import annotations
 
-__all__ = ["ALIKE"]
+__all__ = ["ALIKE", "MODULES", "OF_MODULES", "STEPS"]
 
 _SAME = (
     "abs exp exp2 expm1 sin cos tan tanh sigmoid relu floor ceil trunc frac sign neg square round"
@@ -82,4 +82,92 @@ ALIKE = [
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,is_causal=True)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,scale=0.3)",
     "F.cross_entropy(m,ids)",
+    *"T.norm(x)|T.norm(x,1,dim=1)|T.sign(x)|T.square(x)|T.add(x,y)|T.sub(x,y)|T.mul(x,y)".split(
+        "|"
+    ),
+    *"T.div(x,p)|T.clamp(x,min=0)|T.clamp(x,max=0.5)|x.clip(-1,1)|x.clamp_min(0)".split("|"),
+    *"x.clamp_max(0.5)|T.roll(x,1)|T.roll(x,1,0)|T.roll(x,shifts=(1,-1),dims=(0,2))".split("|"),
+    *"x.std(1,unbiased=False)|x.var(unbiased=False)|T.var(x,0,unbiased=True)".split("|"),
+    *"F.softplus(x,beta=2)|F.elu(x,alpha=0.5)|F.glu(p,dim=0)|F.one_hot(ids)*1.0".split("|"),
+    "T.einsum('...ij,...jk->...ik',x,b)",
+    *"F.dropout(x,0.5,training=False)|F.nll_loss(F.log_softmax(m,-1),ids)".split("|"),
+    *"F.binary_cross_entropy(x.sigmoid(),p/4)|F.nll_loss(m,ids,ignore_index=1)".split("|"),
+]
+
+# A layer, and what it is called with: outputs and all gradients are compared.
+MODULES = [
+    ("nn.Linear(4,5)", "x"),
+    ("nn.Linear(4,5,bias=False)", "x"),
+    ("nn.Embedding(5,4)", "ids"),
+    ("nn.LayerNorm(4)", "x"),
+    ("nn.LayerNorm(4,eps=1e-3,bias=False)", "x"),
+    ("nn.RMSNorm(4,eps=1e-5)", "x"),
+    ("nn.Conv1d(3,2,2,padding=1)", "x"),
+    ("nn.Conv2d(3,4,3)", "images"),
+    ("nn.Conv2d(3,4,(3,2),stride=2,padding=1)", "images"),
+    ("nn.Conv2d(3,3,3,groups=3,bias=False)", "images"),
+    ("nn.ConvTranspose2d(3,2,2,stride=2)", "images"),
+    ("nn.BatchNorm2d(3)", "images"),
+    ("nn.BatchNorm1d(4)", "m"),
+    ("nn.BatchNorm2d(3).eval()", "images"),
+    ("nn.GroupNorm(3,3)", "images"),
+    ("nn.MaxPool2d(2)", "images"),
+    ("nn.AvgPool2d(3,stride=1)", "images"),
+    ("nn.AdaptiveAvgPool2d((2,3))", "images"),
+    ("nn.AdaptiveAvgPool2d(1)", "images"),
+    ("nn.Flatten()", "images"),
+    ("nn.Unflatten(2,(2,2))", "x"),
+    ("nn.Upsample(scale_factor=2)", "images"),
+    ("nn.Identity()", "x"),
+    ("nn.ReLU()", "x"),
+    ("nn.GELU(approximate='tanh')", "x"),
+    ("nn.SiLU()", "x"),
+    ("nn.Tanh()", "x"),
+    ("nn.Sigmoid()", "x"),
+    ("nn.Softmax(dim=1)", "x"),
+    ("nn.LogSoftmax(dim=-1)", "x"),
+    ("nn.LeakyReLU(0.2)", "x"),
+    ("nn.ELU(0.5)", "x"),
+    ("nn.Softplus(beta=2)", "x"),
+    ("nn.Dropout(0.5).eval()", "x"),
+    ("nn.Sequential(nn.Linear(4,8),nn.ReLU(),nn.Linear(8,2))", "x"),
+    ("nn.ModuleList([nn.Linear(4,4),nn.Linear(4,2)])[1]", "x"),
+    ("nn.ModuleDict({'a':nn.Linear(4,2)})['a']", "x"),
+    ("nn.CrossEntropyLoss()", "m,ids"),
+    ("nn.CrossEntropyLoss(label_smoothing=0.1)", "m,ids"),
+    ("nn.NLLLoss()", "m,ids"),
+    ("nn.MSELoss()", "x,y"),
+    ("nn.MSELoss(reduction='sum')", "x,y"),
+    ("nn.L1Loss()", "x,y"),
+    ("nn.SmoothL1Loss()", "x,y"),
+    ("nn.HuberLoss()", "x,y"),
+    ("nn.BCEWithLogitsLoss()", "x,p/4"),
+    ("nn.BCELoss()", "x.sigmoid(),p/4"),
+    ("nn.KLDivLoss(reduction='batchmean')", "x,p"),
+]
+
+# Of model, a Sequential of Linear, ReLU and Linear: the same text gives the same.
+OF_MODULES = [
+    *"list(model.state_dict())|[n for n,_ in model.named_parameters()]|len(model)".split("|"),
+    *"[n for n,_ in model.named_modules()]|[n for n,_ in model.named_children()]".split("|"),
+    *"len(list(model.parameters()))|len(list(model.children()))|model.training".split("|"),
+    *"model.eval().training|model.train()[0].training|len(list(model.modules()))".split("|"),
+    *"[n for n,_ in model.named_buffers()]|len(list(model.buffers()))".split("|"),
+    *"sum(p.numel() for p in model.parameters())|tuple(model[0].weight.shape)".split("|"),
+    *"[p.requires_grad for p in model.requires_grad_(False).parameters()]".split("|"),
+    *"model.load_state_dict(model.state_dict()).missing_keys|len(model[1:])".split("|"),
+    "model.load_state_dict({},strict=False).missing_keys",
+    "[type(m).__name__ for m in model.apply(lambda m: None)]",
+]
+
+# Three steps of each from the same weights give the same weights.
+STEPS = [
+    "optim.SGD(model.parameters(),lr=0.1)",
+    "optim.SGD(model.parameters(),lr=0.1,momentum=0.9)",
+    "optim.SGD(model.parameters(),lr=0.1,weight_decay=0.1)",
+    "optim.Adam(model.parameters(),lr=0.01)",
+    "optim.Adam(model.parameters(),lr=0.01,betas=(0.8,0.9),eps=1e-6)",
+    "optim.AdamW(model.parameters(),lr=0.01,weight_decay=0.1)",
+    "optim.RMSprop(model.parameters(),lr=0.01)",
+    "optim.Adagrad(model.parameters(),lr=0.1)",
 ]
