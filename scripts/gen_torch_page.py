@@ -40,10 +40,10 @@ def page() -> str:
     """The page's text."""
     lines = [DIFFERS.read_text(encoding="utf-8").rstrip(), "", "## Called alike", ""]
     lines += [
-        f"{len(ALIKE)} calls, {len(MODULES)} layers, {len(OF_MODULES)} calls of modules' methods and"
-        f" {len(STEPS)} optimizers are tested against PyTorch: the same text gives the same numbers"
-        " and gradients, with `pg` for `torch` and `pg.nn.functional` for `F`. The options that the"
-        " tests give are in `tests/tensors/calls.py`.",
+        f"{len(ALIKE)} calls, {len(MODULES)} layers, {len(OF_MODULES)} calls of methods of modules"
+        f" and {len(STEPS)} optimizers are tested against PyTorch: the same text gives the same"
+        " numbers and gradients, with `pg` for `torch` and `pg.nn.functional` for `F`. The options"
+        " that the tests give are in `tests/tensors/calls.py`.",
         "",
         "| where | names |",
         "|---|---|",

@@ -15,7 +15,7 @@ from draw import Draw, close, rough
 import pyggml as pg
 from pyggml import nn, optim
 from pyggml.nn import functional, init, losses
-from pyggml.nn.functional import operations
+from pyggml.nn.functional import activations, operations
 from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -549,6 +549,13 @@ ELSEWHERE = {
     "is_adaptive": "tells kinds of schedules apart",
     "update_schedule": "called by training steps",
     "GradNorm": "made by optimizers",
+    **dict.fromkeys(
+        (
+            *("ELU", "Identity", "LeakyReLU", "LogSoftmax", "Sigmoid", "Softmax", "Softplus"),
+            *("AdaptiveAvgPool2d", "Unflatten"),
+        ),
+        "calls one function, compared with PyTorch by tests/tensors",
+    ),
     "ClipValue": "made by training steps",
     **dict.fromkeys(
         ("decay_groups", "param_groups", "muon_groups", "layerwise_lr", "EMA"), "reads a model"
@@ -562,6 +569,7 @@ def drawn() -> list[str]:
             *(*MODULES, *FUNCTIONS, *LOSSES, *(n for _, n in NUMBERS), *OPTIMIZERS, *ELSEWHERE),
             *adapter_calls.NAMES,
             *operations.__all__,  # op_calls.py draws these
+            *activations.__all__,
             *(name for name in functional.__all__ if name in pg.ops.__all__),
         }
     )

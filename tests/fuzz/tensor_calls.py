@@ -15,6 +15,7 @@ from draw import DTYPES, Draw, close, rough
 from op_calls import argument, first
 
 import pyggml as pg
+from pyggml.ops import names
 from pyggml.tensors import filled
 from pyggml.tensors.layout_methods import LayoutMethods
 from pyggml.tensors.methods import Methods
@@ -302,6 +303,7 @@ TOP = {
     *("set_default_device", "set_threads", "value_and_grad", "zeros", "zeros_group"),
     *MADE,
     *(name for name in pg.__all__ if name in pg.ops.__all__),  # op_calls.py draws them
+    *names.__all__,  # of the same ops, whose arguments are drawn
 }
 NOT_CALLED = {
     *("AnomalyError", "BackendError", "DTypeError", "DistributedError", "FormatError"),

@@ -77,7 +77,7 @@ def test_buffers_are_saved_or_not() -> None:
         with pytest.raises(KeyError, match="name"):
             layer.register_buffer(name, pg.ones((2,)))
     with pytest.raises(TypeError, match="stored"):
-        layer.register_buffer("more", pg.ones((2,)) + 1.0)
+        layer.register_buffer("more", layer.bias + 1.0)
     with pytest.raises(ValueError, match="parameter"):
         layer.register_buffer("more", nn.Parameter(np.ones(2)))
 

@@ -185,6 +185,7 @@ VECTORS = {"x": lambda: pg.tensor(X), "target": lambda: pg.tensor(Y)}
 CLASSES = {"logits": lambda: pg.tensor(LOGITS), "targets": lambda: pg.tensor([0, 1, 2, 3])}
 GOOD = {
     "cross_entropy": CLASSES,
+    "nll_loss": {"x": CLASSES["logits"], "target": CLASSES["targets"]},
     "z_loss": CLASSES,
     "linear_cross_entropy": {
         "x": lambda: pg.tensor(X),

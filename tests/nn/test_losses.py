@@ -56,6 +56,16 @@ def torch_linear_cross_entropy(x, weight, targets, reduction, **options):
     return torch_cross_entropy(torch.nn.functional.linear(x, weight), targets, reduction, **options)
 
 
+def torch_nll_loss(x, target, reduction, weight=None, **options):
+    """PyTorch's classes are the second axis."""
+    import torch
+
+    moved = torch.movedim(x, -1, 1 if x.ndim > 1 else 0)
+    return torch.nn.functional.nll_loss(
+        moved, target.long(), weight, reduction=reduction, **options
+    )
+
+
 def torch_cross_entropy(logits, targets, reduction, **options):
     """PyTorch's classes are the second axis."""
     import torch
@@ -149,6 +159,12 @@ CASES = {
         ((Y > 0).astype(np.float32),),
         {"weight": ELEMENTS, "pos_weight": WEIGHT[:6]},
     ),
+    # Away from 0, where a difference would step over the end of the logarithm.
+    "binary of probabilities": Case(
+        "binary_cross_entropy", (0.2 + 0.6 * softmax(X),), (softmax(Y),)
+    ),
+    "nll_loss": Case("nll_loss", (LOGITS,), (CLASSES,), torch=torch_nll_loss),
+    "nll_loss gaps": Case("nll_loss", (LOGITS,), (GAPS,), {"weight": WEIGHT}, torch_nll_loss),
     "mse_loss": Case("mse_loss", (X, Y)),
     "mse_loss weight": Case("mse_loss", (X, Y), (), {"weight": ELEMENTS}),
     "square_error": Case("square_error", (X, Y), torch=torch_square_error),
@@ -319,6 +335,8 @@ MODULE_ARGUMENTS = {
         {"pos_weight": WEIGHT[:6], "reduction": "sum"},
         (X, softmax(Y)),
     ),
+    "BCELoss": ("binary_cross_entropy", {"reduction": "sum"}, (softmax(X), softmax(Y))),
+    "NLLLoss": ("nll_loss", {"weight": WEIGHT, "ignore_index": 1}, (LOGITS, GAPS)),
     "MSELoss": ("mse_loss", {"reduction": "sum"}, (X, Y)),
     "L1Loss": ("l1_loss", {"reduction": "none"}, (X, Y)),
     "SmoothL1Loss": ("smooth_l1_loss", {"beta": 0.7}, (X, Y)),

@@ -48,7 +48,7 @@ CALLS: dict[str, dict[str, Any]] = {
     **{name: {"x": t(4, 6), "diagonal": 0} for name in ("tril", "triu")},
     **{name: {"x": t(4, 6), "dim": 0} for name in ("log_softmax", "softmax", "unbind")},
     **{
-        name: {"x": t(4, 6), "dim": 0, "keepdim": False, "correction": 1.0}
+        name: {"x": t(4, 6), "dim": 0, "keepdim": False, "correction": 1.0, "unbiased": None}
         for name in ("std", "var")
     },
     **{name: {"tensors": [t(4, 6), t(4, 6)], "dim": 0} for name in ("cat", "stack")},
