@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What to use instead of the names of PyTorch's that pyggml does not have."""
+"""Names that people who come from PyTorch look for, and what to use instead."""
 
 from __future__ import annotations
 

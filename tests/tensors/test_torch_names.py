@@ -11,14 +11,6 @@ from pyggml import nn
 from pyggml.nn import functional as F
 
 
-def test_a_number_is_formatted() -> None:
-    assert f"{pg.tensor([1.0, 2.0]).mean():.4f}" == "1.5000"
-    assert f"{pg.tensor([3]):4d}" == "   3"
-    assert f"{pg.ones(2)}" == str(pg.ones(2))
-    with pytest.raises(TypeError, match="one element"):
-        f"{pg.ones(2):.4f}"
-
-
 def test_the_larger_of_two_is_maximum() -> None:
     for name in ("max", "min"):
         with pytest.raises(TypeError, match=rf"{name}: dim .* pg\.{name}imum\(a, b\)"):

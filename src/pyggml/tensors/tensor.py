@@ -388,16 +388,6 @@ class Tensor(Methods):
     def __float__(self) -> float:
         return float(self.item())
 
-    def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        if self.size != 1:
-            raise TypeError(
-                f"format: {spec!r} needs a tensor of one element; got shape {self.shape}: format"
-                " x.mean(), or x.tolist()"
-            )
-        return format(self.item(), spec)
-
     def __int__(self) -> int:
         return int(self.item())
 

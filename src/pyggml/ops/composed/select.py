@@ -37,9 +37,9 @@ def numbers_of(who: str, name: str, index: Any, n: int, x: Tensor) -> Tensor:
     """Return whole numbers as an i32 tensor on the device of `x`, negative ones from the end."""
     if isinstance(index, Tensor):
         need_dtype(who, name, index, "i32")
-        index = _from_the_front(index, n)
-        check_row_numbers(who, name, index, n)
-        return index
+        rows = _from_the_front(index, n)
+        check_row_numbers(who, name, rows, n)
+        return rows
     try:
         array = np.asarray(index)
     except ValueError:  # ragged lists
