@@ -22,15 +22,16 @@ def make():
     return model, SGD(model, lr=0.5)
 
 
-def test_logits_read_after_the_step_are_refused_with_the_line():
+def test_what_no_backward_computed_is_refused_after_the_step_with_the_line():
     model, optimizer = make()
+    loss, other = (F.cross_entropy(model(pg.tensor(X)), pg.tensor(Y)) for _ in range(2))
     logits = model(pg.tensor(X))
-    loss = F.cross_entropy(logits, pg.tensor(Y))
     loss.backward()
     optimizer.step()
     assert loss.item() > 0  # computed by backward()
-    with pytest.raises(RecordingError, match=r"test_written_parameters\.py:\d+ recorded an op"):
-        logits.argmax(1).numpy()
+    for t in (other, logits, logits.argmax(1)):
+        with pytest.raises(RecordingError, match=r"test_written_parameters\.py:\d+ recorded an op"):
+            t.numpy()
     assert "Tensor" in repr(logits)
 
 

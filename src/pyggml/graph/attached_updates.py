@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..backend.headers import MOVES
 from ..backend.library import ffi
 from ..checks import instance
@@ -10,7 +12,7 @@ from ..tensors.node import Node, NodeTable
 from ..tensors.tensor import Tensor
 from .walk import walk
 
-__all__ = ["attach_update", "is_attached", "with_updates"]
+__all__ = ["attach_update", "end_updates", "is_attached", "with_updates"]
 
 _UPDATES: NodeTable[list[Node]] = NodeTable()
 _ATTACHED: NodeTable[bool] = NodeTable()
@@ -21,7 +23,8 @@ def attach_update(t: Tensor, update: Tensor) -> Tensor:
 
     A layer keeps running statistics this way: the code that makes the graph need not know of them.
     The op is carried out right after `t`, once in each run; also where the backward computes `t`
-    a second time.
+    a second time. Reading `t` or what depends on it and `backward()` carry it out once together,
+    and graphs that are made afterwards do not.
 
     Args:
         t: what an op returned.
@@ -54,6 +57,15 @@ def attach_update(t: Tensor, update: Tensor) -> Tensor:
 def is_attached(node: Node) -> bool:
     """Return True for an attached update, which runs once even where its tensor is recomputed."""
     return node in _ATTACHED
+
+
+def end_updates(nodes: Iterable[Node]) -> None:
+    """Detach the updates of nodes, and of the updates' operands: they have been carried out."""
+    for node in nodes:
+        updates = _UPDATES.get(node)
+        if updates:
+            _UPDATES.discard(node)
+            end_updates(walk(updates, set()))
 
 
 def with_updates(nodes: list[Node], seen: set[int]) -> list[Node]:

@@ -18,7 +18,9 @@ from ..tensors.node import Node, NodeTable
 from ..tensors.storage import allocate
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import outer
+from .attached_updates import end_updates
 from .graph import Graph, tensor_like
+from .held import Held, held_tensors
 from .memory_plan import Activations
 from .observers import MAKERS
 from .reentry import NoReentry
@@ -47,6 +49,7 @@ class _Kept:
         own: those of them, by their number, that are its own and are overwritten before a run.
         grads: gradients of its own, copied into those that a step makes; none where the parameters'
             gradients stay the same tensors.
+        outputs: what the program holds besides the loss.
     """
 
     graph: Graph
@@ -54,6 +57,7 @@ class _Kept:
     inputs: list[Node]
     own: dict[int, Node]
     grads: list[Tensor]
+    outputs: list[Tensor]
 
     def size_bytes(self) -> int:
         """Return the bytes that keeping it takes."""
@@ -85,6 +89,7 @@ class _Graphs:
     def __init__(self) -> None:
         self.kept: LRUCache[_Kept] = LRUCache(_MOST_GRAPHS, _MOST_BYTES, _Kept.size_bytes)
         self.seen: LRUCache[list[int]] = LRUCache(_MOST_SEEN, 1, lambda _: 0)
+        self.held = Held()
         self._activations: Activations | None = None
 
     def activations(self, loss: Tensor) -> Activations | None:
@@ -96,30 +101,35 @@ class _Graphs:
         return self._activations
 
     def find(
-        self, key: Hashable, recorded: Structure, grads: Mapping[Tensor, Tensor], are_new: bool
+        self,
+        recorded: Structure,
+        grads: Mapping[Tensor, Tensor],
+        are_new: bool,
+        held: Sequence[int],
     ) -> _Kept | None:
         """Return the graph of a structure that is met for the second time or later.
 
         Args:
-            key: the structure's.
             recorded: the structure.
             grads: gradient of each parameter.
             are_new: whether all of them were made for this step.
+            held: places of the nodes that the program holds.
         """
+        key = (recorded.key, *held)
         found = self.kept.get(key)
         if found is not None and found.graph.is_current:
             pairs = enumerate(zip(recorded.inputs, found.inputs, strict=True))
             changed = {i for i, (new, old) in pairs if new is not old and i not in found.own}
             if not changed:
                 return found
-            return self._keep(key, recorded, grads, changed | found.own.keys(), are_new)
+            return self._keep(key, recorded, grads, changed | found.own.keys(), are_new, held)
         inputs = [id(node) for node in recorded.inputs]
         before = self.seen.get(hash(key))
         if before is None:
             self.seen.put(hash(key), inputs)
             return None
         changed = {i for i, (a, b) in enumerate(zip(inputs, before, strict=False)) if a != b}
-        return self._keep(key, recorded, grads, changed, are_new)
+        return self._keep(key, recorded, grads, changed, are_new, held)
 
     def _keep(
         self,
@@ -128,19 +138,21 @@ class _Graphs:
         grads: Mapping[Tensor, Tensor],
         changed: set[int],
         are_new: bool,
+        held: Sequence[int],
     ) -> _Kept:
         """Make a graph with stored tensors of its own in the places whose tensor changes."""
         own = {i: _node_like(recorded.inputs[i]) for i in sorted(changed)}
         places = {id(recorded.inputs[i]): node for i, node in own.items()}
-        loss = Tensor(copy_recording(recorded.nodes, places))
+        copies = copy_recording(recorded.nodes, places)
+        loss, outputs = Tensor(copies[-1]), [Tensor(copies[i]) for i in held]
         made: list[Tensor] = []
         if are_new:
             made = zeros_group([(p.shape, "f32") for p in grads], loss.device)
             grads = dict(zip(grads, made, strict=True))
         shared = self.activations(loss)
-        graph = Graph([loss], loss=loss, grads=grads, activations=shared)
+        graph = Graph([loss, *outputs], loss=loss, grads=grads, activations=shared)
         inputs = [own.get(i, node) for i, node in enumerate(recorded.inputs)]
-        return self.kept.put(key, _Kept(graph, loss, inputs, own, made))
+        return self.kept.put(key, _Kept(graph, loss, inputs, own, made, outputs))
 
 
 # The graphs go with the parameter.
@@ -191,33 +203,46 @@ def _compute(
 ) -> np.ndarray:
     """Compute gradients and loss by a kept graph, or by one that is made for this call."""
     are_new = n_new == len(grads)
+    held = held_tensors(nodes, loss)
     # What observes the ops names the lines that recorded them, and those of an earlier step are
     # another program's.
     recorded = None
     if (are_new or not n_new) and not loss.is_stored and not MAKERS.entries:
         recorded = Structure(nodes, dict.fromkeys(grads) if are_new else grads)
     if not grads or recorded is None or recorded.key is None:
-        return _compute_once(loss, grads, None)
+        return _compute_once(loss, nodes, grads, held.values())
     first = next(iter(grads)).node
     graphs = _GRAPHS.get(first)
     if graphs is None:
         graphs = _GRAPHS[first] = _Graphs()
     _once.enter()
     try:
-        kept = graphs.find(recorded.key, recorded, grads, are_new)
+        graphs.held.settle()
+        kept = graphs.find(recorded, grads, are_new, list(held))
         if kept is None:
             shared = graphs.activations(loss) if len(graphs.kept) else None
-            return _compute_once(loss, grads, shared)
-        return kept.run(recorded.inputs, grads.values())
+            return _compute_once(loss, nodes, grads, held.values(), shared)
+        value = kept.run(recorded.inputs, grads.values())
+        graphs.held.hand_out(kept.graph, list(held.values()), kept.outputs)
+        return value
     finally:
         _once.leave()
 
 
 def _compute_once(
-    loss: Tensor, grads: Mapping[Tensor, Tensor], shared: Activations | None
+    loss: Tensor,
+    nodes: Sequence[Node],
+    grads: Mapping[Tensor, Tensor],
+    held: Iterable[Tensor],
+    shared: Activations | None = None,
 ) -> np.ndarray:
-    graph = Graph([loss], loss=loss, grads=grads, activations=shared)
+    outputs = list(held)
+    graph = Graph([loss, *outputs], loss=loss, grads=grads, activations=shared)
     graph.run()
+    end_updates(nodes)
+    now = Held()
+    now.hand_out(graph, outputs, outputs)
+    now.settle()
     return graph.read(loss)
 
 

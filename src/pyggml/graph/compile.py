@@ -20,10 +20,12 @@ from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from ..tensors.truth import as_mask_of, is_mask
+from .attached_updates import end_updates
 from .backward import backward
 from .backward_checks import end_gradients
 from .graph import Graph
 from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
+from .held import computed_below
 from .reentry import NoReentry
 from .walk import check_current, leaves, walk
 
@@ -36,9 +38,12 @@ def evaluate(t: Tensor) -> np.ndarray:
     Raises:
         RecordingError: a parameter that it depends on was written since.
     """
-    check_current("numpy", walk([t.node], set()))
-    graph = Graph([t])
+    known = computed_below(t.node)
+    nodes = walk([t.node], {id(each.node) for each in known})
+    check_current("numpy", nodes)
+    graph = Graph([t], known=known)
     graph.run()
+    end_updates(nodes)
     return graph.read(t)
 
 

@@ -14,12 +14,13 @@ from ..backend.device import device as find_device
 from ..backend.headers import MOVES, address, memory_of, operands
 from ..backend.library import ffi, lib, pass_interrupt
 from ..checks import flag, instance, mapping
-from ..errors import BackendError, DTypeError, OutOfMemoryError
+from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.create import tensor, zeros_group
 from ..tensors.moves import has_moved, move_count
+from ..tensors.node import Node
 from ..tensors.not_copied import NotCopied
 from ..tensors.record import record
-from ..tensors.storage import read
+from ..tensors.storage import allocate, read
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import check_read
 from .backward_checks import check_request
@@ -56,6 +57,7 @@ class Graph(NotCopied):
         overwrite: write gradients over what is in the tensors of `grads`, instead of adding.
         device: None takes the outputs' device.
         activations: memory to share with other graphs of the CPU; None takes memory of its own.
+        known: stored tensors to read in the place of recorded ones, which are not computed.
 
     Attributes:
         memory_bytes: planned memory for everything that is not stored.
@@ -89,6 +91,7 @@ class Graph(NotCopied):
         overwrite: bool = False,
         device: Device | str | None = None,
         activations: Activations | None = None,
+        known: Mapping[Tensor, Tensor] | None = None,
     ):
         for name, given in (("outputs", outputs), ("effects", effects)):
             if not isinstance(given, (list, tuple)):
@@ -125,6 +128,7 @@ class Graph(NotCopied):
             loss_grad=loss_grad,
             gradients=check_request(loss, grads or {}, loss_grad),
             overwrite=flag("graph", "overwrite", overwrite),
+            known=_known(known),
         )
         self._moves = -1  # after how many moves its tensors were looked through
         self._buffers = {node.buffer for node in self._plan.stored if node.buffer is not None}
@@ -292,11 +296,35 @@ class Graph(NotCopied):
             KeyError: `t` is not an output of this graph.
             BackendError: the graph has not run yet, or another one of its activations has since.
         """
+        source = self._source(t)
+        if source.buffer is not None:
+            return Tensor(source).numpy()
+        return read(source, self._header(source))
+
+    def fetch(self, t: Tensor) -> Tensor:
+        """Copy an output of the last run into a stored tensor on the same device.
+
+        Raises:
+            KeyError: `t` is not an output of this graph.
+            BackendError: as `read`.
+        """
+        source = self._source(t)
+        if source.buffer is not None:
+            return tensor(Tensor(source).numpy(), t.dtype, t.device)
+        header = self._header(source)
+        (made,) = allocate([(source.shape, t.dtype)], source.device)
+        lib.ggml_backend_tensor_copy(header, made.ptr)
+        return Tensor(made)
+
+    def _source(self, t: Tensor) -> Node:
+        """Return the node that an output is read from."""
         source = self._outputs.get(t)
         if source is None:
             raise KeyError("read: the tensor is not among the graph's outputs; name it there")
-        if source.buffer is not None:
-            return Tensor(source).numpy()
+        return source
+
+    def _header(self, source: Node) -> Any:
+        """Return the header of an output whose numbers are there."""
         check_read(source)
         if not self._has_run:
             raise BackendError("read: the graph has not run yet; call run() first")
@@ -305,15 +333,25 @@ class Graph(NotCopied):
                 "read: another graph of the same activations has run since; read before that, or"
                 " run again"
             )
-        return read(source, self._plan.headers[address(source.ptr)])
+        return self._plan.headers[address(source.ptr)]
 
-    def fetch(self, t: Tensor) -> Tensor:
-        """Copy an output of the last run into a stored tensor on the same device.
 
-        Raises:
-            KeyError: `t` is not an output of this graph.
-        """
-        return tensor(self.read(t), t.dtype, t.device)
+def _known(given: Mapping[Tensor, Tensor] | None) -> dict[int, tuple[Node, Node]]:
+    """Return recorded nodes and the stored ones in their places, by the ids of the former."""
+    found: dict[int, tuple[Node, Node]] = {}
+    if given is None:
+        return found
+    mapping("graph", "known", given)
+    for t, value in given.items():
+        for each in (t, value):
+            instance("graph", "each of known", each, Tensor)
+        if not value.is_stored or value.shape != t.shape or value.dtype != t.dtype:
+            raise ShapeError(
+                f"graph: what is known must be stored, of the tensor's shape and dtype, {t.shape}"
+                f" and {t.dtype.name}; got {value!r:.60}"
+            )
+        found[id(t.node)] = t.node, value.node
+    return found
 
 
 def most_fallbacks(graphs: Iterable[Graph]) -> dict[str, int]:

@@ -41,6 +41,7 @@ class Plan:
         loss_grad: stored scalar that the backward starts from; None means 1.
         gradients: as `check_request` returns them.
         overwrite: write gradients over what is in their tensors, instead of adding.
+        known: recorded node, and the stored one in its place, by the id of the former.
 
     Attributes:
         outputs: ids of the nodes that are read after a run.
@@ -71,6 +72,7 @@ class Plan:
         loss_grad: Tensor | None,
         gradients: Gradients,
         overwrite: bool,
+        known: Mapping[int, tuple[Node, Node]],
     ):
         self.device = device
         self.outputs = {id(node) for node in outputs}
@@ -82,7 +84,11 @@ class Plan:
             for node, grad in gradients.values()
             if is_placeholder(grad.node)
         }
-        seen: set[int] = set()
+        self.headers: dict[int, Any] = {}
+        for node, stored in known.values():
+            for ptr in (node.ptr, node.ptr.view_src):
+                self.headers[address(ptr)] = stored.ptr
+        seen = set(known)
         nodes = walk([*outputs, *([loss.node] if loss is not None else [])], seen)
         self.forward, bound = divide(with_updates(nodes, seen), self.transient)
         nodes = walk(effects, seen)
@@ -97,10 +103,10 @@ class Plan:
         self.custom = CustomBackwards(self.forward, needed)
         every = (*self.forward, *self.updates, *self.custom.nodes)
         self.stored = [node for node in every if node.buffer is not None]
+        self.stored += [stored for _, stored in known.values()]
         self._in_place: set[int] = set()
         if overwrite:
             check_unread(gradients, [*self.forward, *self.custom.nodes], loss_grad)
-        self.headers: dict[int, Any] = {}
         self.recorded: dict[int, Node] = {}
         self.order: list[Any] = []
         self.n_forward = 0

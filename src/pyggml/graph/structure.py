@@ -93,8 +93,8 @@ class Structure:
         return tuple(found)
 
 
-def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> Node:
-    """Copy recorded nodes with other inputs; return the copy of the last one.
+def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> list[Node]:
+    """Copy recorded nodes with other inputs; return the copies in the order of `nodes`.
 
     Args:
         nodes: operands first.
@@ -111,7 +111,7 @@ def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> Node:
             ptr = _copy_header(arena, node.ptr, headers)
             copy = node.moved_to(ptr, arena, tuple(made[id(s)] for s in node.srcs))
         made[id(node)] = copy
-    return made[id(nodes[-1])]
+    return [made[id(node)] for node in nodes]
 
 
 def _copy_header(arena: Arena, ptr: Any, headers: dict[int, Any]) -> Any:

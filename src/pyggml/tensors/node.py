@@ -143,6 +143,10 @@ class Node:
     """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory.
 
     What a module above remembers of a node is in a `NodeTable` of its own.
+
+    Attributes:
+        born: how many writes there had been into stored tensors when it was made.
+        holder: returns the tensor by which the program holds a recorded node, or None.
     """
 
     __slots__ = (
@@ -150,6 +154,7 @@ class Node:
         "born",
         "buffer",
         "device",
+        "holder",
         "notes",
         "origin",
         "ptr",
@@ -176,6 +181,7 @@ class Node:
         self.buffer = buffer
         self.requires_grad = requires_grad
         self.notes: dict[NodeTable[Any], Any] | None = None
+        self.holder: Callable[[], Any] | None = None
         self.born = writes()
         self.origin = caller()
         if listeners.entries:
@@ -189,6 +195,7 @@ class Node:
         copy.device, copy.shape, copy.buffer = self.device, self.shape, self.buffer
         copy.requires_grad, copy.origin, copy.born = self.requires_grad, self.origin, self.born
         copy.notes = None if self.notes is None else dict(self.notes)
+        copy.holder = None
         return copy
 
     @property

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -32,10 +33,20 @@ from .text import written
 from .tracing import check_read, check_write, is_input, outer
 from .truth import as_mask_of, check_truth
 
-__all__ = ["Tensor"]
+__all__ = ["Computed", "Tensor"]
 
 _GRADS: NodeTable[Tensor] = NodeTable()
 _HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
+
+
+class Computed(Protocol):
+    """Numbers of a recorded tensor that a graph has computed."""
+
+    def read(self) -> np.ndarray:
+        """Copy them out."""
+
+    def tensor(self) -> Tensor:
+        """Return them as a stored tensor."""
 
 
 class Tensor(Methods):
@@ -59,7 +70,9 @@ class Tensor(Methods):
 
     def __init__(self, node: Node):
         self._node = node
-        self._value: np.ndarray | None = None
+        self._value: np.ndarray | Computed | None = None
+        if node.buffer is None and (node.holder is None or node.holder() is None):
+            node.holder = weakref.ref(self)
         self._shape = node.shape
         self._dtype = dtype_of_type(node.ptr.type)
 
@@ -210,7 +223,8 @@ class Tensor(Methods):
         """
         check_read(self._node)
         if self._value is not None:
-            return np.array(self._value)
+            known = self._value
+            return np.array(known) if isinstance(known, np.ndarray) else known.read()
         if self.is_stored:
             return read(self._node)
         value: np.ndarray = HIGHER["evaluate"](self)
@@ -360,6 +374,23 @@ class Tensor(Methods):
         node = store(self.numpy(), self.dtype, self.device, self.shape)
         return Tensor(as_mask_of(self._node, node))
 
+    def keep(self, value: Computed) -> None:
+        """Take what a graph has computed of this recorded tensor; reading it computes nothing."""
+        self._value = value
+
+    @property
+    def is_computed(self) -> bool:
+        """True if the numbers are there: of a stored tensor, and of one that has been computed."""
+        return self.is_stored or self._value is not None
+
+    @property
+    def computed(self) -> Tensor | None:
+        """A stored copy of what has been computed of a recorded tensor; None if nothing has."""
+        value = self._value
+        if isinstance(value, np.ndarray):
+            return Tensor(store(value, self.dtype, self.device, self.shape))
+        return None if value is None else value.tensor()
+
     def backward(self) -> None:
         """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.
 
@@ -434,7 +465,7 @@ class Tensor(Methods):
 
     def __repr__(self) -> str:
         """Show the numbers; a recorded tensor that is small is computed."""
-        return written(self, computed=self.is_stored or self._value is not None)
+        return written(self, computed=self.is_computed)
 
 
 def _restore(
