@@ -142,6 +142,10 @@ def test_eval_chooses_the_likeliest_choice(folder, tmp_path):
     code, _, err = run(*given, "--answers", tmp_path / "q.jsonl")
     assert code == 2
     assert "--choices and --answers" in err
+    for option, needed in (("--max-tokens", "--answers"), ("--seq-len", "--text")):
+        code, _, err = run(*given, option, 8)
+        assert code == 2
+        assert f"{option} needs {needed}" in err
     code, _, err = run("eval", "--model", folder / "model.gguf")
     assert code == 2
     assert "--text" in err

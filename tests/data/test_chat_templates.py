@@ -141,6 +141,30 @@ def test_calls_of_tools_are_trained():
         assert all("Adds <two> numbers." in each.text for each in texts)
 
 
+@pytest.mark.parametrize("name", ["chatml", "zephyr", "llama3", "gemma", "phi3"])
+def test_calls_that_a_template_does_not_write_are_no_empty_answers(name):
+    template = ChatTemplate.builtin(name)
+    for content in ("", "I add."):
+        calls = [CALLS[0], CALLS[1] | {"content": content}]
+        with pytest.raises(FormatError, match=r"must write the tool calls .* call of 'add'"):
+            template.examples(calls, TOOLS)
+    [found] = template.examples([CALLS[0], calls[1] | {"train": False}, *TALK[:2]])
+    assert [found.text[a:b].strip()[: len(ANSWERS[0])] for a, b in found.spans] == [ANSWERS[0]]
+
+
+def test_all_real_templates_write_an_answers_calls_or_refuse_them():
+    refused = []
+    for name, source in real().items():
+        template = ChatTemplate(source, name=name)
+        try:
+            texts = template.examples(CALLS[:2], TOOLS)
+        except FormatError:
+            refused.append(name)
+            continue
+        assert any("add" in each.text[a:b] for each in texts for a, b in each.spans), name
+    assert 0 < len(refused) < len(real()) / 2, refused
+
+
 def test_messages_can_be_left_out_of_training():
     template = ChatTemplate.builtin("chatml")
     for left_out in ({"train": False}, {"weight": 0}):

@@ -116,6 +116,11 @@ def test_the_rest_of_the_formats():
     assert chat.text == "x"
 
 
+def called(call):
+    """Return a row whose answer calls a tool."""
+    return {"messages": [TALK[0], {"role": "assistant", "content": "", "tool_calls": [call]}]}
+
+
 BAD = [
     ({"messages": [{"role": "usr", "content": "a"}]}, r"messages\[0\]: role"),
     ({"messages": [*TALK, {"role": "user", "content": 3}]}, r"messages\[2\]: content"),
@@ -127,6 +132,13 @@ BAD = [
     ({"messages": 1}, "list"),
     ({"messages": ["hi"]}, "mapping"),
     ({"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]}, "tool_calls"),
+    (called({}), r"messages\[1\]: a tool call must have function\.name"),
+    (called({"function": {"name": " "}}), "function.name"),
+    (
+        called({"function": {"name": "add", "arguments": '{"a": 2'}}),
+        "arguments of add must be JSON",
+    ),
+    (called({"function": {"name": "add", "arguments": [1]}}), "arguments of add must be an object"),
     ({"conversations": [{"from": "who", "value": "a"}]}, "role"),
     ({"instruction": 1, "output": "a"}, "instruction"),
     ({"prompt": "a", "completion": ""}, "empty"),

@@ -42,8 +42,8 @@ def evaluate(
     ] = None,
     chat_template: ChatTemplateFile = None,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", help="Most tokens of an answer.", min=1)
-    ] = 256,
+        int | None, typer.Option("--max-tokens", help="Most tokens of an answer; 256.", min=1)
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", help="Ask the first so many questions.", min=1)
     ] = None,
@@ -71,11 +71,17 @@ def evaluate(
             )
         if chat_template is not None and not answers:
             raise ConfigError("--chat-template needs --answers")
+        if max_tokens is not None and not answers:
+            raise ConfigError("--max-tokens needs --answers")
+        if limit is not None and config.data.text:
+            raise ConfigError("--limit needs --choices or --answers")
+        if (choices or answers) and config.data.seq_len is not None:
+            raise ConfigError("--seq-len needs --text")
         # Files are read before the model: a mistake in them shows at once.
         if choices:
             work = _choices(choices, limit)
         elif answers:
-            work = _answers(answers, limit, chat_template, max_tokens, model)
+            work = _answers(answers, limit, chat_template, max_tokens or 256, model)
         else:
             work = _text(config)
         found = work(config, *load_model(model, config.machine, tokenizer_file, adapters=lora))

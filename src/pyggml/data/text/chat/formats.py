@@ -191,9 +191,26 @@ def _message(item: Any, name: str, number: int) -> dict[str, Any]:
         not isinstance(calls, (list, tuple)) or not all(isinstance(c, Mapping) for c in calls)
     ):
         raise FormatError(f"{at}: tool_calls must be a list of mappings; got {shown(calls)}")
+    for call in calls or ():
+        _check_call(call, at)
     if isinstance(content, (list, tuple)) and all(isinstance(part, str) for part in content):
         message["content"] = "".join(content)
     return message
+
+
+def _check_call(call: Mapping[str, Any], at: str) -> None:
+    """Raise unless a tool call has a name, and its arguments, if there are any, are JSON's."""
+    function = call.get("function", call)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str) or not name.strip():
+        raise FormatError(f"{at}: a tool call must have function.name, a text; got {shown(call)}")
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        arguments = _json(arguments or "{}", f"{at}: function.arguments of {name}")
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise FormatError(
+            f"{at}: function.arguments of {name} must be an object; got {shown(arguments)}"
+        )
 
 
 def _checked(row: Row) -> Row:

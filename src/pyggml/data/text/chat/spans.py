@@ -118,6 +118,8 @@ def _marked(
                 " or use another template"
             )
         spans = [span for i, span in zip(every, spans, strict=True) if i in wanted]
+    for i in wanted:
+        _check_calls(writer, messages[i], "".join(text[start:end] for start, end in spans))
     ended = bool(spans) and text[: spans[-1][1]].rstrip().endswith(tuple(writer.ends))
     return [Rendered(text, spans, ended)] if spans else []
 
@@ -172,6 +174,7 @@ def _turn(
         # The template leaves them out of every answer; the model begins with them.
         own = _with_thoughts(message, prompt)
         text, start, end = prompt + own + tail, len(prompt), len(prompt) + len(own) + at
+    _check_calls(writer, message, text[start:end])
     for part in _texts(message):
         if part.strip() not in text[start:end]:
             raise FormatError(
@@ -179,6 +182,22 @@ def _turn(
                 f" writes {text[start:end]!r:.200}: use another template"
             )
     return _Turn(text, start, end, ended)
+
+
+def _check_calls(writer: Writer, message: Mapping[str, Any], written: str) -> None:
+    """Raise if an answer's tool calls are not in what the template writes of it."""
+    # A text such as "I add." is no call of `add`.
+    rest = written
+    for own in (*_texts(message), _thoughts(message)):
+        rest = rest.replace(own.strip(), "", 1)
+    for call in message.get("tool_calls") or ():
+        name = call.get("function", call).get("name")
+        if name not in rest:
+            raise FormatError(
+                f"ChatTemplate: {writer.name}: the template must write the tool calls of an answer;"
+                f" it writes {written!r:.200} for a call of {name!r}: use another template, or"
+                " leave these chats out"
+            )
 
 
 @functools.cache
