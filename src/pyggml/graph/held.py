@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `backward()` and reading have computed of tensors that the program still holds."""
+"""Numbers of tensors that the program still holds, kept when `backward()` has computed them."""
 
 from __future__ import annotations
 
