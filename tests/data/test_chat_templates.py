@@ -51,6 +51,17 @@ CALLS = [
     {"role": "tool", "name": "add", "tool_call_id": "call00001", "content": "2"},
     {"role": "assistant", "content": "It is 2."},
 ]
+
+
+def test_descriptions_of_tools_that_are_left_out_are_told(caplog):
+    lost = ChatTemplate.builtin("chatml", eos_token="<|im_end|>")
+    known = ChatTemplate("{{ tools }}" + lost.source, eos_token="<|im_end|>")
+    assert known.examples(TALK, TOOLS)
+    assert not caplog.records
+    assert lost.examples(TALK, TOOLS)
+    assert "leaves out the descriptions of `tools`, such as 'add'" in caplog.text
+
+
 DEEPSEEK = "<｜end▁of▁sentence｜>"
 # Template, the token that ends a text, what each answer is put between.
 MASKS = [

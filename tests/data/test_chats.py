@@ -116,9 +116,14 @@ def test_the_rest_of_the_formats():
     assert chat.text == "x"
 
 
-def called(call):
-    """Return a row whose answer calls a tool."""
-    return {"messages": [TALK[0], {"role": "assistant", "content": "", "tool_calls": [call]}]}
+def called(call, *more):
+    """Return a row whose answer calls a tool, and what follows it."""
+    answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return {"messages": [TALK[0], answer, *more]}
+
+
+ADD = {"id": "c1", "function": {"name": "add"}}
+FOREIGN = {"role": "tool", "content": "2", "tool_call_id": "c2"}
 
 
 BAD = [
@@ -139,6 +144,7 @@ BAD = [
         "arguments of add must be JSON",
     ),
     (called({"function": {"name": "add", "arguments": [1]}}), "arguments of add must be an object"),
+    (called(ADD, FOREIGN), "message 2: tool_call_id must be the id of a call before it, 'c1'"),
     ({"conversations": [{"from": "who", "value": "a"}]}, "role"),
     ({"instruction": 1, "output": "a"}, "instruction"),
     ({"prompt": "a", "completion": ""}, "empty"),

@@ -173,6 +173,8 @@ def test_rows_in_the_place_of_paths_or_texts_name_what_takes_them(tmp_path: Path
         ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a\.jsonl:2: must be a JSON object; got list"),
         ("a.jsonl", b'{"text": "a"}\n\n{"b": 1}\n', r"a\.jsonl:3: must have .*'text'; got 'b'"),
         ("a.jsonl", b'{"text": 1}', r"a\.jsonl:1: text must be text; got int"),
+        ("a.jsonl", b'{"text": "a\\ud800"}', r"a\.jsonl:1: must be valid Unicode; .*ud800"),
+        ("a.json", b'[{"text": "\\uDFFF"}]', r"a\.json: item 0: must be valid Unicode"),
         ("a.jsonl", b'{"text": null}', r"a\.jsonl:1: text must be text; got NoneType"),
         ("a.jsonl", b'{"text": "\xff"}', r"a\.jsonl:1: text must be UTF-8; got byte 0xff"),
         ("a.jsonl", b"PK\0\1", r"a\.jsonl:1: must be text; got a NUL byte"),

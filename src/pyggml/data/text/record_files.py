@@ -56,7 +56,10 @@ def _jsonl(path: Path) -> Iterator[_Row]:
             except (ValueError, RecursionError) as error:
                 yield _bad(f"read_records: {where}: not JSON: {_json_fault(line, error)}", error)
                 continue
-            if isinstance(value, dict):
+            fault = _lone_surrogate(line, value)
+            if fault:
+                yield FormatError(f"read_records: {where}: {fault}")
+            elif isinstance(value, dict):
                 yield Record(where, value)
             else:
                 yield FormatError(
@@ -80,7 +83,10 @@ def _json(path: Path) -> Iterator[_Row]:
         raise FormatError(f"read_records: {path}: not JSON: {error}") from error
     for number, value in enumerate(values):
         where = f"{path}: item {number}"
-        if isinstance(value, dict):
+        fault = _lone_surrogate(text, value)
+        if fault:
+            yield FormatError(f"read_records: {where}: {fault}")
+        elif isinstance(value, dict):
             yield Record(where, value)
         else:
             yield FormatError(
@@ -96,6 +102,17 @@ def _json_fault(line: str, error: Exception) -> str:
     if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
         return f"the line ends within its object, after {shown(text[-20:])}: was the file cut off?"
     return f"{error.msg} at character {error.colno}, {shown(text[error.pos :][:20])}"
+
+
+def _lone_surrogate(text: str, value: Any) -> str:
+    """Return what is wrong with a value that JSON's escapes make no text; "" of others."""
+    if "\\ud" in text or "\\uD" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            return f"must be valid Unicode; got half a pair of surrogates, {shown(half)}"
+    return ""
 
 
 def _bad(message: str, cause: Exception) -> FormatError:

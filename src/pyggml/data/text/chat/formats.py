@@ -220,7 +220,21 @@ def _checked(row: Row) -> Row:
     for number, message in enumerate(row.messages):
         if _answers(message) and not message.get("tool_calls") and not _written(message):
             raise FormatError(f"message {number}: an answer must not be empty")
+    _check_results(row.messages)
     return row
+
+
+def _check_results(messages: list[dict[str, Any]]) -> None:
+    """Raise if the result of a tool is of no call before it; calls may have no `id`."""
+    known: list[Any] = []
+    for number, message in enumerate(messages):
+        known += [call["id"] for call in message.get("tool_calls") or () if call.get("id")]
+        given = message.get("tool_call_id")
+        if message["role"] == "tool" and known and given and given not in known:
+            raise FormatError(
+                f"message {number}: tool_call_id must be the id of a call before it,"
+                f" {', '.join(map(shown, known))}; got {shown(given)}"
+            )
 
 
 def _answers(message: Mapping[str, Any]) -> bool:

@@ -181,9 +181,12 @@ def _is_paired(record: Mapping[str, Any]) -> bool:
     for fields, paired in ((_PAIRS, True), (_LABELS, False)):
         if set(fields) <= set(record):
             return paired
+    chats = {"messages", "conversation", "conversations", "instruction", "completion", "text"}
+    hint = ", of which `method`=sft learns the answers" if chats & set(record) else ""
     raise FormatError(
         "a row must have chosen and rejected, or completion and label; got "
         + (", ".join(map(shown, record)) or "no field")
+        + hint
     )
 
 

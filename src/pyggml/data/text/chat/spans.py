@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ....errors import FormatError
 from .renderer import View
 
-__all__ = ["Rendered", "Writer", "examples"]
+__all__ = ["Rendered", "Writer", "examples", "tell_lost_tools"]
 
 _log = logging.getLogger("pyggml.data")
 # Stands in for an answer, to see what the template writes around it.
@@ -198,6 +198,40 @@ def _check_calls(writer: Writer, message: Mapping[str, Any], written: str) -> No
                 f" it writes {written!r:.200} for a call of {name!r}: use another template, or"
                 " leave these chats out"
             )
+
+
+def tell_lost_tools(name: str, found: Sequence[Rendered], tools: Sequence[Any]) -> None:
+    """Warn once of descriptions of tools that a template leaves out of its texts.
+
+    Args:
+        name: of the template.
+        found: the texts of a conversation.
+        tools: the descriptions.
+    """
+    for tool in tools:
+        function = tool.get("function", tool)
+        known = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(known, str) and any(known not in _untrained(each) for each in found):
+            _warn_tools(name, known)
+            return
+
+
+def _untrained(rendered: Rendered) -> str:
+    """Return what a text has outside its trained spans."""
+    starts = [0, *(end for _, end in rendered.spans)]
+    ends = [*(start for start, _ in rendered.spans), len(rendered.text)]
+    return "".join(rendered.text[a:b] for a, b in zip(starts, ends, strict=True))
+
+
+@functools.cache
+def _warn_tools(name: str, tool: str) -> None:
+    """Tell once of descriptions of tools that a template leaves out."""
+    _log.warning(
+        "ChatTemplate: %s: the template leaves out the descriptions of `tools`, such as %r: the"
+        " model is trained without them; another template may write them",
+        name,
+        tool,
+    )
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from ..tokenizer import Tokenizer
 from ..vocabulary import END_NAMES
 from .builtin import BUILTIN, BY_MARK
 from .renderer import TemplateFault, View, ask
-from .spans import Rendered, Writer, examples
+from .spans import Rendered, Writer, examples, tell_lost_tools
 
 __all__ = ["ChatTemplate"]
 
@@ -215,7 +215,9 @@ class ChatTemplate:
             self.name, self.marked, ends, special,
             lambda views: self._views(messages, tools, extra, views), self._text,
         )  # fmt: skip
-        return examples(writer, messages, train_on)
+        found = examples(writer, messages, train_on)
+        tell_lost_tools(self.name, found, tools or ())
+        return found
 
     def _views(
         self,
