@@ -126,7 +126,13 @@ def test_eval_compares_answers(folder, tmp_path):
     code, out, err = run(*given, "--max-tokens", 20, "--json", "--lora", folder / "adapter.gguf")
     assert code == 0, err
     assert json.loads(out) == {"questions": 4, "exact_match": 0.75}
-    code, out, _ = run(*given, "--limit", 3)
+    (tmp_path / "asked.jsonl").write_text(rows + '{"prompt": "Two?"}\n')
+    code, _, err = run(*given)
+    assert code == 1
+    assert "asked.jsonl:5: " in err
+    assert "leave it out with --skip-bad" in err
+    code, out, err = run(*given, "--limit", 3, "--skip-bad")
+    assert "1 bad row left out" in err
     assert out.split() == ["questions", "3", "exact_match", "1.0000"]
 
 
@@ -142,8 +148,11 @@ def test_eval_chooses_the_likeliest_choice(folder, tmp_path):
     code, _, err = run(*given, "--answers", tmp_path / "q.jsonl")
     assert code == 2
     assert "--choices and --answers" in err
-    for option, needed in (("--max-tokens", "--answers"), ("--seq-len", "--text")):
-        code, _, err = run(*given, option, 8)
+    for option, value, needed in (
+        ("--max-tokens", 8, "--answers"), ("--seq-len", 8, "--text"),
+        ("--scores", "accuracy", "--text"), ("--skip-bad", None, "--answers"),
+    ):  # fmt: skip
+        code, _, err = run(*given, option, *[value] * (value is not None))
         assert code == 2
         assert f"{option} needs {needed}" in err
     code, _, err = run("eval", "--model", folder / "model.gguf")

@@ -47,6 +47,9 @@ def evaluate(
     limit: Annotated[
         int | None, typer.Option("--limit", help="Ask the first so many questions.", min=1)
     ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows of --answers that hold no chat.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the loss (nats per token), perplexity and bits per byte of a model on text.
@@ -75,13 +78,17 @@ def evaluate(
             raise ConfigError("--max-tokens needs --answers")
         if limit is not None and config.data.text:
             raise ConfigError("--limit needs --choices or --answers")
-        if (choices or answers) and config.data.seq_len is not None:
-            raise ConfigError("--seq-len needs --text")
+        if skip_bad and not answers:
+            raise ConfigError("--skip-bad needs --answers")
+        unread = [name for name in ("seq_len", "metrics") if name in given]
+        if unread and not config.data.text:
+            raise ConfigError(f"`{unread[0]}` needs `text`")
         # Files are read before the model: a mistake in them shows at once.
         if choices:
             work = _choices(choices, limit)
         elif answers:
-            work = _answers(answers, limit, chat_template, max_tokens or 256, model)
+            read = _read_chats(answers, skip_bad)
+            work = _answers(read, limit, chat_template, max_tokens or 256, model)
         else:
             work = _text(config)
         found = work(config, *load_model(model, config.machine, tokenizer_file, adapters=lora))
@@ -185,14 +192,23 @@ def _choices(files: list[str], limit: int | None) -> _Work:
     return work
 
 
+def _read_chats(files: list[str], skip_bad: bool) -> Any:
+    """Return the chats of files, and tell of rows that are left out."""
+    from ..data import read_chats
+    from ..errors import amount
+
+    read = read_chats(files, skip_bad=skip_bad)
+    if read.bad:
+        say(f"note: {amount(read.bad, 'bad row')} left out", error=True)
+    return read
+
+
 def _answers(
-    files: list[str], limit: int | None, template: str | None, max_tokens: int, path: str
+    read: Any, limit: int | None, template: str | None, max_tokens: int, path: str
 ) -> _Work:
     """Return the measurement of answers to chats."""
-    from ..data import read_chats
     from ..train import score_answers
 
-    read = read_chats(files)
     chats, formats = read[:limit], read.formats
 
     def work(config: LLMConfig, language_model: Any, tokenizer: Any) -> dict[str, float]:
