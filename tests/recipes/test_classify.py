@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -74,6 +75,16 @@ def test_classes_are_learnt_and_written_for_llama_cpp(here, trained):
     ids = tokenizer.encode("77 is poor", add_special=True)
     assert model(pg.tensor(ids[None])).numpy().argmax() == 2
     assert trained.sample()[0][1][0].strip(" →") in model.config.labels
+
+
+def test_a_run_without_a_file_names_the_folder_of_its_model(here, trained, tmp_path):
+    shutil.copy(trained.artifact.config, tmp_path)
+    with pytest.raises(FormatError, match=r"a run must hold model\.gguf; .*not finish"):
+        load(tmp_path)
+    model, tokenizer = load(here / "qwen3.gguf")
+    model.save_pretrained(tmp_path / "model", tokenizer)
+    with pytest.raises(FormatError, match=r"the folder of a run: give .*model$"):
+        load(tmp_path)
 
 
 def test_a_class_without_a_row_is_told(here):

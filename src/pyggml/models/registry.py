@@ -145,6 +145,8 @@ def load(
             f"{path}: must hold a model; got the adapter {near.name} alone: load its base, then "
             f"give {near} as an adapter (load_lora, or the option lora)"
         )
+    if not file_path.exists() and find_config(path / "model") is not None:
+        raise FormatError(f"{path}: must hold a model; got the folder of a run: give {path}/model")
     if find_config(path) is not None and not file_path.exists():
         given = None if tokenizer is None else _tokenizer(tokenizer)
         model, own = read_folder(path, MODELS.values(), keep_types, tokenizer is None)

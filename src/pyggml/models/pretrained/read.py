@@ -94,6 +94,11 @@ def _choose(given: HFConfig, models: Iterable[Any]) -> Any:
         for name in model.HF_TYPES:
             readers.setdefault(name, []).append(model)
     name = given.get("model_type")
+    if name is None and given.get("pyggml") is not None:
+        raise FormatError(
+            f"{given.path.parent}: the folder of a run must hold model.gguf; it has none: did the"
+            " run not finish?"
+        )
     if not isinstance(name, str) or name not in readers:
         raise given.error("model_type", f"one of {', '.join(sorted(readers))}")
     named = given.get("architectures", [])
