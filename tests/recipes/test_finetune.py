@@ -230,8 +230,28 @@ def test_other_originals_are_refused(here, tmp_path):
         noise = rng.normal(0, 0.02, value.shape).astype(np.float32)
         value.copy_(value.numpy() * 1.05 + noise)
     model.save(originals, tokenizer)
-    with pytest.raises(FormatError, match=r"`originals`=.* must be those"):
+    with pytest.raises(FormatError, match=r"`originals`=.* must be the model that the run"):
         finetune(artifact_dir=here / "pissa", resume=True, steps=8)
+
+
+@pytest.mark.parametrize("option", ["adapter", "teacher"])
+def test_another_adapter_or_teacher_is_refused_on_resume(here, trained, tmp_path, option):
+    given = tmp_path / "given.gguf"
+    first, then = ("run/adapter.gguf", "x") if option == "adapter" else ("other.gguf", "base.gguf")
+    more = {"lora_rank": None} if option == "adapter" else {"teacher_cache": tmp_path / "cache"}
+    shutil.copy(here / first, given)
+    folder = tmp_path / "run"
+    finetune(**options(here, "x", **more, **{option: given}, artifact_dir=folder, steps=2))
+    if option == "adapter":
+        other = finetune(**options(here, "x", artifact_dir=tmp_path / "x", lora_init="gaussian"))
+        shutil.copy(other.artifact.adapter, given)
+    else:
+        shutil.copy(here / then, given)
+    with pytest.raises(FormatError, match=f"`{option}`=.* must be the model that the run began"):
+        finetune(artifact_dir=folder, resume=True, steps=8)
+    given.unlink()
+    with pytest.raises(FormatError, match=f"`{option}`=.*given"):
+        finetune(artifact_dir=folder, resume=True, steps=8)
 
 
 def test_full_training_keeps_frozen_tables_as_they_are(here):
@@ -295,6 +315,8 @@ def test_dora_is_merged_for_llama_cpp(here):
         ({"lora_init": "nope"}, "lora_init"),
         ({"lora_init": "loftq"}, "originals"),
         ({"rank_pattern": {"nope": 3}}, "rank_pattern"),
+        ({"rank_pattern": {"q_proj": "x"}}, "rank_pattern"),
+        ({"teacher": "base.gguf", "label_smoothing": 0.1}, "label_smoothing"),
         ({"seq_len": 64}, "seq_len"),
         ({"merge": "q9"}, "merge"),
         ({"merge": "iq2_xxs"}, "merge"),

@@ -34,7 +34,7 @@ def here(tmp_path_factory):
     ]
     texts = [row["prompt"] + row["chosen"] + row["rejected"] for row in pairs]
     tokenizer = Tokenizer.train_bpe(texts, 280)
-    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 16, "n_ffn": 32, "context": 32}
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 16, "n_ffn": 32, "context": 128}
     model = Llama(LlamaConfig(vocab_size=tokenizer.vocab_size, **sizes))
     model.save(folder / "base.gguf", tokenizer, dtype="f16")
     write_rows(folder / "pairs.jsonl", pairs)
@@ -134,6 +134,7 @@ def test_a_reference_file_serves_several_runs(here, monkeypatch):
         ({"simpo_gamma": 1.0}, "simpo_gamma"),
         ({"desirable_weight": 2.0}, "desirable_weight"),
         ({"method": "orpo", "reference": "r.json"}, "reference"),
+        ({"reference": "nowhere/r.json"}, "`reference`=.*nowhere does not"),
         ({"method": "ipo", "label_smoothing": 0.1}, "label_smoothing"),
         ({"method": "other"}, "method"),
         ({"seq_len": 3}, "seq_len"),
@@ -151,3 +152,14 @@ def test_rows_of_another_kind_are_refused(here, tmp_path):
     with pytest.raises(FormatError, match=r"rows\.jsonl") as raised:
         FinetuneRun.prepare(FinetuneConfig(**options(here, "bad", data=path)))
     assert "1" in str(raised.value)
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    path = write_rows(tmp_path / "chats.jsonl", [{"messages": talk}])
+    with pytest.raises(FormatError, match="`method`=sft"):
+        FinetuneRun.prepare(FinetuneConfig(**options(here, "bad", data=path)))
+
+
+def test_a_system_message_takes_a_template(here):
+    config = FinetuneConfig(**options(here, "system", system="Be brief."))
+    run = FinetuneRun.prepare(config)
+    run.artifact.release()
+    assert run.examples.template is not None

@@ -108,6 +108,8 @@ def apply_lora(
     need_no_adapters(who, model)
     paths = _chosen(who, model, targets)
     ranks = _by_path(who, "rank_pattern", rank_pattern, paths)
+    for target, own_rank in (rank_pattern or {}).items():
+        checks.whole(who, f"rank_pattern[{target!r}]", own_rank, 1)
     alphas = _by_path(who, "alpha_pattern", alpha_pattern, paths)
     modules: dict[str, Any] = {path: m for path, m in model.named_modules() if path in set(paths)}
     numbers: dict[str, tuple[int, float]] = {}

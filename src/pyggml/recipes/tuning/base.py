@@ -121,7 +121,11 @@ def prepare_model(model: Any, options: TunedModelOptions) -> list[str]:
 def _adapted(model: Any, options: TunedModelOptions) -> list[str]:
     """Put adapters beside layers, and return the paths of these."""
     if options.adapter is not None:
-        return load_lora(model, options.adapter, dropout=options.lora_dropout)
+        try:
+            return load_lora(model, options.adapter, dropout=options.lora_dropout)
+        except (FormatError, OSError) as error:
+            said = reason(error).removeprefix(f"{options.adapter}: ")
+            raise FormatError(f"`adapter`={options.adapter}: {said}") from error
     rank = options.value("lora_rank")
     targets = _targets(model, options)
     originals = None

@@ -139,6 +139,11 @@ class FinetuneConfig(Configuration):
                 "`merge` is for adapters; got `full`, whose model.gguf has the trained weights: "
                 "leave `merge` out"
             )
+        if self.teacher.teacher is not None and self.trainer.label_smoothing:
+            raise ConfigError(
+                "`teacher` excludes `label_smoothing`, as the teacher's probabilities smooth the "
+                "answers: leave one of them out"
+            )
         if self.model.qat is not None:
             self._check_rounding()
         check_task(self)

@@ -133,7 +133,8 @@ def check_unread(
     got = f"`{option}`={config[option]}"
     for name, default in unread.items():
         if config[name] != default:
-            raise ConfigError(f"`{name}` is for `{option}`={usual}; got {got}: leave `{name}` out")
+            given = f"`{name}`=False" if config[name] is False else f"`{name}`"
+            raise ConfigError(f"{given} is for `{option}`={usual}; got {got}: leave {given} out")
     if config.data.too_long == "split":
         raise ConfigError(f"`too_long` must be cut or drop with {got}; got split: {whole}")
 

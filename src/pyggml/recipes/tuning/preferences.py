@@ -105,7 +105,8 @@ def read_preference_examples(
             f"`method`={method} needs rows of prompt, chosen and rejected; got judged answers: "
             "give `method`=kto"
         )
-    template, is_own = template_of(config, read.is_plain, model, tokenizer)
+    is_plain = read.is_plain and data.system is None
+    template, is_own = template_of(config, is_plain, model, tokenizer)
     pairs, sets, seq_len = encode_parts(config, model, tokenizer, read, template)
     good = None
     if len(sets) > 1:
@@ -143,7 +144,10 @@ def encode_parts(
     """
     data = config.data
     parts: list[Preferences] = split_off(config, read)
-    encoded = [encode_preferences(part, tokenizer, template) for part in parts]
+    try:
+        encoded = [encode_preferences(part, tokenizer, template) for part in parts]
+    except FormatError as error:
+        raise FormatError(f"`data`: {reason(error)}") from error
     longest = [int(each.documents.lengths.max()) for each in encoded]
     seq_len = row_length(config, max(longest) - targets, model.config.context)
     try:
@@ -211,6 +215,11 @@ class Reference:
     ) -> None:
         self._config, self._examples, self._base = config, examples, base
         shared = config.preferences.reference
+        if shared is not None and not Path(shared).absolute().parent.is_dir():
+            raise ConfigError(
+                f"`reference`={shared} must be in a folder that exists; {Path(shared).parent} does "
+                "not: make it, or name another file"
+            )
         self._paths = [path] if shared is None else [Path(shared), path]
         self._parts: list[Documents] = []
         for each in examples.pairs:

@@ -112,13 +112,17 @@ class FinetuneRun(Run):
         self.model = self.examples.with_head(self.model)
         check_merge(self.model, config.output.merge, config.output.imatrix)
         self.adapted = prepare_model(self.model, config.model)
-        if config.model.originals is not None:
+        if config.model.originals is not None or config.model.adapter is not None:
             self.data["start"] = checksum(self.model)
         if changes_base(self.model, config.model):
             self.comparison.first = "before"
         self._add_template()
         loader, *validation = self._loaders(base)
-        loader, loss = taught(config, loader, self.tokenizer, self.model, self.data["crc32"])
+        loader, loss, weights = taught(
+            config, loader, self.tokenizer, self.model, self.data["crc32"]
+        )
+        if weights is not None:
+            self.data["teacher"] = weights
         # Batches of examples that are not packed have as many rows as fit.
         size = min(config.trainer.value("batch_size"), loader.batch_size)
         options = config.trainer.replace(
@@ -195,19 +199,14 @@ class FinetuneRun(Run):
         """Raise `FormatError` unless base and examples are those that the run began with."""
         before = record.get("data")
         before = before if isinstance(before, dict) else {}
-        start = self.data.get("start")
-        if before.get("base") != self.data["base"]:
-            raise FormatError(
-                f"{self.artifact.config}: `model`={self.config.model.model} must be the base that "
-                "the run began with; its weights are others: give the old one with `model`, or "
-                "start anew with `overwrite`"
-            )
-        if before.get("start", start) != start:
-            raise FormatError(
-                f"{self.artifact.config}: `originals`={self.config.model.originals} must be those "
-                "that the run began with; the adapters of its weights are others: give the old "
-                "ones, or start anew with `overwrite`"
-            )
+        start = "adapter" if self.config.model.adapter is not None else "originals"
+        for option, name in (("model", "base"), (start, "start"), ("teacher", "teacher")):
+            if before.get(name) != self.data.get(name):
+                raise FormatError(
+                    f"{self.artifact.config}: `{option}`={self.config[option]} must be the model "
+                    "that the run began with; its weights are others: give the old one with "
+                    f"`{option}`, or start anew with `overwrite`"
+                )
         if before != self.data:
             counts = [amounts(each) for each in (before, self.data)]
             if counts[0] == counts[1]:

@@ -20,8 +20,8 @@ __all__ = ["taught"]
 
 def taught(
     config: FinetuneConfig, loader: Any, tokenizer: Tokenizer, student: Any, crc32: int
-) -> tuple[Any, Any]:
-    """Return batches that have what the teacher says, and the loss that learns from it.
+) -> tuple[Any, Any, int | None]:
+    """Return batches with what the teacher says, the loss that learns from it, and its checksum.
 
     Args:
         config: of the run.
@@ -31,7 +31,7 @@ def taught(
         crc32: checksum of the data, which names the folder of the cache.
 
     Returns:
-        The loader as it is and None without a teacher.
+        The loader as it is, None and None without a teacher.
 
     Raises:
         ConfigError: the teacher reads other tokens.
@@ -39,8 +39,11 @@ def taught(
     """
     options = config.teacher
     if options.teacher is None:
-        return loader, None
-    teacher, own = load(options.teacher, keep_types=True, mapped=True)
+        return loader, None, None
+    try:
+        teacher, own = load(options.teacher, keep_types=True, mapped=True)
+    except (FileNotFoundError, FormatError) as error:
+        raise FormatError(f"`teacher`={options.teacher}: {reason(error)}") from error
     if not isinstance(teacher, LanguageModel):
         raise FormatError(f"`teacher`={options.teacher}: must be a model that continues text")
     # The models of a family have the same tokens, and fill their vocabularies up to other sizes.
@@ -53,7 +56,8 @@ def taught(
         )
     classes = min(int(student.target_classes), int(teacher.target_classes))
     top_k = min(options.teacher_top_k, classes)
-    name = f"teacher-{checksum(teacher):08x}-{crc32:08x}-{top_k}-{classes}"
+    weights = checksum(teacher)
+    name = f"teacher-{weights:08x}-{crc32:08x}-{top_k}-{classes}"
     cache = Path(options.teacher_cache) if options.teacher_cache else default_cache()
     try:
         make_dirs(cache)
@@ -71,7 +75,7 @@ def taught(
         raise ConfigError(f"`teacher`={options.teacher}: {reason(error)}") from error
     dataset = DistillationDataset(loader.dataset, said)
     loss = distillation_loss(options.teacher_temperature, options.teacher_alpha)
-    return Loader(dataset, loader.batch_size, seed=config.trainer.seed), loss
+    return Loader(dataset, loader.batch_size, seed=config.trainer.seed), loss, weights
 
 
 def _first_different(a: Tokenizer, b: Tokenizer) -> int | None:

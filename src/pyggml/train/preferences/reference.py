@@ -45,7 +45,8 @@ def reference_logps(
         documents: token ids, and which of them count.
         path: a file that keeps the numbers. It is read where it is of the same model, documents and
             options, and else written anew. None keeps none.
-        batch_size: documents that are read side by side.
+        batch_size: documents that are read side by side. Take the rows of a batch of the training,
+            two for each pair: a CPU rounds products of quantised weights otherwise for few tokens.
         seq_len: most inputs of a row, that of the dataset; None is the longest document's.
         model_id: stands for the weights; None takes a checksum of them.
         options: further values by name, JSON-ready, that the numbers depend on.
