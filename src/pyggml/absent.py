@@ -113,12 +113,9 @@ INSTEAD: dict[str, dict[str, str]] = {
     "F": {
         "adaptive_max_pool2d": "F.max_pool2d, with windows that divide the image",
         "avg_pool1d": "ops.pool_1d",
-        "batch_norm": "nn.BatchNorm2d, which keeps the statistics",
         "conv_transpose1d": "ops.conv_transpose_1d",
-        "conv_transpose2d": "ops.conv_transpose_2d, or nn.ConvTranspose2d",
         "dropout1d": "F.dropout",
         "dropout2d": "F.dropout",
-        "group_norm": "nn.GroupNorm, or ops.group_norm",
         "hardtanh": "x.clamp(-1, 1)",
         "instance_norm": "nn.GroupNorm(channels, channels)",
         "margin_ranking_loss": "F.relu(margin - y * (a - b)).mean()",

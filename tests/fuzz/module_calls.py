@@ -247,14 +247,15 @@ def function_call(d: Draw) -> Call:
         weight = d.odd()
     if d.chance(0.05):
         bias = d.odd()
+    extent = d.odd() if d.chance(0.05) else d.pick(c, (c,), [c])
     calls: dict[str, tuple[Callable[[], Any], Callable[[], Any] | None]]
     calls = {
         "layer_norm": (
-            lambda: functional.layer_norm(x, weight, bias, eps),
+            lambda: functional.layer_norm(x, extent, weight, bias, eps),
             lambda: np_layer_norm(values, w, shift, eps),
         ),
         "rms_norm": (
-            lambda: functional.rms_norm(x, weight, eps),
+            lambda: functional.rms_norm(x, extent, weight, eps),
             lambda: np_rms_norm(values, w, eps),
         ),
     }
@@ -291,8 +292,25 @@ def function_call(d: Draw) -> Call:
         ignore = d.pick(-100, -100, 0, 2, d.odd() if d.chance(0.2) else -1)
         reduction = d.pick("mean", "sum", "none", d.odd() if d.chance(0.2) else "mean")
         calls[name] = (
-            lambda: functional.cross_entropy(x, targets, ignore, reduction),
+            lambda: functional.cross_entropy(x, targets, None, ignore, reduction),
             lambda: np_cross_entropy(values, at, ignore, reduction),
+        )
+    elif name == "batch_norm":
+        stored = [d.tensor(d.near((c,), 0.1), "f32")[0].detach() for _ in range(2)]
+        mean, var = (d.odd() if d.chance(0.05) else d.pick(each, None) for each in stored)
+        momentum, train = d.pick(0.1, d.odd() if d.chance(0.2) else 1.0), d.chance(0.5)
+        rows, _ = d.tensor(d.near(d.pick((4, c), (2, c, 3, 3)), 0.1))
+        calls[name] = (
+            lambda: functional.batch_norm(rows, mean, var, weight, bias, train, momentum, eps),
+            None,
+        )
+    elif name == "conv_transpose2d":
+        images, _ = d.tensor(d.near((2, 3, 4, 4), 0.1), "f32")
+        kernels, _ = d.tensor(d.near((3, c, 2, 3), 0.1), "f32")
+        sizes = (_size(d, 1, 2), _size(d, 0, 1), _size(d, 0, 1))
+        calls[name] = (
+            lambda: functional.conv_transpose2d(images, kernels, d.pick(None, bias), *sizes),
+            None,
         )
     elif name == "causal_mask":
         n = _size(d, 1, 2, 33)
@@ -365,7 +383,8 @@ def function_call(d: Draw) -> Call:
 FUNCTIONS = (
     *("layer_norm", "rms_norm", "linear", "attention", "flash_attention", "cross_entropy"),
     *("cross_entropy", "causal_mask", "position_ids", "segment_mask", "Parameter", "KVCache"),
-    *("padding_mask", "relative_buckets", "RelativePositionBias"),
+    *("padding_mask", "relative_buckets", "RelativePositionBias", "batch_norm"),
+    "conv_transpose2d",
 )
 
 

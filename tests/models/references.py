@@ -426,7 +426,7 @@ def batch_norm(w, name, x, momentum=0.1):
 
 ACTIVATIONS = {
     "relu": F.relu,
-    "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu": F.gelu,
     "silu": F.silu,
     "tanh": torch.tanh,
 }

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from .. import checks, ops
 from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from . import functional, init
+from .functional.norms import F32_EPS, normalized
 from .module import Module, Parameter
 
 __all__ = [
@@ -105,74 +107,84 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """Normalise over the last axis, then scale and add a bias; see `functional.layer_norm`.
+    """Normalise over the last axes, then scale and add a bias; see `functional.layer_norm`.
 
     Args:
-        dim: width of the last axis.
+        normalized_shape: extents of the last axes, or of the last one.
         eps: added to the variance, > 0.
         bias: learn a bias.
 
     Shape:
-        x (..., dim) -> (..., dim)
+        x (..., *normalized_shape) -> as x
 
     Raises:
         TypeError: an argument is of a wrong kind.
-        ValueError: dim is below 1, or eps is not positive.
+        ShapeError: an extent is below 1, or x does not end in them.
+        ValueError: eps is not positive.
 
     Example:
         >>> LayerNorm(4)(ones((2, 4))).shape
         (2, 4)
     """
 
-    def __init__(self, dim: int, eps: float = 1e-5, bias: bool = True) -> None:
-        (dim,) = check_sizes("LayerNorm", dim=dim)
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, bias: bool = True
+    ) -> None:
+        self.normalized_shape = normalized("LayerNorm", normalized_shape)
         learns_bias = checks.flag("LayerNorm", "bias", bias)
         self.eps = check_eps("LayerNorm", eps)
-        self.weight = Parameter(init.constant(1.0)((dim,)))
-        self.bias = Parameter(init.constant(0.0)((dim,))) if learns_bias else None
+        self.weight = Parameter(init.constant(1.0)(self.normalized_shape))
+        self.bias = Parameter(init.constant(0.0)(self.normalized_shape)) if learns_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
-        return functional.layer_norm(x, self.weight, self.bias, self.eps)
+        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(Module):
-    """Divide by the root mean square over the last axis, then scale; see `functional.rms_norm`.
+    """Divide by the root mean square over the last axes, then scale; see `functional.rms_norm`.
 
     Args:
-        dim: width of the last axis.
-        eps: added to the mean square, > 0.
+        normalized_shape: extents of the last axes, or of the last one.
+        eps: added to the mean square, > 0; None is 2^-23, as in PyTorch.
         offset: the scale is 1 + weight, as Gemma has it, and the weight begins at 0.
 
     Shape:
-        x (..., dim) -> (..., dim)
+        x (..., *normalized_shape) -> as x
 
     Raises:
         TypeError: an argument is of a wrong kind.
-        ValueError: dim is below 1, or eps is not positive.
+        ShapeError: an extent is below 1, or x does not end in them.
+        ValueError: eps is not positive.
 
     Example:
         >>> RMSNorm(4)(ones((2, 4))).shape
         (2, 4)
     """
 
-    def __init__(self, dim: int, eps: float = 1e-5, offset: bool = False) -> None:
-        (dim,) = check_sizes("RMSNorm", dim=dim)
-        self.eps = check_eps("RMSNorm", eps)
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        offset: bool = False,
+    ) -> None:
+        self.normalized_shape = normalized("RMSNorm", normalized_shape)
+        self.eps = F32_EPS if eps is None else check_eps("RMSNorm", eps)
         self.offset = checks.flag("RMSNorm", "offset", offset)
-        self.weight = Parameter(init.constant(0.0 if self.offset else 1.0)((dim,)))
+        first = init.constant(0.0 if self.offset else 1.0)
+        self.weight = Parameter(first(self.normalized_shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised and scaled `x`."""
         scale = self.weight + 1.0 if self.offset else self.weight
-        return functional.rms_norm(x, scale, self.eps)
+        return functional.rms_norm(x, self.normalized_shape, scale, self.eps)
 
 
 class GELU(Module):
     """x * Phi(x), the normal distribution's.
 
     Args:
-        approximate: "tanh" as GPT-2 and T5 have it, or "none" as BERT.
+        approximate: "none", or "tanh" for the formula that GPT-2 has.
 
     Raises:
         TypeError: approximate is not a str.
@@ -181,7 +193,7 @@ class GELU(Module):
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
 
-    def __init__(self, approximate: str = "tanh") -> None:
+    def __init__(self, approximate: str = "none") -> None:
         self.approximate = checks.choice("GELU", "approximate", approximate, ("tanh", "none"))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class _EachHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x (B, T, H, D), normalised over its last axis."""
-        return functional.layer_norm(x, eps=self.eps) * self.weight
+        return functional.layer_norm(x, x.shape[-1], eps=self.eps) * self.weight
 
 
 def _head_norm(config: LlamaConfig, heads: int) -> nn.Module:

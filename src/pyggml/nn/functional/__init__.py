@@ -42,7 +42,8 @@ from ..losses import (
     z_loss,
 )
 from .activations import dropout, elu, gelu, glu, leaky_relu, mish, softplus
-from .images import interpolate
+from .images import conv_transpose2d, interpolate
+from .norms import batch_norm, group_norm, layer_norm, rms_norm
 from .operations import (
     adaptive_avg_pool2d,
     avg_pool2d,
@@ -61,10 +62,12 @@ __all__ = [
     "adaptive_avg_pool2d",
     "attention",
     "avg_pool2d",
+    "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "conv1d",
     "conv2d",
+    "conv_transpose2d",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
@@ -74,6 +77,7 @@ __all__ = [
     "flash_attention",
     "gelu",
     "glu",
+    "group_norm",
     "hardsigmoid",
     "hardswish",
     "huber_loss",
@@ -107,69 +111,6 @@ __all__ = [
     "tanh",
     "z_loss",
 ]
-
-
-def layer_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """Normalise `x` over its last axis, scale it and add a bias.
-
-    y = (x - mean) / sqrt(var + eps) * weight + bias
-
-    Args:
-        x: activations.
-        weight: scale; None skips it.
-        bias: None skips it.
-        eps: added to the variance, > 0.
-
-    Shape:
-        x (..., C), weight (C,), bias (C,) -> (..., C)
-
-    Raises:
-        ShapeError: weight or bias is not (C,).
-
-    Source: ggml_norm; Ba et al. 2016, arXiv:1607.06450.
-
-    Example:
-        >>> layer_norm(ones((2, 4)), ones((4,))).shape
-        (2, 4)
-    """
-    y = ops.norm(x, eps)
-    if weight is not None or bias is not None:
-        recompute(y)
-    if weight is not None:
-        y = recompute(ops.mul(y, _vector("layer_norm", "weight", weight, x)))
-    if bias is not None:
-        y = recompute(ops.add(y, _vector("layer_norm", "bias", bias, x)))
-    return y
-
-
-def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """Divide `x` by the root of its mean square over the last axis, then scale.
-
-    y = x / sqrt(mean(x^2) + eps) * weight
-
-    Args:
-        x: activations.
-        weight: scale; None skips it.
-        eps: added to the mean square, > 0.
-
-    Shape:
-        x (..., C), weight (C,) -> (..., C)
-
-    Raises:
-        ShapeError: weight is not (C,).
-
-    Source: ggml_rms_norm; Zhang and Sennrich 2019, arXiv:1910.07467.
-
-    Example:
-        >>> rms_norm(ones((2, 4)), ones((4,))).shape
-        (2, 4)
-    """
-    y = ops.rms_norm(x, eps)
-    if weight is not None:
-        y = recompute(ops.mul(recompute(y), _vector("rms_norm", "weight", weight, x)))
-    return y
 
 
 def attention(
@@ -298,17 +239,6 @@ def _check_heads(who: str, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
         raise ShapeError(
             f"{who}: mask must end in (T, S) = ({length}, {k.shape[1]}); got {mask.shape}"
         )
-
-
-def _vector(where: str, name: str, value: Tensor, x: Tensor) -> Tensor:
-    """Check that an affine parameter is as long as the last axis of `x`."""
-    need_tensor(where, name, value)
-    if x.ndim < 1 or value.shape != (x.shape[-1],):
-        raise ShapeError(
-            f"{where}: {name}.shape must be (x.shape[-1],); "
-            f"got {name}.shape={value.shape}, x.shape={x.shape}"
-        )
-    return value
 
 
 if not TYPE_CHECKING:  # type checkers go on reporting absent names

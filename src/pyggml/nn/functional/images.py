@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Images in other sizes, with the arguments of PyTorch's function."""
+"""Images in other sizes, with the arguments of PyTorch's functions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,91 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import ops
-from ...checks import number
+from ...checks import number, whole
 from ...errors import ShapeError
 from ...ops.composed.naming import composed
-from ...ops.operands import need_ndim
+from ...ops.convolution import check_pair
+from ...ops.operands import need_ndim, need_tensor
 from ...tensors import Tensor
 
-__all__ = ["interpolate"]
+__all__ = ["check_margins", "conv_transpose2d", "interpolate"]
+
+
+def conv_transpose2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+) -> Tensor:
+    """Enlarge images by kernels: the gradient of a convolution by its input.
+
+    Args:
+        x: f32 images.
+        weight: kernels.
+        bias: of each channel of the result; None adds none.
+        stride: how many pixels of the output lie between those of the input.
+        padding: rows and columns to cut off around the output, below the kernel.
+        output_padding: rows and columns to keep of those that the padding cuts off at the end;
+            below the stride.
+
+    Shape:
+        x (B, C, H, W), weight (C, O, KH, KW), bias (O,) -> (B, O, OH, OW),
+        OH = (H - 1) stride - 2 padding + KH + output_padding
+
+    Raises:
+        ValueError: a size is out of range.
+        ShapeError: the shapes do not fit, or nothing is left of an image.
+
+    Source: ggml_conv_transpose_2d_p0; torch.nn.functional.conv_transpose2d.
+
+    Example:
+        >>> conv_transpose2d(ones((2, 3, 5, 5)), ones((3, 8, 4, 4)), stride=2, padding=1).shape
+        (2, 8, 10, 10)
+    """
+    who = "conv_transpose2d"
+    need_ndim(who, "weight", need_tensor(who, "weight", weight), 4)
+    stride = whole(who, "stride", stride, 1)
+    margins = check_margins(who, weight.shape[2:], stride, padding, output_padding)
+    y = ops.conv_transpose_2d(x, weight, stride)
+    for axis, (cut, kept) in enumerate(zip(*margins, strict=True), 2):
+        y = _trimmed(y, axis, cut, kept)
+    if bias is None:
+        return y
+    if need_tensor(who, "bias", bias).shape != weight.shape[1:2]:
+        raise ShapeError(f"{who}: bias must be {weight.shape[1:2]}; got {bias.shape}")
+    return y + bias.reshape(-1, 1, 1)
+
+
+def check_margins(
+    who: str, kernel: Sequence[int], stride: int, padding: Any, output_padding: Any
+) -> tuple[Any, Any]:
+    """Return padding and output padding of a transposed convolution as pairs, if they fit it."""
+    cut = check_pair(who, "padding", padding, 0)
+    kept = check_pair(who, "output_padding", output_padding, 0)
+    if any(p >= k for p, k in zip(cut, kernel, strict=True)):
+        raise ValueError(f"{who}: padding must be below the kernel; got {cut}, {tuple(kernel)}")
+    if any(p >= stride for p in kept):
+        raise ValueError(f"{who}: output_padding must be below the stride; got {kept}, {stride}")
+    return cut, kept
+
+
+def _trimmed(y: Tensor, axis: int, cut: int, kept: int) -> Tensor:
+    """Cut rows or columns off at both ends, but for some at the end, which may be new zeros."""
+    size = y.shape[axis] - 2 * cut + kept
+    if size < 1:
+        raise ShapeError(
+            f"conv_transpose2d: the output must have a row and a column; got {y.shape[2:]} before "
+            f"padding={cut} is cut off: take less padding, or larger images"
+        )
+    if kept > cut:
+        y = ops.pad(y, [(0, kept - cut if each == axis else 0) for each in range(4)])
+    if not cut:
+        return y
+    window = [slice(None)] * 4
+    window[axis] = slice(cut, cut + size)
+    return y[tuple(window)]
 
 
 @composed

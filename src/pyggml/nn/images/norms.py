@@ -9,8 +9,8 @@ from ... import checks, ops
 from ...errors import ShapeError
 from ...graph import attach_update
 from ...ops.operands import need_tensor
-from ...tensors import Tensor, without_gradient, zeros
-from .. import init
+from ...tensors import Tensor, zeros
+from .. import functional, init
 from ..layers import check_eps, check_sizes
 from ..module import Module, Parameter
 
@@ -80,44 +80,13 @@ class BatchNorm2d(Module):
         if x.ndim != self._ndim or x.shape[1] != channels:
             axes = "(B, C, H, W)" if self._ndim == 4 else "(B, C)"
             raise ShapeError(f"{who}: x must be {axes} with C={channels}; got {x.shape}")
+        statistics = self.running_mean, self.running_var, self.weight, self.bias
         if not self.training:
-            return self._by_running(x)
-        count = x.size // channels
-        if count < 2:
-            raise ShapeError(
-                f"{who}: training needs more than one element per channel; got x.shape={x.shape}: "
-                "use a larger batch, or eval()"
-            )
-        # A channel becomes a row, which is what ggml normalises and has the gradient of.
-        order = (1, 0, *range(2, x.ndim))
-        channel_first = x.permute(*order)
-        rows = channel_first.reshape(channels, count)
-        y = ops.norm(rows, self.eps)
-        if self.weight is not None and self.bias is not None:
-            y = y * self.weight.reshape(-1, 1) + self.bias.reshape(-1, 1)
-        self._track(y, rows, count)
-        return y.reshape(channel_first.shape).permute(*order)
-
-    def _by_running(self, x: Tensor) -> Tensor:
-        """Normalise by what training has seen."""
-        scale = 1.0 / ops.sqrt(self.running_var + self.eps)
-        scale = scale if self.weight is None else scale * self.weight
-        bias = -self.running_mean * scale
-        bias = bias if self.bias is None else bias + self.bias
-        shape = (-1, *[1] * (self._ndim - 2))
-        return x * scale.reshape(shape) + bias.reshape(shape)
-
-    def _track(self, y: Tensor, rows: Tensor, count: int) -> None:
-        """Let whoever computes y move the running statistics by those of its rows."""
-        seen = without_gradient(rows)
-        mean = ops.mean_rows(seen)
-        var = ops.scale(ops.mean_rows(ops.sqr(seen - mean)), count / (count - 1))
+            return functional.batch_norm(x, *statistics, eps=self.eps)
         batches = self.num_batches_tracked + 1.0
-        rate = 1.0 / batches if self.momentum is None else self.momentum
-        for running, now in ((self.running_mean, mean), (self.running_var, var)):
-            moved = running + (now.reshape(running.shape) - running) * rate
-            attach_update(y, ops.cpy(moved, running))
-        attach_update(y, ops.cpy(batches, self.num_batches_tracked))
+        momentum = 1.0 / batches if self.momentum is None else self.momentum
+        y = functional.batch_norm(x, *statistics, True, momentum, self.eps)
+        return attach_update(y, ops.cpy(batches, self.num_batches_tracked))
 
 
 class BatchNorm1d(BatchNorm2d):
@@ -195,7 +164,4 @@ class GroupNorm(Module):
             raise ShapeError(
                 f"GroupNorm: x must be (B, C, H, W) with C={self.num_channels}; got {x.shape}"
             )
-        y = ops.group_norm(x, self.num_groups, self.eps)
-        if self.weight is None or self.bias is None:
-            return y
-        return y * self.weight.reshape(-1, 1, 1) + self.bias.reshape(-1, 1, 1)
+        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)

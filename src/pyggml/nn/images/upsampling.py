@@ -11,7 +11,8 @@ from ...errors import ShapeError
 from ...ops.convolution import check_pair
 from ...ops.operands import need_ndim
 from ...tensors import Tensor
-from .. import init
+from .. import functional, init
+from ..functional.images import check_margins
 from ..layers import check_sizes
 from ..module import Module, Parameter
 
@@ -64,16 +65,9 @@ class ConvTranspose2d(Module):
             who, in_channels=in_channels, out_channels=out_channels, stride=stride
         )
         size = check_pair(who, "kernel_size", kernel_size, 1)
-        self.padding = check_pair(who, "padding", padding, 0)
-        self.output_padding = check_pair(who, "output_padding", output_padding, 0)
-        if any(p >= k for p, k in zip(self.padding, size, strict=True)):
-            raise ValueError(
-                f"{who}: padding must be below the kernel; got {padding}, {kernel_size}"
-            )
-        if any(p >= self.stride for p in self.output_padding):
-            raise ValueError(
-                f"{who}: output_padding must be below the stride; got {output_padding}, {stride}"
-            )
+        self.padding, self.output_padding = check_margins(
+            who, size, self.stride, padding, output_padding
+        )
         learns_bias = checks.flag(who, "bias", bias)
         fan = out_channels * math.prod(size)
         bound = 1.0 / math.sqrt(fan)
@@ -84,27 +78,9 @@ class ConvTranspose2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the enlarged images."""
-        y = ops.conv_transpose_2d(x, self.weight, self.stride)
-        for axis, (cut, kept) in enumerate(zip(self.padding, self.output_padding, strict=True), 2):
-            y = _trimmed(y, axis, cut, kept)
-        return y if self.bias is None else y + self.bias.reshape(-1, 1, 1)
-
-
-def _trimmed(y: Tensor, axis: int, cut: int, kept: int) -> Tensor:
-    """Cut rows or columns off at both ends, but for some at the end, which may be new zeros."""
-    size = y.shape[axis] - 2 * cut + kept
-    if size < 1:
-        raise ShapeError(
-            f"ConvTranspose2d: the output must have a row and a column; got {y.shape[2:]} before "
-            f"padding={cut} is cut off: take less padding, or larger images"
+        return functional.conv_transpose2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding
         )
-    if kept > cut:
-        y = ops.pad(y, [(0, kept - cut if each == axis else 0) for each in range(4)])
-    if not cut:
-        return y
-    window = [slice(None)] * 4
-    window[axis] = slice(cut, cut + size)
-    return y[tuple(window)]
 
 
 class Upsample(Module):

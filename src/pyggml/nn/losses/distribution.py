@@ -34,9 +34,9 @@ _F32_WHOLE = 2**24
 def cross_entropy(
     logits: Tensor,
     targets: Tensor,
+    weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    weight: Tensor | None = None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log softmax(logits) at the target: a class number, or a probability for each class.
@@ -46,11 +46,11 @@ def cross_entropy(
     Args:
         logits: f32.
         targets: i32 class numbers, or f32 probabilities (soft labels).
+        weight: of each class; no gradient flows to it.
         ignore_index: class number of positions that do not count, neither in sum nor in mean.
         reduction: "mean", "sum" or "none". The mean over class numbers is over those that count,
             by their weights (0 when none does, or their weights are 0); over soft labels it is over
             all rows.
-        weight: of each class; no gradient flows to it.
         label_smoothing: share of the target that is spread over all classes, in [0, 1].
 
     Shape:

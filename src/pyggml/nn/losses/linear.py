@@ -89,9 +89,7 @@ def linear_cross_entropy(
     parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _PART_BYTES), n)
     if parts < 2:
         logits = soft_capped(ops.linear(x, weight, bias), softcap)
-        return cross_entropy(
-            logits, targets, ignore_index, reduction, label_smoothing=label_smoothing
-        )
+        return cross_entropy(logits, targets, None, ignore_index, reduction, label_smoothing)
     flat, classes = x.reshape(n, x.shape[-1]), targets.reshape(n)
     size = -(-n // parts)
     losses = []
@@ -101,9 +99,7 @@ def linear_cross_entropy(
             logits = postpone(ops.add(logits, bias))
         logits = soft_capped(logits, softcap, postpone)
         at = classes[start : start + size]
-        losses.append(
-            cross_entropy(logits, at, ignore_index, "none", label_smoothing=label_smoothing)
-        )
+        losses.append(cross_entropy(logits, at, None, ignore_index, "none", label_smoothing))
     rows = losses[0]
     for more in losses[1:]:
         rows = ops.concat([rows, more])

@@ -61,7 +61,7 @@ class CrossEntropyLoss(Module):
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the loss; see the function of the same name."""
         return cross_entropy(
-            logits, targets, self.ignore_index, self.reduction, self.weight, self.label_smoothing
+            logits, targets, self.weight, self.ignore_index, self.reduction, self.label_smoothing
         )
 
 
