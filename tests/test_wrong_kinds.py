@@ -16,7 +16,7 @@ WRONG = [
     (lambda: nn.Linear("a", 3), "in_features"),
     (lambda: nn.Linear(2.0, 3), "in_features"),
     (lambda: nn.Linear(3, 3, bias="no"), "bias"),
-    (lambda: nn.Embedding(3, True), "dim"),
+    (lambda: nn.Embedding(3, True), "embedding_dim"),
     (lambda: nn.LayerNorm(3, bias="no"), "bias"),
     (lambda: nn.RMSNorm(3, eps=True), "eps"),
     (lambda: nn.RMSNorm(3, offset=1), "offset"),

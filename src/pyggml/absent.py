@@ -215,6 +215,8 @@ def absent(place: str, name: str, names: Collection[str]) -> NoReturn:
     if name.startswith("_"):  # Python's own questions, which nobody reads
         raise AttributeError(f"{place}: there is no {place}.{name}")
     cure = INSTEAD.get(place, {}).get(name) or _elsewhere(place, name)
+    if place in ("x", "F"):
+        cure = cure or INSTEAD["pg"].get(name)
     if cure is None and place == "x" and name.endswith("_"):
         known = name[:-1] in names
         cure = f"y = x.{name[:-1]}(…): ops make new tensors; " if known else ""
@@ -258,5 +260,5 @@ def _nearest(name: str, names: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     small = {each.lower(): each for each in names if not each.startswith("_")}
-    found = get_close_matches(name.lower(), small, 1, 0.75)
+    found = get_close_matches(name.lower(), small, 1, 0.82)
     return small[found[0]] if found else None

@@ -571,6 +571,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         (
             *("ELU", "Identity", "LeakyReLU", "LogSoftmax", "Sigmoid", "Softmax", "Softplus"),
+            *("Hardsigmoid", "Hardswish", "Mish", "ReLU6"),
             *("AdaptiveAvgPool2d", "Unflatten"),
         ),
         "calls one function, compared with PyTorch by tests/tensors",

@@ -23,7 +23,7 @@ def i32(*numbers: int) -> pg.Tensor:
 
 
 ONE = (
-    "abs ceil cont cos cumsum elu exp expm1 floor gelu gelu_erf gelu_quick hardsigmoid"
+    "abs ceil cont cos elu exp expm1 floor gelu gelu_erf gelu_quick hardsigmoid"
     " hardswish log mean_rows neg relu round sgn sigmoid silu sin softplus sqr sqrt step sum_rows"
     " sum_sqr tanh trunc reciprocal rsqrt log2 log10 exp2 tan frac relu6 logsigmoid"
 ).split()
@@ -46,7 +46,7 @@ CALLS: dict[str, dict[str, Any]] = {
     **{name: {"a": t(4, 6), "b": t(4, 6)} for name in ("logical_and logical_or").split()},
     **{name: {"a": t(4, 6), "b": t(4, 6)} for name in ("maximum", "minimum")},
     **{name: {"x": t(4, 6), "diagonal": 0} for name in ("tril", "triu")},
-    **{name: {"x": t(4, 6), "dim": 0} for name in ("log_softmax", "softmax", "unbind")},
+    **{name: {"x": t(4, 6), "dim": 0} for name in ("cumsum", "log_softmax", "softmax", "unbind")},
     **{
         name: {"x": t(4, 6), "dim": 0, "keepdim": False, "correction": 1.0, "unbiased": None}
         for name in ("std", "var")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ MODEL = "nn.Sequential(nn.Linear(4,8),nn.ReLU(),nn.Linear(8,2))"
 
 def both(call: str) -> tuple[Any, Any]:
     """Return the layer of pyggml and of PyTorch, with the same weights, all of them drawn."""
-    ours, theirs = eval(call, {"nn": nn}), eval(call, {"nn": torch.nn}).double()
+    names = {"OrderedDict": OrderedDict}
+    ours, theirs = eval(call, {"nn": nn, **names}), eval(call, {"nn": torch.nn, **names}).double()
     rng = np.random.default_rng(6)
     state = {name: rng.uniform(0.2, 0.8, a.shape) for name, a in ours.state_dict().items()}
     state = {name: array.astype(np.float32) for name, array in state.items()}

@@ -129,7 +129,7 @@ class _Block(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         drawn = init.gpt2(config.n_layer)
         residual = init.gpt2(config.n_layer, residual=True)
-        self.ln_1 = nn.LayerNorm(config.n_embd, config.eps, config.bias)
+        self.ln_1 = nn.LayerNorm(config.n_embd, config.eps, bias=config.bias)
         self.attn = nn.CausalSelfAttention(
             config.n_embd,
             config.n_head,
@@ -139,7 +139,7 @@ class _Block(nn.Module):
             init_weight=drawn,
             init_out=residual,
         )
-        self.ln_2 = nn.LayerNorm(config.n_embd, config.eps, config.bias)
+        self.ln_2 = nn.LayerNorm(config.n_embd, config.eps, bias=config.bias)
         self.mlp = nn.GELUMLP(config.n_embd, config.ffn, config.bias, drawn, residual)
         self.drop = nn.Dropout(config.dropout)
 
@@ -158,11 +158,11 @@ class _Transformer(nn.Module):
 
     def __init__(self, config: GPT2Config) -> None:
         drawn = init.gpt2(config.n_layer)
-        self.wte = nn.Embedding(config.vocab_size, config.n_embd, drawn)
-        self.wpe = nn.Embedding(config.context, config.n_embd, drawn)
+        self.wte = nn.Embedding(config.vocab_size, config.n_embd, init_weight=drawn)
+        self.wpe = nn.Embedding(config.context, config.n_embd, init_weight=drawn)
         self.drop = nn.Dropout(config.dropout)
         self.h = [_Block(config) for _ in range(config.n_layer)]
-        self.ln_f = nn.LayerNorm(config.n_embd, config.eps, config.bias)
+        self.ln_f = nn.LayerNorm(config.n_embd, config.eps, bias=config.bias)
 
 
 class GPT2(LanguageModel):
@@ -247,7 +247,8 @@ class GPT2(LanguageModel):
         return {
             f"{path}.bias": module.weight.shape[:1]
             for path, module in self.named_modules()
-            if isinstance(module, (nn.Linear, nn.LayerNorm)) and path != "lm_head"
+            if isinstance(module, (nn.Linear, nn.LayerNorm)) and module.weight is not None
+            if path != "lm_head"
         }
 
     def gguf_zeros(self) -> dict[str, tuple[int, ...]]:

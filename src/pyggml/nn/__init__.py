@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING
 
 from ..absent import absent_in
 from . import functional, init, lora, losses
-from .activations import ELU, Identity, LeakyReLU, LogSoftmax, Sigmoid, Softmax, Softplus
+from .activations import (
+    ELU,
+    Hardsigmoid,
+    Hardswish,
+    Identity,
+    LeakyReLU,
+    LogSoftmax,
+    Mish,
+    ReLU6,
+    Sigmoid,
+    Softmax,
+    Softplus,
+)
 from .attention import CausalSelfAttention
 from .base import IncompatibleKeys, RemovableHandle
 from .cache import KVCache, LayerCache
@@ -154,6 +166,10 @@ __all__ = [
     "remove_lora",
     "segment_mask",
     "summary",
+    "Hardsigmoid",
+    "Hardswish",
+    "Mish",
+    "ReLU6",
 ]
 
 if not TYPE_CHECKING:  # type checkers go on reporting absent names

@@ -9,9 +9,22 @@ from .. import checks, ops
 from ..ops.operands import need_tensor
 from ..tensors import Tensor
 from . import functional
+from .layers import Elementwise
 from .module import Module
 
-__all__ = ["ELU", "Identity", "LeakyReLU", "LogSoftmax", "Sigmoid", "Softmax", "Softplus"]
+__all__ = [
+    "ELU",
+    "Hardsigmoid",
+    "Hardswish",
+    "Identity",
+    "LeakyReLU",
+    "LogSoftmax",
+    "Mish",
+    "ReLU6",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+]
 
 
 class Identity(Module):
@@ -75,11 +88,12 @@ class LogSoftmax(Softmax):
         return ops.log_softmax(need_tensor("LogSoftmax", "x", x), self.dim)
 
 
-class LeakyReLU(Module):
+class LeakyReLU(Elementwise):
     """x above 0, negative_slope · x below.
 
     Args:
         negative_slope: factor of what is below 0.
+        inplace: taken as PyTorch takes it; the result is a new tensor.
 
     Raises:
         TypeError: negative_slope is not a number.
@@ -87,7 +101,8 @@ class LeakyReLU(Module):
     Source: Maas et al. 2013.
     """
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(inplace)
         self.negative_slope = checks.number("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,11 +110,12 @@ class LeakyReLU(Module):
         return functional.leaky_relu(x, self.negative_slope)
 
 
-class ELU(Module):
+class ELU(Elementwise):
     """x above 0, alpha · (exp(x) - 1) below.
 
     Args:
         alpha: factor of what is below 0.
+        inplace: taken as PyTorch takes it; the result is a new tensor.
 
     Raises:
         TypeError: alpha is not a number.
@@ -107,7 +123,8 @@ class ELU(Module):
     Source: Clevert et al. 2015, arXiv:1511.07289.
     """
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(inplace)
         self.alpha = checks.number("ELU", "alpha", alpha)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -131,3 +148,47 @@ class Softplus(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return softplus(x)."""
         return functional.softplus(x, self.beta)
+
+
+class Hardsigmoid(Elementwise):
+    """min(max(x + 3, 0), 6) / 6.
+
+    Source: ggml_hardsigmoid.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return hardsigmoid(x)."""
+        return ops.hardsigmoid(x)
+
+
+class Hardswish(Elementwise):
+    """x · min(max(x + 3, 0), 6) / 6.
+
+    Source: Howard et al. 2019, arXiv:1905.02244.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return hardswish(x)."""
+        return ops.hardswish(x)
+
+
+class Mish(Elementwise):
+    """x · tanh(log(1 + exp(x))).
+
+    Source: Misra 2019, arXiv:1908.08681.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return mish(x)."""
+        return functional.mish(x)
+
+
+class ReLU6(Elementwise):
+    """min(max(x, 0), 6).
+
+    Source: torch.nn.ReLU6.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return relu6(x)."""
+        return functional.relu6(x)

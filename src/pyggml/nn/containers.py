@@ -13,6 +13,8 @@ from .module import Module
 __all__ = ["ModuleDict", "ModuleList", "Sequential"]
 
 L = TypeVar("L", bound="ModuleList")
+# A member and its name, or "" for its number.
+_Named = tuple[str, Module]
 
 
 class ModuleList(Module):
@@ -38,7 +40,7 @@ class ModuleList(Module):
     """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
-        self._count = 0
+        self._names: list[str] = []
         self.extend(modules)
 
     def append(self: L, module: Module) -> L:
@@ -55,7 +57,7 @@ class ModuleList(Module):
         Args:
             modules: the new members.
         """
-        self._set([*self, *self._checked(modules)])
+        self._set([*self._named(), *self._checked(modules)])
         return self
 
     def insert(self, index: int, module: Module) -> None:
@@ -65,7 +67,7 @@ class ModuleList(Module):
             index: the place, as a list counts.
             module: the new member.
         """
-        members = list(self)
+        members = self._named()
         members.insert(operator.index(index), *self._checked([module]))
         self._set(members)
 
@@ -75,14 +77,14 @@ class ModuleList(Module):
         Args:
             index: its place.
         """
-        members = list(self)
-        taken = members.pop(self._place(index))
+        members = self._named()
+        _, taken = members.pop(self._place(index))
         self._set(members)
         return taken
 
     def _place(self, index: Any) -> int:
         """Return the place of a member, from 0."""
-        own = type(self).__name__
+        own, count = type(self).__name__, len(self)
         try:
             place = operator.index(index)
         except TypeError:
@@ -90,11 +92,11 @@ class ModuleList(Module):
                 f"{own}: an index must be an integer or a slice; got {index!r}: named members "
                 "belong in a ModuleDict or in attributes"
             ) from None
-        if not -self._count <= place < self._count:
-            raise IndexError(f"{own}: must be below {self._count}, its length; got index {place}")
-        return place % self._count
+        if not -count <= place < count:
+            raise IndexError(f"{own}: must be below {count}, its length; got index {place}")
+        return place % count
 
-    def _checked(self, modules: Iterable[Module]) -> list[Module]:
+    def _checked(self, modules: Iterable[Module]) -> list[_Named]:
         members = list(modules)
         for i, each in enumerate(members):
             if not isinstance(each, Module):
@@ -102,55 +104,65 @@ class ModuleList(Module):
                     f"{type(self).__name__}: every member must be a Module; got "
                     f"{type(each).__name__} at {i}"
                 )
-        return members
+        return [("", each) for each in members]
 
-    def _set(self, members: list[Module]) -> None:
-        for i in range(len(members), self._count):
-            delattr(self, str(i))
-        for i, module in enumerate(members):
-            setattr(self, str(i), module)
-        self._count = len(members)
+    def _named(self) -> list[_Named]:
+        # By their names: an attribute may have been given another module, such as an adapted one.
+        return [(name, getattr(self, name)) for name in self._names]
+
+    def _set(self, members: list[_Named]) -> None:
+        """Have these members; those without a name of their own are called by their numbers."""
+        for name in self._names:
+            delattr(self, name)
+        self._names = [
+            name if name and not name.isdigit() else str(i) for i, (name, _) in enumerate(members)
+        ]
+        for name, (_, module) in zip(self._names, members, strict=True):
+            setattr(self, name, module)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._names)
 
     def __iter__(self) -> Iterator[Any]:
-        # By their names: an attribute may have been given another module, such as an adapted one.
-        return iter([getattr(self, str(i)) for i in range(self._count)])
+        return iter([module for _, module in self._named()])
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
     @overload
     def __getitem__(self: L, index: slice) -> L: ...
     def __getitem__(self, index: int | slice) -> Any:
-        members = list(self)
+        members = self._named()
         if isinstance(index, slice):
             return self._like(members[index])
-        return members[self._place(index)]
+        return members[self._place(index)][1]
 
     def __setitem__(self, index: int, module: Module) -> None:
-        members = list(self)
-        members[self._place(index)] = self._checked([module])[0]
+        members, place = self._named(), self._place(index)
+        members[place] = (members[place][0], self._checked([module])[0][1])
         self._set(members)
 
     def __delitem__(self, index: int | slice) -> None:
-        members = list(self)
+        members = self._named()
         del members[index if isinstance(index, slice) else self._place(index)]
         self._set(members)
 
-    def _like(self, members: list[Module]) -> Any:
+    def _like(self, members: list[_Named]) -> Any:
         """Return a list of this class of some members."""
-        return type(self)(members)
+        found = type(self)()
+        found._set(members)
+        return found
 
 
 class Sequential(ModuleList):
     """Apply modules one after another.
 
     Args:
-        layers: the modules, in order; their names are their numbers.
+        layers: the modules, in order, whose names are their numbers; or one mapping from names to
+            modules.
 
     Raises:
         TypeError: a layer is no Module.
+        KeyError: a name has a dot, begins with an underscore, or is an attribute of Module.
 
     Example:
         >>> model = Sequential(Linear(4, 8), GELU(), Linear(8, 2))
@@ -158,11 +170,16 @@ class Sequential(ModuleList):
         ((3, 2), (3, 8))
     """
 
-    def __init__(self, *layers: Module) -> None:
-        super().__init__(layers)
-
-    def _like(self, members: list[Module]) -> Any:
-        return type(self)(*members)
+    def __init__(self, *layers: Module | Mapping[str, Module]) -> None:
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            named = dict(layers[0])
+            for name in named:
+                self.check_name("Sequential", name, of=type(None))
+            super().__init__()
+            modules = [module for _, module in self._checked(named.values())]
+            self._set(list(zip(named, modules, strict=True)))
+        else:
+            super().__init__(layers)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the last layer's output."""

@@ -9,12 +9,13 @@ from typing import ClassVar
 
 from .. import checks, ops
 from ..ops.operands import need_tensor
-from ..tensors import Tensor
+from ..tensors import Tensor, without_gradient
 from . import functional, init
 from .functional.norms import F32_EPS, normalized
 from .module import Module, Parameter
 
 __all__ = [
+    "Elementwise",
     "GELU",
     "Dropout",
     "Embedding",
@@ -76,8 +77,9 @@ class Embedding(Module):
     """A trained vector for every index.
 
     Args:
-        num: how many vectors.
-        dim: width of a vector.
+        num_embeddings: how many vectors.
+        embedding_dim: width of a vector.
+        padding_idx: index of a vector that begins as zeros and gets no gradient.
         init_weight: initialiser; None is the standard normal.
 
     Shape:
@@ -85,9 +87,9 @@ class Embedding(Module):
 
     Raises:
         TypeError: a size is not a whole number.
-        ValueError: a size is below 1.
+        ValueError: a size is below 1, or there is no vector padding_idx.
 
-    Source: ggml_get_rows.
+    Source: ggml_get_rows; torch.nn.Embedding.
 
     Example:
         >>> Embedding(10, 4)(tensor([1, 2])).shape
@@ -97,13 +99,31 @@ class Embedding(Module):
     # Optimizer groups may leave embedding tables undecayed; they ask for this name.
     is_embedding: ClassVar[bool] = True
 
-    def __init__(self, num: int, dim: int, init_weight: init.Initializer | None = None) -> None:
-        num, dim = check_sizes("Embedding", num=num, dim=dim)
-        self.weight = Parameter((init_weight or init.normal(1.0))((num, dim)))
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        init_weight: init.Initializer | None = None,
+    ) -> None:
+        who = "Embedding"
+        shape = check_sizes(who, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        drawn = (init_weight or init.normal(1.0))(shape)
+        self.padding_idx = None
+        if padding_idx is not None:
+            given = checks.whole(who, "padding_idx", padding_idx, -shape[0], shape[0] - 1)
+            self.padding_idx = given % shape[0]
+            drawn[self.padding_idx] = 0.0
+        self.weight = Parameter(drawn)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors at `ids`."""
-        return ops.get_rows(self.weight, ids)
+        found = ops.get_rows(self.weight, ids)
+        if self.padding_idx is None:
+            return found
+        padding = ops.unsqueeze(ops.eq(ids, self.padding_idx), -1)
+        return ops.where(padding, without_gradient(found), found)
 
 
 class LayerNorm(Module):
@@ -112,6 +132,7 @@ class LayerNorm(Module):
     Args:
         normalized_shape: extents of the last axes, or of the last one.
         eps: added to the variance, > 0.
+        elementwise_affine: learn a scale and, with `bias`, a bias.
         bias: learn a bias.
 
     Shape:
@@ -128,13 +149,19 @@ class LayerNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, bias: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
     ) -> None:
-        self.normalized_shape = normalized("LayerNorm", normalized_shape)
-        learns_bias = checks.flag("LayerNorm", "bias", bias)
-        self.eps = check_eps("LayerNorm", eps)
-        self.weight = Parameter(init.constant(1.0)(self.normalized_shape))
-        self.bias = Parameter(init.constant(0.0)(self.normalized_shape)) if learns_bias else None
+        who = "LayerNorm"
+        self.normalized_shape = shape = normalized(who, normalized_shape)
+        learns_scale = checks.flag(who, "elementwise_affine", elementwise_affine)
+        learns_bias = checks.flag(who, "bias", bias) and learns_scale
+        self.eps = check_eps(who, eps)
+        self.weight = Parameter(init.constant(1.0)(shape)) if learns_scale else None
+        self.bias = Parameter(init.constant(0.0)(shape)) if learns_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
@@ -201,7 +228,18 @@ class GELU(Module):
         return ops.gelu(x) if self.approximate == "tanh" else ops.gelu_erf(x)
 
 
-class SiLU(Module):
+class Elementwise(Module):
+    """A function of each element; `inplace` is taken as PyTorch takes it, and makes no difference.
+
+    Raises:
+        TypeError: inplace is not True or False.
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        checks.flag(type(self).__name__, "inplace", inplace)
+
+
+class SiLU(Elementwise):
     """x * sigmoid(x).
 
     Source: Elfwing et al. 2017, arXiv:1702.03118.
@@ -212,7 +250,7 @@ class SiLU(Module):
         return ops.silu(x)
 
 
-class ReLU(Module):
+class ReLU(Elementwise):
     """max(x, 0)."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -247,6 +285,7 @@ class Dropout(Module):
 
     Args:
         p: probability that an element is dropped.
+        inplace: taken as PyTorch takes it; the result is a new tensor.
 
     Shape:
         x any -> as x
@@ -262,7 +301,8 @@ class Dropout(Module):
         [1.0, 1.0]
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        checks.flag("Dropout", "inplace", inplace)
         # Above, p is 1 in f32, and 1 / (1 - p) infinite.
         self.p = checks.number("Dropout", "p", p, 0.0, below=1 - 2**-24)
 

@@ -259,8 +259,12 @@ class Module(ModuleTree):
                 if is_parameter:  # also where the new one is frozen
                     module.__dict__["_parameter_names"][name] = None
 
-    def zero_grad(self) -> None:
-        """Set every gradient that exists to zero."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Set every gradient that exists to zero.
+
+        Args:
+            set_to_none: taken as PyTorch takes it; a gradient is zeros in both cases.
+        """
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.zero_()

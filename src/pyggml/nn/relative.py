@@ -114,7 +114,7 @@ class RelativePositionBias(Embedding):
         bidirectional: bool = True,
         init_weight: init.Initializer | None = None,
     ) -> None:
-        super().__init__(buckets, n_head, init_weight)
+        super().__init__(buckets, n_head, init_weight=init_weight)
         relative_buckets([0], [0], buckets, max_distance, bidirectional)
         self.buckets = buckets
         self.max_distance = max_distance

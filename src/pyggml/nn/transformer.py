@@ -38,6 +38,7 @@ class MultiheadAttention(Module):
         num_heads: heads; must divide embed_dim.
         dropout: probability that a weight is dropped while training.
         bias: learn biases.
+        batch_first: True, as the batch is the first axis here.
 
     Shape:
         query (B, T, C), key and value (B, S, C), attn_mask (T, S) or (B, 1, T, S)
@@ -57,9 +58,16 @@ class MultiheadAttention(Module):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        batch_first: bool = True,
     ) -> None:
         who = "MultiheadAttention"
+        _check_batch_first(who, batch_first)
         embed_dim, self.num_heads = check_sizes(who, embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
             raise ValueError(
@@ -138,6 +146,15 @@ class MultiheadAttention(Module):
         return y.reshape(x.shape[0], x.shape[1], heads, width // heads).transpose(1, 2)
 
 
+def _check_batch_first(who: str, given: Any) -> None:
+    """Raise if the batch is to be the second axis."""
+    if not checks.flag(who, "batch_first", given):
+        raise ValueError(
+            f"{who}: batch_first must be True; got False: give (B, T, C), such as"
+            " x.transpose(0, 1) of (T, B, C)"
+        )
+
+
 class _Layer(Module):
     """The parts that both layers have, and how they are joined."""
 
@@ -153,19 +170,22 @@ class _Layer(Module):
         layer_norm_eps: float = 1e-5,
         norm_first: bool = False,
         bias: bool = True,
+        *,
+        batch_first: bool = True,
     ) -> None:
         who = type(self).__name__
+        _check_batch_first(who, batch_first)
         self.norm_first = checks.flag(who, "norm_first", norm_first)
         self.activation = checks.choice(who, "activation", activation, tuple(_ACTIVATIONS))
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias)
         (width,) = check_sizes(who, dim_feedforward=dim_feedforward)
         self.linear1 = Linear(d_model, width, bias)
         self.linear2 = Linear(width, d_model, bias)
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         if self._has_memory:
             self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, bias)
-            self.norm3 = LayerNorm(d_model, layer_norm_eps, bias)
+            self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.dropout = Dropout(dropout)
 
     def _feed_forward(self, x: Tensor) -> Any:

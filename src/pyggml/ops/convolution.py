@@ -57,6 +57,38 @@ def check_pair(who: str, name: str, value: Any, least: int) -> tuple[int, int]:
     return rows, columns
 
 
+def check_padding(who: str, padding: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+    """Return a padding that may be "valid" or "same" as numbers, others as they are.
+
+    Args:
+        who: the function.
+        padding: as given.
+        kernel: extents along each axis.
+        stride: one number, or one for each axis.
+        dilation: likewise.
+
+    Raises:
+        ValueError: another word; or the result cannot be as large as x with equal zeros at both
+            ends.
+    """
+    if not isinstance(padding, str):
+        return padding
+    if padding not in ("valid", "same"):
+        raise ValueError(f'{who}: padding must be numbers, "valid" or "same"; got {padding!r:.40}')
+    if padding == "valid":
+        return 0
+    steps = each_axis(who, "stride", stride, 1, len(kernel))
+    apart = each_axis(who, "dilation", dilation, 1, len(kernel))
+    added = [d * (k - 1) for d, k in zip(apart, kernel, strict=True)]
+    if max(steps) > 1 or any(n % 2 for n in added):
+        raise ValueError(
+            f'{who}: padding="same" needs stride 1 and as many zeros at both ends; got stride'
+            f" {stride} and a kernel of {tuple(kernel)}: pad x with F.pad, and give padding=0"
+        )
+    found = [n // 2 for n in added]
+    return found if len(found) > 1 else found[0]
+
+
 def _one(who: str, name: str, value: Any, least: int) -> int:
     """A number of the only axis that there is."""
     return whole(who, name, value, least, LARGEST)

@@ -16,7 +16,7 @@ from ..tensors.create import tensor
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
-from .operands import contiguous, need_float, need_ndim, need_wholes
+from .operands import axis_of, contiguous, need_float, need_ndim, need_wholes
 from .rows import get_rows
 from .shape import reshape, transpose
 
@@ -279,8 +279,11 @@ def tri(x: Tensor, part: str = "lower") -> Tensor:
     return record(lib.ggml_tri, [contiguous(x), _TRIANGLES[part]], x.shape)
 
 
-def cumsum(x: Tensor) -> Tensor:
-    """Running sums along the last axis. Source: ggml_cumsum."""
+def cumsum(x: Tensor, dim: int = -1) -> Tensor:
+    """Running sums along an axis. Source: ggml_cumsum."""
     need_float("cumsum", "x", x)
     need_ndim("cumsum", "x", x, 1, 2, 3, 4)
+    axis = axis_of("cumsum", dim, x.ndim, "dim")
+    if axis != x.ndim - 1:
+        return transpose(cumsum(transpose(x, axis, -1)), axis, -1)
     return record(lib.ggml_cumsum, [contiguous(x)], x.shape)

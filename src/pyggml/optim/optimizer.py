@@ -173,8 +173,12 @@ class Optimizer(OptimizerBase):
                 graph.run()
         return norm
 
-    def zero_grad(self) -> None:
-        """Set every gradient to zero, and `.grad` to it: one call for the whole buffer."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Set every gradient to zero, and `.grad` to it: one call for the whole buffer.
+
+        Args:
+            set_to_none: taken as PyTorch takes it; a gradient is zeros in both cases.
+        """
         self._kept("zero_grad").zero()
 
     def take_grads(self) -> None:

@@ -31,7 +31,8 @@ def tensor(
 
     Args:
         values: array, nested lists, number or tensor; they are copied.
-        dtype: None takes f32 for floats and i32 for integers.
+        dtype: None takes i32 for integers, and f32 for floats and for booleans, which become the
+            ones and zeros of a mask.
         device: None takes the default device.
         requires_grad: whether gradients are wanted for it.
 
@@ -58,6 +59,7 @@ def tensor(
         raise ShapeError(f"tensor: the lists are ragged ({error})") from None
     shape = check_shape("tensor", array.shape)
     kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
+    array = array.astype(np.uint8) if array.dtype.kind == "b" else array
     result = Tensor(store(array, kind, find_device(device), shape))
     if requires_grad:
         result.requires_grad = True

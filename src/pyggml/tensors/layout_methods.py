@@ -115,10 +115,7 @@ class LayoutMethods(Operators):
 
     def cumsum(self, dim: Whole = -1) -> Self:
         """Running sums along an axis."""
-        if dim in (-1, len(self.shape) - 1):  # type: ignore[attr-defined]
-            return HIGHER["cumsum"](self)
-        turned = HIGHER["transpose"](self, dim, -1)
-        return HIGHER["transpose"](HIGHER["cumsum"](turned), dim, -1)
+        return HIGHER["cumsum"](self, dim)
 
     def matmul(self, other: Any) -> Self:
         """Matrix product."""

@@ -270,6 +270,8 @@ def natural_dtype(array: np.ndarray) -> DType:
         return dtypes.f16 if array.dtype == np.float16 else dtypes.f32
     if array.dtype.kind in "iu":
         return dtypes.i32
+    if array.dtype.kind == "b":  # as comparisons give them
+        return dtypes.f32
     raise DTypeError(
         f"tensor: expected integers or floats; got {array.dtype}; convert with .astype(np.float32)"
     )

@@ -391,8 +391,11 @@ class Tensor(Methods):
             return Tensor(store(value, self.dtype, self.device, self.shape))
         return None if value is None else value.tensor()
 
-    def backward(self) -> None:
+    def backward(self, *, retain_graph: bool | None = None) -> None:
         """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.
+
+        Args:
+            retain_graph: taken as PyTorch takes it; what was recorded is always kept.
 
         Raises:
             ShapeError: self is not a scalar.

@@ -107,9 +107,9 @@ class _Layer(nn.Module):
 
 class _Embeddings(nn.Module):
     def __init__(self, config: BERTConfig) -> None:
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd, _DRAWN)
-        self.position_embeddings = nn.Embedding(config.context, config.n_embd, _DRAWN)
-        self.token_type_embeddings = nn.Embedding(config.types, config.n_embd, _DRAWN)
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.n_embd, init_weight=_DRAWN)
+        self.position_embeddings = nn.Embedding(config.context, config.n_embd, init_weight=_DRAWN)
+        self.token_type_embeddings = nn.Embedding(config.types, config.n_embd, init_weight=_DRAWN)
         self.LayerNorm = nn.LayerNorm(config.n_embd, config.eps)
         self.drop = nn.Dropout(config.dropout)
 

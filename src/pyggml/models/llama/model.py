@@ -36,7 +36,7 @@ class _Decoder(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         self.embed_tokens = nn.Embedding(
-            config.vocab_size, config.n_embd, init.gpt2(config.n_layer)
+            config.vocab_size, config.n_embd, init_weight=init.gpt2(config.n_layer)
         )
         self.layers = [Block(config, i) for i in range(config.n_layer)]
         self.norm = norm(config)

@@ -99,7 +99,9 @@ class _Layer(nn.Module):
 
 class _Embeddings(nn.Module):
     def __init__(self, config: ModernBERTConfig) -> None:
-        self.tok_embeddings = nn.Embedding(config.vocab_size, config.n_embd, init.normal(0.02))
+        self.tok_embeddings = nn.Embedding(
+            config.vocab_size, config.n_embd, init_weight=init.normal(0.02)
+        )
         self.norm = _norm(config)
         self.drop = nn.Dropout(config.dropout)
 

@@ -58,7 +58,7 @@ class T5(Model):
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
         check_room("T5", self.config)
-        self.shared = nn.Embedding(config.vocab_size, config.n_embd, init.normal(1.0))
+        self.shared = nn.Embedding(config.vocab_size, config.n_embd, init_weight=init.normal(1.0))
         self.encoder = Stack(config, decoder=False)
         self.decoder = Stack(config, decoder=True)
         if not config.tie:

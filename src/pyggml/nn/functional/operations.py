@@ -12,7 +12,8 @@ from ... import ops
 from ...checks import choice, flag, number, whole
 from ...errors import ShapeError
 from ...ops.composed.naming import composed
-from ...ops.operands import need_float, need_ndim
+from ...ops.convolution import check_padding
+from ...ops.operands import need_float, need_ndim, need_tensor
 from ...tensors import Tensor, arange, tensor
 from .masking import addend
 
@@ -126,7 +127,7 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
     Args:
         x: f32.
         pad: elements before and after the last axis, then of the one before it, and so on.
-        mode: "constant" or "circular".
+        mode: "constant", "reflect" (without the edge), "replicate" (the edge) or "circular".
         value: of "constant".
 
     Raises:
@@ -139,15 +140,33 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
         >>> pad(ones((2, 3)), (1, 2)).shape
         (2, 6)
     """
-    choice("pad", "mode", mode, ("constant", "circular"))
+    choice("pad", "mode", mode, ("constant", "reflect", "replicate", "circular"))
     if not isinstance(pad, (list, tuple)) or len(pad) % 2:
         raise TypeError(f"pad: pad must be a list of pairs, the last axis first; got {pad!r}")
     pairs = [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode == "circular":
         return ops.pad(x, pairs, "circular")
+    if mode != "constant":
+        return _repeated(x, pairs, "reflect" if mode == "reflect" else "edge")
     level = number("pad", "value", value)
     # What is added is zero: the rest is moved so that it is `value`.
     return ops.pad(x, pairs) if level == 0 else ops.pad(x - level, pairs) + level
+
+
+def _repeated(x: Tensor, pairs: list[tuple[Any, Any]], mode: Any) -> Tensor:
+    """Pad the last axes by elements of their own."""
+    if len(pairs) > need_float("pad", "x", x).ndim:
+        raise ShapeError(f"pad: there must be at most a pair for each axis; got {len(pairs)}")
+    for axis, pair in enumerate(pairs, x.ndim - len(pairs)):
+        widths = [whole("pad", "pad", n, 0) for n in pair]
+        if mode == "reflect" and max(widths) >= x.shape[axis]:
+            raise ShapeError(
+                f"pad: mode='reflect' takes less than the extent, {x.shape[axis]}; got {pair}"
+            )
+        if any(widths):
+            places = np.pad(np.arange(x.shape[axis], dtype=np.int32), widths, mode)
+            x = ops.index_select(x, axis, places)
+    return x
 
 
 def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
@@ -163,10 +182,12 @@ def conv1d(
     weight: Tensor,
     bias: Tensor | None = None,
     stride: int = 1,
-    padding: int = 0,
+    padding: int | str = 0,
     dilation: int = 1,
 ) -> Tensor:
     """Convolve sequences with a kernel; see `ops.conv_1d`.
+
+    `padding` may be "valid", none, or "same", which keeps T.
 
     Shape:
         x (N, C, T), weight (O, C, K), bias (O,) -> (N, O, OT)
@@ -175,7 +196,9 @@ def conv1d(
         >>> conv1d(ones((1, 2, 5)), ones((3, 2, 3))).shape
         (1, 3, 3)
     """
-    return _with_bias(ops.conv_1d(x, weight, stride, padding, dilation), bias)
+    need_ndim("conv1d", "weight", need_tensor("conv1d", "weight", weight), 3)
+    zeros: Any = check_padding("conv1d", padding, weight.shape[2:], stride, dilation)
+    return _with_bias(ops.conv_1d(x, weight, stride, zeros, dilation), bias)
 
 
 @composed
@@ -194,7 +217,8 @@ def conv2d(
         x: f32 images.
         weight: f32 kernel.
         bias: for each channel of the result.
-        stride, padding, dilation: one number, or one for rows and one for columns.
+        stride, padding, dilation: one number, or one for rows and one for columns. Padding may be
+            "valid", none, or "same", which keeps the size.
         groups: 1, or the number of channels: each has a kernel of its own.
 
     Shape:
@@ -208,6 +232,8 @@ def conv2d(
         >>> conv2d(ones((1, 2, 5, 5)), ones((3, 2, 3, 3)), padding=1).shape
         (1, 3, 5, 5)
     """
+    need_ndim("conv2d", "weight", need_tensor("conv2d", "weight", weight), 4)
+    padding = check_padding("conv2d", padding, weight.shape[2:], stride, dilation)
     if whole("conv2d", "groups", groups, 1) == 1:
         return _with_bias(ops.conv_2d(x, weight, stride, padding, dilation), bias)
     need_ndim("conv2d", "x", need_float("conv2d", "x", x), 4)
@@ -241,32 +267,61 @@ def avg_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0
 
 @composed
 def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
-    """Take means of equal windows, so many that the result has a size.
+    """Take means of windows, so many that the result has a size.
 
     Args:
         x: f32 images.
-        output_size: rows and columns, or one number for both; they divide those of x.
+        output_size: rows and columns, or one number for both; None keeps those of x. Windows
+            overlap where a size does not divide that of x.
 
     Shape:
         x (N, C, H, W) -> (N, C, *output_size)
 
-    Raises:
-        ShapeError: the size does not divide that of the images.
+    Source: torch.nn.functional.adaptive_avg_pool2d; ggml_pool_2d.
 
     Example:
         >>> adaptive_avg_pool2d(ones((1, 2, 4, 6)), 1).shape
         (1, 2, 1, 1)
     """
     need_ndim("adaptive_avg_pool2d", "x", need_float("adaptive_avg_pool2d", "x", x), 4)
-    pair = output_size if isinstance(output_size, (list, tuple)) else (output_size, output_size)
-    sizes = [whole("adaptive_avg_pool2d", "output_size", n, 1) for n in pair]
-    if len(sizes) != 2 or any(n % size for n, size in zip(x.shape[2:], sizes, strict=True)):
-        raise ShapeError(
-            f"adaptive_avg_pool2d: output_size must divide {x.shape[2:]}; got {output_size!r}"
-        )
-    return ops.pool_2d(
-        x, [n // size for n, size in zip(x.shape[2:], sizes, strict=True)], kind="avg"
+    pair = output_pair("adaptive_avg_pool2d", output_size)
+    sizes = [extent if n is None else n for n, extent in zip(pair, x.shape[2:], strict=True)]
+    if not any(n % size for n, size in zip(x.shape[2:], sizes, strict=True)):
+        windows = [n // size for n, size in zip(x.shape[2:], sizes, strict=True)]
+        return ops.pool_2d(x, windows, kind="avg")
+    rows, columns = (
+        tensor(_windows(n, size), "f32", x.device)
+        for n, size in zip(x.shape[2:], sizes, strict=True)
     )
+    by_columns = ops.linear(x, columns)
+    return ops.transpose(ops.linear(ops.transpose(by_columns, -1, -2), rows), -1, -2)
+
+
+def output_pair(who: str, size: Any) -> tuple[int | None, int | None]:
+    """Return the rows and columns of a result; None are those of the images.
+
+    Args:
+        who: the function.
+        size: as given, one number or two.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: a number is below 1.
+    """
+    pair = size if isinstance(size, (list, tuple)) else (size, size)
+    if len(pair) != 2:
+        raise TypeError(f"{who}: output_size must be one number or two; got {size!r:.60}")
+    rows, columns = (None if n is None else whole(who, "output_size", n, 1) for n in pair)
+    return rows, columns
+
+
+def _windows(n: int, size: int) -> np.ndarray:
+    """Return the weights of n elements in the means of so many windows, (size, n)."""
+    weights = np.zeros((size, n), np.float32)
+    for i in range(size):
+        window = slice(i * n // size, -(-(i + 1) * n // size))
+        weights[i, window] = 1.0 / (window.stop - window.start)
+    return weights
 
 
 @composed

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import checks, ops
 from ...errors import ShapeError
-from ...ops.convolution import check_pair
+from ...ops.convolution import check_padding, check_pair
 from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from .. import init
@@ -26,7 +26,7 @@ class Conv2d(Module):
         out_channels: O.
         kernel_size: one number, or one for rows and one for columns.
         stride: likewise.
-        padding: zeros around the image, likewise.
+        padding: zeros around the image, likewise; "valid" for none, "same" to keep the size.
         dilation: distance of the kernel's elements, likewise.
         groups: 1, or C with O = C: each channel has a kernel of its own (depthwise).
         bias: learn a bias for each channel.
@@ -69,10 +69,11 @@ class Conv2d(Module):
                 f"convolution; got {groups} with {in_channels} and {out_channels} channels"
             )
         self.stride = check_pair("Conv2d", "stride", stride, 1)
-        self.padding = check_pair("Conv2d", "padding", padding, 0)
         self.dilation = check_pair("Conv2d", "dilation", dilation, 1)
         self.depthwise = groups != 1
         size = check_pair("Conv2d", "kernel_size", kernel_size, 1)
+        padding = check_padding("Conv2d", padding, size, stride, dilation)
+        self.padding = check_pair("Conv2d", "padding", padding, 0)
         fan_in = (1 if self.depthwise else in_channels) * math.prod(size)
         bound = 1.0 / math.sqrt(fan_in)
         drawn = (init_weight or init.uniform(-bound, bound))((out_channels, fan_in))
@@ -95,7 +96,7 @@ class Conv1d(Module):
         out_channels: O.
         kernel_size: K.
         stride: how far the kernel moves.
-        padding: zeros at both ends.
+        padding: zeros at both ends; "valid" for none, "same" to keep T.
         dilation: distance of the kernel's elements.
         bias: learn a bias for each channel.
         init_weight: initialiser of the (O, C * K) weight; None is uniform within 1 / sqrt(C * K),
@@ -121,7 +122,7 @@ class Conv1d(Module):
         out_channels: int,
         kernel_size: int,
         stride: int = 1,
-        padding: int = 0,
+        padding: int | str = 0,
         dilation: int = 1,
         bias: bool = True,
         init_weight: init.Initializer | None = None,
@@ -130,6 +131,7 @@ class Conv1d(Module):
             "Conv1d", in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size,
             stride=stride, dilation=dilation,
         )  # fmt: skip
+        padding = check_padding("Conv1d", padding, (kernel_size,), stride, dilation)
         self.padding = checks.whole("Conv1d", "padding", padding, 0)
         learns_bias = checks.flag("Conv1d", "bias", bias)
         bound = 1.0 / math.sqrt(in_channels * kernel_size)
@@ -234,21 +236,32 @@ class GlobalAvgPool2d(Module):
 
 
 class Flatten(Module):
-    """Put all axes but the first into one.
+    """Put axes into one: all but the first.
+
+    Args:
+        start_dim: the first of them.
+        end_dim: the last of them.
 
     Shape:
         x (B, ...) -> (B, N)
 
     Raises:
-        ShapeError: x has no axis.
+        TypeError: an argument is not a whole number.
+        ShapeError: x has no such axes.
 
     Example:
         >>> Flatten()(ones((2, 3, 4, 4))).shape
         (2, 48)
     """
 
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim = checks.whole("Flatten", "start_dim", start_dim)
+        self.end_dim = checks.whole("Flatten", "end_dim", end_dim)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the rows."""
         if need_tensor("Flatten", "x", x).ndim < 1:
             raise ShapeError("Flatten: x must have an axis; got a scalar")
-        return x.reshape(x.shape[0], -1)
+        if x.ndim == 1 and (self.start_dim, self.end_dim) == (1, -1):
+            return x.reshape(x.shape[0], -1)
+        return x.flatten(self.start_dim, self.end_dim)

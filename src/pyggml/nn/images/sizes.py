@@ -6,33 +6,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import checks
-from ...ops.convolution import check_pair
 from ...tensors import Tensor
 from .. import functional
+from ..functional.operations import output_pair
 from ..module import Module
 
 __all__ = ["AdaptiveAvgPool2d", "Unflatten"]
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means of equal windows, so many that the result has a size.
+    """Means of windows, so many that the result has a size.
 
     Args:
-        output_size: rows and columns, or one number for both; they divide those of the images.
+        output_size: rows and columns, or one number for both; None keeps those of the images.
 
     Shape:
         x (B, C, H, W) -> (B, C, *output_size)
 
     Raises:
-        ShapeError: the size does not divide that of the images.
+        TypeError: a size is no whole number.
+        ValueError: a size is below 1.
 
     Example:
         >>> AdaptiveAvgPool2d((1, 1))(ones((2, 3, 4, 4))).shape
         (2, 3, 1, 1)
     """
 
-    def __init__(self, output_size: int | Sequence[int]) -> None:
-        self.output_size = check_pair("AdaptiveAvgPool2d", "output_size", output_size, 1)
+    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
+        self.output_size = output_pair("AdaptiveAvgPool2d", output_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled images."""

@@ -107,14 +107,14 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     Args:
         x: f32.
         dim: the axis.
-        index: whole numbers with the extents of x but along `dim`: an array, lists, or an i32
-            tensor that is stored or comes from argmax.
+        index: whole numbers with extents no larger than those of x but along `dim`: an array,
+            lists, or an i32 tensor that is stored or comes from argmax.
 
     Shape:
         x (..., N), index (..., K) -> (..., K) for the last axis; others alike
 
     Raises:
-        ShapeError: another extent of index differs from that of x.
+        ShapeError: another extent of index is larger than that of x.
         IndexError: a number is out of range.
 
     Source: torch.gather; ggml_get_rows.
@@ -127,11 +127,13 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     axis = axis_of("gather", dim, x.ndim, "dim")
     ids = numbers_of("gather", "index", index, x.shape[axis], x)
     others = [s[:axis] + s[axis + 1 :] for s in (x.shape, ids.shape)]
-    if ids.ndim != x.ndim or others[0] != others[1]:
+    if ids.ndim != x.ndim or any(k > n for n, k in zip(*others, strict=True)):
         raise ShapeError(
-            f"gather: index must have the extents of x but along dim={axis}; got"
+            f"gather: index must be no larger than x but along dim={axis}; got"
             f" x.shape={x.shape}, index.shape={ids.shape}"
         )
+    if others[0] != others[1]:
+        x = x[tuple(slice(None if a == axis else k) for a, k in enumerate(ids.shape))]
     if axis == x.ndim - 1:
         return _gather_last(x, ids)
     # Whole numbers are not copied into another order: each column is a row number of its own.
@@ -151,19 +153,20 @@ def _gather_last(x: Tensor, ids: Tensor) -> Tensor:
 
 @composed
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> ValuesIndices:
-    """Return the k largest elements of each row and their places, the largest first.
+    """Return the k largest elements along an axis and their places, the largest first.
 
     Args:
         x: f32.
         k: how many.
-        dim: the last axis.
+        dim: the axis.
         largest: False takes the smallest.
 
     Returns:
-        `values` (..., k), through which gradients flow, and `indices` (..., k) i32.
+        `values` (..., k), through which gradients flow, and `indices` (..., k) i32; k stands at
+        `dim`.
 
     Raises:
-        ShapeError: k is not from 1 to the extent, or `dim` is not the last axis.
+        ShapeError: k is not from 1 to the extent, or there is no such axis.
 
     Source: torch.topk; ggml_argsort.
 
@@ -174,9 +177,13 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> ValuesIndice
     """
     need_float("topk", "x", x)
     axis = axis_of("topk", dim, x.ndim, "dim")
-    if axis != x.ndim - 1:
-        raise ShapeError(f"topk: dim must be the last axis; got {dim}: use x.transpose")
     if not isinstance(largest, bool):
         raise DTypeError(f"topk: largest must be True or False; got {shown(largest)}")
-    places = top_k(x if largest else -x, k)
-    return ValuesIndices(_gather_last(x, places), places)
+    rows = x if axis == x.ndim - 1 else transpose(x, axis, -1)
+    places = top_k(rows if largest else -rows, k)
+    found = ValuesIndices(_gather_last(rows, places), places)
+    if axis == x.ndim - 1:
+        return found
+    # Whole numbers up to 2^24 are exact in f32, which can be transposed.
+    turned = cast(transpose(cast(places, "f32"), axis, -1), "i32")
+    return ValuesIndices(transpose(found.values, axis, -1), turned)
