@@ -163,6 +163,22 @@ def test_running_statistics_move_once_a_step(before, after):
         np.testing.assert_allclose(got[name], want[name], rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_tensor_and_another_shape_of_it_are_both_known(first):
+    model, optimizer = make()
+    logits = model(pg.tensor(X))
+    flat = logits.reshape(24)
+    want = model(pg.tensor(X)).numpy()
+    (F.cross_entropy(logits, pg.tensor(Y)) + (flat * flat).mean()).backward()
+    optimizer.step()
+    parts = (flat.trunc().mean(), (logits.trunc() @ pg.ones((3, 2))).mean())
+    total = parts[first] + 3.0 * parts[1 - first]
+    weights = (1.0, 3.0) if first == 0 else (3.0, 1.0)
+    cut = np.trunc(want)
+    expected = weights[0] * cut.mean() + weights[1] * cut.sum(1).mean()
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_a_graph_reads_what_is_known():
     w = pg.tensor([1.0, 2.0])
     inner = w * 2.0
@@ -171,6 +187,13 @@ def test_a_graph_reads_what_is_known():
     graph.run()
     assert graph.read(outer).tolist() == [[11.0], [21.0]]
     assert graph.n_nodes < Graph([outer]).n_nodes
+    flat = inner.reshape(2, 1)
+    known = {inner: pg.tensor([1.0, 2.0]), flat: pg.tensor([[1.0], [2.0]])}
+    for given in (known, dict(reversed(known.items()))):
+        total = inner.trunc().sum() + (flat.exp() @ pg.ones((1, 2))).sum() / 2
+        graph = Graph([total], known=given)
+        graph.run()
+        assert graph.read(total) == pytest.approx(3 + np.exp(1) + np.exp(2), rel=1e-6)
     with pytest.raises(ShapeError, match=r"known must be stored.*\(2,\) and f32"):
         Graph([outer], known={inner: pg.ones(3)})
     with pytest.raises(TypeError, match="each of known"):

@@ -85,9 +85,11 @@ class Plan:
             if is_placeholder(grad.node)
         }
         self.headers: dict[int, Any] = {}
+        # The tensor that a known one views may be known itself: its own numbers go before.
         for node, stored in known.values():
-            for ptr in (node.ptr, node.ptr.view_src):
-                self.headers[address(ptr)] = stored.ptr
+            self.headers[address(node.ptr.view_src)] = stored.ptr
+        for node, stored in known.values():
+            self.headers[address(node.ptr)] = stored.ptr
         seen = set(known)
         nodes = walk([*outputs, *([loss.node] if loss is not None else [])], seen)
         self.forward, bound = divide(with_updates(nodes, seen), self.transient)
