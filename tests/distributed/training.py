@@ -3,7 +3,8 @@
 
 After the name of a case, `+after` exchanges nothing while a graph runs, `+read` lets rank 0 read
 the weights after each step, `+bad` makes them infinite, `+wide` gives each of them many pages, and
-`+accumulate`, `+masks`, `+recompute` and `+local` are as the cases.
+`+accumulate`, `+masks`, `+recompute` and `+local` are as the cases; `+nccl=LIBRARY` sums gradients
+where they lie, by a library in NCCL's place.
 
 A folder that holds a checkpoint is resumed; STOP ends the run after so many steps.
 """
@@ -15,6 +16,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,12 @@ import numpy as np
 import pyggml as pg
 from pyggml import distributed, nn
 from pyggml.data import IGNORE_INDEX, Batch, TokenDataset
+from pyggml.distributed import nccl
 from pyggml.models import GPT2, GPT2Config
 from pyggml.nn import apply_lora
 from pyggml.optim import optimizers
 from pyggml.train import Callback, Trainer
-from pyggml.train.exchange import buckets
+from pyggml.train.exchange import buckets, exchange
 
 STEPS, ROWS, LENGTH, VOCABULARY = 50, 8, 16, 31
 
@@ -66,6 +69,11 @@ def make(case: str, folder: Path | None, steps: int = STEPS, **more: Any) -> tup
     """Return the trainer of a case, on any number of ranks."""
     rank = distributed.init().rank
     case, *flags = case.split("+")
+    libraries = tuple(flag[5:] for flag in flags if flag.startswith("nccl="))
+    if libraries:
+        nccl.NCCL = nccl.RUNTIME = ("nothing", libraries)
+        gpu: Any = SimpleNamespace(name="cuda:0")
+        exchange.device_sums = lambda group, device: nccl.device_sums(group, gpu)
     pg.set_threads(1)
     buckets.BUCKET_BYTES, buckets.SMALL_BYTES = 2048, 512  # several, as larger models have
     pg.seed(1 + rank)  # the start is that of rank 0
@@ -152,7 +160,7 @@ def main() -> None:
         return digest(state), digest(wire)
 
     state, wire = trainer.shards.lend(digests_of_state)
-    exchange = trainer.train_step.exchange
+    own = trainer.train_step.exchange
     assert result.validation is not None
     if distributed.rank() == 0:
         found = {
@@ -162,12 +170,13 @@ def main() -> None:
             "validation": result.validation.loss,
             "metrics": result.validation.metrics,
             "digests": digests,
-            "early": exchange and (exchange.early, len(exchange.buckets)),
+            "early": own and (own.early, len(own.buckets)),
             "sizes": (trainer.optimizer.grad_nbytes, trainer.optimizer.nbytes),
             "state": state,
             "wire": wire,
             "seen": losses.seen,
-            "late": exchange and exchange.delivery.arrivals and exchange.delivery.arrivals.late,
+            "device_sums": 0 if own is None else own.device_sums,
+            "late": own and own.delivery.arrivals and own.delivery.arrivals.late,
         }
         print(json.dumps(found), flush=True)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -148,6 +149,15 @@ class Group:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
+
+    def wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Wait for other ranks.
+
+        Args:
+            is_done: called again and again, until it returns True.
+        """
+        while not is_done():
+            time.sleep(0)
 
     def set_timeout(self, seconds: float) -> None:
         """End the job when a rank hangs for so long.

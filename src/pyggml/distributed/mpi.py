@@ -172,6 +172,10 @@ class MPIGroup(Group):
         """Wait until every rank is here; the core is free meanwhile."""
         self._wait(self._comm.Ibarrier().Test)
 
+    def wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Wait, as for operations of MPI."""
+        self._wait(is_done)
+
     def set_timeout(self, seconds: float) -> None:
         """Let ranks be silent for so long."""
         if self._pulse is not None:

@@ -13,6 +13,7 @@ import numpy as np
 from ...backend.headers import address
 from ...backend.library import ffi, lib
 from ...distributed import Group
+from ...distributed.nccl import device_sums
 from ...graph import Graph
 from ...graph.observers import observe
 from ...tensors import Tensor
@@ -48,6 +49,7 @@ class Exchange:
         owners: the rank that updates each of the optimizer's parameters; None is every rank.
         residuals: what rounding has lost on this rank, for each bucket; empty without feedback.
         early: buckets that left during the last backward.
+        device_sums: buckets that were summed in the memory of GPUs.
         delivery: brings each rank the parameters that others update.
         before: on rank 0, the whole state of an optimizer that had done steps.
 
@@ -64,7 +66,7 @@ class Exchange:
         feedback: bool = False,
         zero: int = 0,
     ):
-        self.group, self.overlaps, self.early = group, True, 0
+        self.group, self.overlaps, self.early, self.device_sums = group, True, 0, 0
         self.zero = zero if group.size > 1 else 0
         self._optimizer, self._rounds = optimizer, rounds
         if self.zero > 2:
@@ -85,6 +87,8 @@ class Exchange:
         self.buckets = make_buckets(params, order, self.owners, optimizer.device)
         self.delivery = Delivery(group, optimizer, self.buckets, self.zero)
         self._bucket_of = {i: b for b, bucket in enumerate(self.buckets) for i in bucket.members}
+        # Of gradients that stay in the GPU's memory; those that are rounded or dropped leave it.
+        self._sums = None if rounds or self.zero > 1 else device_sums(group, optimizer.device)
         self.residuals = [np.zeros(b.size, np.float32) for b in self.buckets if rounds and feedback]
         self._numbers = {param: i for i, param in enumerate(params)}
         self._scale = 1.0
@@ -182,6 +186,12 @@ class Exchange:
             count: their number.
         """
         for number in self._order[self._begun : count]:
+            if self._sums is not None:
+                at, bucket = self._stored_at(number), self.buckets[number]
+                at.buffer.write()
+                self._sums.begin_sum(address(at.ptr.data), bucket.size, bucket.owner)
+                self.device_sums += 1
+                continue
             array = self._vector(number)
             for part in self._parts(number):
                 self._begin(number, part, array[part])
@@ -233,6 +243,8 @@ class Exchange:
         """Let the buckets leave that have not yet, and wait until all sums are there."""
         self.early = self._begun
         self.leave(len(self.buckets))
+        if self._sums is not None:
+            self._sums.finish()
         self.group.finish()
         for vector in self._used:
             vector.__exit__(None, None, None)
@@ -249,6 +261,14 @@ class Exchange:
             self._made[number] = np.zeros(self.buckets[number].size, np.float32)
         return self._made[number]
 
+    def _stored_at(self, number: int) -> Any:
+        """Return the header of a bucket's vector, of gradients that are stored."""
+        if number not in self._stored:
+            first = self._optimizer.grads[self._optimizer.params[self.buckets[number].members[0]]]
+            at = place_in_buffer(first.node)
+            self._stored[number] = whole(first.node, at, self.buckets[number].size)
+        return self._stored[number]
+
     def _vector(self, number: int) -> np.ndarray:
         """Return the vector of a bucket."""
         bucket = self.buckets[number]
@@ -256,10 +276,7 @@ class Exchange:
             array = self._array(number)
             del self._made[number]  # it lives as long as it is on its way
             return array
-        if number not in self._stored:
-            first = self._optimizer.grads[self._optimizer.params[bucket.members[0]]].node
-            self._stored[number] = whole(first, place_in_buffer(first), bucket.size)
-        vector = host_vector(self._stored[number])
+        vector = host_vector(self._stored_at(number))
         self._used.append(vector)
         return vector.__enter__()
 
