@@ -21,7 +21,6 @@ from .programs import script
         np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f4")]),
         np.ma.masked_array([1.0, 2.0], [False, True]),
         np.array([1j]),
-        np.array([True]),
         np.array(["1"]),
         np.array(["2020-01-01"], "M8[D]"),
         "1.0",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pyggml as pg
-from pyggml import ops
+from pyggml import nn, ops
 
 # The package's `device` is the function.
 device_module = importlib.import_module("pyggml.backend.device")
@@ -101,4 +101,14 @@ def test_what_is_not_free_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         pg.zeros((2**14, 2**14))
     with pytest.raises(pg.BackendError, match="more than is free"):
         pg.full((2**14, 2**14), 1.0)
+    for make in (
+        lambda: pg.arange(2**28), lambda: pg.arange(0.0, 1e300, 1e-300),
+        lambda: pg.linspace(0, 1, 2**31), lambda: pg.eye(2**15), lambda: pg.rand(2**15, 2**14),
+        lambda: pg.randn(2**15, 2**14), lambda: pg.randint(0, 9, (2**15, 2**14)),
+        lambda: nn.functional.adaptive_avg_pool2d(pg.ones((1, 1, 64, 64)), 2**20),
+    ):  # fmt: skip
+        with pytest.raises(pg.OutOfMemoryError, match="more than is free"):
+            make()
+    with pytest.raises(ValueError, match="pad"):
+        nn.functional.pad(column, (2**40, 0), mode="replicate")
     assert column.sum().item() == 2**14

@@ -14,11 +14,20 @@ from .. import checks
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
-from ..errors import BackendError, DTypeError, ShapeError, shown
+from ..errors import DTypeError, OutOfMemoryError, ShapeError, shown
 from .storage import allocate, check_shape, natural_dtype, store
 from .tensor import Tensor
 
-__all__ = ["empty", "full", "ones", "shape_and_dtype", "tensor", "zeros", "zeros_group"]
+__all__ = [
+    "check_room",
+    "empty",
+    "full",
+    "ones",
+    "shape_and_dtype",
+    "tensor",
+    "zeros",
+    "zeros_group",
+]
 
 
 def tensor(
@@ -147,11 +156,26 @@ def _full(
     who: str, extents: tuple[int, ...], value: float, dtype: DType | str, device: Any
 ) -> Tensor:
     where = find_device(device)
-    if not find_device("cpu").has_memory(4 * math.prod(extents)):
-        raise BackendError(
-            f"{who}: {4 * math.prod(extents):,} bytes are more than is free; use a smaller shape"
-        )
+    check_room(who, math.prod(extents))
     return tensor(np.full(extents, value), dtype, where)
+
+
+def check_room(who: str, count: int, itemsize: int = 8) -> None:
+    """Raise before NumPy makes more numbers than memory holds, for which Linux ends the process.
+
+    Args:
+        who: the function.
+        count: of the numbers.
+        itemsize: bytes of one in NumPy; its f32 copy is added.
+
+    Raises:
+        OutOfMemoryError: they take more than is free.
+    """
+    size_bytes = (itemsize + 4) * count
+    if not find_device("cpu").has_memory(size_bytes):
+        raise OutOfMemoryError(
+            f"{who}: {count:,} numbers take {size_bytes:,} bytes, more than is free; make fewer"
+        )
 
 
 def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:

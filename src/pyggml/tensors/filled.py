@@ -12,7 +12,7 @@ from ..backend.device import Device
 from ..backend.dtypes import DType
 from ..checks import instance, number, whole
 from ..errors import DTypeError, ShapeError, shown
-from .create import empty, full, ones, shape_and_dtype, tensor, zeros
+from .create import check_room, empty, full, ones, shape_and_dtype, tensor, zeros
 from .random import random_generator
 from .tensor import Tensor
 
@@ -65,11 +65,13 @@ def arange(
         number("arange", name, n)
     if step == 0:
         raise ValueError("arange: step must not be 0")
-    if math.ceil((last - first) / step) < 1:
+    count = (last - first) / step
+    if count <= 0:
         raise ShapeError(
             f"arange: there must be a number from {first} to {last} by {step}; ggml has no empty"
             " tensors"
         )
+    check_room("arange", math.ceil(min(count, 2**63)))
     return tensor(np.arange(first, last, step), dtype, device)
 
 
@@ -100,6 +102,7 @@ def linspace(
     """
     count = whole("linspace", "steps", steps, 1)
     ends = number("linspace", "start", start), number("linspace", "end", end)
+    check_room("linspace", count, 24)
     return tensor(np.linspace(*ends, count), dtype, device)
 
 
@@ -122,6 +125,7 @@ def eye(n: int, m: int | None = None, device: Device | str | None = None) -> Ten
     """
     rows = whole("eye", "n", n, 1)
     columns = rows if m is None else whole("eye", "m", m, 1)
+    check_room("eye", rows * columns, 4)
     return tensor(np.eye(rows, columns, dtype=np.float32), "f32", device)
 
 
@@ -192,6 +196,7 @@ def rand(
         (2, 3)
     """
     extents, kind = shape_and_dtype("rand", shape, dtype)
+    check_room("rand", math.prod(extents), 4)
     numbers = _generator("rand", generator).random(extents, np.float32)
     return tensor(numbers, kind, device)
 
@@ -204,6 +209,7 @@ def randn(
 ) -> Tensor:
     """Make a stored tensor of random numbers of mean 0 and variance 1, normal; see `rand`."""
     extents, kind = shape_and_dtype("randn", shape, dtype)
+    check_room("randn", math.prod(extents), 4)
     numbers = _generator("randn", generator).standard_normal(extents, np.float32)
     return tensor(numbers, kind, device)
 
@@ -238,6 +244,7 @@ def randint(
     if least >= end:
         raise ValueError(f"randint: low must be below high; got {least} and {end}")
     extents, _ = shape_and_dtype("randint", (size,), "i32")
+    check_room("randint", math.prod(extents))
     return tensor(_generator("randint", generator).integers(least, end, extents), "i32", device)
 
 

@@ -12,9 +12,10 @@ from ... import ops
 from ...checks import choice, flag, number, whole
 from ...errors import ShapeError
 from ...ops.composed.naming import composed
-from ...ops.convolution import check_padding
+from ...ops.convolution import LARGEST, check_padding
 from ...ops.operands import need_float, need_ndim, need_tensor
 from ...tensors import Tensor, arange, tensor
+from ...tensors.create import check_room
 from .masking import addend
 
 __all__ = [
@@ -158,7 +159,7 @@ def _repeated(x: Tensor, pairs: list[tuple[Any, Any]], mode: Any) -> Tensor:
     if len(pairs) > need_float("pad", "x", x).ndim:
         raise ShapeError(f"pad: there must be at most a pair for each axis; got {len(pairs)}")
     for axis, pair in enumerate(pairs, x.ndim - len(pairs)):
-        widths = [whole("pad", "pad", n, 0) for n in pair]
+        widths = [whole("pad", "pad", n, 0, LARGEST) for n in pair]
         if mode == "reflect" and max(widths) >= x.shape[axis]:
             raise ShapeError(
                 f"pad: mode='reflect' takes less than the extent, {x.shape[axis]}; got {pair}"
@@ -317,6 +318,7 @@ def output_pair(who: str, size: Any) -> tuple[int | None, int | None]:
 
 def _windows(n: int, size: int) -> np.ndarray:
     """Return the weights of n elements in the means of so many windows, (size, n)."""
+    check_room("adaptive_avg_pool2d", size * n, 4)
     weights = np.zeros((size, n), np.float32)
     for i in range(size):
         window = slice(i * n // size, -(-(i + 1) * n // size))
