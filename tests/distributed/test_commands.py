@@ -68,4 +68,4 @@ training.make("f32", None, batch_size=2)
 """
     done = run_code(4, tmp_path, code)
     assert done.returncode == 1
-    assert done.stderr.count("give a larger batch_size") == 1
+    assert done.stderr.count("batch_size must be at least 4") == 1

@@ -84,6 +84,7 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
     "Corpus.tokens": {"": "text"},
     "encode_pairs": {"": "text"},
     "read_texts": {"": "text", "read_pairs": "prompt_field"},
+    **dict.fromkeys(("Loader.shard", "BucketLoader.shard"), {"batch_size": "batch_size"}),
     "read_choices": {"": "choices"},
     "read_records": {},
     "read_chats": {"": "answers"},

@@ -114,8 +114,8 @@ class Epochs:
         rank = checks.whole(who, "rank", rank, 0, size - 1)
         if self._least_rows() < size:
             raise ValueError(
-                f"{who}: a batch must have a row for each of {size} ranks; got one of "
-                f"{self._least_rows()}: give a larger batch_size, or start fewer ranks"
+                f"{who}: batch_size must be at least {size}, a row for each rank; got a batch of "
+                f"{self._least_rows()}: give a larger one or more data, or start fewer ranks"
             )
         self._part = Part(rank, size)
 
