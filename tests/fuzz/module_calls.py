@@ -50,6 +50,10 @@ def np_gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def np_gelu_erf(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2)))
+
+
 def np_silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
@@ -199,7 +203,7 @@ def module_call(d: Draw) -> Call:
         if name == "Dropout":
             m = nn.Dropout(d.pick(0.1, 0.0, 0.9, d.odd())).train(flag)
             return m, (x,), None if flag else lambda: values
-        table = {"GELU": np_gelu, "SiLU": np_silu, "ReLU": lambda v: np.maximum(v, 0)}
+        table = {"GELU": np_gelu_erf, "SiLU": np_silu, "ReLU": lambda v: np.maximum(v, 0)}
         table["Tanh"] = np.tanh
         m = getattr(nn, name)()
         return m, (x,), (lambda: table[name](values)) if name in table else None

@@ -433,7 +433,7 @@ def _torch_elements(torch: Any) -> dict[str, Fn]:
         **{"gelu": tanh_gelu, "gelu_erf": f.gelu, "gelu_quick": quick, "xielu": xielu},
         "step": lambda x: (x > 0).to(x.dtype) + 0 * x,
         "sgn": lambda x: torch.sign(x.detach()) + 0 * x,
-        "round": lambda x: torch.trunc(x + torch.copysign(torch.full_like(x, 0.5), x)),
+        "round": torch.round,
         "scale": lambda x, s, b: x * s + b,
         "clamp": torch.clamp,
         "add_number": lambda x, n: x + n,
