@@ -232,7 +232,8 @@ def test_resume_takes_what_the_run_had_chosen_itself(trained, cli, tmp_path, opt
     assert code == 0, err
     assert "finished (step 6)" in out
     after = json.loads((folder / "config.json").read_text())
-    del before["train"]["output"], after["train"]["output"]
+    for record in (before, after):
+        del record["train"]["output"], record["options"]["output"]
     assert after == before
 
 

@@ -66,7 +66,7 @@ def run_folder(folder: Path, lines: list[dict], samples: Any = (), **record: Any
     content = {
         "kind": "pyggml training run", "format": 1, "arch": "<b>llama", "parameters": 1234,
         "total_steps": 200, "model": {"n_layer": 2}, "system": system_info(),
-        "train": {"prompt": "<script>alert(1)</script>", "lr": 1e-3, "text": ["a", "b"]},
+        "options": {"prompt": "<script>alert(1)</script>", "lr": 1e-3, "text": ["a", "b"]},
         **record,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(content))
@@ -234,7 +234,7 @@ def test_the_page_is_light_and_dark(tmp_path: Path) -> None:
 
 def test_every_option_is_on_the_page(tmp_path: Path) -> None:
     options = {"lr": 1e-3, "clip": None, "data": {"text": ["a"], "val": 0.1}}
-    folder = run_folder(tmp_path, lines_of(3), train=options, planned_bytes=2_500_000)
+    folder = run_folder(tmp_path, lines_of(3), options=options, planned_bytes=2_500_000)
     text = page_of(write_report(folder)).text
     for name, value in (("lr", "0.001"), ("clip", "–"), ("text", '["a"]'), ("val", "0.1")):
         assert text[text.index(name) + 1] == value
@@ -267,8 +267,8 @@ def two_runs(folder: Path, **second: Any) -> tuple[Path, Path]:
     for name in ("a", "b"):
         (folder / name).mkdir()
     sample = [{"step": 3, "text": "once & twice"}]
-    first = run_folder(folder / "a", lines_of(3), sample, train={"lr": 1e-3, "clip": 1.0})
-    other = {"train": {"lr": 2e-3, "clip": 1.0, "text": "x" * 300}, **second}
+    first = run_folder(folder / "a", lines_of(3), sample, options={"lr": 1e-3, "clip": 1.0})
+    other = {"options": {"lr": 2e-3, "clip": 1.0, "text": "x" * 300}, **second}
     return first, run_folder(folder / "b", lines_of(5), **other)
 
 

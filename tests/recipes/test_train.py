@@ -40,6 +40,16 @@ def test_a_language_model(tmp_path):
     assert tokenizer.decode(tokenizer.encode("the fox")) == "the fox"
     record = json.loads((tmp_path / "run" / "config.json").read_text())
     assert LLMConfig.from_dict(record["train"]) == run.config
+    trainer, data = record["options"]["trainer"], record["options"]["data"]
+    assert trainer["batch_size"] == run.trainer.loader.batch_size
+    assert trainer["schedule"] == "warmup_cosine"
+    assert trainer["min_lr"] == trainer["lr"] / 10
+    assert (trainer["steps"], trainer["eval_every"]) == (
+        run.trainer.total_steps,
+        run.trainer.eval_every,
+    )
+    assert data["seq_len"] == run.seq_len
+    assert record["options"]["machine"]["device"] == "cpu"
     again = train_llm(artifact_dir=tmp_path / "run", resume=True, steps=6)
     assert (again.trainer.step, again.config.model.layers) == (6, 1)
 

@@ -171,6 +171,7 @@ class ImageRun(Run):
             "planned_bytes": self.memory.total,
             "system": system_info(),
             "train": self.config.to_dict(),
+            "options": self.options_in_force(),
         }
 
     def write_inputs(self) -> None:

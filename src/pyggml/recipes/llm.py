@@ -240,6 +240,7 @@ class LLMRun(Run):
             "planned_bytes": self.memory.total,
             "system": system_info(),
             "train": self.config.to_dict(),
+            "options": self.options_in_force(),
         }
 
     def describe(self) -> list[tuple[str, str]]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from .. import checks, distributed
+from ..backend.device import get_threads
 from ..debug.tables import html_table
 from ..errors import ConfigError, FormatError
 from ..train.callbacks import Callback, TensorBoardWriter, WandbWriter
 from ..train.interrupt import TrainingInterrupted
 from ..train.metrics import read_metrics
+from ..train.schedule import rates_in_force
 from ..train.trainer import FitResult, Trainer
 from .artifact import ArtifactDir
 from .export import Exported, exported_weights
@@ -146,6 +148,46 @@ class Run:
 
         run.trainer.group.first(create)
         return run
+
+    def options_in_force(self) -> dict[str, dict[str, Any]]:
+        """Return the options by part, with what was chosen for those that were not given."""
+        options, known = self.config.options(), self._chosen()
+
+        def value(name: str, given: Any) -> Any:
+            if name in known and given in (None, "auto"):
+                return known[name]
+            if given is not None:
+                return given
+            each = options[name]
+            return (
+                (each.chosen.replace("`", "") or None) if each.otherwise is None else each.otherwise
+            )
+
+        return {
+            part: {name: value(name, given) for name, given in values.items()}
+            for part, values in self.config.to_dict().items()
+        }
+
+    def _chosen(self) -> dict[str, Any]:
+        """Return the values of options that the run has chosen, as far as they are one number."""
+        trainer, sizes = self.trainer, self.model.config
+        lr = float(getattr(self.config, "lr", None) or trainer.options.lr or trainer.optimizer.lr)
+        named = {"layers": "n_layer", "heads": "n_head", "kv_heads": "n_kv_head", "embd": "n_embd",
+                 "ffn": "n_ffn", "context": "context"}  # fmt: skip
+        found = {
+            "steps": trainer.total_steps,
+            "batch_size": trainer.loader.batch_size,
+            "lr": lr,
+            **rates_in_force(trainer.options, lr, trainer.total_steps),
+            "eval_every": trainer.eval_every,
+            "save_every": trainer.save_every,
+            "seq_len": getattr(self, "seq_len", None),
+            "arch": getattr(self.model, "arch", None),
+            "threads": get_threads(),
+            "device": trainer.optimizer.device.name,
+            **{name: getattr(sizes, own, None) for name, own in named.items()},
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
     def resume(

@@ -12,7 +12,7 @@ from ..errors import ConfigError, ConfigTypeError, reason
 from ..optim import ReduceOnPlateau, schedule_functions, schedules
 from .options import PLATEAU, RISING, TrainerOptions
 
-__all__ = ["check_rates", "check_schedule_options", "make_schedule"]
+__all__ = ["check_rates", "check_schedule_options", "make_schedule", "rates_in_force"]
 
 _MOST_CHECKED = 10**5
 # Stands for the length of a run that is not known yet.
@@ -49,13 +49,31 @@ def make_schedule(options: TrainerOptions, lr: float, total_steps: int) -> Calla
         raise ConfigError(
             f"{who}: `min_lr` must be at most `lr`={lr:g}; got {options.min_lr:g}: lower it"
         )
-    warmup = min(100, total_steps // 20) if options.warmup is None else options.warmup
+    warmup = int(rates_in_force(options, lr, total_steps)["warmup"])
     schedule = _make(options, lr, warmup, total_steps)
     try:
         check_rates("", schedule, total_steps)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{who}: `schedule`={options.value('schedule')}: {error}") from error
     return schedule
+
+
+def rates_in_force(options: TrainerOptions, lr: float, total_steps: int) -> dict[str, float]:
+    """Return the lowest rate and the steps of the warm-up, as given or as they are chosen.
+
+    Args:
+        options: of the run.
+        lr: highest rate.
+        total_steps: steps of the whole run.
+
+    Example:
+        >>> rates_in_force(TrainerOptions(warmup=5), 1e-2, 100)
+        {'warmup': 5, 'min_lr': 0.001}
+    """
+    return {
+        "warmup": min(100, total_steps // 20) if options.warmup is None else options.warmup,
+        "min_lr": lr / 10 if options.min_lr is None else options.min_lr,
+    }
 
 
 def check_schedule_options(options: TrainerOptions) -> None:
@@ -91,7 +109,7 @@ def _make_of(
     options: TrainerOptions, lr: float, warmup: int, total_steps: int
 ) -> Callable[[int], float]:
     """Make the schedule with its arguments, named options first."""
-    min_lr = lr / 10 if options.min_lr is None else options.min_lr
+    min_lr = rates_in_force(options, lr, total_steps)["min_lr"]
     given = dict(options.schedule_options)
     name = options.value("schedule")
     if name == PLATEAU:

@@ -17,7 +17,7 @@ from .training_curves import curves_svg, smooth
 __all__ = ["write_comparison"]
 
 _LONGEST = 100
-_TABLES = (("Results", None), ("Model", "model"), ("Options", "train"), ("Environment", "system"))
+_TABLES = (("Results", None), ("Model", "model"), ("Options", "options"), ("Environment", "system"))
 
 
 def write_comparison(first: str | Path, second: str | Path, path: str | Path | None = None) -> Path:

@@ -167,7 +167,7 @@ def _page(run: RunRecord) -> str:
     ]
     if run.samples:
         parts.append(f"<h2>Samples</h2>{samples(run.samples)}")
-    for name, key in (("Model", "model"), ("Options", "train"), ("Environment", "system")):
+    for name, key in (("Model", "model"), ("Options", "options"), ("Environment", "system")):
         values = run.record.get(key)
         if isinstance(values, dict):
             parts.append(f"<h2>{name}</h2>{table(flat(values))}")

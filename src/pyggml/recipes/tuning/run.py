@@ -232,6 +232,7 @@ class FinetuneRun(Run):
             "planned_bytes": self.memory.total,
             "system": system_info(),
             "train": self.config.to_dict(),
+            "options": self.options_in_force(),
         }
 
     def describe(self) -> list[tuple[str, str]]:
