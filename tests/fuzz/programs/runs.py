@@ -27,7 +27,7 @@ from pyggml import Graph, ops
 from pyggml.graph import attach_update, grad_of
 
 from .draw import Program, Step, leaves_of, shapes_of
-from .table import KINKS, PG, PRODUCTS, torch_table
+from .table import JUMPS, KINKS, PG, PRODUCTS, torch_table
 
 try:
     import torch
@@ -316,8 +316,10 @@ class _Reference:
             kinks = (7.0, -7.0)
         for kink in kinks:
             away = (x - kink).abs()
-            # At the kink itself both take the same side.
-            if bool(((away < NEAR) & (away > 0)).any()):
+            # At the kink itself both take the same side; but what is 1 in one may be rounded in the
+            # other, as x / |x| is, and a step from there is a large one.
+            least = -1.0 if step.name in JUMPS else 0.0
+            if bool(((away < NEAR) & (away > least)).any()):
                 self.near.append(step.name)
         if step.name == "max_pool":
             cut = x.unfold(-2, 2, step.args[0]).unfold(-2, 2, step.args[0]).flatten(-2)

@@ -19,7 +19,7 @@ from pyggml import ops, tensor
 if TYPE_CHECKING:
     from .draw import Maker
 
-__all__ = ["KINKS", "PG", "PRODUCTS", "RULES", "torch_table"]
+__all__ = ["JUMPS", "KINKS", "PG", "PRODUCTS", "RULES", "torch_table"]
 
 Fn = Callable[..., Any]
 PG: dict[str, Fn] = {name: getattr(ops, name) for name in ops.__all__}
@@ -77,7 +77,8 @@ del _UNARY["sin_x"]
 KINKS.update(dict.fromkeys(("abs", "relu", "leaky_relu", "elu", "xielu", "sgn", "step"), (0.0,)))
 KINKS.update(dict.fromkeys(("reglu", "reglu_fused"), (0.0,)))
 KINKS.update(dict.fromkeys(("hardsigmoid", "hardswish"), (-3.0, 3.0)))
-KINKS.update(dict.fromkeys(("floor", "ceil", "trunc"), tuple(map(float, range(-9, 10)))))
+JUMPS = ("floor", "ceil", "trunc", "round")
+KINKS.update(dict.fromkeys(JUMPS[:3], tuple(map(float, range(-9, 10)))))
 KINKS["round"] = tuple(n + 0.5 for n in range(-10, 10))
 
 
