@@ -192,3 +192,24 @@ def test_public_names_have_docstrings() -> None:
                 assert value.__dict__.get("__doc__"), f"{package.__name__}.{name}"
             elif inspect.isroutine(value):
                 assert inspect.getdoc(value), f"{package.__name__}.{name}"
+
+
+TASKS = DOCS / "guide" / "tasks.md"
+SECTIONS = [
+    part for part in re.split(r"^## ", TASKS.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    if BLOCK.search(part)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda part: part.splitlines()[0])
+def test_each_task_runs_by_itself_in_fifteen_lines(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in NEEDS["guide/tasks.md"]:
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    block = BLOCK.search(section)
+    assert block is not None
+    lines = [line for line in block[1].splitlines() if line.strip()]
+    assert len(lines) <= 15
+    exec(compile(block[1], "tasks.md", "exec"), {"__name__": "__page__"})
