@@ -118,6 +118,22 @@ def test_two_parameters_with_one_gradient():
         np.testing.assert_array_equal(grad.numpy(), np.full((4, 4), 5.0, np.float32))
 
 
+def test_a_gradient_that_an_update_reads_is_not_written_over():
+    """Of a + b the gradient is one tensor for both; a's has another product added to it."""
+    a, b = parameter(3, 7), parameter(3, 7)
+    other = pg.tensor(np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8))
+    rows = ops.get_rows(a + b, pg.tensor(np.array([1, 2, 0, 1, 0], np.int32)))
+    loss = ops.out_prod(a, other).tanh().sum() + rows.tanh().sum()
+    wanted = added(loss, a, b)
+    made = {a: grad_of(a), b: grad_of(b)}
+    hyper = pg.tensor(np.array([1e-2, 0.0], np.float32))
+    effects = [ops.opt_step_sgd(p, grad, hyper) for p, grad in made.items()]
+    before = [p.numpy() for p in made]
+    pg.Graph([loss], loss=loss, grads=made, effects=effects).run()
+    for p, was, want in zip(made, before, wanted, strict=True):
+        np.testing.assert_allclose((was - p.numpy()) / 1e-2, want, atol=1e-4)
+
+
 def test_a_device_that_cannot_write_there_adds(monkeypatch):
     """As a GPU that lacks the op in place would have it; the sum is zeroed before each run."""
     w, b = parameter(4, 4), parameter(4)

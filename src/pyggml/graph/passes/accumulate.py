@@ -21,18 +21,23 @@ def accumulate_in_place(plan: Plan) -> None:
     """Fuse each matmul with its addition to a gradient; with `overwrite`, it overwrites instead."""
     if plan.loss is None:
         return
-    plan.order = _add_in_place(plan.order, plan.device.supports)
+    # Updates, which are placed later, read gradients; ggml gives several tensors the same one.
+    read = Counter(address(plan.gradient(param.ptr)) for param, _ in plan.transient.values())
+    plan.order = _add_in_place(plan.order, _uses(plan.order) + read, plan.device.supports)
     if plan.overwrite:
         plan.order, plan.cleared = _write_first(
-            plan.order, plan.totals(), plan.device.computes_into
+            plan.order, plan.totals(), _uses(plan.order) + read, plan.device.computes_into
         )
 
 
-def _add_in_place(order: Sequence[Any], supports: Callable[[Any], bool]) -> list[Any]:
+def _add_in_place(
+    order: Sequence[Any], uses: Counter[int], supports: Callable[[Any], bool]
+) -> list[Any]:
     """Make a matmul, or rows, and the ADD that alone reads them one op that adds in place.
 
     Args:
         order: headers in the order of computing; those of the sums are changed.
+        uses: how often each is read.
         supports: whether the device computes an op.
 
     Returns:
@@ -40,7 +45,6 @@ def _add_in_place(order: Sequence[Any], supports: Callable[[Any], bool]) -> list
 
     Source: ggml_out_prod_acc, ggml_get_rows_back_acc (of this project's patches).
     """
-    uses = _uses(order)
 
     def alone(ptr: Any) -> bool:
         return uses[address(ptr)] == 1 and not ptr.flags & lib.GGML_TENSOR_FLAG_OUTPUT
@@ -76,19 +80,23 @@ def _add_in_place(order: Sequence[Any], supports: Callable[[Any], bool]) -> list
 
 
 def _write_first(
-    order: Sequence[Any], totals: Sequence[Any], supports: Callable[[Any], bool]
+    order: Sequence[Any],
+    totals: Sequence[Any],
+    uses: Counter[int],
+    supports: Callable[[Any], bool],
 ) -> tuple[list[Any], list[Any]]:
     """Let the first addend of each total be written over it, not added to what is there.
 
     Args:
         order: headers in the order of computing, sums in place; some are changed.
         totals: stored tensors, to each of which addends are added in place.
+        uses: how often each header is read.
         supports: whether the device computes an op.
 
     Returns:
         The headers that are left, and the totals that must be zero before they are computed.
     """
-    waiting, uses = {address(total): total for total in totals}, _uses(order)
+    waiting = {address(total): total for total in totals}
     stands: dict[int, Any] = {}  # what is read in the place of a sum that is no more
     zeros, left = [], []
     for ptr in order:
