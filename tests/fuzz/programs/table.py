@@ -77,7 +77,7 @@ del _UNARY["sin_x"]
 KINKS.update(dict.fromkeys(("abs", "relu", "leaky_relu", "elu", "xielu", "sgn", "step"), (0.0,)))
 KINKS.update(dict.fromkeys(("reglu", "reglu_fused"), (0.0,)))
 KINKS.update(dict.fromkeys(("hardsigmoid", "hardswish"), (-3.0, 3.0)))
-JUMPS = ("floor", "ceil", "trunc", "round")
+JUMPS = ("floor", "ceil", "trunc", "round", "sgn", "step")
 KINKS.update(dict.fromkeys(JUMPS[:3], tuple(map(float, range(-9, 10)))))
 KINKS["round"] = tuple(n + 0.5 for n in range(-10, 10))
 
