@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Take the pictures of reports that the docs show, by a headless Chromium: docs/images/*.png.
+"""Take the pictures of reports and of a notebook's bar that the docs show: docs/images/*.png.
 
-    python scripts/screenshots.py                     # trains two small models first
+    python scripts/screenshots.py                     # trains three small models first
     python scripts/screenshots.py --folder DIR        # every width and theme, to look at
 
-Needs Chromium (`chromium`, or the program that CHROMIUM names) and the demos' extra.
+Needs a headless Chromium (`chromium`, or the program that CHROMIUM names), the extras demos and
+notebooks, and nbconvert.
 """
 
 from __future__ import annotations
@@ -23,9 +24,29 @@ WIDTHS = {"phone": 400, "desk": 1400}
 # What the docs show: the page, the width, the theme, and the height of the picture.
 SHOWN = {
     "report-light.png": ("report", "desk", "light", 1000),
+    "report-dark.png": ("report", "desk", "dark", 1000),
+    "report-phone-light.png": ("report", "phone", "light", 1000),
     "report-phone-dark.png": ("report", "phone", "dark", 1000),
     "comparison.png": ("comparison", "desk", "light", 1000),
+    "notebook-light.png": ("notebook-light", "desk", "light", 560),
+    "notebook-dark.png": ("notebook-dark", "desk", "dark", 560),
+    "notebook-phone-light.png": ("notebook-light", "phone", "light", 700),
+    "notebook-phone-dark.png": ("notebook-dark", "phone", "dark", 700),
 }
+# The cells of the notebook whose bar is shown.
+CELLS = (
+    """import pyggml as pg
+from pyggml.data import ArrayDataset
+from pyggml.models import MLP, MLPConfig
+from pyggml.train import Trainer
+from sklearn.datasets import load_digits
+
+pg.seed(0)
+train, test = ArrayDataset(*load_digits(return_X_y=True)).split(0.2)
+model = MLP(MLPConfig.of(train, hidden=(256,), dropout=0.2))
+trainer = Trainer(model, train, test, batch_size=32, steps=400, lr=3e-3)
+trainer.fit()""",
+)
 _LONGEST = 4000
 
 
@@ -70,6 +91,23 @@ def runs(folder: Path) -> list[Path]:
     return found
 
 
+def notebook(folder: Path) -> dict[str, Path]:
+    """Run a notebook that trains, and return its page in both themes."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbconvert import HTMLExporter
+
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    book = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(book, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    found = {}
+    for theme in ("light", "dark"):
+        exporter = HTMLExporter(theme=theme)
+        found[f"notebook-{theme}"] = page = folder / f"notebook-{theme}.html"
+        page.write_text(exporter.from_notebook_node(book)[0], encoding="utf-8")
+    return found
+
+
 def main() -> int:
     """Take the pictures."""
     parser = argparse.ArgumentParser(
@@ -85,6 +123,7 @@ def main() -> int:
         pages = {
             "report": write_report(second),
             "comparison": write_comparison(first, second),
+            **notebook(Path(place)),
         }
         if args.folder is None:
             for name, (page, width, theme, height) in SHOWN.items():
@@ -94,7 +133,7 @@ def main() -> int:
         args.folder.mkdir(parents=True, exist_ok=True)
         for page, file in pages.items():
             for width, pixels in WIDTHS.items():
-                for theme in ("light", "dark"):
+                for theme in (page.rpartition("-")[2],) if "-" in page else ("light", "dark"):
                     picture = args.folder.resolve() / f"{page}-{width}-{theme}.png"
                     take(program, file, picture, pixels, _LONGEST, theme)
                     print(picture)

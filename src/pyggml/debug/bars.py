@@ -164,7 +164,9 @@ class NotebookBar(Bar):
         from html import escape
 
         total = "" if self.total is None else f" max='{max(self.total, 1)}' value='{self.done}'"
-        lines = f"<pre>{escape(chr(10).join(self._lines))}</pre>" if self._lines else ""
+        style = "font-family:monospace;white-space:pre-wrap;word-break:normal"
+        text = escape(chr(10).join(self._lines))
+        lines = f"<pre style='{style}'>{text}</pre>" if self._lines else ""
         return (
             f"<div><code>{escape(self.name)} {self.count}</code> <progress{total}></progress> "
             f"<code>{escape(self.text)}</code>{lines}</div>"
