@@ -70,7 +70,7 @@ def test_a_notebook_runs_and_learns(path: Path, tmp_path: Path) -> None:
         pytest.importorskip(package)
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
-    client = nbclient.NotebookClient(notebook, timeout=300, resources=resources)
+    client = nbclient.NotebookClient(notebook, timeout=60, resources=resources)  # of each cell
     done = client.execute()
     code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in code)

@@ -141,7 +141,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "soft_max": {"x": t(2, 4, 6), "mask": t(4, 6), "scale": 1.0, "max_bias": 1.0, "sinks": t(2)},
     "solve_tri": {"a": t(4, 4), "b": t(4, 2)},
     "swiglu_oai": {"gate": t(4, 6), "up": t(4, 6), "alpha": 1.7, "limit": 7.0},
-    "transpose": {"x": t(4, 6), "a": 0, "b": 1},
+    "transpose": {"x": t(4, 6), "dim0": 0, "dim1": 1},
     "top_k": {"x": t(2, 6), "k": 1},
     "tri": {"x": t(4, 4), "part": "lower"},
     "upscale": {"x": t(4, 6), "factor": 2, "mode": "nearest"},

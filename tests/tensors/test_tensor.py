@@ -382,3 +382,8 @@ def test_cures_name_what_there_is():
         x.exp_()
     with pytest.raises(AttributeError, match=r"use x\.copy_\(values\)"):
         x.uniform_()
+
+
+def test_names_of_dtypes_are_told() -> None:
+    with pytest.raises(DTypeError, match=r"'f32', 'f16'.*'float32'"):
+        pg.ones(2).to("float32")

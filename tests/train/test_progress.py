@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a training and a loop show of their progress."""
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -133,6 +134,10 @@ def test_history_is_a_table():
     with pytest.raises(KeyError, match="nothing"):
         history["nothing"]
     assert repr(history).endswith("4 rows")
+    assert dict(history).keys() == history.to_dict().keys()
+    assert re.fullmatch(
+        r"Trainer\(\w+, step 4 of 4, \w+ with lr [\d.e-]+, batches of \d+\)", repr(trainer)
+    )
     assert history._repr_html_().count("<tr>") == 5
 
 

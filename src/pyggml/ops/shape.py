@@ -112,7 +112,7 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     return record(lib.ggml_permute, [x, *target], new)
 
 
-def transpose(x: Tensor, a: int = -1, b: int = -2) -> Tensor:
+def transpose(x: Tensor, dim0: int = -1, dim1: int = -2) -> Tensor:
     """Swap two axes without a copy.
 
     Raises:
@@ -120,7 +120,9 @@ def transpose(x: Tensor, a: int = -1, b: int = -2) -> Tensor:
     """
     need_tensor("transpose", "x", x)
     order = list(range(x.ndim))
-    i, j = axis_of("transpose", a, x.ndim, "a"), axis_of("transpose", b, x.ndim, "b")
+    i, j = (
+        axis_of("transpose", dim, x.ndim, name) for name, dim in (("dim0", dim0), ("dim1", dim1))
+    )
     order[i], order[j] = order[j], order[i]
     return permute(x, order)
 

@@ -54,9 +54,9 @@ class LayoutMethods(Operators):
         """Reorder the axes, as NumPy's transpose."""
         return HIGHER["permute"](self, _shape(axes) if axes else axes)
 
-    def transpose(self, a: Whole, b: Whole) -> Self:
+    def transpose(self, dim0: Whole, dim1: Whole) -> Self:
         """Swap two axes."""
-        return HIGHER["transpose"](self, a, b)
+        return HIGHER["transpose"](self, dim0, dim1)
 
     def t(self) -> Self:
         """Swap the axes of a matrix."""

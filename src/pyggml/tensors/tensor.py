@@ -305,6 +305,8 @@ class Tensor(Methods):
         """
         if isinstance(device, DType) or (isinstance(device, str) and device in dtypes.DTYPES):
             return self.astype(device)
+        if isinstance(device, str) and device.startswith(("float", "bfloat", "int", "bool")):
+            raise DTypeError(f"to: dtypes are 'f32', 'f16', 'bf16', 'i32', …; got {device!r:.40}")
         where = find_device(device)
         if where is self.device:
             return self

@@ -145,6 +145,13 @@ class Run(NotCopied):
             self.local = LocalSteps(self.group, params, options.outer_lr, options.outer_momentum)
         self.device = find_device(model.parameters()[0].device)
 
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({type(self.model).__name__}, step {self.step:,} of"
+            f" {self.total_steps:,}, {type(self.optimizer).__name__} with lr"
+            f" {self.schedule(self.step):.3g}, batches of {self.loader.batch_size})"
+        )
+
     @property
     def scaler(self) -> GradScaler | None:
         """The loss scaling of precision f16, or None."""

@@ -80,6 +80,7 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return ops.div(ops.sum(ops.mul(a, b), dim), ops.clamp(sizes, least, math.inf))
 
 
+@composed
 def embedding(ids: Tensor, weight: Tensor) -> Tensor:
     """Look rows of a table up by number; see `ops.get_rows`.
 

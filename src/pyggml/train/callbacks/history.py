@@ -101,6 +101,10 @@ class History(Callback):
                 found[np.searchsorted(rows, each.step)] = value
         return found
 
+    def keys(self) -> list[str]:
+        """Return the names of the columns, so that `dict(history)` is `to_dict()`."""
+        return self.columns
+
     def to_dict(self) -> dict[str, np.ndarray]:
         """Return the columns by name.
 
