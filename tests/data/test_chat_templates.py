@@ -62,6 +62,34 @@ def test_descriptions_of_tools_that_are_left_out_are_told(caplog):
     assert "leaves out the descriptions of `tools`, such as 'add'" in caplog.text
 
 
+CALLING = {"role": "assistant", "content": "", "tool_calls": CALLS[1]["tool_calls"]}
+ANOTHER = {"function": {"name": "add", "arguments": {"a": 5678, "why": "a < b"}}}
+TWO = {**CALLING, "tool_calls": [*CALLING["tool_calls"], ANOTHER]}
+# Writes the first call alone.
+FIRST = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% if m.tool_calls %}{{ m.tool_calls[0].function | tojson }}{% endif %}<|im_end|>"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("train_on", ["answers", "last", "all"])
+def test_calls_that_a_template_leaves_out_are_refused(train_on):
+    first = ChatTemplate(FIRST, eos_token="<|im_end|>")
+    every = ChatTemplate(FIRST.replace("[0].function", ""), eos_token="<|im_end|>")
+    none = ChatTemplate.builtin("chatml", eos_token="<|im_end|>")
+    talk = [TALK[0], TWO, {"role": "tool", "content": "2"}, TALK[1]]
+    for template in (first, none):
+        with pytest.raises(FormatError, match="must write the tool calls"):
+            template.examples(talk, train_on=train_on)
+    assert every.examples(talk, train_on=train_on)
+    untrained = [TALK[0], {**TWO, "train": False}, *talk[2:]]
+    assert every.examples(untrained, train_on=train_on)
+    with pytest.raises(FormatError, match="must write the tool calls"):
+        first.examples(untrained, train_on=train_on)
+    assert first.examples([TALK[0], CALLING, *talk[2:]], train_on=train_on)
+
+
 DEEPSEEK = "<｜end▁of▁sentence｜>"
 # Template, the token that ends a text, what each answer is put between.
 MASKS = [
@@ -159,8 +187,8 @@ def test_calls_that_a_template_does_not_write_are_no_empty_answers(name):
         calls = [CALLS[0], CALLS[1] | {"content": content}]
         with pytest.raises(FormatError, match=r"must write the tool calls .* call of 'add'"):
             template.examples(calls, TOOLS)
-    [found] = template.examples([CALLS[0], calls[1] | {"train": False}, *TALK[:2]])
-    assert [found.text[a:b].strip()[: len(ANSWERS[0])] for a, b in found.spans] == [ANSWERS[0]]
+        with pytest.raises(FormatError, match="must write the tool calls"):  # what is read, too
+            template.examples([CALLS[0], calls[1] | {"train": False}, *TALK[:2]])
 
 
 def test_all_real_templates_write_an_answers_calls_or_refuse_them():
@@ -173,6 +201,16 @@ def test_all_real_templates_write_an_answers_calls_or_refuse_them():
             refused.append(name)
             continue
         assert any("add" in each.text[a:b] for each in texts for a, b in each.spans), name
+        first, second = ({"name": "add", "arguments": {"a": n}} for n in (1234, 5678))
+        both = [{"id": f"call0000{n}", "type": "function", "function": f}
+                for n, f in enumerate((first, second))]  # fmt: skip
+        try:
+            [text] = template.examples([CALLS[0], CALLS[1] | {"tool_calls": both}], TOOLS)
+        except FormatError:
+            continue
+        spans = "".join(text.text[a:b] for a, b in text.spans)
+        assert "1234" in spans, name
+        assert "5678" in spans, name
     assert 0 < len(refused) < len(real()) / 2, refused
 
 

@@ -339,3 +339,10 @@ def test_counts_are_of_conversations_however_many_texts_they_need(too_long):
     counts = encode_chats(chats, tokenizer, template, seq_len=sizes[0], too_long=too_long).counts
     assert sizes[0] + 1 < sizes[1]
     assert {"cut": counts.cut, "drop": counts.dropped, "split": counts.split}[too_long] == 2
+
+
+def test_flags_of_numpy_are_those_of_json():
+    answer = {"role": "assistant", "content": "b", "train": np.False_, "weight": np.int64(1)}
+    [chat] = read_chats([{"messages": [TALK[0], answer, *TALK]}])
+    assert json.loads(chat.key())[0][1] == {**answer, "train": False, "weight": 1}
+    assert chat.messages[1]["train"] is False

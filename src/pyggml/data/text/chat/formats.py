@@ -178,6 +178,9 @@ def _message(item: Any, name: str, number: int) -> dict[str, Any]:
         raise FormatError(f"{at}: train must be true or false; got {shown(message['train'])}")
     if message.get("weight", 1) not in (0, 1):
         raise FormatError(f"{at}: weight must be 0 or 1; got {shown(message['weight'])}")
+    for flag, kind in (("train", bool), ("weight", int)):  # NumPy's are not JSON's
+        if flag in message:
+            message[flag] = kind(message[flag])
     content = message.setdefault("content", "")
     parts = content if isinstance(content, (list, tuple)) else [content]
     for part in parts:

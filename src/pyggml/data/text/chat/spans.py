@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -65,6 +67,8 @@ def examples(writer: Writer, messages: Sequence[Any], train_on: str) -> list[Ren
     """Return the texts to train on; see `ChatTemplate.examples`."""
     wanted = [i for i, message in enumerate(messages) if _trains(message)]
     wanted = wanted[-1:] if train_on == "last" else wanted
+    # The trained ones are looked at by themselves.
+    _check_other_calls(writer, messages, () if train_on == "all" else wanted)
     whole = View(len(messages))
     if train_on == "all":
         text = writer.text(writer.render([whole])[0])
@@ -98,7 +102,7 @@ def _trains(message: Mapping[str, Any]) -> bool:
     """Return True for an assistant's message that its data do not leave out of training."""
     return (
         message.get("role") == "assistant"
-        and message.get("train", True) is not False
+        and bool(message.get("train", True))
         and message.get("weight", 1) != 0
     )
 
@@ -190,14 +194,53 @@ def _check_calls(writer: Writer, message: Mapping[str, Any], written: str) -> No
     rest = written
     for own in (*_texts(message), _thoughts(message)):
         rest = rest.replace(own.strip(), "", 1)
+    names = Counter[str]()
     for call in message.get("tool_calls") or ():
-        name = call.get("function", call).get("name")
-        if name not in rest:
+        function = call.get("function", call)
+        name = function.get("name")
+        names[name] += 1
+        if rest.count(name) < names[name] or not _holds(rest, function.get("arguments")):
             raise FormatError(
                 f"ChatTemplate: {writer.name}: the template must write the tool calls of an answer;"
                 f" it writes {written!r:.200} for a call of {name!r}: use another template, or"
                 " leave these chats out"
             )
+
+
+def _holds(text: str, value: Any) -> bool:
+    """Return whether a text has the words and whole numbers of a call's arguments."""
+    if isinstance(value, str):
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            inner = value
+        if isinstance(inner, (Mapping, list)):
+            return _holds(text, inner)
+        ways = (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+        return any(way in text for way in ways)
+    if isinstance(value, Mapping):
+        return all(_holds(text, each) for each in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_holds(text, each) for each in value)
+    # Others, such as 0.1, have several spellings.
+    return not isinstance(value, int) or isinstance(value, bool) or str(value) in text
+
+
+def _check_other_calls(writer: Writer, messages: Sequence[Any], trained: Sequence[int]) -> None:
+    """Raise if the template does not write a call of an answer that is read, not trained."""
+    places = [
+        i
+        for i, message in enumerate(messages)
+        if i not in trained and message.get("role") == "assistant" and message.get("tool_calls")
+    ]
+    views = [view for i in places for view in (View(i), View(i + 1))]
+    answers = writer.render(views) if views else []
+    for n, i in enumerate(places):
+        before, after = (str(each.get("text", "")) for each in answers[2 * n : 2 * n + 2])
+        if "text" in answers[2 * n + 1]:
+            same = (a == b for a, b in zip(before, after, strict=False))
+            common = next((at for at, equal in enumerate(same) if not equal), len(before))
+            _check_calls(writer, messages[i], after[common:])
 
 
 def tell_lost_tools(name: str, found: Sequence[Rendered], tools: Sequence[Any]) -> None:
