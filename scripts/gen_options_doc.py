@@ -95,7 +95,7 @@ def _default(option: Option) -> str:
     if option.is_required:
         return "required"
     value: Any = option.usual
-    if value is None:
+    if value is None or (value == () and option.chosen):
         return option.chosen or "none"
     if isinstance(value, bool):
         return "on" if value else "off"

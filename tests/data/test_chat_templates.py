@@ -90,6 +90,16 @@ def test_calls_that_a_template_leaves_out_are_refused(train_on):
     assert first.examples([TALK[0], CALLING, *talk[2:]], train_on=train_on)
 
 
+@pytest.mark.parametrize("train_on", ["answers", "all"])
+@pytest.mark.parametrize("mark", ["", "generation"])
+def test_changed_answers_are_refused(train_on, mark):
+    begin, end = ("{% generation %}", "{% endgeneration %}") if mark else ("", "")
+    source = FIRST.replace("{{ m.content }}", begin + "{{ m.content | upper }}" + end)
+    template = ChatTemplate(source, eos_token="<|im_end|>")
+    with pytest.raises(FormatError, match="must write an answer as it is"):
+        template.examples(TALK[:2], train_on=train_on)
+
+
 DEEPSEEK = "<｜end▁of▁sentence｜>"
 # Template, the token that ends a text, what each answer is put between.
 MASKS = [

@@ -254,6 +254,20 @@ def test_another_adapter_or_teacher_is_refused_on_resume(here, trained, tmp_path
         finetune(artifact_dir=folder, resume=True, steps=8)
 
 
+@pytest.mark.parametrize("option", ["model", "adapter", "merged"])
+def test_a_run_is_not_overwritten_that_the_new_one_reads(here, trained, tmp_path, option):
+    folder = shutil.copytree(here / "run", tmp_path / "run")
+    given = {
+        "model": {"model": folder},
+        "merged": {"model": folder / "model.gguf"},
+        "adapter": {"adapter": folder / "adapter", "lora_rank": None},
+    }[option]
+    before = {path: path.stat().st_size for path in folder.rglob("*")}
+    with pytest.raises(ConfigError, match=r"`overwrite` removes the run .*give another"):
+        finetune(**options(here, "x", **given, artifact_dir=folder), overwrite=True)
+    assert before == {path: path.stat().st_size for path in folder.rglob("*")}
+
+
 def test_full_training_keeps_frozen_tables_as_they_are(here):
     given = options(here, "full", full=True, lora_rank=None, optimizer="adamw8bit")
     run = finetune(**given, freeze=["model.embed_tokens"])

@@ -22,7 +22,7 @@ _Work = Callable[[LLMConfig, Any, Any], dict[str, float]]
 _OPTIONS = "text field prompt_field completion_field seq_len batch_size metrics threads device"
 
 
-@with_options(LLMConfig, only=_OPTIONS.split(), defaults={"seq_len": "the context"})
+@with_options(LLMConfig, only=_OPTIONS.split(), defaults={"seq_len": "the context", "text": "none"})
 def evaluate(
     given: dict[str, Any],
     model: Annotated[

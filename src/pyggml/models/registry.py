@@ -174,8 +174,8 @@ def load(
             raise FormatError(f"{file_path}: general.type must be text; got {shown(kind)}")
         if kind == "adapter":
             raise FormatError(
-                f"{file_path}: general.type must not be 'adapter': load its base model, then "
-                "load_lora(model, path)"
+                f"{file_path}: must hold a model; got an adapter: load its base, then give this "
+                "file as an adapter (load_lora, or the option lora)"
             )
         reader = next(kind for kind in readers[arch] if kind.reads(file))
         model = reader.from_gguf(file, keep_types, check, mapped)

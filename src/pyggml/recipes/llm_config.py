@@ -132,10 +132,10 @@ class DataOptions(Options):
     # The text may move; whether it is the same is seen by its tokens.
     text: tuple[str, ...] = option(
         (),
-        "Text files, JSONL, CSV, TSV, Parquet, or folders of them; by default the manual that "
-        "comes with Python.",
+        "Text files, JSONL, CSV, TSV, Parquet, or folders of them.",
         is_path=True,
         metavar="PATH",
+        chosen="the manual that comes with Python",
         on_resume="free",
     )
     field: str | None = option(

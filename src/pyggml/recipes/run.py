@@ -75,6 +75,21 @@ def read_record(artifact: ArtifactDir, kind: Any) -> tuple[dict[str, Any], Any]:
     return record, config
 
 
+def _check_inputs_stay(config: Any, artifact: ArtifactDir) -> None:
+    """Raise if the run reads what it would remove first: a model or adapter of the old run."""
+    own = [path.resolve() for path in artifact.files()]
+    for name, each in config.options().items():
+        given: Any = config[name] if each.is_path and name != "artifact_dir" else None
+        values = given if isinstance(given, tuple) else () if given is None else (given,)
+        for value in values:
+            path = Path(value).resolve()
+            if own and (path == artifact.path.resolve() or {path, *path.parents} & set(own)):
+                raise ConfigError(
+                    f"`overwrite` removes the run in {artifact.path}, of which `{name}`={value} is "
+                    "read: give another `artifact_dir`"
+                )
+
+
 _R = TypeVar("_R", bound="Run")
 
 
@@ -134,6 +149,7 @@ class Run:
         group = distributed.init(config.trainer.distributed)
         artifact = cls.ARTIFACT(config.output.artifact_dir)
         artifact.check_new(overwrite)
+        _check_inputs_stay(config, artifact)
         note = note if group.is_first else silent
         run = cls.make(config, artifact, callbacks, note, **given)
 

@@ -154,7 +154,14 @@ def encode_parts(
         most = max(1, seq_len - 1 + targets)
         pairs = tuple(each.limited(most, data.too_long) for each in encoded)
     except FormatError as error:
-        raise ConfigError(f"`seq_len`={seq_len}: {reason(error)}") from error
+        said = reason(error)
+        if seq_len == model.config.context:
+            said = said.partition("; give")[0]
+            raise FormatError(
+                f"`data`: {said}; the base reads no more than {seq_len} tokens: take another base, "
+                "or shorter rows"
+            ) from error
+        raise ConfigError(f"`seq_len`={seq_len}: {said}") from error
     return pairs, [_told(each, longest[number]) for number, each in enumerate(pairs)], seq_len
 
 

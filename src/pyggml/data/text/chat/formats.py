@@ -41,7 +41,8 @@ class Row(NamedTuple):
 
 def _messages(record: Mapping[str, Any]) -> Row:
     """`messages` of `role` and `content`."""
-    name = "messages" if "messages" in record else "conversation"
+    other = "conversation" in record and "messages" not in record
+    name = "conversation" if other else "messages"
     given = _list(record, name)
     messages = [_message(item, name, number) for number, item in enumerate(given)]
     return _checked(Row(messages, _tools(record)))

@@ -73,6 +73,8 @@ def examples(writer: Writer, messages: Sequence[Any], train_on: str) -> list[Ren
     if train_on == "all":
         text = writer.text(writer.render([whole])[0])
         ended = text.rstrip().endswith(tuple(writer.ends))
+        for i in wanted:
+            _check_texts(writer, messages[i], text)
         return [Rendered(text, [(0, len(text))], ended)]
     if writer.marked:
         return _marked(writer, messages, wanted, writer.render([whole])[0])
@@ -123,7 +125,9 @@ def _marked(
             )
         spans = [span for i, span in zip(every, spans, strict=True) if i in wanted]
     for i in wanted:
-        _check_calls(writer, messages[i], "".join(text[start:end] for start, end in spans))
+        written = "".join(text[start:end] for start, end in spans)
+        _check_texts(writer, messages[i], written)
+        _check_calls(writer, messages[i], written)
     ended = bool(spans) and text[: spans[-1][1]].rstrip().endswith(tuple(writer.ends))
     return [Rendered(text, spans, ended)] if spans else []
 
@@ -179,13 +183,18 @@ def _turn(
         own = _with_thoughts(message, prompt)
         text, start, end = prompt + own + tail, len(prompt), len(prompt) + len(own) + at
     _check_calls(writer, message, text[start:end])
+    _check_texts(writer, message, text[start:end])
+    return _Turn(text, start, end, ended)
+
+
+def _check_texts(writer: Writer, message: Mapping[str, Any], written: str) -> None:
+    """Raise if an answer's text is not in what the template writes of it."""
     for part in _texts(message):
-        if part.strip() not in text[start:end]:
+        if part.strip() not in written:
             raise FormatError(
                 f"ChatTemplate: {writer.name}: the template must write an answer as it is; it"
-                f" writes {text[start:end]!r:.200}: use another template"
+                f" writes {written!r:.200}: use another template"
             )
-    return _Turn(text, start, end, ended)
 
 
 def _check_calls(writer: Writer, message: Mapping[str, Any], written: str) -> None:
