@@ -217,7 +217,7 @@ def load_model(
         FormatError: the file is no model, one that continues no text, or has no tokenizer.
         FileNotFoundError: there is no such file.
     """
-    from ..errors import FormatError
+    from ..errors import FormatError, reason
     from ..models import ImageModel, LanguageModel, Model, load, load_lora
 
     machine.choose()
@@ -237,7 +237,10 @@ def load_model(
         )
     if adapters:
         assert isinstance(language_model, Model)
-        load_lora(language_model, list(adapters), dropout=0.0)
+        try:
+            load_lora(language_model, list(adapters), dropout=0.0)
+        except (FormatError, OSError) as error:
+            raise FormatError(f"--lora: {reason(error)}") from error
     return language_model, tokenizer
 
 

@@ -71,7 +71,10 @@ def taught(
         ) from error
     except ValueError as error:
         if isinstance(error, FormatError):
-            raise
+            raise FormatError(
+                f"`teacher_cache`={cache}: {reason(error)}: remove the folder {name}, which is "
+                "made again"
+            ) from error
         raise ConfigError(f"`teacher`={options.teacher}: {reason(error)}") from error
     dataset = DistillationDataset(loader.dataset, said)
     loss = distillation_loss(options.teacher_temperature, options.teacher_alpha)
