@@ -100,6 +100,42 @@ def test_changed_answers_are_refused(train_on, mark):
         template.examples(TALK[:2], train_on=train_on)
 
 
+def test_arguments_may_be_objects_or_their_json():
+    """Of all real templates: what the one is written as, the other is as well."""
+    arguments = {"a": 1234, "why": "x y"}
+    forms = []
+    for given in (arguments, json.dumps(arguments)):
+        call = {
+            "id": "call00001",
+            "type": "function",
+            "function": {"name": "add", "arguments": given},
+        }
+        forms.append([CALLS[0], {**CALLS[1], "tool_calls": [call]}])
+    written = 0
+    for name, source in real().items():
+        found = []
+        for talk in forms:
+            try:
+                [each] = ChatTemplate(source, name=name).examples(talk, TOOLS)
+            except FormatError as error:
+                found.append(str(error))
+            else:
+                spans = [each.text[a:b] for a, b in each.spans]
+                assert '\\"why' not in "".join(spans), name
+                assert "{'a'" not in "".join(spans), name
+                written += 1
+                found.append(spans)
+        assert found[0] == found[1], name
+    assert written > len(real())
+
+
+def test_calls_before_the_content_are_trained():
+    source = real()["google-gemma-4-31B-it"]
+    [found] = ChatTemplate(source, name="gemma").examples(CALLS[:2], TOOLS)
+    spans = "".join(found.text[a:b] for a, b in found.spans)
+    assert spans.startswith("<|tool_call>call:add{a:1}")
+
+
 DEEPSEEK = "<｜end▁of▁sentence｜>"
 # Template, the token that ends a text, what each answer is put between.
 MASKS = [

@@ -78,14 +78,20 @@ def examples(writer: Writer, messages: Sequence[Any], train_on: str) -> list[Ren
         return [Rendered(text, [(0, len(text))], ended)]
     if writer.marked:
         return _marked(writer, messages, wanted, writer.render([whole])[0])
-    views = [whole]
+    views, places = [whole], {}
     for i in wanted:
-        probe = {i: {**messages[i], "content": _PROBE}}
-        views += [View(i, prompt=True), View(i + 1), View(i + 1, changed=probe)]
+        places[i] = len(views)
+        probe = {**messages[i], "content": _PROBE}
+        views += [View(i, prompt=True), View(i + 1), View(i + 1, changed={i: probe})]
+        if messages[i].get("tool_calls"):
+            bare = {name: value for name, value in probe.items() if name != "tool_calls"}
+            views.append(View(i + 1, changed={i: bare}))
+    ends = [*(places[i] for i in wanted[1:]), len(views)]
     answers = writer.render(views)
     text = writer.text(answers[0])
     turns = {
-        i: _turn(writer, messages[i], *answers[3 * n + 1 : 3 * n + 4]) for n, i in enumerate(wanted)
+        i: _turn(writer, messages[i], *answers[places[i] : end])
+        for i, end in zip(wanted, ends, strict=True)
     }
     found = []
     left = wanted
@@ -138,6 +144,7 @@ def _turn(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
     probed: Mapping[str, Any],
+    bare: Mapping[str, Any] | None = None,
 ) -> _Turn:
     """Find the answer at the end of a text.
 
@@ -147,6 +154,7 @@ def _turn(
         before: the prompt for it.
         after: the text that ends with it.
         probed: the same with another content.
+        bare: of an answer with tool calls, `probed` without them.
     """
     text = writer.text(after)
     prompt = before.get("text")
@@ -156,15 +164,14 @@ def _turn(
             f"ChatTemplate: {writer.name}: the template must write an answer once; it writes"
             f" {head.count(_PROBE) + 1} copies; use another template"
         )
-    if prompt is not None and text.startswith(prompt):
-        start = len(prompt)
-    elif probe and text.startswith(head):
-        start = len(head)
-    else:
+    begins = prompt is not None and text.startswith(prompt)
+    found = len(str(prompt)) if begins else _start(text, head if probe else None, bare)
+    if found is None:
         raise FormatError(
             f"ChatTemplate: {writer.name}: the prompt for an answer and the answer after it must"
             " begin alike, or the answer must stand by itself; they do not: use another template"
         )
+    start = found
     if not probe or not text.endswith(tail) or len(text) - len(tail) < start:
         tail, at = "", 0
         end, ended = _peeled(text, start, writer.ends)
@@ -185,6 +192,15 @@ def _turn(
     _check_calls(writer, message, text[start:end])
     _check_texts(writer, message, text[start:end])
     return _Turn(text, start, end, ended)
+
+
+def _start(text: str, head: str | None, bare: Mapping[str, Any] | None) -> int | None:
+    """Return where an answer begins that does not begin with its prompt; None where unknown."""
+    # Calls may stand before the content: without them, it is the content that comes first.
+    first = str((bare or {}).get("text", "")).rpartition(_PROBE)
+    heads = [first[0]] if first[1] else []
+    heads += [] if head is None else [head]
+    return min((len(each) for each in heads if text.startswith(each)), default=None)
 
 
 def _check_texts(writer: Writer, message: Mapping[str, Any], written: str) -> None:

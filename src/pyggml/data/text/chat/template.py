@@ -17,6 +17,7 @@ from ....io.gguf import read_gguf
 from ....io.regular import read_regular
 from ..tokenizer import Tokenizer
 from ..vocabulary import END_NAMES
+from .arguments import render_calls
 from .builtin import BUILTIN, BY_MARK
 from .renderer import TemplateFault, View, ask
 from .spans import Rendered, Writer, examples, tell_lost_tools
@@ -237,7 +238,9 @@ class ChatTemplate:
             View(view.upto, view.prompt, {i: _with_reasoning(m) for i, m in view.changed.items()})
             for view in views
         ]
-        return ask(self._key, self.source, given, variables, views)
+        return render_calls(
+            lambda said, parts: ask(self._key, self.source, said, variables, parts), given, views
+        )
 
     def _text(self, answer: Mapping[str, Any]) -> str:
         """Return the text of a view; raise where the template failed."""
