@@ -384,6 +384,13 @@ def test_rows_of_a_program_train_as_their_file_does(here, trained, kind):
     assert adapter.read_bytes() == (here / "run" / "adapter.gguf").read_bytes()
 
 
+def test_a_run_on_rows_may_be_overwritten(here):
+    rows = rows_of_pairs(here / "pairs.jsonl")
+    for _ in range(2):
+        run = finetune(**options(here, "again", data=rows, steps=1), overwrite=True)
+    assert run.artifact.rows.exists()
+
+
 def test_rows_are_kept_for_resume(here, trained, tmp_path):
     rows = rows_of_pairs(here / "pairs.jsonl")
     given = options(here, "kept", save_every=2, merge="base", data=rows)

@@ -75,11 +75,13 @@ def read_record(artifact: ArtifactDir, kind: Any) -> tuple[dict[str, Any], Any]:
     return record, config
 
 
-def _check_inputs_stay(config: Any, artifact: ArtifactDir) -> None:
+def _check_inputs_stay(config: Any, artifact: ArtifactDir, written: str) -> None:
     """Raise if the run reads what it would remove first: a model or adapter of the old run."""
     own = [path.resolve() for path in artifact.files()]
     for name, each in config.options().items():
-        given: Any = config[name] if each.is_path and name != "artifact_dir" else None
+        given: Any = (
+            config[name] if each.is_path and name not in ("artifact_dir", written) else None
+        )
         values = given if isinstance(given, tuple) else () if given is None else (given,)
         for value in values:
             path = Path(value).resolve()
@@ -149,7 +151,8 @@ class Run:
         group = distributed.init(config.trainer.distributed)
         artifact = cls.ARTIFACT(config.output.artifact_dir)
         artifact.check_new(overwrite)
-        _check_inputs_stay(config, artifact)
+        # Rows of a program are in memory; their file is written.
+        _check_inputs_stay(config, artifact, "data" if given.get("rows") is not None else "")
         note = note if group.is_first else silent
         run = cls.make(config, artifact, callbacks, note, **given)
 
