@@ -18,6 +18,7 @@ from ...tensors import Tensor
 __all__ = ["check_margins", "conv_transpose2d", "interpolate"]
 
 
+@composed
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,

@@ -130,8 +130,8 @@ def _marked(
                 " or use another template"
             )
         spans = [span for i, span in zip(every, spans, strict=True) if i in wanted]
+    written = "".join(text[start:end] for start, end in spans)
     for i in wanted:
-        written = "".join(text[start:end] for start, end in spans)
         _check_texts(writer, messages[i], written)
         _check_calls(writer, messages[i], written)
     ended = bool(spans) and text[: spans[-1][1]].rstrip().endswith(tuple(writer.ends))
