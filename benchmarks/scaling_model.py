@@ -19,6 +19,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def work(job: dict[str, Any]) -> None:
         for name, method, *group in cases:
             own = {size: events.pop(0) for size in group or sizes}
             found.append({"spec": name, "method": method, "step_s": step_s, "events": own})
-    link = traces.measure_link(list(SIZES), 5) if job["ranks"] == 2 else {}
+    link = traces.measure_link(list(SIZES), 5) if job["ranks"] > 1 else {}
     if pg.distributed.rank() == 0:
         print(json.dumps({"cases": found, "link": link, "ranks": job["ranks"]}), flush=True)
 
@@ -129,13 +130,23 @@ def measure(path: Path, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def link_of(job: dict[str, Any], cores: int = 0) -> Link:
+def link_of(job: dict[str, Any]) -> Link:
     """Return the link that a job measured."""
     told = job["link"]
     large = [i for i, size in enumerate(told["size"]) if size >= 1 << 16]
     alpha, beta = fit([told["size"][i] for i in large], [told["message"][i] for i in large])
     gamma = told["add"][-1] / told["size"][-1]
-    return Link(alpha, told["message"][0], beta, gamma, cores, 0.0 if cores else LOOK_S)
+    return Link(alpha, told["message"][0], beta, gamma, look_s=LOOK_S)
+
+
+def shared_link(link: Link, job: dict[str, Any], cores: int) -> Link:
+    """Return a link between ranks that share cores, whose operations a job of them timed."""
+    told, shared = job["link"], min(1.0, cores / job["ranks"])
+    costs = {}
+    for kind in ("sum", "reduce", "send") if told else ():
+        begin_s, byte_s = fit(told["size"], told[kind])
+        costs[kind] = (begin_s * shared, byte_s * shared)
+    return replace(link, cores=cores, look_s=0.0, costs=costs)
 
 
 def traces_of(found: dict[str, Any], job: str, spec: str, method: str, size: int) -> list[Trace]:
@@ -152,11 +163,11 @@ def traces_of(found: dict[str, Any], job: str, spec: str, method: str, size: int
 def check(found: dict[str, Any]) -> None:
     """Print predicted and measured steps."""
     cores, rows = len(os.sched_getaffinity(0)), []
-    here = link_of(found["2 ranks"], cores)
+    here = link_of(found["2 ranks"])
     for name, job in found.items():
         ranks = job["ranks"]
         slow = name in LINKS
-        link = link_of(job) if slow else here
+        link = link_of(job) if slow else shared_link(here, job, cores)
         for case in job["cases"]:
             if not case["step_s"]:
                 continue

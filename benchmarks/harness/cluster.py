@@ -13,8 +13,8 @@ to four ranks and a binomial tree beyond.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 # Replayed and measured one after another, without the first.
@@ -50,9 +50,11 @@ class Link:
         small_alpha: of a message up to `EAGER_BYTES`.
         beta: seconds of a byte.
         gamma: seconds in which a byte is added to another.
-        cores: that ranks on one machine share; then messages are copies that the ranks make
-            instead of computing. 0 is a network, whose messages take no processor time.
+        cores: that ranks on one machine share; then messages take processor time from those that
+            compute. 0 is a network, whose messages take none.
         look_s: seconds from a message's arrival to the rank's looking for it.
+        costs: seconds of processor time, mean of the ranks, of an operation and of its bytes, on
+            one machine: of a "sum", of a "reduce", which is a sum to one rank, and of a "send".
     """
 
     alpha: float
@@ -61,6 +63,7 @@ class Link:
     gamma: float = 0.0
     cores: int = 0
     look_s: float = 0.0
+    costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def late_s(self, sizes: Iterable[float]) -> float:
         """Return the sum of alpha over messages that follow each other."""
@@ -101,20 +104,6 @@ def phases(event: Event, ranks: int, link: Link) -> list[Phase]:
     return [first, Phase(both if event.rank is None else lane, part * beta, halves, rounds)]
 
 
-def work(event: Event, ranks: int, link: Link) -> list[float]:
-    """Return the processor time of an operation on each rank of one machine."""
-    n, part = event.number, event.number * (ranks - 1) / ranks
-    if event.kind == "sum" and event.rank is None:
-        return [2 * part * link.beta + part * link.gamma] * ranks
-    others = [rank != event.rank for rank in range(ranks)]
-    if event.kind == "send":
-        return [n * link.beta * other for other in others]
-    if ranks == 2:
-        return [n * (link.beta + link.gamma) * (not other) for other in others]
-    share = part * (link.beta + link.gamma)
-    return [share if other else share + part * link.beta for other in others]
-
-
 Trace = Sequence[Event]
 
 
@@ -141,18 +130,14 @@ def computing(trace: Trace) -> float:
 
 
 def _on_one(traces: Sequence[Trace], link: Link, slower: float) -> float:
-    """Replay where the ranks share cores: copies and computing follow each other."""
-    ranks, waits, begun = len(traces), 0, 0
-    busy = [computing(trace) * slower for trace in traces]
-    for event in traces[0]:
-        if event.kind == "wait":
-            waits, begun = waits + begun, 0
-        elif event.kind != "end":
-            busy = [a + b for a, b in zip(busy, work(event, ranks, link), strict=True)]
-            begun = 1
-    late_s = waits * 2 * math.ceil(math.log2(ranks)) * link.small_alpha
-    shared = max(1.0, ranks / link.cores)
-    return max(*busy, sum(busy) / min(ranks, link.cores)) + late_s * shared
+    """Replay where the ranks share cores: operations and computing follow each other."""
+    ranks, asked = len(traces), 0.0
+    for kind, number, rank in (event[1:] for event in traces[0]):
+        if kind in ("sum", "send"):
+            begin_s, byte_s = link.costs["reduce" if kind == "sum" and rank is not None else kind]
+            asked += begin_s + number * byte_s
+    busy = [computing(trace) * slower + asked for trace in traces]
+    return max(*busy, sum(busy) / min(ranks, link.cores))
 
 
 class _Wire:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -177,32 +178,53 @@ def _median(runs: list[list[Event]]) -> list[Event]:
 
 
 def measure_link(sizes: list[int], rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of messages from rank 0 to rank 1 and of sums, by size."""
+    """Return the seconds of messages from rank 0 to rank 1, of additions, and of operations.
+
+    The operations are sums, sums to one rank ("reduce"), and broadcasts ("send"): as many as ranks,
+    one to or from each, under way together as in a step; the time of one.
+    """
     group = distributed.init()
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD.Dup()
+
+    def exchange(array: np.ndarray, other: np.ndarray) -> None:
+        for source in (0, 1) if group.rank < 2 else ():
+            if group.rank == source:
+                comm.Send(array, 1 - source)
+            else:
+                comm.Recv(array, source)
+
+    def add(array: np.ndarray, other: np.ndarray) -> None:
+        np.add(array, other, out=array)
+
+    def reduce(array: np.ndarray, other: np.ndarray, to: Sequence[int | None]) -> None:
+        for rank in to:
+            group.begin_sum(array, rank)
+        group.finish()
+
+    def send(array: np.ndarray, other: np.ndarray) -> None:
+        for rank in range(group.size):
+            group.begin_send(array, rank)
+        group.finish()
+
+    kinds: dict[str, tuple[Callable[[np.ndarray, np.ndarray], None], int]] = {
+        "message": (exchange, 2),
+        "add": (add, 1),
+        "sum": (partial(reduce, to=[None] * group.size), group.size),
+        "reduce": (partial(reduce, to=range(group.size)), group.size),
+        "send": (send, group.size),
+    }
     found: dict[str, list[float]] = {"size": [float(size) for size in sizes]}
-    for kind in ("message", "sum", "add"):
+    for kind, (run, times) in kinds.items():
         found[kind] = []
         for size in sizes:
             array, other = np.zeros(size // 4, np.float32), np.ones(size // 4, np.float32)
-            times = []
+            took = []
             for _ in range(rounds + 1):
                 group.barrier()
                 began = time.perf_counter()
-                if kind == "sum":
-                    group.begin_sum(array)
-                    group.finish()
-                elif kind == "add":
-                    np.add(array, other, out=array)
-                elif group.rank < 2:
-                    for source in (0, 1):
-                        if group.rank == source:
-                            comm.Send(array, 1 - source)
-                        else:
-                            comm.Recv(array, source)
-                took = time.perf_counter() - began
-                times.append(took / 2 if kind == "message" else took)
-            found[kind].append(max(group.gather(statistics.median(times[1:]))))
+                run(array, other)
+                took.append((time.perf_counter() - began) / times)
+            found[kind].append(max(group.gather(statistics.median(took[1:]))))
     return found

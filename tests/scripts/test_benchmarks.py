@@ -348,12 +348,11 @@ def test_what_a_rank_would_send_is_noted(monkeypatch: pytest.MonkeyPatch, zero: 
     least = cluster.computing(found[0]) + params * 1e-6 * (1 + (zero > 0)) / 2
     assert cluster.replay(found, 1, link) == cluster.computing(found[0])
     assert least < cluster.replay(found, 2, link) < cluster.replay(found, 64, link)
-    assert cluster.replay(found, 4, cluster.Link(0, 0, 0, 0, 2)) == pytest.approx(
-        max(
-            *map(cluster.computing, found),
-            sum(map(cluster.computing, [*found, *found[1:] * 2])) / 2,
-        )
-    )
+    asked = sum(event.kind in ("sum", "send") for event in found[0]) * 1e-3
+    busy = [cluster.computing(trace) + asked for trace in [*found, *found[1:] * 2]]
+    costs = dict.fromkeys(("sum", "reduce", "send"), (1e-3, 0.0))
+    shared = cluster.Link(0, 0, 0, cores=2, costs=costs)
+    assert cluster.replay(found, 4, shared) == pytest.approx(max(*busy, sum(busy) / 2))
 
 
 def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
