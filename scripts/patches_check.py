@@ -23,9 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import vendor_tree
 from vendor_fetch import VendorError, archive
-
-import vendor
 
 ROOT = Path(__file__).resolve().parent.parent
 _COMMAND = re.compile(
@@ -189,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "patches")
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args(argv)
-    project = vendor.Project(options.root)
+    project = vendor_tree.Project(options.root)
     patches = project.patches()
     first = options.only or options.first
     last = options.only or options.last or len(patches)
@@ -208,11 +207,11 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as temporary:
             start = Path(temporary)
             pin = project.pin()
-            vendor.extract(pin, archive(pin, project.cache), start)
-            vendor.apply(start, patches[: first - 1])
+            vendor_tree.extract(pin, archive(pin, project.cache), start)
+            vendor_tree.apply(start, patches[: first - 1])
             update(tree, start)
         for patch in patches[first - 1 : last]:
-            vendor.apply(tree, [patch])
+            vendor_tree.apply(tree, [patch])
             begin = time.monotonic()
             wanted = plan[patches.index(patch)]
             names = sorted({"test-backend-ops", *(command.program for command in wanted)})
