@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,6 +205,21 @@ def test_parameters_arrive_before_they_are_read(monkeypatch: pytest.MonkeyPatch)
     arrivals.overlaps = False
     arrivals.begin()
     assert group.arrived == len(group.begun) == begun + 6
+
+
+def test_what_is_on_its_way_keeps_its_memory() -> None:
+    param, group = nn.Parameter(np.zeros(1 << 18, np.float32)), Sender()
+    memory = weakref.ref(param.buffer)
+    arrivals = Arrivals(group, [[param]], [0])
+    arrivals.begin()
+    # A loop of one's own ends, and its model with it.
+    del param, arrivals
+    gc.collect()
+    assert memory() is not None, "the array still arrives there"
+    group.arrive(1)
+    group.begun.clear()
+    gc.collect()
+    assert memory() is None
 
 
 def test_parameters_are_there_while_ops_read_them(monkeypatch: pytest.MonkeyPatch) -> None:

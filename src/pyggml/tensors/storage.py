@@ -17,6 +17,7 @@ from ..backend.buffers import Buffer
 from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, dtype_of_type
+from ..backend.headers import address
 from ..backend.library import ffi, lib
 from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError, shown
 from .node import Arena, Node
@@ -213,9 +214,26 @@ def host_vector(node: Node) -> Iterator[np.ndarray]:
 
 
 def memory_vector(node: Node) -> np.ndarray:
-    """Return the numbers of a stored f32 tensor of the CPU where they lie; counts no write."""
-    memory = ffi.buffer(lib.ggml_get_data(node.ptr), lib.ggml_nbytes(node.ptr))
-    return np.frombuffer(memory, np.float32)
+    """Return the numbers of a stored f32 tensor of the CPU where they lie; counts no write.
+
+    The array keeps the memory: what is sent may outlive the tensor.
+    """
+    return np.asarray(_Memory(node))
+
+
+class _Memory:
+    """The memory of a stored f32 tensor, as NumPy asks for it; an array's base, which owns it."""
+
+    __slots__ = ("__array_interface__", "_buffer")
+
+    def __init__(self, node: Node):
+        self._buffer = node.buffer
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(np.float32).str,
+            "shape": (int(lib.ggml_nelements(node.ptr)),),
+            "data": (address(lib.ggml_get_data(node.ptr)), False),
+        }
 
 
 def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
