@@ -123,8 +123,15 @@ def _session(cert: str | None) -> Any:
     return session
 
 
-def download(package: str, file: str, sha256: str, target: Path) -> None:
-    """Fetch `file` of `package` to `target` from the first source of pip's that has it."""
+def download(package: str, file: str, sha256: str | None, target: Path) -> None:
+    """Fetch a file of a package from the first source of pip's that has it.
+
+    Args:
+        package: its name.
+        file: the file's name.
+        sha256: that the file must have; None is the one that the index tells, if any.
+        target: where it is written to.
+    """
     indexes, links, cert = pip_sources()
     for link in links:
         folder = _local_folder(link)
@@ -147,9 +154,11 @@ def download(package: str, file: str, sha256: str, target: Path) -> None:
                 page = client.get_project_page(package, timeout=60)
                 for found in page.packages:
                     if found.filename == file:
-                        # The pin's own hash decides, not the one that the index tells.
-                        client.download_package(found, target, verify=False, timeout=60)
-                        verify(target, sha256)
+                        # A pin's own hash decides, not the one that the index tells.
+                        told = not sha256 and bool(found.digests)
+                        client.download_package(found, target, verify=told, timeout=60)
+                        if sha256:
+                            verify(target, sha256)
                         return
             tried.append(f"{name}: has {package}, not this file")
         except NoSuchProjectError:
@@ -188,3 +197,17 @@ def archive(pin: dict[str, Any], cache: Path) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def fetch(package: str, file: str, cache: Path) -> str:
+    """Fetch a file that no pin names yet into the cache; return its SHA-256."""
+    cache.mkdir(parents=True, exist_ok=True)
+    path = cache / file
+    partial = path.with_name(f"{file}.{os.getpid()}.part")
+    try:
+        if not path.is_file():
+            download(package, file, None, partial)
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return sha256_of(path)

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: MIT
-"""Edit, export and check the series of patches; see vendor.py."""
+"""Edit, export, check and move the series of patches; see vendor.py."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from vendor_fetch import VendorError, archive
-from vendor_tree import Project, build_tree, extract, git, tree_files
+from vendor_fetch import VendorError, archive, fetch
+from vendor_tree import Project, build_tree, extract, ggml_version, git, tree_files
 
 DATE = "2000-01-01T00:00:00+0000"
 NAME, EMAIL = "The ggml authors", "ggml@localhost"
+# The pin of a checkout that `rebase` made, in its .git; `export` moves the project's pin to it.
+MOVED = "ggml.toml"
 
 
-def _commit_base(project: Project, folder: Path) -> str:
+def _commit_base(pin: dict[str, Any], source: Path, folder: Path) -> str:
     """Unpack the pin to `folder` as a git repository; the commit's id depends on the pin alone."""
-    pin = project.pin()
-    extract(pin, archive(pin, project.cache), folder)
+    extract(pin, source, folder)
     git(folder, "init", "-q", "--template=", "--object-format=sha1", "-b", "main")
     for key, value in {
         "user.name": "The pyggml authors",
@@ -50,7 +53,8 @@ def edit(project: Project, folder: Path) -> None:
         raise VendorError(f"edit: {folder} exists already; export its commits, then remove it")
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        _commit_base(project, folder)
+        pin = project.pin()
+        _commit_base(pin, archive(pin, project.cache), folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -89,7 +93,12 @@ def export(project: Project, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         fresh = Path(temporary) / "base"
         fresh.mkdir()
-        base = _commit_base(project, fresh)
+        moved = folder / ".git" / MOVED
+        pin = project.pin(moved if moved.is_file() else None)
+        # PYGGML_GGML_SDIST names the file of the pin that is to be moved.
+        kept = project.cache / pin["source"]["file"]
+        source = kept if moved.is_file() and kept.is_file() else archive(pin, project.cache)
+        base = _commit_base(pin, source, fresh)
         if git(folder, "rev-parse", "base^{commit}").strip() != base:
             raise VendorError(
                 f"export: {folder} stands on another base than vendor/ggml.toml's; "
@@ -107,6 +116,9 @@ def export(project: Project, folder: Path) -> None:
             out = project.patch_dir / path.name
             if not out.is_file() or out.read_bytes() != path.read_bytes():
                 out.write_bytes(path.read_bytes())
+        if moved.is_file() and moved.read_bytes() != project.pin_file.read_bytes():
+            project.pin_file.write_bytes(moved.read_bytes())
+            print(f"vendor: {project.pin_file.name} names {pin['source']['file']} now")
     print(f"vendor: {len(written)} patches exported")
 
 
@@ -117,7 +129,8 @@ def check(project: Project) -> None:
         series = Path(temporary) / "series"
         for folder in (checkout, applied, series):
             folder.mkdir()
-        _commit_base(project, checkout)
+        pin = project.pin()
+        _commit_base(pin, archive(pin, project.cache), checkout)
         _am(checkout, project.patches())
         build_tree(project, applied)
         ours = {p.name: p.read_bytes() for p in project.patches()}
@@ -144,3 +157,76 @@ def _compare(left: Path, right: Path, what: str) -> None:
     )  # fmt: skip
     if differ:
         raise VendorError(f"check: {what}: {', '.join(differ[:10])}")
+
+
+def alone(project: Project) -> None:
+    """Print which patches apply to the pinned ggml without the others."""
+    with tempfile.TemporaryDirectory() as temporary:
+        pin = project.pin()
+        _commit_base(pin, archive(pin, project.cache), Path(temporary))
+        fits = []
+        for patch in project.patches():
+            try:
+                git(Path(temporary), "apply", "--check", str(patch.resolve()))
+            except VendorError:
+                continue
+            fits.append(patch)
+            print(patch.name)
+    print(f"vendor: {len(fits)} of {len(project.patches())} patches apply alone")
+
+
+def move_pin(project: Project, version: str) -> str:
+    """Fetch another release of the source package; return the text of the pin that names it."""
+    pin, text = project.pin(), project.pin_file.read_text(encoding="utf-8")
+    source, old = pin["source"], pin["source"].get("version")
+    if not isinstance(old, str) or old not in source["file"]:
+        raise VendorError(f"{project.pin_file} must have source.version, a part of source.file")
+    if not re.fullmatch(r"[0-9A-Za-z.]+", version):
+        raise VendorError(f"--pin must be a version of {source['package']}; got {version!r}")
+    for name in ("version", "file", "root"):
+        text = text.replace(f'"{source[name]}"', f'"{source[name].replace(old, version)}"')
+    sha256 = fetch(source["package"], source["file"].replace(old, version), project.cache)
+    text = text.replace(source["sha256"], sha256)
+    # The package's last number is the build of llama.cpp that it holds.
+    builds = [f'"b{each.rpartition(".")[2]}"' for each in (old, version)]
+    text = text.replace(*builds)
+    with tempfile.TemporaryDirectory() as temporary:
+        moved = Path(temporary) / MOVED
+        moved.write_text(text, encoding="utf-8")
+        new = project.pin(moved)
+        extract(new, project.cache / new["source"]["file"], Path(temporary) / "tree", check=False)
+        found = ggml_version(Path(temporary) / "tree")
+    return text.replace(f'"{pin["ggml"]["version"]}"', f'"{found}"')
+
+
+def rebase(project: Project, folder: Path, version: str) -> None:
+    """Bring the series to another release, in a checkout; `export` then moves the pin as well."""
+    text = move_pin(project, version)
+    edit(project, folder)
+    moved = folder / ".git" / MOVED
+    moved.write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as temporary:
+        pin = project.pin(moved)
+        base = _commit_base(pin, project.cache / pin["source"]["file"], Path(temporary))
+        git(folder, "fetch", "-q", "--no-tags", str(Path(temporary).resolve()), "main")
+    git(folder, "tag", "before", "base")
+    git(folder, "tag", "-f", "base", base)
+    git(folder, "config", "rerere.enabled", "true")
+    steps = (
+        f"  git -C {folder} status                 # the files in conflict: mend them\n"
+        f"  git -C {folder} add FILES\n"
+        f"  git -C {folder} -c core.editor=true rebase --continue\n"
+        "until it ends, and then\n"
+        f"  python scripts/vendor.py export {folder}    # writes patches/ and vendor/ggml.toml"
+    )
+    try:
+        git(folder, "rebase", "-q", "--onto", "base", "before", "main")
+    except VendorError as error:
+        raise VendorError(
+            f"{error}\nThe series stands at a patch in conflict. Repeat\n{steps}"
+        ) from error
+    count = len(git(folder, "rev-list", "base..main").split())
+    print(f"vendor: {folder}: {count} commits on {pin['source']['file']}, none in conflict")
+    print(
+        f"vendor: `python scripts/vendor.py export {folder}` writes patches/ and vendor/ggml.toml"
+    )

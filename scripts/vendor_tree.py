@@ -53,24 +53,26 @@ class Project:
         self.cache = self.vendor / "cache"
         self.patch_dir = self.root / "patches"
 
-    def pin(self) -> dict[str, Any]:
+    def pin(self, file: Path | None = None) -> dict[str, Any]:
+        """What the project's pin says, or another file of its form."""
+        file = file or self.pin_file
         try:
-            pin = tomllib.loads(self.pin_file.read_text(encoding="utf-8"))
+            pin = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise VendorError(f"the pin cannot be read: {self.pin_file}: {error}") from error
+            raise VendorError(f"the pin cannot be read: {file}: {error}") from error
         for place in PIN_FIELDS:
             table, _, key = place.partition(".")
             inner = pin.get(table)
             if not isinstance(inner, dict) or not isinstance(inner.get(key), str):
-                raise VendorError(f"{self.pin_file} must have {place}, a text; add it")
+                raise VendorError(f"{file} must have {place}, a text; add it")
         if not re.fullmatch("[0-9a-f]{64}", pin["source"]["sha256"]):
             raise VendorError(
-                f"{self.pin_file}: source.sha256 must be 64 digits of 0-9 and a-f; "
+                f"{file}: source.sha256 must be 64 digits of 0-9 and a-f; "
                 f"got {pin['source']['sha256']!r}"
             )
         extra = pin["tree"].get("extra", {})
         if not isinstance(extra, dict) or not all(isinstance(v, str) for v in extra.values()):
-            raise VendorError(f"{self.pin_file}: tree.extra must be a table of texts")
+            raise VendorError(f"{file}: tree.extra must be a table of texts")
         return pin
 
     def patches(self) -> list[Path]:
@@ -142,8 +144,12 @@ def _safe(name: str) -> PurePosixPath:
     return path
 
 
-def extract(pin: dict[str, Any], source: Path, target: Path) -> None:
-    """Unpack the pinned subtree and the extra files to `target`, which must be empty."""
+def extract(pin: dict[str, Any], source: Path, target: Path, check: bool = True) -> None:
+    """Unpack the pinned subtree and the extra files to `target`, which must be empty.
+
+    Args:
+        check: that ggml is of the version that the pin names.
+    """
     root = PurePosixPath(pin["source"]["root"])
     subtree = root / pin["tree"]["subtree"]
     extra = {root / inside: out for out, inside in pin["tree"].get("extra", {}).items()}
@@ -174,16 +180,16 @@ def extract(pin: dict[str, Any], source: Path, target: Path) -> None:
     missing = [str(path) for path in extra] + ([] if count else [str(subtree)])
     if missing:
         raise VendorError(f"{source.name} lacks {', '.join(missing)}, which vendor/ggml.toml wants")
-    _check_version(target, pin["ggml"]["version"])
+    found, wanted = ggml_version(target), pin["ggml"]["version"]
+    if check and found != wanted:
+        raise VendorError(f"ggml.version in vendor/ggml.toml is {wanted}; the archive has {found}")
 
 
-def _check_version(tree: Path, version: str) -> None:
-    """The unpacked ggml must be the version that the pin names."""
+def ggml_version(tree: Path) -> str:
+    """The version that ggml's own files name."""
     lists = tree / "CMakeLists.txt"
     text = lists.read_text(encoding="utf-8") if lists.is_file() else ""
-    found = ".".join(re.findall(r"set\(GGML_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)\)", text))
-    if found != version:
-        raise VendorError(f"ggml.version in vendor/ggml.toml is {version}; the archive has {found}")
+    return ".".join(re.findall(r"set\(GGML_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)\)", text))
 
 
 def _touched(patch: Path) -> set[str]:

@@ -330,6 +330,100 @@ def local_index(folder: Path, archive: Path) -> str:
     return folder.as_uri()
 
 
+def release_two(box: Sandbox, tmp_path: Path, files: dict[str, str]) -> None:
+    """A second release of the source package, in an index."""
+    pytest.importorskip("pypi_simple")
+    newer = tmp_path / "src-2.tar.gz"
+    version = VERSION.replace("PATCH 3", "PATCH 4")
+    files = {**FILES, "src-1/deep/ggml/CMakeLists.txt": version, **files}
+    write_archive(newer, {name.replace("src-1/", "src-2/"): text for name, text in files.items()})
+    box.monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    box.monkeypatch.setenv("PIP_INDEX_URL", local_index(tmp_path / "index", newer))
+    box.monkeypatch.setenv("PIP_FIND_LINKS", "")
+
+
+def test_the_series_moves_to_another_release(box: Sandbox, tmp_path: Path) -> None:
+    shutil.rmtree(box.make_patches(2))
+    release_two(box, tmp_path, {"src-1/deep/ggml/src/a.c": "zero\none\ntwo\nthree\n"})
+    pin = (box.root / "vendor" / "ggml.toml").read_text()
+    code, text = box.run("rebase", "--pin", "2")
+    assert code == 0, text
+    assert (box.root / "vendor" / "ggml.toml").read_text() == pin, "export moves it"
+    checkout = box.root / "vendor" / "rebase"
+    assert (checkout / "src" / "a.c").read_text() == "zero\none\ntwo\nthree\nline 0\nline 1\n"
+    assert box.run("export", str(checkout))[0] == 0
+    moved = (box.root / "vendor" / "ggml.toml").read_text()
+    for line in ('version = "2"', 'file = "src-2.tar.gz"', 'root = "src-2"', 'version = "1.2.4"'):
+        assert line in moved
+    box.monkeypatch.delenv("PYGGML_GGML_SDIST")
+    assert box.run("check")[0] == 0
+    assert box.run("sync")[0] == 0
+    assert "line 1" in box.content()["src/a.c"]
+
+
+def test_a_conflict_stops_and_goes_on(box: Sandbox, tmp_path: Path) -> None:
+    shutil.rmtree(box.make_patches(2))
+    release_two(box, tmp_path, {"src-1/deep/ggml/src/a.c": "one\ntwo\nthree!\n"})
+    code, text = box.run("rebase", "--pin", "2")
+    assert code == 1
+    assert "src/a.c" in text
+    assert "rebase --continue" in text
+    checkout = box.root / "vendor" / "rebase"
+    assert "under way" in box.run("export", str(checkout))[1]
+    (checkout / "src" / "a.c").write_text("one\ntwo\nthree!\nline 0\n")
+    for command in ("add .", "-c core.editor=true rebase --continue"):
+        subprocess.run(["git", *command.split()], cwd=checkout, check=True, capture_output=True)
+    code, text = box.run("export", str(checkout))
+    assert code == 0, text
+    assert 'version = "1.2.4"' in (box.root / "vendor" / "ggml.toml").read_text()
+    assert len(list(box.patches.iterdir())) == 2
+
+
+def test_a_release_that_is_not_there(box: Sandbox, tmp_path: Path) -> None:
+    release_two(box, tmp_path, {})
+    code, text = box.run("rebase", "--pin", "3")
+    assert code == 1
+    assert "src-3.tar.gz could not be fetched" in text
+    assert not (box.root / "vendor" / "rebase").exists()
+    assert "must be a version" in box.run("rebase", "--pin", "../2")[1]
+    for wrong in (["rebase"], ["check", "--pin", "2"], ["edit", "--alone"]):
+        assert box.run(*wrong)[0] == 2
+
+
+def test_patches_that_apply_alone(box: Sandbox) -> None:
+    checkout = box.make_patches(2)
+    (checkout / "src" / "b.c").write_text("alpha\nbeta\ngamma\n")
+    subprocess.run(["git", "commit", "-qam", "ggml : gamma"], cwd=checkout, check=True)
+    assert box.run("export")[0] == 0
+    code, text = box.run("check", "--alone")
+    assert code == 0, text
+    assert text.splitlines() == [
+        "0001-ggml-line-0.patch",
+        "0003-ggml-gamma.patch",
+        "vendor: 2 of 3 patches apply alone",
+    ]
+
+
+def test_stats_count_hunks_and_lines_that_are_undone(box: Sandbox) -> None:
+    checkout = box.make_patches(2)
+    (checkout / "src" / "a.c").write_text("1\ntwo\nthree\nline 1\n")
+    (checkout / "src" / "c.c").write_text("new\n")
+    subprocess.run(["git", "add", "-f", "src/c.c"], cwd=checkout, check=True)
+    subprocess.run(["git", "commit", "-qam", "ggml : without line 0"], cwd=checkout, check=True)
+    (checkout / "src" / "c.c").unlink()
+    subprocess.run(["git", "commit", "-qam", "ggml : without c.c"], cwd=checkout, check=True)
+    assert box.run("export")[0] == 0
+    code, text = box.run("stats")
+    assert code == 0, text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "3 3 src/a.c" in lines
+    assert "1 0001 by 0003" in lines
+    assert "1 0003 by 0004" in lines
+    assert lines[-1].endswith(
+        "3 hunks in 1 files of ggml; 1 files made; 3 lines deleted, 2 of them of earlier patches"
+    )
+
+
 def test_fetches_from_pips_index_and_keeps_the_file(box: Sandbox, tmp_path: Path) -> None:
     pytest.importorskip("pypi_simple")
     index = local_index(tmp_path / "index", box.archive)
