@@ -3,6 +3,7 @@
 # Proof on the hardware, on a machine with nvcc, CMake, ninja and PyTorch, but without a network:
 #
 #   scripts/gpu_check.sh pack                here: wheels and the patched tree into build/gpu, for the way
+#   scripts/gpu_check.sh compile [ARCH]      here: wheels and the compiled package instead, if nvcc is here
 #   scripts/gpu_check.sh run [STAGE ...]     there: results.json and logs.tar.gz in $OUT (build/gpu/out)
 #   scripts/gpu_check.sh rehearse            here: pack and run in a copy, without CUDA and without a network
 #
@@ -31,7 +32,7 @@ done
 end=$((SECONDS + ${LIMIT:-1000000}))
 
 # the ops whose kernels the patches add or change: tests/test_gpu_check.py looks them up in the patches
-ops=NORM_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
+ops=NORM,NORM_BACK,SILU_BACK,L2_NORM_BACK,GELU_BACK,UNARY_BACK,GLU_BACK,CROSS_ENTROPY_ROWS,CROSS_ENTROPY_ROWS_BACK,CROSS_ENTROPY_LOSS_BACK
 ops=$ops,ROPE,ROPE_BACK,DROPOUT,SUM_SQR,CUMSUM_BACK,GET_ROWS_BACK,OUT_PROD,REPEAT_BACK,ACC,SOFT_MAX_BACK,TANH,GELU,GEGLU
 ops=$ops,MUL_MAT_ID_BACK,FLASH_ATTN_EXT_BACK,OPT_STEP_ADAMW,OPT_STEP_SGD,SOLVE_TRI
 ops=$ops,RELU,STEP,SGN,HARDSIGMOID,LEAKY_RELU,CLAMP,SWIGLU_OAI,L2_NORM,ARGMAX
@@ -103,21 +104,62 @@ stage() {
 
 # pack [DIRECTORY]
 pack() {
-    local to=${1:-$gpu} size
+    local to=${1:-$gpu}
     "$python" scripts/vendor.py sync || exit 1
     # what building and importing need; PyTorch is there already
-    rm -rf "$to/wheels" "$to/ggml"
-    mkdir -p "$to/wheels" "$to/ggml" || exit 2
-    "$python" -m pip download -q -d "$to/wheels" --only-binary=:all: --python-version "$target" --implementation cp \
-        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
-        pip scikit-build-core cffi numpy pathspec packaging setuptools wheel || exit 1
-    cp -a vendor/ggml/. "$to/ggml/" || exit 1
+    rm -rf "$to/compiled" "$to/ggml"
+    wheels "$to" pip scikit-build-core cffi numpy pathspec packaging setuptools wheel
+    mkdir -p "$to/ggml" && cp -a vendor/ggml/. "$to/ggml/" || exit 1
+    weigh "$to/wheels" "$to/ggml"
+}
+
+# wheels DIRECTORY PACKAGE...: for the Python there
+wheels() {
+    local to=$1/wheels
+    shift
+    rm -rf "$to"
+    mkdir -p "$to" || exit 2
+    "$python" -m pip download -q -d "$to" --only-binary=:all: --python-version "$target" --implementation cp \
+        --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 "$@" || exit 1
+}
+
+# weigh DIRECTORY...: what travels with this checkout
+weigh() {
+    local size
     size=$({
         tree
-        find "$to/wheels" "$to/ggml" -type f -print0
+        find "$@" -type f -print0
     } | du -cm --apparent-size --files0-from=- | tail -n 1 | cut -f1)
-    say "$size MiB of wheels for Python $target, of ggml and of this checkout; it must be below 64"
+    say "$size MiB of ${*#"$gpu/"}, for Python $target, and of this checkout; it must be below 64"
     [ "$size" -lt 64 ]
+}
+
+# compile [ARCH]: what `build` makes there, made here for GPUs of this compute capability
+compile() {
+    local arch=${1:-90} work=$gpu/compiling to=$gpu/compiled major library link=-Wl,--no-as-needed
+    # what most x86-64 servers since 2013 have: the CPU there is another one
+    local cmake=(GGML_NATIVE=OFF PYGGML_BUILD_GGML_TESTS=ON GGML_CUDA=ON "CMAKE_CUDA_ARCHITECTURES=$arch")
+    cmake+=(GGML_CUDA_FA_QUANTS=f16-f16 GGML_CUDA_NCCL=OFF "CMAKE_CUDA_FLAGS=-I$root/build/cublas")
+    "$python" scripts/vendor.py sync || exit 1
+    "$python" scripts/cuda_compile.py --fetch || exit 1
+    major=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    mkdir -p "$work" && rm -rf "$to" || exit 2
+    # Of cuBLAS and of the driver's library, linking a library needs the names alone.
+    for library in cuda.so.1 "cublas.so.$major" "cublasLt.so.$major"; do
+        c++ -shared -fPIC -x c /dev/null "-Wl,-soname,lib$library" -o "$work/lib${library%%.*}.so" || exit 1
+    done
+    cmake+=("CUDA_cuda_driver_LIBRARY=$work/libcuda.so" "CMAKE_SHARED_LINKER_FLAGS=$link")
+    cmake+=("CUDA_cublas_LIBRARY=$work/libcublas.so" "CUDA_cublasLt_LIBRARY=$work/libcublasLt.so")
+    cmake+=("CMAKE_EXE_LINKER_FLAGS=$link,--allow-shlib-undefined")
+    if command -v ccache >/dev/null; then
+        for library in C CXX CUDA; do cmake+=("CMAKE_${library}_COMPILER_LAUNCHER=ccache"); done
+    fi
+    CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$python" -m pip wheel -v --no-build-isolation --no-deps -w "$work/wheel" \
+        "-Cbuild-dir=$work/cmake" "${cmake[@]/#/-Ccmake.define.}" . >"$work/log" 2>&1 || { tail -n 30 "$work/log" >&2; exit 1; }
+    cmake --build "$work/cmake" --target ggml-tests -j "$jobs" >>"$work/log" 2>&1 || { tail -n 30 "$work/log" >&2; exit 1; }
+    mkdir "$to" && cp "$work"/wheel/pyggml-*.whl "$work"/cmake/bin/test-backend-ops vendor/ggml/.vendor-stamp.json "$to" || exit 1
+    rm -rf "$gpu/ggml" "$work/wheel"
+    wheels "$gpu" pip cffi && weigh "$gpu/compiled" "$gpu/wheels"
 }
 
 # the files of the checkout that travel
@@ -173,7 +215,9 @@ libraries() {
     [ -n "$rehearsal" ] && return
     mapfile -t found < <({
         find -L "$(toolkit)" -name 'libcudart.so.*' -printf '%h\n'
-        [ -d "$gpu/cublas" ] && printf '%s/lib\n' "$(packaged_cublas)"
+        [ -d "$gpu/cublas" ] || [ -d "$gpu/compiled" ] && printf '%s/lib\n' "$(packaged_cublas)"
+        # where the compiled test program finds the package's libraries
+        [ -d "$gpu/compiled" ] && dirname "$(find "$gpu/venv/lib" -name 'libpyggml-base.so')"
     } 2>/dev/null | sort -u)
     export LD_LIBRARY_PATH
     LD_LIBRARY_PATH=$(IFS=: && echo "${found[*]}")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -218,7 +262,10 @@ build() {
     # what is configured there for pip, such as an index, constraints or another folder, is not meant for this
     for each in $(compgen -e PIP_); do unset "$each"; done
     export PIP_CONFIG_FILE=/dev/null
-    if [ -d "$gpu/ggml" ] && ! cmp -s {"$gpu",vendor}/ggml/.vendor-stamp.json; then
+    if [ -d "$gpu/compiled" ]; then
+        # what stands there is what was compiled here
+        mkdir -p vendor/ggml && cp "$gpu/compiled/.vendor-stamp.json" vendor/ggml/ || return 1
+    elif [ -d "$gpu/ggml" ] && ! cmp -s {"$gpu",vendor}/ggml/.vendor-stamp.json; then
         # by a rename: a half that was copied when the call ended is not taken for the tree
         rm -rf vendor/ggml vendor/.ggml-part
         cp -a "$gpu/ggml" vendor/.ggml-part && mv vendor/.ggml-part vendor/ggml || return 1
@@ -232,7 +279,7 @@ sys.exit(here.tree_stamp() != here.stamp())' || {
         echo "error: vendor/ggml is not there or is of other patches than this checkout: pack again"
         return 1
     }
-    if [ -z "$rehearsal" ]; then
+    if [ -z "$rehearsal" ] && [ ! -d "$gpu/compiled" ]; then
         options=$(cuda_options) || { echo "this machine lacks what is told above"; return 1; }
     fi
     for option in $options PYGGML_BUILD_GGML_TESTS=ON CMAKE_INSTALL_RPATH_USE_LINK_PATH=ON; do
@@ -245,10 +292,26 @@ sys.exit(here.tree_stamp() != here.stamp())' || {
     for wheel in "$gpu"/wheels/pip-*.whl; do
         "$gpu/venv/bin/python" "$wheel/pip" install -q --no-index --find-links "$gpu/wheels" pip || return 1
     done
+    if [ -d "$gpu/compiled" ]; then
+        # NumPy is PyTorch's: it would be a quarter of what travels
+        "$python" -c '
+import pathlib, sys, numpy
+for site in pathlib.Path(sys.argv[1]).glob("lib/python*/site-packages"):
+    (site / "numpy.pth").write_text(f"{pathlib.Path(numpy.__file__).parents[1]}\n")' "$gpu/venv" || return 1
+        "$gpu/venv/bin/python" -m pip install -q --no-index --find-links "$gpu/wheels" cffi || return 1
+        "$gpu/venv/bin/python" -m pip install -q --no-index --no-deps "$gpu"/compiled/pyggml-*.whl || return 1
+        started
+        return
+    fi
     "$gpu/venv/bin/python" -m pip install -q --no-index --find-links "$gpu/wheels" scikit-build-core cffi numpy setuptools || return 1
     CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=$jobs "$gpu/venv/bin/python" -m pip install -v --no-index --no-build-isolation --no-deps \
         "-Cbuild-dir=$gpu/cmake" "${cmake[@]}" -e . || return 1
     cmake --build "$gpu/cmake" --target ggml-tests -j "$jobs" || return 1
+    started
+}
+
+# that the package which was built is imported, and has the device
+started() {
     libraries
     "$gpu/venv/bin/python" -c '
 import sys, pyggml as pg
@@ -260,7 +323,7 @@ assert pg.device(sys.argv[1])' "$device"
 
 program() {
     local found
-    found=$(find "$gpu/cmake" -name test-backend-ops -type f 2>/dev/null | head -n 1)
+    found=$(find "$gpu/compiled" "$gpu/cmake" -name test-backend-ops -type f 2>/dev/null | head -n 1)
     [ -n "$found" ] || { echo "nothing is built: run the stage build first" >&2; return 1; }
     printf '%s\n' "$found"
 }
@@ -365,7 +428,7 @@ one() {
         environment) stage "$each" 60 '' environment ;;
         build) stage "$each" "$build_limit" '' build ;;
         ops) stage "$each" 240 "$ops" tests "$ops" test -b "$backend" ;;
-        products) stage "$each" 60 "$products" tests "$products" test -b "$backend" -p 'type_a=f32,type_b=f32' ;;
+        products) stage "$each" 60 "$products" tests "$products" test -b "$backend" -p 'type_a=f32,type_b=f32|may round' ;;
         attention) stage "$each" 60 "$attention" tests "$attention" test -b "$backend" -p prec_src ;;
         grad)
             of=$(without "$grads" "$products,$long")
@@ -453,11 +516,11 @@ rehearse() {
 }
 
 case ${1:-} in
-    pack | run | rehearse) "$@" ;;
+    pack | compile | run | rehearse) "$@" ;;
     part)
         # when the time is over: not before the program has ended, or timeout would not see what is left to kill
         trap 'exit 143' TERM
         shift && "$@"
         ;;
-    *) sed -n '3,14p' "$self" >&2; exit 2 ;;
+    *) sed -n '3,15p' "$self" >&2; exit 2 ;;
 esac
