@@ -48,6 +48,7 @@ KERNELS = (
     "fattn-back",
     "fattn-back-mma",
     "fattn-f32",
+    "fuse-train",
     "gelu-back",
     "get-rows-back",
     "getrows",
@@ -86,11 +87,14 @@ KERNELS = (
 FAST = (
     "ggml-cuda",
     "acc",
+    "binbcast",
     "conv2d-dw-back",
+    "cpy",
     "cross-entropy-loss",
     "cross-entropy-rows",
     "cumsum-back",
     "dropout",
+    "fuse-train",
     "gelu-back",
     "get-rows-back",
     "glu-back",
@@ -205,13 +209,17 @@ _CASES = tuple(
 _TABLE = (*_CASES, "common/run")
 
 # what a kernel file needs of others to be run
+_ALWAYS = ("ggml-cuda", "convert", "fuse-train", "repeat-back")  # what every op's dispatch needs
 _WITH = {
     "convert": ("out-prod",),
     "fattn-back-mma": ("fattn-back",),
     "fattn-f32": ("fattn",),
+    "fuse-train": ("binbcast", "cpy"),
     "get-rows-back": ("radix-sort",),
     "mul-mat-id-back": ("radix-sort",),
     "radix-sort": ("get-rows-back",),
+    "repeat-back": ("binbcast",),
+    "unary-back": ("unary",),
 }
 
 
@@ -398,7 +406,7 @@ class Builder:
         source.parent.mkdir(exist_ok=True)
         source.write_text(translate(text, f"{name}.cu"))
         include = f"-I{self.src / 'ggml-cuda'}"
-        others = {"ggml-cuda", "convert", *_WITH.get(name, ())} - {name}
+        others = {*_ALWAYS, *_WITH.get(name, ())} - {name}
         objects = self._harness() + [self._kernel(other) for other in sorted(others)]
         objects.append(self._object(source, (*_flags(name), include)))
         return self._link(folder / "changed", objects)
@@ -406,7 +414,8 @@ class Builder:
     def graphs(self, text: str | None = None, out: Path | None = None) -> Path:
         """The program that runs CUDA graphs; text: of another ggml-cuda.cu, linked as `out`."""
         objects = self._own(*_RUNTIME, "cuda/graphs")
-        objects += [self._kernel("convert"), self._kernel("sum-sqr")]
+        objects += [self._kernel("convert"), self._kernel("fuse-train"), self._kernel("sum-sqr")]
+        objects += [self._kernel("repeat-back")]
         if text is None or out is None:
             return self._link(self.cache / "graphs", [*objects, self._kernel("ggml-cuda")])
         source = out.with_suffix(".cu")

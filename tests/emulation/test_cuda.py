@@ -234,8 +234,9 @@ def test_every_kernel_of_the_series_is_built() -> None:
     for patch in sorted((REPOSITORY / "patches").glob("*.patch")):
         found = re.findall(r"^\+\+\+ b/src/ggml-cuda/([\w-]+)\.cu$", patch.read_text(), re.M)
         touched.update(found)
-    # what is left of the first is ggml's own and takes half a minute; one line of the second
-    assert touched - set(KERNELS) - {"solve_tri"} == set()
+    # The first is ggml's own and takes half a minute. The second needs instructions for eight bits
+    # that are not emulated: ggml's program has a case for what the series changes there.
+    assert touched - set(KERNELS) - {"solve_tri", "mmq"} == set()
 
 
 @pytest.mark.parametrize(

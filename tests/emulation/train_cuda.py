@@ -151,6 +151,9 @@ def main() -> int:
         llama = LlamaConfig(**SIZES, n_head=4, n_kv_head=2, attention=attention)
         models[f"gpt2 {attention}"] = lambda config=gpt2: GPT2(config)
         models[f"llama {attention}"] = lambda config=llama: Llama(config)
+    # its logits are large enough for the passes of a GPU
+    long = GPT2Config(**{**SIZES, "vocab_size": 1100, "n_layer": 2}, n_head=2, attention="flash")
+    models["gpt2 with many words"] = lambda: GPT2(long)
     models["adapters on q4_K"] = adapted
     found = {}
     for name, make in models.items():

@@ -19,6 +19,7 @@ void matrices(table & t) {
         { "matrix",      { 37, 20, 1, 1 }, { 29, 20, 1, 1 }, false },
         { "transposed",  { 37, 20, 1, 1 }, { 29, 20, 1, 1 }, true },
         { "one-row",     { 37, 1, 1, 1 },  { 29, 1, 1, 1 },  false },
+        { "one-column",  { 37, 1, 2, 1 },  { 29, 1, 4, 3 },  true },
         { "batch",       { 17, 9, 3, 2 },  { 11, 9, 3, 2 },  false },
         { "heads",       { 17, 9, 2, 1 },  { 11, 9, 6, 2 },  false },
         { "batch-transposed", { 17, 9, 3, 2 }, { 11, 9, 3, 2 }, true },

@@ -91,6 +91,48 @@ void sums(table & t) {
     t.add("SCALE", "factor", [](builder & b) { return ggml_scale(b.ctx, b.real(whole_shape), -2.5f); });
 }
 
+// What CUDA computes in one kernel: CPY rounds the result, which may be the sum's only reader, or not.
+void fused(table & t) {
+    for (shape ne : { whole_shape, shape { 768, 9, 1, 1 }, shape { 1500, 2, 1, 2 } }) {
+        for (const char * how : { "alone", "rounded", "both" }) {
+            const std::string name = "in-one-" + std::to_string(ne[0]) + "-" + how;
+            t.add("NORM", name, [=](builder & b) {
+                ggml_tensor * x = b.real(ne, -2.0f, 3.0f);
+                ggml_tensor * y = ggml_mul(b.ctx, ggml_norm(b.ctx, x, 1e-5f), b.real({ ne[0], 1, 1, 1 }));
+                y = ggml_add(b.ctx, y, b.real({ ne[0], 1, 1, 1 }));
+                if (how[0] == 'a') {
+                    return y;
+                }
+                ggml_tensor * z = ggml_cast(b.ctx, ggml_cast(b.ctx, y, GGML_TYPE_BF16), GGML_TYPE_F32);
+                return how[0] == 'r' ? z : ggml_add(b.ctx, z, y);
+            }).max_nmse = how[0] == 'a' ? 1e-10 : 1e-5; // a number may be rounded the other way
+            t.add("ADD", name + "-gelu", [=](builder & b) {
+                ggml_tensor * x = b.real(ne, -2.0f, 3.0f);
+                ggml_tensor * h = ggml_add(b.ctx, x, b.real({ ne[0], 1, 1, 1 }));
+                ggml_tensor * y = ggml_gelu(b.ctx, h);
+                if (how[0] == 'a') {
+                    return y;
+                }
+                ggml_tensor * z = ggml_cast(b.ctx, ggml_cast(b.ctx, y, GGML_TYPE_BF16), GGML_TYPE_F32);
+                return ggml_add(b.ctx, z, how[0] == 'r' ? h : ggml_add(b.ctx, y, h));
+            }).max_nmse = 1e-5;
+        }
+    }
+}
+
+// The gradients of a bias and of a gain: rows that chunks don't divide, and so few that there is one.
+void columns(table & t) {
+    for (shape ne : { shape { 36, 1003, 1, 1 }, shape { 132, 7, 3, 5 }, shape { 768, 9, 1, 1 } }) {
+        const shape vector = { ne[0], 1, 1, 1 };
+        const std::string name = "columns-" + std::to_string(ne[0]);
+        t.add("REPEAT_BACK", name, [=](builder & b) { return ggml_repeat_back(b.ctx, b.real(ne), b.real(vector)); });
+        t.add("REPEAT_BACK", name + "-multiplied", [=](builder & b) {
+            ggml_tensor * x = b.real(ne);
+            return ggml_repeat_back(b.ctx, ggml_mul(b.ctx, x, b.real(ne)), b.real(vector));
+        });
+    }
+}
+
 void normalized(table & t) {
     for (shape ne : { whole_shape, shape { 768, 9, 1, 1 }, shape { 1500, 2, 1, 2 } }) {
         const std::string name = std::to_string(ne[0]);
@@ -105,6 +147,12 @@ void normalized(table & t) {
             return ggml_silu_back(b.ctx, grad, b.real(ne, -6.0f, 6.0f));
         });
     }
+    for (layout l : { layout::rows, layout::odd }) {
+        t.add("SILU_BACK", std::string("x-") + name_of(l), [=](builder & b) {
+            ggml_tensor * grad = b.real({ 67, 9, 1, 1 });
+            return ggml_silu_back(b.ctx, grad, b.real({ 67, 9, 1, 1 }, -6.0f, 6.0f, l));
+        });
+    }
     t.add("GROUP_NORM", "groups", [](builder & b) { return ggml_group_norm(b.ctx, b.real({ 7, 5, 12, 2 }), 4, 1e-5f); });
 }
 
@@ -114,6 +162,8 @@ void steps(table & t) {
     copies(t);
     sums(t);
     normalized(t);
+    fused(t);
+    columns(t);
 }
 
 } // namespace emu
