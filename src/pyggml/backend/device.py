@@ -173,6 +173,18 @@ class Device:
             self._start()
         return bool(lib.ggml_backend_dev_supports_op(self._handle, node))
 
+    @property
+    def rounds_operands(self) -> bool:
+        """True if matmuls that may round their f32 operands copy each to bf16 before they start.
+
+        The CPU rounds while it packs an operand, which costs nothing.
+        """
+        registry = lib.ggml_backend_dev_backend_reg(self._handle)
+        asked = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_rounds_operands")
+        if asked == ffi.NULL or self.is_lost:
+            return False
+        return bool(ffi.cast("bool (*)(ggml_backend_dev_t)", asked)(self._handle))
+
     def computes_into(self, node: Any) -> bool:
         """Return True if the device computes this op without scratch memory after its result.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .library import ffi, lib
 
-__all__ = ["MOVES", "Memory", "address", "memory_of", "operands", "sources"]
+__all__ = ["MOVES", "Memory", "address", "memory_of", "operands", "own_header", "sources"]
 
 # Ops that compute nothing: they name memory that another tensor has.
 MOVES = (
@@ -47,3 +47,10 @@ def memory_of(ptr: Any) -> Memory:
     if root.buffer != ffi.NULL:
         return address(root.buffer), address(root.data)
     return 0, address(root)
+
+
+def own_header(ptr: Any) -> Any:
+    """Return the stored or computed tensor that a chain of views ends at."""
+    while ptr.op in MOVES and ptr.buffer == ffi.NULL and ptr.src[0] != ffi.NULL:
+        ptr = ptr.src[0]
+    return ptr

@@ -4,7 +4,9 @@
 from .accumulate import accumulate_in_place
 from .custom_backwards import splice_custom_backwards
 from .fallback import count_fallbacks
+from .leaves import leaves_first
 from .recompute import recompute_and_defer
+from .round_once import round_once
 from .updates import place_updates
 
 __all__ = ["PASSES"]
@@ -15,5 +17,7 @@ PASSES = (
     recompute_and_defer,
     accumulate_in_place,
     place_updates,
+    round_once,
+    leaves_first,
     count_fallbacks,
 )

@@ -16,10 +16,11 @@ from ..attached_updates import is_attached
 from ..plan import Plan
 from .defer import Deferred, deferred
 
-__all__ = ["checkpoint", "recompute", "recompute_and_defer"]
+__all__ = ["checkpoint", "is_cheap", "recompute", "recompute_and_defer"]
 
-# Results that the backward computes again.
+# Results that the backward computes again, and those of them that a checkpoint holds.
 _RECOMPUTED: NodeTable[bool] = NodeTable()
+_CHECKPOINTED: NodeTable[bool] = NodeTable()
 
 
 def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -49,6 +50,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if isinstance(value, Tensor) and not inside:
             for node in _viewed(value.node):
                 _RECOMPUTED.discard(node)
+                _CHECKPOINTED.discard(node)
     return result
 
 
@@ -73,13 +75,21 @@ def recompute(t: Tensor) -> Tensor:
     if instance("recompute", "t", t, Tensor).is_stored:
         raise ValueError("recompute: t must be what an op returned; got a stored tensor")
     for node in _viewed(t.node):
-        _recompute(node)
+        _RECOMPUTED[node] = True
     return t
+
+
+def is_cheap(node: Node) -> bool:
+    """Return True for a result that `recompute` marked, outside of any checkpoint.
+
+    It may be kept in another form instead, if that takes less memory than it does.
+    """
+    return node in _RECOMPUTED and node not in _CHECKPOINTED
 
 
 def _recompute(node: Node) -> None:
     """Mark a result; called with each one that is recorded in a checkpoint."""
-    _RECOMPUTED[node] = True
+    _RECOMPUTED[node] = _CHECKPOINTED[node] = True
 
 
 def _viewed(node: Node) -> Iterator[Node]:

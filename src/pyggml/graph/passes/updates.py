@@ -10,7 +10,7 @@ from ...backend.headers import MOVES, Memory, address, memory_of, sources
 from ...backend.library import ffi, lib
 from ..plan import Plan
 
-__all__ = ["place_updates"]
+__all__ = ["accesses", "place_updates"]
 
 # Sources that an op overwrites besides what it is a view of.
 _OVERWRITES = {lib.GGML_OP_OPT_STEP_ADAMW: (0, 2, 3), lib.GGML_OP_OPT_STEP_SGD: (0,)}
@@ -45,7 +45,7 @@ def _gradients(plan: Plan) -> list[Any]:
     return added
 
 
-def _accesses(ptr: Any) -> Iterator[tuple[Memory, bool]]:
+def accesses(ptr: Any) -> Iterator[tuple[Memory, bool]]:
     """Yield each memory that an op reads or writes, and whether it writes."""
     written = _OVERWRITES.get(ptr.op, ())
     for i, source in enumerate(ffi.unpack(ptr.src, lib.GGML_MAX_SRC)):
@@ -66,14 +66,14 @@ class _Order:
     def earliest(self, ptr: Any, least: int) -> int:
         """Return the place after which `ptr` may be computed."""
         known = [self.done.get(address(s), -1) for s in sources(ptr)]
-        for memory, writes in _accesses(ptr):
+        for memory, writes in accesses(ptr):
             known.append((self._touched if writes else self._written).get(memory, -1))
         return max([least, *known])
 
     def put(self, ptr: Any, at: int) -> None:
         """Note that `ptr` is computed at this place."""
         self.done[address(ptr)] = at
-        for memory, writes in _accesses(ptr):
+        for memory, writes in accesses(ptr):
             self._touched[memory] = max(at, self._touched.get(memory, -1))
             if writes:
                 self._written[memory] = max(at, self._written.get(memory, -1))
@@ -120,14 +120,14 @@ def _deferred(order: Sequence[Any], updates: Sequence[Any], places: Sequence[int
     alone = _made_of_stored(updates)
     writers: dict[Memory, list[int]] = {}
     for i, ptr in enumerate(order):
-        for memory, writes in _accesses(ptr):
+        for memory, writes in accesses(ptr):
             if writes:
                 writers.setdefault(memory, []).append(i)
     wanted: dict[int, int] = {}
     written: dict[Memory, int] = {}
     deferred = list(places)
     for k in reversed(range(len(updates))):
-        ptr, touched = updates[k], list(_accesses(updates[k]))
+        ptr, touched = updates[k], list(accesses(updates[k]))
         if address(ptr) in alone and address(ptr) in wanted:
             # Nothing that it reads may be overwritten before it.
             bounds = [wanted[address(ptr)]]
@@ -150,7 +150,7 @@ def _made_of_stored(updates: Sequence[Any]) -> set[int]:
         # ggml_cast has itself as a source.
         others = [s for s in sources(ptr) if s != ptr]
         stored = all(address(s) in found or _is_stored(s) for s in others)
-        if stored and not any(writes for _, writes in _accesses(ptr)):
+        if stored and not any(writes for _, writes in accesses(ptr)):
             found.add(address(ptr))
     return found
 

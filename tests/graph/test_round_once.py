@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Operands of several matmuls that a device rounds once: the results, and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import ops
+from pyggml.backend.device import Device
+from pyggml.backend.headers import address
+from pyggml.backend.library import lib
+from pyggml.backend.op_names import op_name
+from pyggml.graph import checkpoint, recompute
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Let the CPU say that it rounds operands in front of matmuls, as a GPU does, or not."""
+
+    def choose(does: bool) -> None:
+        monkeypatch.setattr(Device, "rounds_operands", property(lambda self: does))
+
+    return choose
+
+
+def numbers(*shape: int, seed: int = 0, grad: bool = False) -> pg.Tensor:
+    return pg.tensor(
+        np.random.default_rng(seed).standard_normal(shape).astype(np.float32), requires_grad=grad
+    )
+
+
+def counts(graph: pg.Graph) -> Counter[str]:
+    """How often the graph has each op; casts to bf16 as "cast"."""
+    found = Counter(op_name(h) for h in graph.headers)
+    found["cast"] = sum(
+        h.op == lib.GGML_OP_CPY and h.type == lib.GGML_TYPE_BF16 for h in graph.headers
+    )
+    return found
+
+
+def two_layers(
+    middle: Callable[[pg.Tensor], pg.Tensor], *more: pg.Tensor
+) -> tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]:
+    """A loss of two matmuls with `middle` between them, and its gradients."""
+    w, v = numbers(48, 32, seed=1, grad=True), numbers(40, 48, seed=2, grad=True)
+    x = numbers(24, 32, seed=3)
+    with pg.autocast("bf16"):
+        loss = ops.linear(middle(ops.linear(x, w)), v).square().sum()
+    grads = {"w": pg.zeros(48, 32), "v": pg.zeros(40, 48)}
+    totals = {w: grads["w"], v: grads["v"], **{p: pg.zeros(*p.shape) for p in more}}
+    graph = pg.Graph([loss], loss=loss, grads=totals, overwrite=True)
+    return graph, loss, grads
+
+
+def apart(ours: object, theirs: object) -> float:
+    """How far two results are apart, in parts of the second."""
+    return float(np.linalg.norm(np.subtract(ours, theirs)) / np.linalg.norm(np.asarray(theirs)))
+
+
+def results(make: Callable[[], tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]]) -> list[object]:
+    graph, loss, grads = make()
+    graph.run()
+    return [graph.read(loss).tolist(), *(g.tolist() for g in grads.values())]
+
+
+@pytest.mark.parametrize("middle", [ops.gelu, lambda x: recompute(ops.gelu(x)), ops.relu])
+def test_same_bits(rounds: Callable[[bool], None], middle: Callable[..., pg.Tensor]) -> None:
+    rounds(False)
+    expected = results(lambda: two_layers(middle))
+    rounds(True)
+    assert results(lambda: two_layers(middle)) == expected
+
+
+def test_each_operand_is_rounded_once(rounds: Callable[[bool], None]) -> None:
+    rounds(False)
+    assert counts(two_layers(ops.gelu)[0])["cast"] == 0
+    rounds(True)
+    # v, the activation between the layers, the gradient of the second: twice each. The first
+    # layer's input needs no gradient: w, x and the gradient of its result are multiplied once.
+    graph = two_layers(ops.gelu)[0]
+    casts = [h for h in graph.headers if h.op == lib.GGML_OP_CPY]
+    assert len(casts) == counts(graph)["cast"]
+    assert len({address(h.src[0]) for h in casts}) == len(casts)
+    assert counts(graph)["cast"] == 3
+
+
+def test_cheap_result_is_kept_rounded_instead_of_computed_again(
+    rounds: Callable[[bool], None],
+) -> None:
+    def middle(x: pg.Tensor) -> pg.Tensor:
+        return recompute(ops.gelu(x))
+
+    rounds(False)
+    assert counts(two_layers(middle)[0])["GELU"] == 2
+    rounds(True)
+    assert counts(two_layers(middle)[0])["GELU"] == 1
+
+
+def test_checkpoint_is_computed_again(rounds: Callable[[bool], None]) -> None:
+    u = numbers(48, 48, seed=5, grad=True)
+
+    def inside(x: pg.Tensor) -> pg.Tensor:
+        return ops.linear(recompute(ops.gelu(x)), u)
+
+    rounds(True)
+    assert counts(two_layers(inside, u)[0])["GELU"] == 1
+    # the input of a checkpoint is all that the backward may keep of it
+    assert counts(two_layers(lambda x: checkpoint(inside, x), u)[0])["GELU"] == 2
+
+
+def test_operand_that_is_written_between_is_rounded_again(rounds: Callable[[bool], None]) -> None:
+    def run() -> list[np.ndarray]:
+        w, x, more = numbers(24, 32, seed=1), numbers(20, 32, seed=2), numbers(24, 32, seed=3)
+        rows = pg.tensor(np.arange(24, dtype=np.int32))
+        with pg.autocast("bf16"):
+            y = x * 2.0
+            first = [ops.linear(x, w), ops.linear(y, w)]
+            changed = ops.set_rows(w, more, rows)
+            second = [ops.linear(x, changed), ops.linear(y, changed)]
+        graph = pg.Graph([*first, *second])
+        assert counts(graph)["cast"] == (4 if x.device.rounds_operands else 0)
+        graph.run()
+        return [graph.read(each) for each in (*first, *second)]
+
+    rounds(False)
+    expected = run()
+    rounds(True)
+    for ours, theirs in zip(run(), expected, strict=True):
+        assert apart(ours, theirs) < 2**-8
+    assert apart(expected[2], expected[0]) > 1
+
+
+def test_without_permission_nothing_is_rounded(rounds: Callable[[bool], None]) -> None:
+    rounds(True)
+    w = numbers(48, 32, seed=1, grad=True)
+    loss = ops.linear(ops.linear(numbers(24, 32), w), w.T).square().sum()
+    graph = pg.Graph([loss], loss=loss, grads={w: pg.zeros(48, 32)})
+    assert counts(graph)["cast"] == 0
+
+
+@pytest.mark.parametrize("classes", [1000, 1100])
+def test_logits_of_many_classes(rounds: Callable[[bool], None], classes: int) -> None:
+    """Their rows are padded from 1,024 classes; the CPU leaves their gradient in f32."""
+
+    def make() -> tuple[pg.Graph, pg.Tensor, dict[str, pg.Tensor]]:
+        w = numbers(classes, 32, seed=1, grad=True)
+        x = numbers(24, 32, seed=2, grad=True)
+        labels = pg.tensor(np.arange(24, dtype=np.int32) * 40)
+        with pg.autocast("bf16"):
+            logits = ops.linear(x, w)
+        loss = ops.cross_entropy_rows(logits, labels).sum()
+        grads = {"w": pg.zeros(classes, 32), "x": pg.zeros(24, 32)}
+        graph = pg.Graph([loss], loss=loss, grads={w: grads["w"], x: grads["x"]}, overwrite=True)
+        return graph, loss, grads
+
+    rounds(False)
+    expected = results(make)
+    rounds(True)
+    graph, *_ = make()
+    rows = [h.nb[1] for h in graph.headers if h.op == lib.GGML_OP_MUL_MAT]
+    assert rows == [4 * 1152 if classes == 1100 else 4 * 1000]
+    # The CPU multiplies a bf16 matrix with f32 ones that it does not round.
+    for ours, theirs in zip(results(make), expected, strict=True):
+        assert apart(ours, theirs) < 2**-8
