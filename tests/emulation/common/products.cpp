@@ -56,6 +56,24 @@ void matrices(table & t) {
             }).max_nmse = 1e-4;
         }
     }
+    // as many classes as logits have: whole vectors of them first
+    for (bool added : { false, true }) {
+        t.add("OUT_PROD", std::string("many-terms-may-round-bf16") + (added ? "-added" : ""), [=](builder & b) {
+            ggml_tensor * x = b.real({ 24, 1029, 1, 1 });
+            ggml_tensor * y = b.real({ 16, 1029, 1, 1 }, -1.0f, 1.0f, layout::transposed);
+            ggml_tensor * p = ggml_out_prod(b.ctx, x, y);
+            ggml_prec_set_src(p, GGML_PREC_BF16, 0);
+            ggml_prec_set_src(p, GGML_PREC_BF16, 1);
+            return added ? ggml_add(b.ctx, p, b.real({ 24, 16, 1, 1 })) : p;
+        }).max_nmse = 1e-4;
+    }
+    t.add("MUL_MAT", "many-rows-may-round-bf16", [](builder & b) {
+        ggml_tensor * x = b.real({ 32, 1029, 1, 1 });
+        ggml_tensor * p = ggml_mul_mat(b.ctx, x, b.real({ 32, 24, 1, 1 }));
+        ggml_prec_set_src(p, GGML_PREC_BF16, 0);
+        ggml_prec_set_src(p, GGML_PREC_BF16, 1);
+        return p;
+    }).max_nmse = 1e-4;
     // f32 stays f32: as f16 these would be infinite or 0. What may be rounded to bf16 keeps its range.
     struct range { const char * name; float hi; };
     struct mul_mat { const char * name; shape a, b; };
