@@ -51,7 +51,7 @@ def jobs() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         "1 rank": {"ranks": 1, "cases": first, "sizes": [2], "rounds": 5},
         "2 ranks": {"ranks": 2, "cases": every, "sizes": [2, 4], "rounds": 5},
-        "4 ranks": {"ranks": 4, "cases": every, "sizes": [4], "rounds": 5},
+        "4 ranks": {"ranks": 4, "cases": every, "sizes": [4], "rounds": 10},
     }
     for (name, given), spec in zip(LINKS.items(), ("small", "large"), strict=True):
         cases = [(spec, zero) for zero in (*ZEROS, "DiLoCo")]
