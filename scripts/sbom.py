@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Write the list of what a wheel contains (CycloneDX 1.6, JSON): pyggml, ggml and its patches.
+"""Write the list of what a wheel contains (CycloneDX 1.6, JSON): the package, ggml and its patches.
 
-The build installs it into the wheel's `.dist-info/sboms/` (PEP 770). It depends on the version and
-on the stamp of vendor/ggml alone: no time, no random number.
+The build installs it into the wheel's `.dist-info/sboms/` (PEP 770). It depends on name and version
+and on the stamp of vendor/ggml alone: no time, no random number.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def package(name: str, version: str) -> str:
     return f"pkg:pypi/{re.sub('[-_.]+', '-', name).lower()}@{version}"
 
 
-def bill(version: str, stamp: dict[str, Any]) -> dict[str, Any]:
-    """The list, of pyggml's version and what vendor/ggml was made of."""
+def bill(name: str, version: str, stamp: dict[str, Any]) -> dict[str, Any]:
+    """The list, of the package's name and version, and what vendor/ggml was made of."""
     source, ggml = stamp["pin"]["source"], stamp["pin"]["ggml"]
     ours = {
         "type": "library",
-        "bom-ref": package("pyggml", version),
-        "name": "pyggml",
+        "bom-ref": package(name, version),
+        "name": name,
         "version": version,
-        "purl": package("pyggml", version),
+        "purl": package(name, version),
         "licenses": [{"license": {"id": "MIT"}}],
     }
     # The archive that is pinned: ggml is a folder of it.
@@ -83,10 +83,11 @@ def bill(version: str, stamp: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("version", help="pyggml's")
+    parser.add_argument("name", help="of the package, such as pyggml")
+    parser.add_argument("version", help="of the package")
     parser.add_argument("output", type=Path)
     args = parser.parse_args()
-    found = bill(args.version, json.loads(STAMP.read_text(encoding="utf-8")))
+    found = bill(args.name, args.version, json.loads(STAMP.read_text(encoding="utf-8")))
     args.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

@@ -25,7 +25,7 @@ pytestmark = [
 def test_it_names_ggml_its_archive_and_each_patch(tmp_path: Path) -> None:
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for file in files:
-        subprocess.run([sys.executable, str(SCRIPT), "1.2.3", str(file)], check=True)
+        subprocess.run([sys.executable, str(SCRIPT), "pyggml", "1.2.3", str(file)], check=True)
     assert files[0].read_bytes() == files[1].read_bytes()
     bill = json.loads(files[0].read_text())
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")

@@ -40,17 +40,29 @@ static void         pyggml_close(void * library) { dlclose(library); }
 static const char * pyggml_open_error(void) { return dlerror(); }
 #endif
 
-// Load a library of the CPU backend from a path (UTF-8 on Windows), register it and fill the table.
-// Returns NULL, or the reason why not; the text is valid until the next call.
-static const char * pyggml_load_cpu(const char * path) {
+// Open a library of this build by its path (UTF-8 on Windows). Without one, `reason` says why.
+static void * pyggml_open_own(const char * path, const char ** reason) {
     void * library = pyggml_open(path);
     if (!library) {
-        return pyggml_open_error();
+        *reason = pyggml_open_error();
+        return nullptr;
     }
-    const char * build = (const char *) pyggml_symbol(library, "pyggml_cpu_build");
+    const char * build = (const char *) pyggml_symbol(library, "pyggml_build");
     if (!build || std::strcmp(build, PYGGML_BUILD) != 0) {
         pyggml_close(library);
-        return "it belongs to another build";
+        *reason = "it belongs to another build";
+        return nullptr;
+    }
+    return library;
+}
+
+// Load a library of the CPU backend from a path, register it and fill the table.
+// Returns NULL, or the reason why not; the text is valid until the next call.
+static const char * pyggml_load_cpu(const char * path) {
+    const char * reason  = nullptr;
+    void *       library = pyggml_open_own(path, &reason);
+    if (!library) {
+        return reason;
     }
     auto found = pyggml_cpu;
 #define PYGGML_FIND(name)                                                  \
@@ -68,4 +80,14 @@ static const char * pyggml_load_cpu(const char * path) {
 #endif
     pyggml_cpu = found; // the library stays for as long as the process
     return nullptr;
+}
+
+// Load and register a backend of another package. Returns as `pyggml_load_cpu`.
+static const char * pyggml_load_backend(const char * path) {
+    const char * reason  = nullptr;
+    void *       library = pyggml_open_own(path, &reason);
+    if (library && !ggml_backend_load(path)) {
+        reason = "ggml cannot start it";
+    }
+    return reason; // a library that was opened stays: threads of a driver may live in it
 }

@@ -14,6 +14,7 @@ from ..errors import BackendError
 from .cores import available_cores, wanted_threads
 from .library import ffi, lib
 from .memory import LARGE_BYTES, available_bytes, promised_bytes
+from .packages import load_backends
 from .untracked import untracked
 
 __all__ = [
@@ -222,6 +223,7 @@ def _scan() -> dict[str, Device]:
     library = os.environ.get("GGML_BACKEND_PATH")
     if library:
         lib.ggml_backend_load(os.fsencode(library))
+    load_backends()
     found: dict[str, Device] = {}
     for i in range(lib.ggml_backend_dev_count()):
         handle = lib.ggml_backend_dev_get(i)

@@ -7,7 +7,7 @@ import struct
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["CURE", "cpu_library", "libraries"]
+__all__ = ["CURE", "cpu_library", "is_cut", "libraries"]
 
 CURE = "run `pip uninstall pyggml`, and install it again"
 
@@ -29,7 +29,7 @@ def libraries() -> Path:
     package = Path(spec.origin).parent if spec and spec.origin else Path(__file__).parent.parent
     folder = package / "lib"
     for path in sorted(folder.glob("*pyggml*")):
-        if _is_cut(path):
+        if is_cut(path):
             raise ImportError(f"pyggml: the library must be complete; got a part of {path}; {CURE}")
     return folder
 
@@ -60,8 +60,16 @@ def cpu_library(folder: Path, variant: str) -> Path:
     return found[0]
 
 
-def _is_cut(path: Path) -> bool:
-    """Return True for an ELF file of 64 bits that ends before its table of sections does."""
+def is_cut(path: Path) -> bool:
+    """Return True for an ELF file of 64 bits that ends before its table of sections does.
+
+    Args:
+        path: a library's file.
+
+    Example:
+        >>> is_cut(next(libraries().glob("*pyggml-base*")))
+        False
+    """
     with path.open("rb") as file:
         head = file.read(64)
     if len(head) < 64 or head[:5] != b"\x7fELF\x02":

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Load the GPU backends of packages that are installed beside pyggml.
+
+Such a package holds a library of a ggml backend, built from the same ggml. Its entry point in the
+group `pyggml.backends` is a function that returns the path of the library.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .library import ffi, lib
+from .library_files import is_cut
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["GROUP", "load_backends"]
+
+GROUP = "pyggml.backends"
+
+_logger = logging.getLogger("pyggml")
+
+
+def load_backends() -> None:
+    """Load the backend of each package; log a warning where one has no device or cannot be used.
+
+    Example:
+        >>> load_backends()
+    """
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=GROUP)):
+        reason = _load(point)
+        if reason:
+            _logger.warning(
+                "pyggml: the backend %s of an installed package cannot be used: %s",
+                point.name,
+                reason,
+            )
+
+
+def _load(point: EntryPoint) -> str:
+    """Load one; returns why it cannot be used, or ""."""
+    before = lib.ggml_backend_dev_count()
+    try:
+        path = Path(point.load()())
+        if is_cut(path):
+            return f"the file {path} is cut; install the package again"
+    except (AttributeError, ImportError, OSError) as error:
+        return f"{error}; install the package again"
+    failure = lib.pyggml_load_backend(os.fsencode(path))
+    if failure != ffi.NULL:
+        reason = str(ffi.string(failure).decode("utf-8", "replace"))
+        other = "another build" in reason
+        return f"{reason}; {'install the version of pyggml' if other else 'install the GPU driver'}"
+    return "" if lib.ggml_backend_dev_count() > before else "it finds no device"

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""GPU backends of packages beside pyggml: loaded by an entry point, or a warning that says why."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyggml as pg
+from pyggml.backend.library_files import libraries
+
+GGML = Path(__file__).resolve().parents[2] / "vendor" / "ggml"
+LIBRARIES = libraries()
+COMPUTE = "import pyggml as pg; print((pg.ones(3, 4) @ pg.ones(4, 2)).numpy().sum())"
+# A backend without devices, as one of a GPU is where there is none.
+SOURCE = """
+#include "ggml-backend-impl.h"
+const char pyggml_build[] = "BUILD";
+static const char * name(ggml_backend_reg_t reg) { (void) reg; return "fake"; }
+static size_t count(ggml_backend_reg_t reg) { (void) reg; return 0; }
+ggml_backend_reg_t ggml_backend_init(void) {
+    static struct ggml_backend_reg reg = { GGML_BACKEND_API_VERSION, { name, count, 0, 0 }, 0 };
+    return &reg;
+}
+"""
+pytestmark = pytest.mark.skipif(
+    not hasattr(pg.lib, "pyggml_load_backend"), reason="the build is older than these packages"
+)
+
+
+def compute(folder: Path, library: Path | str, attribute: str = "library") -> str:
+    """Install a package that names a library, compute beside it; returns what stderr got."""
+    (folder / "fake_backend.py").write_text(f"def library():\n    return {str(library)!r}\n")
+    info = folder / "fake_backend-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-backend\nVersion: 1.0\n")
+    points = f"[pyggml.backends]\nfake = fake_backend:{attribute}\n"
+    (info / "entry_points.txt").write_text(points)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPUTE], env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "24.0", done.stderr
+    return done.stderr
+
+
+def test_a_package_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
+    error = compute(tmp_path, tmp_path / "libpyggml-fake.so")
+    assert "the backend fake of an installed package cannot be used" in error
+    assert "No such file" in error
+
+
+def test_a_package_without_the_function_is_a_warning(tmp_path: Path) -> None:
+    assert "install the package again" in compute(tmp_path, "", "other")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")
+def test_a_cut_library_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "libpyggml-fake.so"
+    path.write_bytes(next(LIBRARIES.glob("libpyggml-base.*")).read_bytes()[:5000])
+    assert "is cut; install the package again" in compute(tmp_path, path)
+
+
+def test_a_library_of_another_build_is_a_warning(tmp_path: Path) -> None:
+    library = next(LIBRARIES.glob("*pyggml-base.*"))
+    assert "another build; install the version of pyggml" in compute(tmp_path, library)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="builds a library for Linux")
+def test_no_device_is_a_warning(tmp_path: Path) -> None:
+    """The library belongs to this build and is loaded; ggml knows no more devices than before."""
+    compiler = shutil.which("cc")
+    if compiler is None or not GGML.is_dir():
+        pytest.skip("needs a C compiler and ggml's source")
+    own = next(LIBRARIES.glob("libpyggml-cpu*")).read_bytes()
+    build = re.search(rb"(?<![0-9a-f])([0-9a-f]{64})\0", own)
+    assert build is not None
+    source, library = tmp_path / "fake.c", tmp_path / "libpyggml-fake.so"
+    source.write_text(SOURCE.replace("BUILD", build[1].decode()))
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", f"-I{GGML / 'include'}", f"-I{GGML / 'src'}",
+         str(source), "-o", str(library)], check=True,
+    )  # fmt: skip
+    assert "it finds no device" in compute(tmp_path, library)
