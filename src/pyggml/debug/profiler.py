@@ -17,7 +17,6 @@ from ..backend.library import ffi, lib
 from ..backend.op_names import op_name
 from ..backend.scopes import Scope, in_turn
 from ..graph.observers import MAKERS
-from ..io import atomic_write
 from ..tensors.node import Node
 from .tables import html_table
 
@@ -234,6 +233,8 @@ class Profile:
             for r in self.records
         ]
         text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+        from ..io import atomic_write
+
         with atomic_write(path, "w") as file:
             file.write(text)
 
