@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
 """Build the wheel with CPU variants, install it in a new environment, and run it on emulated CPUs.
 
-On each CPU, under qemu's emulation: the variant that is loaded, matrix products larger than a tile
-against float64, rows of the op table (--rows), and two short runs of train-llm, whose losses must
-have the same bits. Across variants the losses must agree to rounding. Then damaged installs, other
-settings of the environment, sizes and import times. Exit status 1 where one fails.
+On each CPU, under qemu's emulation, and with each variant that this CPU has: the variant that is
+loaded, matrix products larger than a tile against float64, rows of the op table (--rows), and two
+short runs of train-llm, whose losses must have the same bits. Across variants the losses must agree
+to rounding. Then damaged installs, other settings of the environment, sizes and import times. Exit
+status 1 where one fails.
 
-qemu's user emulation has no AVX-512: of those variants only the selection is checked here, and that
-each is refused on this CPU. Linux on x86-64.
+qemu's user emulation has no AVX-512: those variants run where this CPU has it. Linux on x86-64.
+
+Another machine's wheel is checked by `--python COMMAND`, a Python that has it and its extra cli
+installed, under an emulator that takes {cpu}. Then nothing is built, installed or damaged.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -37,12 +41,22 @@ CPUS = {
     "EPYC-Rome": "haswell",
     "Skylake-Server": "haswell",  # the emulation leaves AVX-512 out
 }
+AARCH64 = {"cortex-a53": "armv8.0_1", "neoverse-n1": "armv8.2_2", "max": "armv8.6_1"}
 TRAIN = (
     "--tokenizer chars --batch-size 4 --seq-len 32 --layers 2 --heads 2 --embd 32 --threads 1"
     " --no-report --sample-tokens 0 --overwrite"
 )
 ROUNDING = 1e-3  # of losses, relative, after the steps
-IMPORT = "import time; t = time.perf_counter(); import pyggml; print(time.perf_counter() - t)"
+IMPORT = """
+import time
+wall, user = time.perf_counter(), time.process_time()
+import pyggml
+print(time.perf_counter() - wall, time.process_time() - user)
+"""
+VARIANTS = """
+from pyggml.backend.cpu_sets import built_for, present
+print(*sorted(name for name, sets in built_for().items() if name and sets <= present()))
+"""
 
 
 def call(*command: str | Path, env: dict[str, str] | None = None) -> str:
@@ -85,8 +99,11 @@ def train(start: list[str | Path], text: Path, out: Path, steps: int) -> list[fl
     return [row["loss"] for row in map(json.loads, lines) if "loss" in row]
 
 
-def try_cpu(cpu: str, start: list[str | Path], args: argparse.Namespace, out: Path) -> list[float]:
-    """Print a row of the table; returns the losses."""
+def try_cpu(
+    cpu: str, expected: str, start: list[str | Path], args: argparse.Namespace
+) -> list[float]:
+    """Print a row of the table; returns the losses. A variant is expected, if any."""
+    out = args.work
     rows = ["--rows"] if args.rows else []
     found = json.loads(call(*start, PROBE, *rows, env={"OMP_NUM_THREADS": "1"}))
     runs = [train(start, ROOT / "CONTRIBUTING.md", out / f"{cpu}-{i}", args.steps) for i in (0, 1)]
@@ -97,8 +114,7 @@ def try_cpu(cpu: str, start: list[str | Path], args: argparse.Namespace, out: Pa
         f" {'the same bits twice' if runs[0] == runs[1] else 'OTHER BITS the second time'}",
         flush=True,
     )
-    expected = CPUS.get(cpu)
-    if expected is not None and found["variant"] != expected:
+    if expected and found["variant"] != expected:
         raise SystemExit(f"{cpu}: loads {found['variant']}, not {expected}")
     if found["failed"] or runs[0] != runs[1] or not runs[0]:
         raise SystemExit(f"{cpu}: {found['failed']} failed")
@@ -114,15 +130,37 @@ def tell_sizes(wheel: Path, python: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         entries = archive.infolist()
     installed = Path(call(python, "-c", "import pyggml; print(pyggml.__path__[0])").strip())
-    total = sum(path.stat().st_size for path in installed.rglob("*") if path.is_file())
-    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB; installed {total / 1e6:.2f} MB")
+    files = [path for path in installed.rglob("*") if path.is_file()]
+    total = sum(path.stat().st_size for path in files)
+    own = sum(path.stat().st_size for path in files if path.suffix != ".pyc")
+    print(
+        f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB; installed {own / 1e6:.2f} MB,"
+        f" {total / 1e6:.2f} MB with bytecode"
+    )
     for entry in sorted(entries, key=lambda entry: entry.filename):
         if re.search(r"\.(so|dylib|dll|pyd)$", entry.filename):
             print(f"  {entry.file_size / 1e6:5.2f} MB  {entry.filename}")
-    times = [float(call(python, "-c", IMPORT)) for _ in range(9)]
-    print(
-        f"import: {min(times):.3f} s at best, {statistics.median(times):.3f} s in the median of 9"
-    )
+    runs = [call(python, "-c", IMPORT).split() for _ in range(9)]
+    for name, times in zip(("wall", "CPU"), zip(*runs, strict=True), strict=True):
+        found = sorted(map(float, times))
+        print(f"import, {name}: {found[0]:.3f} s at best, {statistics.median(found):.3f} s median")
+
+
+def check_here(args: argparse.Namespace) -> dict[str, list[float]]:
+    """Build and install the wheel, damage copies, and run what this CPU has; returns the losses."""
+    wheel = args.wheel or build(args.work)
+    python = install(wheel, args.work / "env")
+    tell_sizes(wheel, python)
+    args.qemu = args.qemu or shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64") or ""
+    check_faults(python, args.work, args.qemu)
+    losses = {"this CPU": try_cpu("this CPU", "", [python], args)}
+    for variant in call(python, "-c", VARIANTS).split():
+        start: list[str | Path] = ["env", f"PYGGML_CPU={variant}", python]
+        losses[variant] = try_cpu(f"as {variant}", variant, start, args)
+    if not args.qemu:
+        print("no qemu: not run on other CPUs")
+        args.cpus = ""
+    return losses
 
 
 def main() -> int:
@@ -130,31 +168,27 @@ def main() -> int:
     parser.add_argument("--wheel", type=Path, help="check this one; by default one is built")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "wheel-check")
     parser.add_argument("--qemu", help="qemu-x86_64-static (default: of the PATH)")
-    parser.add_argument("--cpus", default=",".join(CPUS), help="of qemu, with commas between")
+    parser.add_argument("--python", help="a command, of aarch64 under qemu: `qemu -cpu {cpu} …`")
+    parser.add_argument("--cpus", help="of qemu, with commas between (default: all that are known)")
     parser.add_argument("--steps", type=int, default=50, help="of train-llm (default: 50)")
     parser.add_argument("--rows", action="store_true", help="also rows of the op table: minutes")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    wheel = args.wheel or build(args.work)
-    python = install(wheel, args.work / "env")
-    tell_sizes(wheel, python)
-    check_faults(python, args.work)
-    losses = {"this CPU": try_cpu("this CPU", [python], args, args.work)}
-    for variant in ("x64", "sandybridge", "haswell"):  # what this CPU has, without an emulation
-        start: list[str | Path] = ["env", f"PYGGML_CPU={variant}", python]
-        losses[variant] = try_cpu(f"as {variant}", start, args, args.work)
-    qemu = args.qemu or shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
-    if qemu is None:
-        print("no qemu: not run on other CPUs")
-        args.cpus = ""
-    for cpu in filter(None, args.cpus.split(",")):
-        losses[cpu] = try_cpu(cpu, [str(qemu), "-cpu", cpu, python], args, args.work)
-    first = losses["this CPU"]
+    known = AARCH64 if args.python else CPUS
+    losses = {} if args.python else check_here(args)
+    cpus = list(known) if args.cpus is None else [cpu for cpu in args.cpus.split(",") if cpu]
+    for cpu in cpus:
+        command = args.python or f"{args.qemu} -cpu {{cpu}} {args.work / 'env' / 'bin' / 'python'}"
+        start: list[str | Path] = [*shlex.split(command.format(cpu=cpu))]
+        losses[cpu] = try_cpu(cpu, known.get(cpu, ""), start, args)
+    name, first = next(iter(losses.items()))
     off = {
-        name: max(abs(a - b) / abs(b) for a, b in zip(found, first, strict=True))
-        for name, found in losses.items()
+        other: max(abs(a - b) / abs(b) for a, b in zip(found, first, strict=True))
+        for other, found in losses.items()
     }
-    print("losses, relative to this CPU's: " + ", ".join(f"{k} {v:.1e}" for k, v in off.items()))
+    print(
+        f"losses, relative to those of {name}: " + ", ".join(f"{k} {v:.1e}" for k, v in off.items())
+    )
     return 1 if max(off.values()) > ROUNDING else 0
 
 

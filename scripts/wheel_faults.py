@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -40,8 +41,16 @@ def attempt(
         raise SystemExit(f"wheel_faults: {what}: exit {done.returncode}, expected {want!r}\n{text}")
 
 
-def check_faults(python: Path, work: Path) -> None:
-    """Damage copies of the installed package, and load it in other environments."""
+def alone(before: str, start: list[str]) -> list[str]:
+    """The command in a namespace of mounts of its own, after another one."""
+    return ["unshare", "--mount", "sh", "-c", f"{before}{shlex.join(start)}"]
+
+
+def check_faults(python: Path, work: Path, qemu: str = "") -> None:
+    """Damage copies of the installed package, and load it in other environments.
+
+    qemu-x86_64's path, if any, serves for a CPU that lacks a variant.
+    """
     place = [str(python), "-c", "import pyggml; print(pyggml.__path__[0])"]
     package = Path(subprocess.check_output(place, text=True).strip())
     best = subprocess.check_output(
@@ -59,9 +68,18 @@ def check_faults(python: Path, work: Path) -> None:
     attempt("current folder", start, "24.0", other)
     attempt("threads at once", [str(python), "-c", THREADS], "[24.0, 24.0, 24.0, 24.0]", work)
     attempt("no folder for temporary files", start, "24.0", work, {"TMPDIR": "/nowhere"})
+    if os.geteuid() == 0 and shutil.which("unshare"):  # mounts that nothing else sees
+        site = str(package.parent)
+        frozen = f"mount --bind {site} {site} && mount -o remount,ro,bind {site} && "
+        noexec = f"mount -t tmpfs -o noexec none {other} && TMPDIR={other} "
+        check = f"! touch {site}/x 2>/dev/null && "
+        attempt("read-only site-packages", alone(frozen + check, start), "24.0", work)
+        attempt("temporary files cannot be run", alone(noexec, start), "24.0", work)
     attempt("unknown variant", start, "name a variant of this build: x64, ", work,
             {"PYGGML_CPU": "486"})  # fmt: skip
-    attempt("a variant that the CPU lacks", start, "without ", work, {"PYGGML_CPU": "cooperlake"})
+    if qemu:
+        old = [qemu, "-cpu", "Nehalem", *start]
+        attempt("a variant that the CPU lacks", old, "without ", work, {"PYGGML_CPU": "haswell"})
 
     def damaged() -> Path:
         """A new copy of the package; returns the library that this CPU loads of it."""
