@@ -65,6 +65,7 @@ class Buffer:
     """A block of a device's memory that holds tensors; freed with its last user.
 
     Attributes:
+        is_clear: whether nothing has been written since `clear`, so that all numbers are 0.
         is_zero: whether it was full of zeros when it was made.
         memory: the box that keeps it allocated; see `untracked`.
         pending: ends what goes on in the memory, or raises; called before the memory is read or
@@ -78,6 +79,7 @@ class Buffer:
     __slots__ = (
         "__weakref__",
         "device",
+        "is_clear",
         "is_zero",
         "memory",
         "pending",
@@ -112,6 +114,7 @@ class Buffer:
     def _take(self, where: Device, ptr: Any, mapped: Any, size_bytes: int, is_zero: bool) -> None:
         """Own ggml's buffer, and the memory under it."""
         self.is_zero = is_zero
+        self.is_clear = False
         self.pending: Callable[[], None] | None = None
         self.version = 0
         if ptr == ffi.NULL:
@@ -133,6 +136,7 @@ class Buffer:
     def write(self) -> None:
         """Count a write into a tensor in it."""
         self.settle()
+        self.is_clear = False
         self.version = next_write()
         UNTOUCHED.discard(self)
 
@@ -152,6 +156,7 @@ class Buffer:
         self.settle()
         with COMPUTE_LOCK:
             lib.ggml_backend_buffer_clear(self.ptr, 0)
+            self.is_clear = True
 
 
 def _map(size_bytes: int) -> Any:

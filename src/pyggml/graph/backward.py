@@ -16,7 +16,7 @@ from ..errors import GradientError
 from ..tensors.create import zeros_group
 from ..tensors.node import Node, NodeTable
 from ..tensors.storage import allocate
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor, gradient_of, has_hooks
 from ..tensors.tracing import outer
 from .attached_updates import end_updates
 from .graph import Graph, tensor_like
@@ -25,7 +25,7 @@ from .memory_plan import Activations
 from .observers import MAKERS
 from .reentry import NoReentry
 from .structure import Structure, copy_recording
-from .walk import check_current, walk
+from .walk import check_current, walk, walk_calls
 
 __all__ = ["backward", "kept_graphs"]
 
@@ -73,8 +73,6 @@ class _Kept:
         """
         for i, own in self.own.items():
             lib.ggml_backend_tensor_copy(inputs[i].ptr, own.ptr)
-        if self.grads:
-            self.grads[0].buffer.clear()
         self.graph.run()
         if self.grads:
             for own_grad, grad in zip(self.grads, grads, strict=True):
@@ -103,8 +101,9 @@ class _Graphs:
     def find(
         self,
         recorded: Structure,
-        grads: Mapping[Tensor, Tensor],
+        grads: Mapping[Node, Tensor],
         are_new: bool,
+        are_zero: bool,
         held: Sequence[int],
     ) -> _Kept | None:
         """Return the graph of a structure that is met for the second time or later.
@@ -113,44 +112,53 @@ class _Graphs:
             recorded: the structure.
             grads: gradient of each parameter.
             are_new: whether all of them were made for this step.
+            are_zero: whether they are zeros, which the graph may overwrite.
             held: places of the nodes that the program holds.
         """
-        key = (recorded.key, *held)
+        key = (recorded.key, are_zero, *held)
         found = self.kept.get(key)
         if found is not None and found.graph.is_current:
             pairs = enumerate(zip(recorded.inputs, found.inputs, strict=True))
             changed = {i for i, (new, old) in pairs if new is not old and i not in found.own}
             if not changed:
                 return found
-            return self._keep(key, recorded, grads, changed | found.own.keys(), are_new, held)
+            return self._keep(key, recorded, grads, changed | found.own.keys(), are_new, are_zero, held)
         inputs = [id(node) for node in recorded.inputs]
         before = self.seen.get(hash(key))
         if before is None:
             self.seen.put(hash(key), inputs)
             return None
         changed = {i for i, (a, b) in enumerate(zip(inputs, before, strict=False)) if a != b}
-        return self._keep(key, recorded, grads, changed, are_new, held)
+        return self._keep(key, recorded, grads, changed, are_new, are_zero, held)
 
     def _keep(
         self,
         key: Hashable,
         recorded: Structure,
-        grads: Mapping[Tensor, Tensor],
+        grads: Mapping[Node, Tensor],
         changed: set[int],
         are_new: bool,
+        are_zero: bool,
         held: Sequence[int],
     ) -> _Kept:
         """Make a graph with stored tensors of its own in the places whose tensor changes."""
         own = {i: _node_like(recorded.inputs[i]) for i in sorted(changed)}
         places = {id(recorded.inputs[i]): node for i, node in own.items()}
-        copies = copy_recording(recorded.nodes, places)
-        loss, outputs = Tensor(copies[-1]), [Tensor(copies[i]) for i in held]
+        copies = copy_recording(walk(recorded.nodes[-1:], set()), places)
+        loss = Tensor(copies[id(recorded.nodes[-1])])
+        outputs = [Tensor(copies[id(recorded.nodes[i])]) for i in held]
         made: list[Tensor] = []
         if are_new:
             made = zeros_group([(p.shape, "f32") for p in grads], loss.device)
             grads = dict(zip(grads, made, strict=True))
         shared = self.activations(loss)
-        graph = Graph([loss, *outputs], loss=loss, grads=grads, activations=shared)
+        graph = Graph(
+            [loss, *outputs],
+            loss=loss,
+            grads=_by_tensor(grads),
+            overwrite=are_zero,
+            activations=shared,
+        )
         inputs = [own.get(i, node) for i, node in enumerate(recorded.inputs)]
         return self.kept.put(key, _Kept(graph, loss, inputs, own, made, outputs))
 
@@ -178,28 +186,33 @@ def backward(loss: Tensor) -> np.ndarray:
             f"backward: a function that {outer()} records must not call it, as it would run only"
             " now; return the loss and call it outside, or use value_and_grad"
         )
-    nodes = walk([loss.node], set())
+    nodes = walk_calls(loss.node)
     check_current("backward", nodes)
-    wanted = [n for n in nodes if n.buffer is not None and n.requires_grad]
-    grads: dict[Tensor, Tensor] = {}
+    grads: dict[Node, Tensor] = {}
     n_new = 0
     with COMPUTE_LOCK:  # another thread must not add to new gradients, or write inputs, between
-        for node in wanted:
-            param = Tensor(node)
-            grad = param.grad
+        for node in nodes:
+            if node.buffer is None or not node.requires_grad:
+                continue
+            grad = gradient_of(node)
             if grad is None:
+                param = Tensor(node)
                 grad = param.grad = tensor_like(param)
                 n_new += 1
-            grads[param] = grad
+            grads[node] = grad
         value = _compute(loss, nodes, grads, n_new)
-    for param in grads:
-        if param.has_hooks:
-            param.run_hooks()
+    for node in grads:
+        if has_hooks(node):
+            Tensor(node).run_hooks()
     return value
 
 
+def _by_tensor(grads: Mapping[Node, Tensor]) -> dict[Tensor, Tensor]:
+    return {Tensor(node): grad for node, grad in grads.items()}
+
+
 def _compute(
-    loss: Tensor, nodes: Sequence[Node], grads: Mapping[Tensor, Tensor], n_new: int
+    loss: Tensor, nodes: Sequence[Node], grads: Mapping[Node, Tensor], n_new: int
 ) -> np.ndarray:
     """Compute gradients and loss by a kept graph, or by one that is made for this call."""
     are_new = n_new == len(grads)
@@ -211,14 +224,15 @@ def _compute(
         recorded = Structure(nodes, dict.fromkeys(grads) if are_new else grads)
     if not grads or recorded is None or recorded.key is None:
         return _compute_once(loss, nodes, grads, held.values())
-    first = next(iter(grads)).node
+    first = next(iter(grads))
     graphs = _GRAPHS.get(first)
     if graphs is None:
         graphs = _GRAPHS[first] = _Graphs()
     _once.enter()
     try:
         graphs.held.settle()
-        kept = graphs.find(recorded, grads, are_new, list(held))
+        are_zero = are_new or _are_zero(grads)
+        kept = graphs.find(recorded, grads, are_new, are_zero, list(held))
         if kept is None:
             shared = graphs.activations(loss) if len(graphs.kept) else None
             return _compute_once(loss, nodes, grads, held.values(), shared)
@@ -229,15 +243,23 @@ def _compute(
         _once.leave()
 
 
+def _are_zero(grads: Mapping[Node, Tensor]) -> bool:
+    """Return True for gradients that nothing was written into since they were set to zero."""
+    buffers = {grad.buffer for grad in grads.values()}
+    return all(buffer.is_clear for buffer in buffers) and not any(
+        node.buffer in buffers for node in grads
+    )
+
+
 def _compute_once(
     loss: Tensor,
     nodes: Sequence[Node],
-    grads: Mapping[Tensor, Tensor],
+    grads: Mapping[Node, Tensor],
     held: Iterable[Tensor],
     shared: Activations | None = None,
 ) -> np.ndarray:
     outputs = list(held)
-    graph = Graph([loss, *outputs], loss=loss, grads=grads, activations=shared)
+    graph = Graph([loss, *outputs], loss=loss, grads=_by_tensor(grads), activations=shared)
     graph.run()
     end_updates(nodes)
     now = Held()

@@ -136,6 +136,7 @@ class Graph(NotCopied):
         with COMPUTE_LOCK:
             self._plan.build(PASSES)
             self._written = self._plan.written()
+            self._sums = {grad.buffer for _, grad in self._plan.gradients.values() if grad.is_stored}
             self._allocate(activations)
 
     def _allocate(self, shared: Activations | None) -> None:
@@ -272,6 +273,8 @@ class Graph(NotCopied):
                     )
                 for buffer in self._written:
                     buffer.write()
+                for buffer in self._sums:
+                    buffer.is_clear = False
                 status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
                 if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():
                     status = lib.GGML_STATUS_FAILED

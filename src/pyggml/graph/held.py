@@ -86,7 +86,7 @@ def held_tensors(nodes: Iterable[Node], loss: Tensor) -> dict[int, Tensor]:
     for i, node in enumerate(nodes):
         if node.holder is not None and node is not loss.node:
             t = node.holder()
-            if t is not None and not t.is_computed and not _views_stored(node):
+            if t is not None and not t.is_computed and not node.layout.views_stored:
                 held[i] = t
     return held
 

@@ -33,13 +33,14 @@ _OF_POINTERS = slice(2, 3 + lib.GGML_MAX_SRC)
 class Structure:
     """A recorded loss, reduced to what decides about its graph.
 
-    The key has every header's type, extents, strides, op and parameters as they are in memory, its
-    operands by their place in the walk, and the marks of nodes. Parameters and their gradients are
-    in it by identity, other stored tensors by shape, type and device.
+    The key has every call with the places of its operands in the walk. Of ops that no call stands
+    for it has the header's type, extents, strides, op and parameters as they are in memory. Marks
+    of nodes are in it, parameters and their gradients by identity, and other stored tensors by
+    shape, type and device.
 
     Args:
-        nodes: all below the loss, operands first.
-        grads: gradient of each parameter; None where they are zeros that were just made.
+        nodes: all below the loss, operands first, as `walk_calls` returns them.
+        grads: gradient of each parameter's node; None where they are zeros that were just made.
 
     Attributes:
         key: equal for recordings that the same graph computes; None where no graph can be kept: of
@@ -50,51 +51,65 @@ class Structure:
 
     __slots__ = ("inputs", "key", "nodes")
 
-    def __init__(self, nodes: Sequence[Node], grads: Mapping[Tensor, Tensor | None]):
+    def __init__(self, nodes: Sequence[Node], grads: Mapping[Node, Tensor | None]):
         self.nodes = nodes
         self.inputs: list[Node] = []
-        self.key = self._key({id(p.node): g for p, g in grads.items()})
+        self.key = self._key(grads)
 
-    def _key(self, grads: Mapping[int, Tensor | None]) -> Hashable | None:
-        written = {id(g.node.buffer) for g in grads.values() if g is not None}
-        places: dict[int, int] = {0: -1}  # an empty slot
-        stored: set[int] = set()
+    def _key(self, grads: Mapping[Node, Tensor | None]) -> Hashable | None:
+        written = {g.node.buffer for g in grads.values() if g is not None}
+        places: dict[Node, int] = {}
         found: list[Hashable] = []
-        unpack, buffer, moves = _FIELDS.unpack_from, ffi.buffer, MOVES
         for i, node in enumerate(self.nodes):
-            ptr, notes = node.ptr, node.notes
-            at = address(ptr)
-            places[at] = i
+            places[node] = i
+            notes, call = node.notes, node.call
             if node.buffer is not None:
-                stored.add(at)
-                if has_moved(node):
+                if notes and has_moved(node):
                     return None
-                if id(node) in grads:
-                    grad = grads[id(node)]
+                if node in grads:
+                    grad = grads[node]
                     found.append((id(node), None if grad is None else id(grad.node)))
                     continue
-                if id(node.buffer) in written or (notes and stopped_by(node) is not None):
+                if node.buffer in written or (notes and stopped_by(node) is not None):
                     return None
-                fields = unpack(buffer(ptr, _HEADER))
-                found.append((fields[0], fields[1], id(node.device)))
+                found.append(node.layout)
                 self.inputs.append(node)
                 continue
-            fields = unpack(buffer(ptr, _HEADER))
-            pointers = fields[_OF_POINTERS]
-            if pointers[-1] in stored and ptr.op not in moves:
-                return None
             marks: Hashable = None
-            if notes:
+            if notes and (call is None or notes != call.notes):
                 if any(value is not True for value in notes.values()):
                     return None
                 marks = frozenset(notes)
-            operands = tuple(map(places.__getitem__, pointers))
-            found.append((fields[0], fields[1], fields[-1], operands, marks))
+            if call is None:
+                op = _op_key(node, places)
+                if op is None:
+                    return None
+                found.append((op, marks))
+            else:
+                found.append((call, marks, *[places[each] for each in node.operands]))
         return tuple(found)
 
 
-def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> list[Node]:
-    """Copy recorded nodes with other inputs; return the copies in the order of `nodes`.
+def _op_key(node: Node, places: Mapping[Node, int]) -> Hashable | None:
+    """Return the key of a recorded op; None for one that writes into a stored tensor."""
+    ptr = node.ptr
+    root = ptr.view_src
+    if root and root.buffer and ptr.op not in MOVES:
+        return None
+    # A view's memory is that of an operand, or what that is a view of.
+    known: dict[int, Hashable] = {0: None, address(ptr): -1}  # ggml_cast has itself as a source
+    for source in node.srcs:
+        memory = source.ptr.view_src
+        if memory:
+            known[address(memory)] = "memory", places[source]
+    known.update((address(source.ptr), places[source]) for source in node.srcs)
+    fields = _FIELDS.unpack_from(ffi.buffer(ptr, _HEADER))
+    operands = tuple(map(known.__getitem__, fields[_OF_POINTERS]))
+    return fields[0], fields[1], fields[-1], operands
+
+
+def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> dict[int, Node]:
+    """Copy recorded nodes with other inputs; return the copies by the ids of `nodes`.
 
     Args:
         nodes: operands first.
@@ -111,7 +126,7 @@ def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> list[No
             ptr = _copy_header(arena, node.ptr, headers)
             copy = node.moved_to(ptr, arena, tuple(made[id(s)] for s in node.srcs))
         made[id(node)] = copy
-    return [made[id(node)] for node in nodes]
+    return made
 
 
 def _copy_header(arena: Arena, ptr: Any, headers: dict[int, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from ..backend.buffers import writes
 from ..backend.library import ffi, lib
 from ..errors import GradientError, RecordingError
 from ..tensors.gradient_stops import is_detached
@@ -12,7 +13,16 @@ from ..tensors.node import Node, recorder
 from ..tensors.storage import ne_of
 from ..tensors.tensor import Tensor
 
-__all__ = ["check_current", "divide", "is_placeholder", "leaves", "placeholder", "walk"]
+__all__ = [
+    "check_current",
+    "divide",
+    "is_placeholder",
+    "leaves",
+    "placeholder",
+    "sources_of",
+    "walk",
+    "walk_calls",
+]
 
 
 def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
@@ -33,6 +43,29 @@ def walk(roots: Iterable[Node], done: set[int]) -> list[Node]:
     return order
 
 
+def sources_of(node: Node) -> tuple[Node, ...]:
+    """Return the operands of a node's call, whose ops may not be recorded yet; else its sources."""
+    return node.srcs if node.call is None else node.operands
+
+
+def walk_calls(root: Node) -> list[Node]:
+    """Return the nodes below a node, operands first; a call is one node, recorded or not."""
+    order: list[Node] = []
+    done: set[Node] = set()
+    stack: list[Node | None] = [root]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())  # type: ignore[arg-type]
+        elif node not in done:
+            done.add(node)
+            stack += node, None
+            sources = node.srcs if node.call is None else node.operands
+            if sources:
+                stack += sources[::-1]
+    return order
+
+
 def check_current(who: str, nodes: Iterable[Node]) -> None:
     """Raise if a trained parameter was written since something was recorded of it.
 
@@ -43,8 +76,11 @@ def check_current(who: str, nodes: Iterable[Node]) -> None:
     Raises:
         RecordingError: the numbers would be those of the parameter as it is now.
     """
+    now = writes()
     for node in nodes:
-        for source in node.srcs:
+        if node.born == now:  # nothing at all was written since
+            continue
+        for source in sources_of(node):
             buffer = source.buffer
             if buffer is not None and source.requires_grad and buffer.version > node.born:
                 raise RecordingError(

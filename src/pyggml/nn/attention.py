@@ -8,6 +8,7 @@ from ..errors import ShapeError
 from ..ops.attention import computes_flash_attn
 from ..ops.operands import need_tensor
 from ..tensors import Tensor
+from ..tensors.on_demand import on_demand
 from . import functional, init
 from .cache import LayerCache
 from .layers import Linear, RMSNorm, check_sizes
@@ -152,7 +153,6 @@ class CausalSelfAttention(Module):
         if need_tensor("CausalSelfAttention", "x", x).ndim != 3:
             raise ShapeError(f"CausalSelfAttention: x must be (B, T, dim); got {x.shape}")
         batch, length, _ = x.shape
-        q, k, v = self._project(x, batch, length)
         if cache is not None and (positions is None or mask is None):
             raise ValueError(
                 "CausalSelfAttention: a cache needs positions and mask; got "
@@ -166,6 +166,13 @@ class CausalSelfAttention(Module):
         flash = self._takes_flash(x, mask, cache)
         if mask is None:
             mask = causal_mask(length, x.device, "f16" if flash else "f32", self.window)
+        last = getattr(self, self._last)
+        if self._is_plain and cache is None:
+            qkv = getattr(self, self._fused)(x)
+            sizes = self.n_head, self.n_kv_head, self.head_dim
+            y: Tensor = last(_attended(qkv, mask, sizes, self.scale, self.softcap, self.sinks, flash))
+            return y
+        q, k, v = self._project(x, batch, length)
         q = q if self.q_norm is None else self.q_norm(q)
         k = k if self.k_norm is None else self.k_norm(k)
         scale = self.scale
@@ -178,9 +185,13 @@ class CausalSelfAttention(Module):
         if cache is not None:
             k, v = cache.update(k, v, positions, mask.shape[-1])
         attend = functional.flash_attention if flash else functional.attention
-        gathered = attend(q, k, v, mask, scale, softcap=self.softcap, sinks=self.sinks)
-        y: Tensor = getattr(self, self._last)(gathered)
+        y = last(attend(q, k, v, mask, scale, softcap=self.softcap, sinks=self.sinks))
         return y
+
+    @property
+    def _is_plain(self) -> bool:
+        """True if q, k and v are parts of one product, and nothing else is done to them."""
+        return bool(self._fused) and self.rope is self.q_norm is self.k_norm is None
 
     def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
         if self.attention != "auto":
@@ -197,17 +208,34 @@ class CausalSelfAttention(Module):
         """Return q (B, T, H, D), k and v (B, T, G, D)."""
         heads, groups, width = self.n_head, self.n_kv_head, self.head_dim
         if self._fused:
-            qkv = getattr(self, self._fused)(x).reshape(batch, length, heads + 2 * groups, width)
-            return (
-                qkv[:, :, :heads],
-                qkv[:, :, heads : heads + groups],
-                qkv[:, :, heads + groups :],
-            )
+            return _parts(getattr(self, self._fused)(x), (heads, groups, width))
         return (
             self.q_proj(x).reshape(batch, length, heads, width),
             self.k_proj(x).reshape(batch, length, groups, width),
             self.v_proj(x).reshape(batch, length, groups, width),
         )
+
+
+def _parts(qkv: Tensor, sizes: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Divide (B, T, (H + 2G) D) into q (B, T, H, D), k and v (B, T, G, D); sizes are H, G, D."""
+    heads, groups, width = sizes
+    qkv = qkv.reshape(*qkv.shape[:2], heads + 2 * groups, width)
+    return qkv[:, :, :heads], qkv[:, :, heads : heads + groups], qkv[:, :, heads + groups :]
+
+
+@on_demand
+def _attended(
+    qkv: Tensor,
+    mask: Tensor,
+    sizes: tuple[int, int, int],
+    scale: float,
+    softcap: float,
+    sinks: Tensor | None,
+    flash: bool,
+) -> Tensor:
+    """Attend with the parts of one product."""
+    attend = functional.flash_attention if flash else functional.attention
+    return attend(*_parts(qkv, sizes), mask, scale, softcap=softcap, sinks=sinks)
 
 
 def check_attention(where: str, attention: str) -> None:

@@ -310,4 +310,4 @@ class Dropout(Module):
         """Return x; while training, with elements dropped."""
         need_tensor("Dropout", "x", x)
         # A property of Module, which asks nn/mode.py before the module's own flag.
-        return ops.dropout(x, self.p) if self.training and self.p > 0 else x
+        return ops.dropout(x, self.p) if self.p > 0 and self.training else x

@@ -9,6 +9,7 @@ from typing import Any
 from ..backend.library import ffi, lib
 from ..checks import flag, number
 from ..errors import ShapeError, shown
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from .elementwise import unary
@@ -37,11 +38,13 @@ __all__ = [
 ]
 
 
+@on_demand
 def relu(x: Tensor) -> Tensor:
     """max(x, 0). Source: ggml_relu."""
     return unary("relu", lib.ggml_relu, x)
 
 
+@on_demand
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """x above 0, slope · x below. Source: ggml_leaky_relu; Maas et al. 2013."""
     need_float("leaky_relu", "x", x)
@@ -49,11 +52,13 @@ def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     return record(lib.ggml_leaky_relu, [contiguous(x), factor, False], x.shape)
 
 
+@on_demand
 def elu(x: Tensor) -> Tensor:
     """x above 0, exp(x) - 1 below. Source: ggml_elu; Clevert et al. 2015, arXiv:1511.07289."""
     return unary("elu", lib.ggml_elu, x)
 
 
+@on_demand
 def gelu(x: Tensor) -> Tensor:
     """GELU by its tanh formula, as GPT-2 has it.
 
@@ -64,46 +69,55 @@ def gelu(x: Tensor) -> Tensor:
     return unary("gelu", lib.ggml_gelu, x)
 
 
+@on_demand
 def gelu_erf(x: Tensor) -> Tensor:
     """GELU by the error function, x Φ(x). Source: ggml_gelu_erf; arXiv:1606.08415."""
     return unary("gelu_erf", lib.ggml_gelu_erf, x)
 
 
+@on_demand
 def gelu_quick(x: Tensor) -> Tensor:
     """GELU by a sigmoid, x · sigmoid(1.702 x). Source: ggml_gelu_quick; arXiv:1606.08415."""
     return unary("gelu_quick", lib.ggml_gelu_quick, x)
 
 
+@on_demand
 def silu(x: Tensor) -> Tensor:
     """x · sigmoid(x). Source: ggml_silu; Elfwing et al. 2017, arXiv:1702.03118."""
     return unary("silu", lib.ggml_silu, x)
 
 
+@on_demand
 def tanh(x: Tensor) -> Tensor:
     """Hyperbolic tangent. Source: ggml_tanh."""
     return unary("tanh", lib.ggml_tanh, x)
 
 
+@on_demand
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)). Source: ggml_sigmoid."""
     return unary("sigmoid", lib.ggml_sigmoid, x)
 
 
+@on_demand
 def hardsigmoid(x: Tensor) -> Tensor:
     """min(1, max(0, (x + 3) / 6)). Source: ggml_hardsigmoid; arXiv:1905.02244."""
     return unary("hardsigmoid", lib.ggml_hardsigmoid, x)
 
 
+@on_demand
 def hardswish(x: Tensor) -> Tensor:
     """x · hardsigmoid(x). Source: ggml_hardswish; Howard et al. 2019, arXiv:1905.02244."""
     return unary("hardswish", lib.ggml_hardswish, x)
 
 
+@on_demand
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)). Source: ggml_softplus."""
     return unary("softplus", lib.ggml_softplus, x)
 
 
+@on_demand
 def xielu(
     x: Tensor, alpha_n: float = 0.8, alpha_p: float = 0.8, beta: float = 0.5, eps: float = -1e-6
 ) -> Tensor:
@@ -155,6 +169,7 @@ def _gated(
     return record(fused[swapped], [contiguous(gate)], _halves(who, gate))
 
 
+@on_demand
 def swiglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
     """silu(gate) · up, the gated unit of Llama.
 
@@ -179,6 +194,7 @@ def swiglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Ten
     return _gated("swiglu", lib.ggml_swiglu_split, fused, gate, up, swapped)
 
 
+@on_demand
 def reglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
     """relu(gate) · up; see `swiglu`.
 
@@ -188,18 +204,21 @@ def reglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tens
     return _gated("reglu", lib.ggml_reglu_split, fused, gate, up, swapped)
 
 
+@on_demand
 def geglu(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
     """gelu(gate) · up; see `swiglu`. Source: ggml_geglu_split, ggml_geglu; arXiv:2002.05202."""
     fused = (lib.ggml_geglu, lib.ggml_geglu_swapped)
     return _gated("geglu", lib.ggml_geglu_split, fused, gate, up, swapped)
 
 
+@on_demand
 def geglu_erf(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
     """gelu_erf(gate) · up; see `swiglu`. Source: ggml_geglu_erf_split, ggml_geglu_erf."""
     fused = (lib.ggml_geglu_erf, lib.ggml_geglu_erf_swapped)
     return _gated("geglu_erf", lib.ggml_geglu_erf_split, fused, gate, up, swapped)
 
 
+@on_demand
 def geglu_quick(gate: Tensor, up: Tensor | None = None, swapped: bool = False) -> Tensor:
     """gelu_quick(gate) · up; see `swiglu`. Source: ggml_geglu_quick_split, ggml_geglu_quick."""
     fused = (lib.ggml_geglu_quick, lib.ggml_geglu_quick_swapped)
@@ -210,6 +229,7 @@ def _swiglu_oai_fused(ctx: Any, x: Any, alpha: float, limit: float) -> Any:
     return lib.ggml_swiglu_oai(ctx, x, ffi.NULL, alpha, limit)
 
 
+@on_demand
 def swiglu_oai(
     gate: Tensor, up: Tensor | None = None, alpha: float = 1.702, limit: float = 7.0
 ) -> Tensor:

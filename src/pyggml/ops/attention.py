@@ -13,6 +13,7 @@ from ..backend.device import Device
 from ..backend.library import ffi, lib
 from ..checks import choice, number, whole
 from ..errors import DTypeError, ShapeError
+from ..tensors.on_demand import on_demand
 from ..tensors.autocast import allow_rounding
 from ..tensors.node import Arena
 from ..tensors.record import record
@@ -78,6 +79,7 @@ def _soft_max(ctx: Any, x: Any, mask: Any, scale: float, max_bias: float, sinks:
     return ptr
 
 
+@on_demand
 def soft_max(
     x: Tensor,
     mask: Tensor | None = None,
@@ -161,6 +163,7 @@ def _flash_attn_ext(ctx: Any, *args: Any) -> Any:
     return ptr
 
 
+@on_demand
 def flash_attn_ext(
     q: Tensor,
     k: Tensor,
@@ -243,6 +246,7 @@ def flash_attn_ext(
     return result
 
 
+@on_demand
 def rope(
     x: Tensor,
     positions: Tensor,

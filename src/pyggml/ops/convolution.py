@@ -10,6 +10,7 @@ import numpy as np
 from ..backend.library import lib
 from ..checks import choice, whole
 from ..errors import ShapeError, shown
+from ..tensors.on_demand import on_demand
 from ..tensors.create import zeros
 from ..tensors.record import record
 from ..tensors.storage import check_size, whole_numbers
@@ -152,6 +153,7 @@ def _im2col(who: str, x: Tensor, kernel: Any, stride: Any, padding: Any, dilatio
     return record(lib.ggml_im2col, args, shape)
 
 
+@on_demand
 def conv_2d(
     x: Tensor, weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1
 ) -> Tensor:
@@ -200,6 +202,7 @@ def _check_kernel(who: str, x: Tensor, weight: Tensor, axis: int) -> None:
         )
 
 
+@on_demand
 def conv_2d_direct(
     x: Tensor, weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1
 ) -> Tensor:
@@ -217,6 +220,7 @@ def conv_2d_direct(
     return record(lib.ggml_conv_2d_direct, args, (x.shape[0], weight.shape[0], *size))
 
 
+@on_demand
 def conv_2d_dw(
     x: Tensor, weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1
 ) -> Tensor:
@@ -242,6 +246,7 @@ def conv_2d_dw(
     return record(lib.ggml_conv_2d_dw_direct, args, (*x.shape[:2], *size))
 
 
+@on_demand
 def conv_transpose_2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     """Compute a transposed convolution, which enlarges images by a learned kernel.
 
@@ -260,6 +265,7 @@ def conv_transpose_2d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     return record(lib.ggml_conv_transpose_2d_p0, args, (x.shape[0], weight.shape[1], *size))
 
 
+@on_demand
 def conv_1d(
     x: Tensor, weight: Tensor, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> Tensor:
@@ -290,6 +296,7 @@ def conv_1d(
     return reshape(result, (x.shape[0], weight.shape[0], result.shape[3]))
 
 
+@on_demand
 def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     """Compute a transposed 1-d convolution.
 
@@ -316,6 +323,7 @@ def conv_transpose_1d(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
     return record(lib.ggml_conv_transpose_1d, args, (weight.shape[1], length))
 
 
+@on_demand
 def pool_2d(
     x: Tensor, kernel: Any, stride: Any = None, padding: Any = 0, kind: str = "max"
 ) -> Tensor:
@@ -352,6 +360,7 @@ def pool_2d(
     return record(lib.ggml_pool_2d, args, (*x.shape[:2], *size))
 
 
+@on_demand
 def pool_1d(
     x: Tensor, kernel: int, stride: int | None = None, padding: int = 0, kind: str = "max"
 ) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 from ..backend.library import lib
 from ..checks import is_real, number
 from ..errors import DTypeError
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record, without_gradient
 from ..tensors.tensor import Tensor
 from .operands import as_tensor, broadcast, contiguous, need_float, need_tensor
@@ -64,6 +65,7 @@ def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Te
     return record(fn, [a, contiguous(b)], shape)
 
 
+@on_demand
 def add(a: Any, b: Any) -> Tensor:
     """a + b with NumPy's broadcasting.
 
@@ -87,6 +89,7 @@ def add(a: Any, b: Any) -> Tensor:
     return _binary("add", lib.ggml_add, a, b, True)
 
 
+@on_demand
 def sub(a: Any, b: Any) -> Tensor:
     """a - b with NumPy's broadcasting; see `add`. Source: ggml_sub."""
     if isinstance(a, Tensor) and is_real(b):
@@ -96,6 +99,7 @@ def sub(a: Any, b: Any) -> Tensor:
     return _binary("sub", lib.ggml_sub, a, b, False)
 
 
+@on_demand
 def mul(a: Any, b: Any) -> Tensor:
     """a * b, element by element, with NumPy's broadcasting; see `add`. Source: ggml_mul."""
     if isinstance(a, Tensor) and is_real(b):
@@ -105,6 +109,7 @@ def mul(a: Any, b: Any) -> Tensor:
     return _binary("mul", lib.ggml_mul, a, b, True)
 
 
+@on_demand
 def div(a: Any, b: Any) -> Tensor:
     """a / b with NumPy's broadcasting; see `add`. Source: ggml_div."""
     if isinstance(a, Tensor) and is_real(b):
@@ -120,6 +125,7 @@ def _scaled(who: str, name: str, x: Tensor, s: float, b: float = 0.0) -> Tensor:
     return record(lib.ggml_scale_bias, [contiguous(x), s, b], x.shape)
 
 
+@on_demand
 def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
     """x * s + b.
 
@@ -137,6 +143,7 @@ def scale(x: Tensor, s: float, b: float = 0.0) -> Tensor:
     return _scaled("scale", "x", x, *numbers)
 
 
+@on_demand
 def pow(x: Tensor, exponent: float) -> Tensor:
     """x to a constant power; NaN where x < 0 and the exponent has a fraction, as in NumPy.
 
@@ -200,56 +207,67 @@ def unary(who: str, fn: Callable[..., Any], x: Tensor) -> Tensor:
     return record(fn, [contiguous(need_float(who, "x", x))], x.shape)
 
 
+@on_demand
 def neg(x: Tensor) -> Tensor:
     """-x. Source: ggml_neg."""
     return unary("neg", lib.ggml_neg, x)
 
 
+@on_demand
 def abs(x: Tensor) -> Tensor:
     """Absolute value; its gradient at 0 is 0. Source: ggml_abs."""
     return unary("abs", lib.ggml_abs, x)
 
 
+@on_demand
 def sgn(x: Tensor) -> Tensor:
     """-1, 0 or 1; its gradient is 0. Source: ggml_sgn."""
     return unary("sgn", lib.ggml_sgn, x)
 
 
+@on_demand
 def step(x: Tensor) -> Tensor:
     """1 where x > 0, else 0, but NaN for NaN; its gradient is 0. Source: ggml_step."""
     return unary("step", lib.ggml_step, x)
 
 
+@on_demand
 def sqr(x: Tensor) -> Tensor:
     """x². Source: ggml_sqr."""
     return unary("sqr", lib.ggml_sqr, x)
 
 
+@on_demand
 def sqrt(x: Tensor) -> Tensor:
     """Square root; NaN below 0. Source: ggml_sqrt."""
     return unary("sqrt", lib.ggml_sqrt, x)
 
 
+@on_demand
 def exp(x: Tensor) -> Tensor:
     """e to the x. Source: ggml_exp."""
     return unary("exp", lib.ggml_exp, x)
 
 
+@on_demand
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1, also right near 0. Source: ggml_expm1."""
     return unary("expm1", lib.ggml_expm1, x)
 
 
+@on_demand
 def floor(x: Tensor) -> Tensor:
     """Largest whole number not above x; its gradient is 0. Source: ggml_floor."""
     return unary("floor", lib.ggml_floor, x)
 
 
+@on_demand
 def ceil(x: Tensor) -> Tensor:
     """Smallest whole number not below x; its gradient is 0. Source: ggml_ceil."""
     return unary("ceil", lib.ggml_ceil, x)
 
 
+@on_demand
 def round(x: Tensor) -> Tensor:
     """Nearest whole number, the even one for halves; its gradient is 0. Source: ggml_round."""
     away = unary("round", lib.ggml_round, x)  # halves away from 0
@@ -260,26 +278,31 @@ def round(x: Tensor) -> Tensor:
     return add(away, mul(without_gradient(excess), sgn(x)))
 
 
+@on_demand
 def trunc(x: Tensor) -> Tensor:
     """x without its fraction; its gradient is 0. Source: ggml_trunc."""
     return unary("trunc", lib.ggml_trunc, x)
 
 
+@on_demand
 def log(x: Tensor) -> Tensor:
     """Natural logarithm. Source: ggml_log."""
     return unary("log", lib.ggml_log, x)
 
 
+@on_demand
 def sin(x: Tensor) -> Tensor:
     """Sine of radians. Source: ggml_sin."""
     return unary("sin", lib.ggml_sin, x)
 
 
+@on_demand
 def cos(x: Tensor) -> Tensor:
     """Cosine of radians. Source: ggml_cos."""
     return unary("cos", lib.ggml_cos, x)
 
 
+@on_demand
 def clamp(x: Tensor, lo: float, hi: float) -> Tensor:
     """x held between `lo` and `hi`.
 

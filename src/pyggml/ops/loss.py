@@ -8,6 +8,7 @@ import math
 from ..backend.library import lib
 from ..checks import choice, whole
 from ..errors import ShapeError
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from .elementwise import abs as absolute
@@ -21,6 +22,7 @@ __all__ = ["cross_entropy", "cross_entropy_loss", "cross_entropy_rows"]
 _I32 = -(2**31), 2**31 - 1
 
 
+@on_demand
 def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100) -> Tensor:
     """-log softmax(logits)[target] of each row; 0 where the target is `ignore_index`.
 
@@ -55,6 +57,7 @@ def cross_entropy_rows(logits: Tensor, targets: Tensor, ignore_index: int = -100
     return record(lib.ggml_cross_entropy_rows, args, targets.shape)
 
 
+@on_demand
 def cross_entropy(
     logits: Tensor, targets: Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
@@ -100,6 +103,7 @@ def cross_entropy(
     return div(total(rows), clamp(counted, 1.0, float(n)))
 
 
+@on_demand
 def cross_entropy_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """-sum(labels · log softmax(logits)) of each row, averaged: soft labels, as in distillation.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..backend.library import lib
 from ..errors import DTypeError, ShapeError
+from ..tensors.on_demand import on_demand
 from ..tensors.autocast import allow_rounding, rounds_operands
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
@@ -35,6 +36,7 @@ def operand(x: Tensor) -> Tensor:
     return cast(cast(x, "f16"), "f32")
 
 
+@on_demand
 def mul_mat(w: Tensor, x: Tensor) -> Tensor:
     """x @ wᵀ, ggml's matmul.
 
@@ -90,6 +92,7 @@ def _mul_mat(w: Tensor, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return product
 
 
+@on_demand
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weightᵀ + bias.
 
@@ -123,6 +126,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return mul_mat(weight, x) + bias
 
 
+@on_demand
 def matmul(a: Any, b: Any) -> Tensor:
     """a @ b as NumPy has it, for up to four axes.
 
@@ -163,6 +167,7 @@ def matmul(a: Any, b: Any) -> Tensor:
     return reshape(result, shape)
 
 
+@on_demand
 def out_prod(a: Tensor, b: Tensor) -> Tensor:
     """Sum over rows of the outer products of a's and b's rows: bᵀ @ a.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..backend.library import lib
 from ..checks import number, whole
 from ..errors import ShapeError
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from .operands import contiguous, need_float, need_ndim
@@ -20,6 +21,7 @@ def _check(who: str, x: Tensor, eps: float) -> None:
     number(who, "eps", eps, 0.0)
 
 
+@on_demand
 def norm(x: Tensor, eps: float = 1e-5) -> Tensor:
     """(x - mean) / sqrt(variance + eps) of each row.
 
@@ -39,6 +41,7 @@ def norm(x: Tensor, eps: float = 1e-5) -> Tensor:
     return record(lib.ggml_norm, [contiguous(x), float(eps)], x.shape)
 
 
+@on_demand
 def rms_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
     """x / sqrt(mean(x²) + eps) of each row.
 
@@ -58,6 +61,7 @@ def rms_norm(x: Tensor, eps: float = 1e-6) -> Tensor:
     return record(lib.ggml_rms_norm, [contiguous(x), float(eps)], x.shape)
 
 
+@on_demand
 def l2_norm(x: Tensor, eps: float = 1e-12) -> Tensor:
     """x / max(‖x‖, eps) of each row.
 
@@ -80,6 +84,7 @@ def l2_norm(x: Tensor, eps: float = 1e-12) -> Tensor:
     return record(lib.ggml_l2_norm, [contiguous(x), float(eps)], x.shape)
 
 
+@on_demand
 def group_norm(x: Tensor, n_groups: int, eps: float = 1e-5) -> Tensor:
     """Normalise the channels of an image in groups, each over its channels and pixels.
 

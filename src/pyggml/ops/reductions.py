@@ -10,6 +10,7 @@ from typing import Any
 from ..backend.library import lib
 from ..checks import flag, whole
 from ..errors import ShapeError, shown
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.row_limits import limit_rows
 from ..tensors.tensor import Tensor
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@on_demand
 def sum_rows(x: Tensor) -> Tensor:
     """Sum over the last axis, which stays with extent one.
 
@@ -71,6 +73,7 @@ def rows_over(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return reshape(permute(x, [*others, *axes]), (x.size // across, across))
 
 
+@on_demand
 def sum(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Sum over axes, or over all elements.
 
@@ -104,6 +107,7 @@ def _sum(who: str, x: Tensor, dim: int | Sequence[int] | None, keepdim: bool) ->
     return with_axes(total, x.shape, axes, keepdim)
 
 
+@on_demand
 def sum_sqr(x: Tensor) -> Tensor:
     """Sum of the squares of all elements, in one pass and accumulated in double.
 
@@ -120,6 +124,7 @@ def sum_sqr(x: Tensor) -> Tensor:
     return record(lib.ggml_sum_sqr, [x], ())
 
 
+@on_demand
 def mean(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Mean over axes, or over all elements; see `sum`."""
     need_float("mean", "x", x)
@@ -127,6 +132,7 @@ def mean(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = Fals
     return scale(_sum("mean", x, dim, keepdim), 1.0 / n)
 
 
+@on_demand
 def mean_rows(x: Tensor) -> Tensor:
     """Mean over the last axis, which stays with extent one.
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError
 from ..tensors.node import Node
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
-from ..tensors.row_limits import check_rows, limit_rows, row_limit
+from ..tensors.row_limits import check_rows, is_below, limit_rows, note_look, row_limit
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
@@ -30,8 +31,10 @@ def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
     """Raise unless row numbers are below `limit`, now and whenever they are written."""
     node = stored_source(rows.node)
     if node.buffer is not None:
-        check_rows(who, read(node), limit, f"{name}, row numbers,")
-        limit_rows(node, limit)
+        if not is_below(node, limit):
+            check_rows(who, read(node), limit, f"{name}, row numbers,")
+            limit_rows(node, limit)
+            note_look(node)
     elif (row_limit(node) or limit + 1) > limit:
         raise ShapeError(
             f"{who}: {name}, row numbers, must be stored, or come from argmax over at most {limit}"
@@ -69,12 +72,18 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     if not (table.dtype.is_float or table.dtype.quantized):
         raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
     check_row_numbers("get_rows", "ids", ids, table.shape[-2])
+    if table.ndim > 2 and ids.shape[:-1] != table.shape[:-2]:
+        raise ShapeError(
+            "get_rows: needs table (..., V, C) and ids (..., M) with equal leading extents;"
+            f" got {table.shape} and {ids.shape}"
+        )
+    return _rows(table, ids)
+
+
+@on_demand
+def _rows(table: Tensor, ids: Tensor) -> Tensor:
+    """Look rows up by numbers that have been checked."""
     if table.ndim > 2:
-        if ids.shape[:-1] != table.shape[:-2]:
-            raise ShapeError(
-                "get_rows: needs table (..., V, C) and ids (..., M) with equal leading extents;"
-                f" got {table.shape} and {ids.shape}"
-            )
         args = [contiguous(table), contiguous(ids)]
         return record(lib.ggml_get_rows, args, (*ids.shape, table.shape[-1]))
     flat = contiguous(reshape(ids, (ids.size,)))

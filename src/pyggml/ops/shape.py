@@ -12,6 +12,7 @@ import numpy as np
 from ..backend.dtypes import DType, as_dtype
 from ..backend.library import lib
 from ..errors import DTypeError, ShapeError, shown
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
@@ -36,6 +37,7 @@ def cont(x: Tensor) -> Tensor:
     return contiguous(need_tensor("cont", "x", x))
 
 
+@on_demand
 def reshape(x: Tensor, shape: Any) -> Tensor:
     """Return the elements in another shape; they are copied only when they are out of order.
 
@@ -79,6 +81,7 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return record(lib.ggml_reshape_4d, [contiguous(x), *ne_of(shape)], shape)
 
 
+@on_demand
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     """Reorder the axes without a copy: axis i of the result is axis axes[i] of x.
 
@@ -112,6 +115,7 @@ def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
     return record(lib.ggml_permute, [x, *target], new)
 
 
+@on_demand
 def transpose(x: Tensor, dim0: int = -1, dim1: int = -2) -> Tensor:
     """Swap two axes without a copy.
 
@@ -127,6 +131,7 @@ def transpose(x: Tensor, dim0: int = -1, dim1: int = -2) -> Tensor:
     return permute(x, order)
 
 
+@on_demand
 def broadcast_to(x: Tensor, shape: Any) -> Tensor:
     """Stretch extents of one to `shape`, as NumPy's broadcast_to, copying.
 
@@ -142,6 +147,7 @@ def broadcast_to(x: Tensor, shape: Any) -> Tensor:
     return _repeat_to("broadcast_to", x, new)
 
 
+@on_demand
 def repeat(x: Tensor, shape: Any) -> Tensor:
     """Tile x until it has `shape`; each extent must be a multiple of x's.
 
@@ -211,6 +217,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return result
 
 
+@on_demand
 def cast(x: Tensor, dtype: DType | str) -> Tensor:
     """Return the numbers in another dtype.
 
@@ -244,6 +251,7 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
     return record(lib.ggml_cast, [contiguous(x), to.ggml_type], x.shape)
 
 
+@on_demand
 def getitem(x: Tensor, index: Any) -> Tensor:
     """Return a part of a tensor by integers and slices of step one; as a view if possible.
 

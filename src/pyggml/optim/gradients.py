@@ -11,6 +11,7 @@ from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..tensors import Tensor, zeros_group
 from ..tensors.storage import host_vector, whole
+from ..tensors.tensor import gradient_of
 from .clip import GradNorm
 
 __all__ = ["OwnGradients"]
@@ -60,7 +61,8 @@ class OwnGradients:
 
     def _give_back(self) -> None:
         for param, own in zip(self._params, self.tensors, strict=True):
-            param.grad = own
+            if gradient_of(param.node) is not own:
+                param.grad = own
 
     def zero(self) -> None:
         """Set every gradient to zero: one call for the whole buffer."""
@@ -93,7 +95,7 @@ class OwnGradients:
             GradientError: one belongs to another optimizer.
         """
         for i, (param, own) in enumerate(zip(self._params, self.tensors, strict=True)):
-            given = param.grad
+            given = gradient_of(param.node)
             if given is own:
                 continue
             if given is None:

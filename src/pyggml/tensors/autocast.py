@@ -9,7 +9,7 @@ from ..backend.dtypes import DType, as_dtype
 from ..backend.library import lib
 from ..backend.scopes import Scope, Scopes
 
-__all__ = ["allow_rounding", "autocast", "bf16_matmuls", "rounding", "rounds_operands"]
+__all__ = ["allow_rounding", "at_level", "autocast", "bf16_matmuls", "rounding", "rounds_operands"]
 
 _LEVELS = {
     "f32": lib.GGML_PREC_UNDEFINED,
@@ -22,6 +22,7 @@ _IN_PRODUCTS = {lib.GGML_PREC_BF16}
 
 
 _levels = Scopes()
+_PLAIN = int(lib.GGML_PREC_UNDEFINED)
 
 
 def autocast(dtype: DType | str = "bf16") -> Scope:
@@ -54,9 +55,16 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
     return Scope(_levels, _LEVELS[name])
 
 
+def at_level(level: int) -> Scope:
+    """Set the level of rounding that `rounding` returned."""
+    return Scope(_levels, level)
+
+
 def rounding() -> int:
     """Return the level of rounding that matmuls recorded now may use, a part of a graph's key."""
-    level: int = _levels.innermost(lib.GGML_PREC_UNDEFINED)
+    if not _levels.entries:
+        return _PLAIN
+    level: int = _levels.innermost(_PLAIN)
     return level
 
 

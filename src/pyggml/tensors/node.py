@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ..backend.buffers import Buffer, writes
 from ..backend.device import Device
@@ -15,13 +15,16 @@ from ..backend.library import ffi, lib
 from ..backend.scopes import Scope, Scopes
 from ..backend.untracked import untracked
 from ..errors import OutOfMemoryError
+from .layouts import Layout, layout_of
 
 __all__ = [
     "Arena",
+    "Call",
     "Node",
     "NodeTable",
     "call_from_line",
     "caller",
+    "expanding",
     "listen",
     "listeners",
     "recorder",
@@ -45,6 +48,7 @@ _OUTSIDE, _INSIDE, _COMMAND = 0, 1, 2
 _ARENA_TENSORS = 256
 # No builder that `record` calls makes more headers than this.
 _HEADERS_PER_OP = 8
+_TAKE_LOCK = threading.Lock()
 
 
 class Arena:
@@ -79,33 +83,34 @@ def caller() -> tuple[str, int]:
 
     Where the package's own command line is the caller, those of the model that recorded.
     """
-    frame: FrameType | None = sys._getframe(1)
-    kinds, passed = _KINDS, False
-    while frame is not None:
-        known = kinds.get(id(frame.f_globals))
-        kind = _remember(frame.f_globals) if known is None else known[0]
-        if kind != _INSIDE:
-            if kind == _COMMAND:
-                return _recording_line()
-            found = frame.f_code.co_filename, frame.f_lineno
-            if passed:
-                recorder.line = found
-            return found
-        if not passed and frame.f_code is call_from_line.__code__:
-            if recorder.line is not None:
-                return recorder.line
-            passed = True
-        frame = frame.f_back
-    return _recording_line()
+    found = _line_behind(sys._getframe(1))
+    return _recording_line() if found is None else found
 
 
 def call_from_line(fn: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
     """Call a function that records many ops: `caller` looks only once behind this call."""
-    outer, recorder.line = recorder.line, None
+    outer = recorder.line
+    recorder.line = _line_behind(sys._getframe(2))
     try:
         return fn(*args, **kwargs)
     finally:
         recorder.line = outer
+
+
+def _line_behind(frame: FrameType | None) -> tuple[str, int] | None:
+    """Return file and line of the first caller outside of this package; None: its command line."""
+    kinds, from_line = _KINDS, call_from_line.__code__
+    while frame is not None:
+        if frame.f_code is from_line and recorder.line is not None:
+            return recorder.line
+        known = kinds.get(id(frame.f_globals))
+        kind = _remember(frame.f_globals) if known is None else known[0]
+        if kind == _COMMAND:
+            return None
+        if kind == _OUTSIDE:
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 def _remember(module: dict[str, Any]) -> int:
@@ -139,23 +144,47 @@ def _recording_line() -> tuple[str, int]:
     return next((found[unit] for unit in _RECORDING if unit in found), ("<unknown>", 0))
 
 
+class Call(Protocol):
+    """What is known of the result of a function before its ops are recorded; see `on_demand`.
+
+    Attributes:
+        layout: of the result.
+        notes: that the function makes of the result.
+        requires_grad: whether gradients flow through the result.
+    """
+
+    layout: Layout
+    notes: dict[NodeTable[Any], Any] | None
+    requires_grad: bool
+
+    def expand(self, node: Node) -> None:
+        """Record the ops of a node that the function returned."""
+
+
 class Node:
     """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory.
 
-    What a module above remembers of a node is in a `NodeTable` of its own.
+    What a module above remembers of a node is in a `NodeTable` of its own. The ops of a call are
+    recorded when somebody asks for its `ptr` or `srcs`.
 
     Attributes:
         born: how many writes there had been into stored tensors when it was made.
+        call: the call that returned it, if it is one that may be recorded later.
         holder: returns the tensor by which the program holds a recorded node, or None.
+        layout: shape, type and strides.
+        operands: the nodes that the call was given.
     """
 
     __slots__ = (
         "arena",
         "born",
         "buffer",
+        "call",
         "device",
         "holder",
+        "layout",
         "notes",
+        "operands",
         "origin",
         "ptr",
         "requires_grad",
@@ -174,7 +203,7 @@ class Node:
         requires_grad: bool = False,
     ):
         self.ptr = ptr
-        self.arena = arena
+        self.arena: Arena | None = arena
         self.device = where
         self.shape = shape
         self.srcs = srcs
@@ -182,11 +211,54 @@ class Node:
         self.requires_grad = requires_grad
         self.notes: dict[NodeTable[Any], Any] | None = None
         self.holder: Callable[[], Any] | None = None
+        self.call: Call | None = None
+        self.operands: tuple[Node, ...] = ()
+        if expanding.entries:  # for a call that was made before
+            self.origin, self.born = expanding.innermost()
+            return
         self.born = writes()
         self.origin = caller()
         if listeners.entries:
             for listener in dict.fromkeys(listeners):
                 listener(self)
+
+    @classmethod
+    def of_call(cls, call: Call, operands: tuple[Node, ...]) -> Node:
+        """Make the node that a call returns; its ops are recorded later."""
+        node = cls.__new__(cls)
+        layout = call.layout
+        node.call, node.operands, node.layout = call, operands, layout
+        node.shape, node.device, node.requires_grad = layout.shape, layout.device, call.requires_grad
+        node.arena = node.buffer = node.holder = None
+        node.notes = None if call.notes is None else dict(call.notes)
+        node.born = writes()
+        found = _line_behind(sys._getframe(2))
+        node.origin = _recording_line() if found is None else found
+        return node
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Find out what is not known yet; called for slots that are empty."""
+            if name == "layout":
+                self.layout = layout_of(self.ptr, self.shape, self.device, self.buffer is not None)
+            elif name in ("ptr", "srcs") and self.arena is None:
+                self.call.expand(self)
+            else:
+                raise AttributeError(name)
+            return getattr(self, name)
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if its op is recorded, or there is none; False for a call to be recorded later."""
+        return self.arena is not None
+
+    def take(self, made: Node) -> None:
+        """Become what a call has recorded; of two threads that record it the first one's."""
+        with _TAKE_LOCK:
+            if self.arena is None:
+                self.srcs, self.ptr = made.srcs, made.ptr
+                self.arena = made.arena
 
     def moved_to(self, ptr: Any, arena: Arena, srcs: tuple[Node, ...]) -> Node:
         """Return this recorded node with another header and other sources, and its notes."""
@@ -195,7 +267,8 @@ class Node:
         copy.device, copy.shape, copy.buffer = self.device, self.shape, self.buffer
         copy.requires_grad, copy.origin, copy.born = self.requires_grad, self.origin, self.born
         copy.notes = None if self.notes is None else dict(self.notes)
-        copy.holder = None
+        copy.holder = copy.call = None
+        copy.operands = ()
         return copy
 
     @property
@@ -242,7 +315,7 @@ class Recorder(threading.local):
 
     Attributes:
         arena: has the headers.
-        line: what `caller` finds behind the innermost `call_from_line`; None before it has looked.
+        line: what `caller` finds behind the innermost `call_from_line`; None: the command line.
     """
 
     arena: Arena | None = None
@@ -259,6 +332,8 @@ class Recorder(threading.local):
 recorder = Recorder()
 # Who is told of each new node.
 listeners = Scopes()
+# Line and writes of the calls whose ops are being recorded.
+expanding = Scopes()
 
 
 def listen(listener: Callable[[Node], None]) -> Scope:

@@ -8,9 +8,11 @@ import numpy as np
 from ..errors import ShapeError
 from .node import Node, NodeTable
 
-__all__ = ["check_rows", "limit_rows", "row_limit"]
+__all__ = ["check_rows", "is_below", "limit_rows", "note_look", "row_limit"]
 
 _LIMITS: NodeTable[int] = NodeTable()
+# The versions of the memory in which stored numbers were looked at.
+_LOOKED_AT: NodeTable[int] = NodeTable()
 
 
 def row_limit(node: Node) -> int | None:
@@ -22,6 +24,20 @@ def limit_rows(node: Node, limit: int) -> None:
     """Note that all numbers of a node are, and stay, below `limit`; `copy_` checks later writes."""
     before = _LIMITS.get(node)
     _LIMITS[node] = limit if before is None else min(limit, before)
+
+
+def is_below(node: Node, limit: int) -> bool:
+    """Return True if a stored node's numbers were below `limit`, and nothing was written since."""
+    known = _LIMITS.get(node)
+    if known is None or known > limit or node.buffer is None:
+        return False
+    return _LOOKED_AT.get(node) == node.buffer.version
+
+
+def note_look(node: Node) -> None:
+    """Note that the numbers of a stored node have been compared with its limit."""
+    if node.buffer is not None:
+        _LOOKED_AT[node] = node.buffer.version
 
 
 def check_rows(who: str, rows: np.ndarray, limit: int, name: str = "row numbers") -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "place_in_buffer",
     "read",
     "read_bytes",
+    "reads",
     "store",
     "whole",
     "whole_numbers",
@@ -218,6 +219,8 @@ def memory_vector(node: Node) -> np.ndarray:
 
     The array keeps the memory: what is sent may outlive the tensor.
     """
+    assert node.buffer is not None
+    node.buffer.is_clear = False
     return np.asarray(_Memory(node))
 
 
@@ -236,8 +239,18 @@ class _Memory:
         }
 
 
+_reads = 0
+
+
+def reads() -> int:
+    """Return how often numbers have been read in this process."""
+    return _reads
+
+
 def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
     """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
+    global _reads
+    _reads += 1
     node.device.check()
     ptr = node.ptr if ptr is None else ptr
     size = int(lib.ggml_nbytes(ptr))

@@ -33,10 +33,20 @@ from .text import written
 from .tracing import check_read, check_write, is_input, outer
 from .truth import as_mask_of, check_truth
 
-__all__ = ["Computed", "Tensor"]
+__all__ = ["Computed", "Tensor", "gradient_of", "has_hooks"]
 
 _GRADS: NodeTable[Tensor] = NodeTable()
 _HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
+
+
+def gradient_of(node: Node) -> Tensor | None:
+    """Return the `grad` of a node's tensor."""
+    return _GRADS.get(node)
+
+
+def has_hooks(node: Node) -> bool:
+    """Return True if `register_hook` gave a node's tensor a hook."""
+    return bool(_HOOKS.get(node))
 
 
 class Computed(Protocol):
@@ -68,13 +78,13 @@ class Tensor(Methods):
     __slots__ = ("__weakref__", "_dtype", "_node", "_shape", "_value")
     __array_ufunc__ = None  # ndarray + Tensor asks Tensor
 
-    def __init__(self, node: Node):
+    def __init__(self, node: Node, dtype: DType | None = None):
         self._node = node
         self._value: np.ndarray | Computed | None = None
         if node.buffer is None and (node.holder is None or node.holder() is None):
             node.holder = weakref.ref(self)
         self._shape = node.shape
-        self._dtype = dtype_of_type(node.ptr.type)
+        self._dtype = dtype_of_type(node.ptr.type) if dtype is None else dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -205,7 +215,7 @@ class Tensor(Methods):
     @property
     def has_hooks(self) -> bool:
         """True if `register_hook` gave it a hook."""
-        return bool(_HOOKS.get(self._node))
+        return has_hooks(self._node)
 
     def run_hooks(self) -> None:
         """Give the gradient to the hooks, in the order of their registration."""

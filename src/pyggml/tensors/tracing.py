@@ -9,7 +9,7 @@ from ..backend.scopes import Scope, Scopes
 from ..errors import RecordingError
 from .node import Node, caller
 
-__all__ = ["Trace", "check_read", "check_write", "is_input", "outer"]
+__all__ = ["Trace", "check_read", "check_write", "is_input", "is_tracing", "outer"]
 
 
 _traces = Scopes()
@@ -51,6 +51,11 @@ def outer() -> str | None:
     """Return the name of the innermost trace on this thread; None when there is none."""
     trace: Trace | None = _traces.innermost()
     return None if trace is None else trace.who
+
+
+def is_tracing() -> bool:
+    """Return True inside of a function that this thread traces."""
+    return bool(_traces.entries)
 
 
 def is_input(node: Node) -> bool:

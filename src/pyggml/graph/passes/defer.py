@@ -40,7 +40,7 @@ def postpone(t: Tensor) -> Tensor:
     if instance("postpone", "t", t, Tensor).is_stored:
         raise ValueError("postpone: t must be what an op returned; got a stored tensor")
     node = t.node
-    while node.ptr.op in MOVES and node.srcs:
+    while node.layout.is_view and node.ptr.op in MOVES and node.srcs:
         node = node.srcs[0]
     _DEFERRED[node] = True
     return t

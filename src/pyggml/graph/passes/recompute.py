@@ -95,7 +95,7 @@ def _recompute(node: Node) -> None:
 def _viewed(node: Node) -> Iterator[Node]:
     """Yield a node and, where it is a view, the nodes below down to the op that computes it."""
     yield node
-    while node.ptr.op in MOVES and node.srcs:
+    while node.layout.is_view and node.ptr.op in MOVES and node.srcs:
         node = node.srcs[0]
         yield node
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...tensors.node import call_from_line
 
-__all__ = ["RemovableHandle", "add_hook", "called_with_hooks"]
+__all__ = ["RemovableHandle", "add_hook", "called_with_hooks", "has_hooks"]
 
 _numbers = itertools.count()
 _BEFORE, _AFTER = "_forward_pre_hooks", "_forward_hooks"
@@ -59,13 +59,16 @@ def add_hook(module: Any, hook: Any, before: bool) -> RemovableHandle:
     return RemovableHandle(hooks, number)
 
 
+def has_hooks(module: Any) -> bool:
+    """Return True if a module has hooks."""
+    own = module.__dict__
+    return bool(own.get(_BEFORE) or own.get(_AFTER))
+
+
 def called_with_hooks(
     module: Any, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return what a forward and the module's hooks make of the arguments."""
-    own = module.__dict__
-    if not own.get(_BEFORE) and not own.get(_AFTER):
-        return call_from_line(forward, *args, **kwargs)
     for hook in tuple(module.__dict__.get(_BEFORE, {}).values()):
         changed = hook(module, args)
         if changed is not None:

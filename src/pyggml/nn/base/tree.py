@@ -11,7 +11,8 @@ import numpy as np
 from ... import checks
 from ...absent import absent
 from ...tensors import Tensor
-from .hooks import RemovableHandle, add_hook, called_with_hooks
+from ...tensors.node import call_from_line
+from .hooks import RemovableHandle, add_hook, called_with_hooks, has_hooks
 
 __all__ = ["ModuleTree"]
 
@@ -45,7 +46,9 @@ class ModuleTree:
             raise TypeError(
                 f"{type(self).__name__}: a module that is called must define forward(); got none"
             )
-        return called_with_hooks(self, forward, args, kwargs)
+        if has_hooks(self):
+            return called_with_hooks(self, forward, args, kwargs)
+        return call_from_line(forward, *args, **kwargs)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, args, output)` after each forward; its result replaces the output.

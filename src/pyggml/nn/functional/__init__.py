@@ -24,6 +24,7 @@ from ...ops import (
     tanh,
 )
 from ...ops.operands import need_tensor
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
 from ..losses import (
     binary_cross_entropy,
@@ -113,6 +114,7 @@ __all__ = [
 ]
 
 
+@on_demand
 def attention(
     q: Tensor,
     k: Tensor,
@@ -178,6 +180,7 @@ def attention(
     return gathered.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
 
 
+@on_demand
 def flash_attention(
     q: Tensor,
     k: Tensor,

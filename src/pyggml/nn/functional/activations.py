@@ -8,6 +8,7 @@ from ...checks import choice, flag, number
 from ...errors import ShapeError
 from ...ops.composed.naming import composed
 from ...ops.operands import axis_of, need_float
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
 
 __all__ = ["dropout", "elu", "gelu", "glu", "leaky_relu", "mish", "softplus"]
@@ -44,6 +45,7 @@ def dropout(
     return ops.dropout(x, p, seed, index) if flag("dropout", "training", training) else x
 
 
+@on_demand
 @composed
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """x above 0, alpha · (exp(x) - 1) below. Source: ggml_elu; Clevert et al. 2015."""
@@ -55,6 +57,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return ops.add(above, ops.scale(ops.sub(y, above), factor))
 
 
+@on_demand
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x · Φ(x), the Gaussian error linear unit.
 
@@ -75,17 +78,20 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return ops.gelu_erf(x) if approximate == "none" else ops.gelu(x)
 
 
+@on_demand
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where it is above 0, and negative_slope · x elsewhere. Source: ggml_leaky_relu."""
     return ops.leaky_relu(x, number("leaky_relu", "negative_slope", negative_slope))
 
 
+@on_demand
 @composed
 def mish(x: Tensor) -> Tensor:
     """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681."""
     return ops.mul(x, ops.tanh(ops.softplus(x)))
 
 
+@on_demand
 @composed
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """Return the first half of an axis times the sigmoid of the second.
@@ -113,6 +119,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
     return ops.mul(a, ops.sigmoid(gate))
 
 
+@on_demand
 @composed
 def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta · x)) / beta, without overflow. Source: ggml_softplus."""

@@ -11,6 +11,7 @@ from ...checks import f32, flag, number
 from ...errors import ShapeError
 from ...graph import attach_update, recompute
 from ...ops.operands import need_float, need_ndim, need_tensor, need_wholes
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor, without_gradient
 
 __all__ = ["F32_EPS", "batch_norm", "group_norm", "layer_norm", "normalized", "rms_norm"]
@@ -28,6 +29,7 @@ def normalized(who: str, shape: int | Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
+@on_demand
 def layer_norm(
     x: Tensor,
     normalized_shape: int | Sequence[int],
@@ -69,6 +71,7 @@ def layer_norm(
     return y if len(sizes) == 1 else y.reshape(x.shape)
 
 
+@on_demand
 def rms_norm(
     x: Tensor,
     normalized_shape: int | Sequence[int],
@@ -104,6 +107,7 @@ def rms_norm(
     return y if len(sizes) == 1 else y.reshape(x.shape)
 
 
+@on_demand
 def group_norm(
     x: Tensor,
     num_groups: int,

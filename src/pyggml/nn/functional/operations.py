@@ -14,6 +14,7 @@ from ...errors import ShapeError
 from ...ops.composed.naming import composed
 from ...ops.convolution import LARGEST, check_padding
 from ...ops.operands import need_float, need_ndim, need_tensor
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor, arange, tensor
 from ...tensors.create import check_room
 from .masking import addend
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 
+@on_demand
 @composed
 def normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> Tensor:
     """Divide by the norm along an axis, or by eps if that is larger.
@@ -57,6 +59,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> T
     return ops.div(x, ops.clamp(size, least, math.inf))
 
 
+@on_demand
 @composed
 def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between vectors along an axis.
@@ -178,6 +181,7 @@ def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
     return ops.add(y, ops.reshape(bias, (1, bias.size, *(1,) * (y.ndim - 2))))
 
 
+@on_demand
 @composed
 def conv1d(
     x: Tensor,
@@ -203,6 +207,7 @@ def conv1d(
     return _with_bias(ops.conv_1d(x, weight, stride, zeros, dilation), bias)
 
 
+@on_demand
 @composed
 def conv2d(
     x: Tensor,
@@ -247,6 +252,7 @@ def conv2d(
     return _with_bias(ops.conv_2d_dw(x, weight, stride, padding, dilation), bias)
 
 
+@on_demand
 @composed
 def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
     """Take the largest of each window; see `ops.pool_2d`.
@@ -261,6 +267,7 @@ def max_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0
     return ops.pool_2d(x, kernel_size, stride, padding, "max")
 
 
+@on_demand
 @composed
 def avg_pool2d(x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Tensor:
     """Take the mean of each window, where padding counts as 0; see `ops.pool_2d`."""

@@ -11,6 +11,7 @@ import numpy as np
 from ... import checks, ops
 from ...errors import DTypeError, ShapeError
 from ...ops.operands import need_dtype, need_float, need_tensor
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor, tensor
 from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
@@ -31,6 +32,7 @@ _F32_TINY = float(np.finfo(np.float32).tiny)
 _F32_WHOLE = 2**24
 
 
+@on_demand
 def cross_entropy(
     logits: Tensor,
     targets: Tensor,
@@ -203,6 +205,7 @@ def _soft(
     return reduce(_spread(logits, weight, targets), reduction)
 
 
+@on_demand
 def binary_cross_entropy_with_logits(
     x: Tensor,
     target: Tensor,
@@ -248,6 +251,7 @@ def binary_cross_entropy_with_logits(
     return reduce(loss, reduction)
 
 
+@on_demand
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target * (log target - x), of log-probabilities x; 0 where the target is 0.
 
@@ -286,6 +290,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     return reduce(loss, reduction)
 
 
+@on_demand
 def z_loss(
     logits: Tensor,
     targets: Tensor | None = None,

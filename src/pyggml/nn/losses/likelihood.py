@@ -10,6 +10,7 @@ import numpy as np
 from ... import checks, ops
 from ...errors import ShapeError
 from ...ops.operands import need_dtype, need_float
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
 from ..module import Module
 from .distribution import class_weights_of, counted, picked
@@ -73,6 +74,7 @@ def nll_loss(
     return ops.sum(loss) if reduction == "sum" else ratio(ops.sum(loss), ops.sum(own))
 
 
+@on_demand
 def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ... import checks, ops
+from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
 from .reduction import REDUCTIONS, as_weight, reduce, same_shape
 
@@ -20,6 +21,7 @@ def _difference(
     return ops.sub(x, target), stretched
 
 
+@on_demand
 def mse_loss(
     x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -50,6 +52,7 @@ def mse_loss(
     return reduce(ops.sqr(difference), reduction, weight)
 
 
+@on_demand
 def square_error(x: Tensor, target: Tensor, reduction: str = "sum") -> Tensor:
     """The sum of the squared differences, as ggml's own examples train on; see `mse_loss`.
 
@@ -63,6 +66,7 @@ def square_error(x: Tensor, target: Tensor, reduction: str = "sum") -> Tensor:
     return reduce(ops.sqr(difference), reduction)
 
 
+@on_demand
 def l1_loss(
     x: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -78,6 +82,7 @@ def l1_loss(
     return reduce(ops.abs(difference), reduction, weight)
 
 
+@on_demand
 def huber_loss(
     x: Tensor,
     target: Tensor,
@@ -114,6 +119,7 @@ def huber_loss(
     return reduce(loss if weight is None else ops.mul(loss, weight), reduction)
 
 
+@on_demand
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """`huber_loss` over its delta: the absolute difference, rounded off within `beta` of 0.
 

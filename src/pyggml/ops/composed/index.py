@@ -41,7 +41,10 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         ((2, 6), (4, 1, 3), (3, 5, 6))
     """
     need_tensor("getitem", "x", x)
-    if all(_is_of_view(part) for part in (index if isinstance(index, tuple) else (index,))):
+    for part in index if type(index) is tuple else (index,):
+        if not _is_of_view(part):
+            break
+    else:
         return plain(x, index)
     given = _one_mask(x, index)
     if given is not None:

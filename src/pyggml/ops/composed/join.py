@@ -11,6 +11,7 @@ import numpy as np
 
 from ...checks import whole
 from ...errors import ShapeError, shown
+from ...tensors.on_demand import on_demand
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
 from ..operands import axis_of, need_tensor, need_wholes
@@ -167,6 +168,7 @@ def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [getitem(x, (*before, i)) for i in range(x.shape[axis])]
 
 
+@on_demand
 @composed
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """Return `length` elements of an axis from `start`.
@@ -193,6 +195,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     return _part(x, axis, first, first + count)
 
 
+@on_demand
 @composed
 def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Take axes of extent one away.
@@ -226,6 +229,7 @@ def _unsqueeze(who: str, x: Tensor, dim: int) -> Tensor:
     return reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
+@on_demand
 @composed
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """Give a tensor an axis of extent one.
@@ -242,6 +246,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     return _unsqueeze("unsqueeze", need_tensor("unsqueeze", "x", x), dim)
 
 
+@on_demand
 @composed
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Make one axis of several neighbouring ones.
@@ -273,6 +278,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
 
+@on_demand
 @composed
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Make several axes of one.

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ...checks import is_real, number
+from ...tensors.on_demand import on_demand
 from ...tensors.tensor import Tensor
 from ..activations import softplus
 from ..elementwise import add, clamp, cos, div, exp, log, mul, neg, scale, sin, sqrt, sub, trunc
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@on_demand
 @composed
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x.
@@ -38,54 +40,63 @@ def reciprocal(x: Tensor) -> Tensor:
     return div(1.0, need_float("reciprocal", "x", x))
 
 
+@on_demand
 @composed
 def rsqrt(x: Tensor) -> Tensor:
     """1 / sqrt(x)."""
     return div(1.0, sqrt(need_float("rsqrt", "x", x)))
 
 
+@on_demand
 @composed
 def log2(x: Tensor) -> Tensor:
     """Logarithm to the base of 2; see `log`."""
     return scale(log(need_float("log2", "x", x)), 1.0 / math.log(2.0))
 
 
+@on_demand
 @composed
 def log10(x: Tensor) -> Tensor:
     """Logarithm to the base of 10; see `log`."""
     return scale(log(need_float("log10", "x", x)), 1.0 / math.log(10.0))
 
 
+@on_demand
 @composed
 def exp2(x: Tensor) -> Tensor:
     """2 to the power of x."""
     return exp(scale(need_float("exp2", "x", x), math.log(2.0)))
 
 
+@on_demand
 @composed
 def tan(x: Tensor) -> Tensor:
     """Tangent."""
     return div(sin(need_float("tan", "x", x)), cos(x))
 
 
+@on_demand
 @composed
 def frac(x: Tensor) -> Tensor:
     """Return the part behind the point, with the sign of x."""
     return sub(need_float("frac", "x", x), trunc(x))
 
 
+@on_demand
 @composed
 def relu6(x: Tensor) -> Tensor:
     """x held between 0 and 6. Source: Krizhevsky 2010; ggml_clamp."""
     return clamp(need_float("relu6", "x", x), 0.0, 6.0)
 
 
+@on_demand
 @composed
 def logsigmoid(x: Tensor) -> Tensor:
     """Logarithm of the sigmoid, without overflow. Source: ggml_softplus."""
     return neg(softplus(neg(need_float("logsigmoid", "x", x))))
 
 
+@on_demand
 @composed
 def lerp(a: Tensor, b: Any, weight: Any) -> Tensor:
     """a + weight · (b - a).

@@ -8,6 +8,7 @@ from string import ascii_letters
 from typing import Any
 
 from ...errors import ShapeError, shown
+from ...tensors.on_demand import on_demand
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
 from ..elementwise import mul
@@ -25,6 +26,7 @@ def _ranks(who: str, a: Any, b: Any, rank_a: int, rank_b: int) -> None:
     need_ndim(who, "b", need_float(who, "b", b), rank_b)
 
 
+@on_demand
 @composed
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product (N, K) @ (K, M); see `matmul`."""
@@ -32,6 +34,7 @@ def mm(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, b)
 
 
+@on_demand
 @composed
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Matrix products of a batch, (B, N, K) @ (B, K, M); see `matmul`."""
@@ -41,6 +44,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, b)
 
 
+@on_demand
 @composed
 def mv(a: Tensor, b: Tensor) -> Tensor:
     """Product of a matrix and a vector, (N, K) @ (K,); see `matmul`."""
@@ -48,6 +52,7 @@ def mv(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, b)
 
 
+@on_demand
 @composed
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Sum of the products of two vectors' elements; see `matmul`."""
@@ -55,6 +60,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, b)
 
 
+@on_demand
 @composed
 def outer(a: Tensor, b: Tensor) -> Tensor:
     """Return all products of two vectors' elements, (N,) and (M,) -> (N, M).
@@ -67,6 +73,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     return mul(reshape(a, (a.size, 1)), reshape(b, (1, b.size)))
 
 
+@on_demand
 @composed
 def einsum(equation: str, *operands: Tensor) -> Tensor:
     """Sum products of elements over the axes that the result does not name.

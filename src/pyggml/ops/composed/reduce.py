@@ -9,6 +9,7 @@ from typing import Any
 
 from ...checks import flag, number
 from ...errors import ShapeError, shown
+from ...tensors.on_demand import on_demand
 from ...tensors.record import without_gradient
 from ...tensors.tensor import Tensor
 from ...tensors.truth import is_mask, note_mask
@@ -190,6 +191,7 @@ def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return with_axes(columns, x.shape, axes, keep)
 
 
+@on_demand
 @composed
 def var(
     x: Tensor,
@@ -245,6 +247,7 @@ def _root(x: Tensor, exponent: float) -> Tensor:
     return sub(pow(add(x, zero), exponent), zero)
 
 
+@on_demand
 @composed
 def std(
     x: Tensor,
@@ -259,6 +262,7 @@ def std(
     return _root(variance, 0.5)
 
 
+@on_demand
 @composed
 def vector_norm(x: Tensor, ord: float = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return (sum of |x|^ord)^(1/ord) over axes; its gradient at 0 is 0.
@@ -299,6 +303,7 @@ def _last(who: str, x: Tensor, dim: int) -> int:
     return axis_of(who, dim, x.ndim, "dim")
 
 
+@on_demand
 @composed
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """exp(x) divided by its sum along an axis.
@@ -318,6 +323,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
     return transpose(soft_max(transpose(x, axis, -1)), axis, -1)
 
 
+@on_demand
 @composed
 def logsumexp(x: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     """Logarithm of the sum of exp(x) along an axis, without overflow.
@@ -343,6 +349,7 @@ def logsumexp(x: Tensor, dim: int = -1, keepdim: bool = False) -> Tensor:
     return with_axes(total, x.shape, (axis,), flag("logsumexp", "keepdim", keepdim))
 
 
+@on_demand
 @composed
 def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """x less the logarithm of the sum of exp(x) along an axis; see `logsumexp`."""

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""What functions of tensors ask about an operand besides its numbers: shape, type, strides."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+from ..backend.device import Device
+from ..backend.library import ffi, lib
+
+__all__ = ["Layout", "Recalled", "layout_of"]
+
+_T = TypeVar("_T")
+
+_MOST = 4096
+
+
+class Recalled(Generic[_T]):
+    """A table that forgets what was not asked for during its last few thousand new entries."""
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self) -> None:
+        self._now: dict[Hashable, _T] = {}
+        self._before: dict[Hashable, _T] = {}
+
+    def get(self, key: Hashable) -> _T | None:
+        """Return the entry of a key, or None."""
+        found = self._now.get(key)
+        if found is None:
+            found = self._before.get(key)
+            if found is not None:
+                self.put(key, found)
+        return found
+
+    def put(self, key: Hashable, value: _T) -> _T:
+        """Add an entry, and return its value."""
+        if len(self._now) >= _MOST:
+            self._before, self._now = self._now, {}
+        self._now[key] = value
+        return value
+
+
+class Layout:
+    """Shape, type, device and strides; of two tensors with equal ones it is the same object.
+
+    Attributes:
+        shape: Python shape.
+        device: where the tensor is.
+        is_view: it names memory of another tensor.
+        views_stored: that of a stored one.
+    """
+
+    __slots__ = ("device", "is_view", "shape", "views_stored")
+
+    def __init__(self, shape: tuple[int, ...], device: Device, is_view: bool, views_stored: bool):
+        self.shape, self.device = shape, device
+        self.is_view, self.views_stored = is_view, views_stored
+
+
+_layouts: Recalled[Layout] = Recalled()
+
+
+def layout_of(ptr: Any, shape: tuple[int, ...], device: Device, stored: bool) -> Layout:
+    """Return the layout of a header."""
+    root = ptr.view_src
+    is_view = bool(root)
+    strides = tuple(ffi.unpack(ptr.nb, lib.GGML_MAX_DIMS)) if is_view else None
+    views_stored = is_view and bool(root.buffer)
+    key = shape, ptr.type, device, stored, strides, views_stored
+    return _layouts.get(key) or _layouts.put(key, Layout(shape, device, is_view, views_stored))

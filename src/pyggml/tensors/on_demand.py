@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+"""Functions whose ops are recorded when a graph needs them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..backend.dtypes import DType, dtype_of_type
+from ..backend.scopes import Scope
+from .autocast import at_level, rounding
+from .layouts import Recalled
+from .node import Node, expanding, listen, listeners
+from .storage import reads
+from .tensor import Tensor
+from .tracing import is_tracing
+
+__all__ = ["on_demand"]
+
+_F = TypeVar("_F", bound=Callable[..., Tensor])
+
+
+class _Place:
+    """The place of an operand among the arguments of a call."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int):
+        self.number = number
+
+
+class _Call:
+    """A call of a function with tensors of certain layouts, and with certain other arguments.
+
+    Args:
+        fn: the function.
+        args: its arguments, with a `_Place` for each tensor.
+        kwargs: those that have names.
+        level: of `autocast`.
+        result: the node that the first such call recorded.
+    """
+
+    __slots__ = ("_args", "_fn", "_kwargs", "_level", "dtype", "layout", "notes", "requires_grad")
+
+    def __init__(
+        self,
+        fn: Callable[..., Tensor],
+        args: list[Any],
+        kwargs: dict[str, Any],
+        level: int,
+        result: Node,
+    ):
+        self._fn, self._args, self._kwargs, self._level = fn, args, kwargs, level
+        self.layout = result.layout
+        self.dtype: DType = dtype_of_type(result.ptr.type)
+        self.requires_grad = result.requires_grad
+        self.notes = dict(result.notes) if result.notes else None
+
+    def expand(self, node: Node) -> None:
+        """Record the ops of a node's call, after those of the calls that its operands wait for."""
+        todo = [node]
+        while todo:
+            waiting = [each for each in todo[-1].operands if not each.is_recorded]
+            if waiting:
+                todo += waiting
+                continue
+            at = todo.pop()
+            if not at.is_recorded:
+                assert isinstance(at.call, _Call)
+                at.call._record(at)
+
+    def _record(self, node: Node) -> None:
+        tensors = [Tensor(each) for each in node.operands]
+
+        def given(value: Any) -> Any:
+            return tensors[value.number] if type(value) is _Place else value
+
+        args = [given(value) for value in self._args]
+        kwargs = {name: given(value) for name, value in self._kwargs.items()}
+        with Scope(expanding, (node.origin, node.born)), at_level(self._level):
+            made = self._fn(*args, **kwargs).node
+        node.take(made)
+
+
+# A call, or for a function that returns one of its arguments the number of that.
+_calls: Recalled[_Call | _Place] = Recalled()
+_EXACT = frozenset((int, str, bool, type(None), type(...), DType))
+
+
+def on_demand(fn: _F) -> _F:
+    """Record the ops of a function when a graph needs them, and not when it is called.
+
+    Its first call with tensors of certain layouts (shape, dtype, strides, device) and certain other
+    arguments records its ops, and raises what there is to raise. Later such calls return at once
+    what has the same layout; `Node.ptr` and `Node.srcs` call the function, with the line of the
+    call. A training loop finds its kept graph by the calls alone.
+
+    The function must depend on nothing but the layouts of its tensors, its other arguments and
+    `autocast`: on no numbers, no random numbers, no notes of nodes, and not on how a tensor was
+    computed. Where it reads or stores numbers it is called at once, and so is one inside of a trace
+    or a checkpoint, and one with other arguments than tensors and single numbers or texts.
+
+    Args:
+        fn: takes tensors and returns one.
+    """
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        if listeners.entries or expanding.entries or is_tracing():
+            return fn(*args, **kwargs)
+        level = rounding()
+        key: list[Any] = [fn, level]
+        operands: list[Node] = []
+        for value in (*args, *kwargs, *kwargs.values()) if kwargs else args:
+            if type(value) is Tensor:
+                node = value.node
+                operands.append(node)
+                key += node.layout, node.requires_grad
+            elif not _add(key, value):
+                return fn(*args, **kwargs)
+        if len(operands) > 1 and len(set(operands)) < len(operands):
+            key += map(operands.index, operands)
+        whole = tuple(key)
+        known = _calls.get(whole)
+        if known is None:
+            return _first(fn, whole, level, args, kwargs, operands)
+        if type(known) is _Place:
+            return args[known.number]  # type: ignore[no-any-return]
+        return Tensor(Node.of_call(known, tuple(operands)), known.dtype)
+
+    return call  # type: ignore[return-value]
+
+
+def _add(key: list[Any], value: Any) -> bool:
+    """Add an argument to a key; return False for one that cannot be there."""
+    kind = type(value)
+    if kind in _EXACT:
+        key += kind, value  # with its type: 1 and True are equal
+    elif kind is float:
+        key += kind, value if value else str(value)  # 0.0 and -0.0 are equal
+    elif kind is slice:
+        key.append(kind)
+        return _add(key, value.start) and _add(key, value.stop) and _add(key, value.step)
+    elif kind is tuple or kind is list:
+        key += kind, len(value)
+        for each in value:
+            if not _add(key, each):
+                return False
+    else:
+        return False
+    return True
+
+
+def _first(
+    fn: Callable[..., Tensor],
+    key: tuple[Any, ...],
+    level: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    operands: list[Node],
+) -> Tensor:
+    """Call a function, and remember what it returns."""
+    made: list[Node] = []
+    before = reads()
+    with listen(made.append):
+        result = fn(*args, **kwargs)
+    for i, value in enumerate(args):
+        if value is result:
+            _calls.put(key, _Place(i))
+            return result
+    if type(result) is not Tensor or not made or made[-1] is not result.node:
+        return result
+    node = result.node
+    if reads() != before or any(each.buffer is not None for each in made):
+        return result
+    if node.notes and any(value is not True for value in node.notes.values()):
+        return result
+    tensors = {id(operand): i for i, operand in enumerate(operands)}
+
+    def place(value: Any) -> Any:
+        if type(value) is Tensor:
+            return _Place(tensors[id(value.node)])
+        return list(value) if type(value) is list else value
+
+    known = _Call(fn, [place(a) for a in args], {n: place(v) for n, v in kwargs.items()}, level, node)
+    _calls.put(key, known)
+    node.call, node.operands = known, tuple(operands)
+    return result
