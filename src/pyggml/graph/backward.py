@@ -122,7 +122,9 @@ class _Graphs:
             changed = {i for i, (new, old) in pairs if new is not old and i not in found.own}
             if not changed:
                 return found
-            return self._keep(key, recorded, grads, changed | found.own.keys(), are_new, are_zero, held)
+            return self._keep(
+                key, recorded, grads, changed | found.own.keys(), are_new, are_zero, held
+            )
         inputs = [id(node) for node in recorded.inputs]
         before = self.seen.get(hash(key))
         if before is None:

@@ -136,7 +136,9 @@ class Graph(NotCopied):
         with COMPUTE_LOCK:
             self._plan.build(PASSES)
             self._written = self._plan.written()
-            self._sums = {grad.buffer for _, grad in self._plan.gradients.values() if grad.is_stored}
+            self._sums = {
+                grad.buffer for _, grad in self._plan.gradients.values() if grad.is_stored
+            }
             self._allocate(activations)
 
     def _allocate(self, shared: Activations | None) -> None:

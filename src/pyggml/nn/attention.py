@@ -170,7 +170,9 @@ class CausalSelfAttention(Module):
         if self._is_plain and cache is None:
             qkv = getattr(self, self._fused)(x)
             sizes = self.n_head, self.n_kv_head, self.head_dim
-            y: Tensor = last(_attended(qkv, mask, sizes, self.scale, self.softcap, self.sinks, flash))
+            y: Tensor = last(
+                _attended(qkv, mask, sizes, self.scale, self.softcap, self.sinks, flash)
+            )
             return y
         q, k, v = self._project(x, batch, length)
         q = q if self.q_norm is None else self.q_norm(q)
@@ -191,7 +193,8 @@ class CausalSelfAttention(Module):
     @property
     def _is_plain(self) -> bool:
         """True if q, k and v are parts of one product, and nothing else is done to them."""
-        return bool(self._fused) and self.rope is self.q_norm is self.k_norm is None
+        norms = self.q_norm is not None or self.k_norm is not None
+        return bool(self._fused) and self.rope is None and not norms
 
     def _takes_flash(self, x: Tensor, mask: Tensor | None, cache: LayerCache | None) -> bool:
         if self.attention != "auto":

@@ -13,9 +13,9 @@ from ..backend.device import Device
 from ..backend.library import ffi, lib
 from ..checks import choice, number, whole
 from ..errors import DTypeError, ShapeError
-from ..tensors.on_demand import on_demand
 from ..tensors.autocast import allow_rounding
 from ..tensors.node import Arena
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor

@@ -10,8 +10,8 @@ import numpy as np
 from ..backend.library import lib
 from ..checks import choice, whole
 from ..errors import ShapeError, shown
-from ..tensors.on_demand import on_demand
 from ..tensors.create import zeros
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.storage import check_size, whole_numbers
 from ..tensors.tensor import Tensor

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..backend.library import lib
 from ..errors import DTypeError, ShapeError
-from ..tensors.on_demand import on_demand
 from ..tensors.autocast import allow_rounding, rounds_operands
+from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from .operands import as_tensor, broadcast, contiguous, need_dtype, need_float, need_tensor

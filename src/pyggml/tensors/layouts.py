@@ -13,11 +13,11 @@ __all__ = ["Layout", "Recalled", "layout_of"]
 
 _T = TypeVar("_T")
 
-_MOST = 4096
+_MOST = 1024
 
 
 class Recalled(Generic[_T]):
-    """A table that forgets what was not asked for during its last few thousand new entries."""
+    """A table that forgets what was not asked for during its last thousand new entries."""
 
     __slots__ = ("_before", "_now")
 

@@ -191,6 +191,7 @@ class Node:
         "shape",
         "srcs",
     )
+    layout: Layout
 
     def __init__(
         self,
@@ -225,10 +226,10 @@ class Node:
     @classmethod
     def of_call(cls, call: Call, operands: tuple[Node, ...]) -> Node:
         """Make the node that a call returns; its ops are recorded later."""
-        node = cls.__new__(cls)
-        layout = call.layout
+        node, layout = cls.__new__(cls), call.layout
         node.call, node.operands, node.layout = call, operands, layout
-        node.shape, node.device, node.requires_grad = layout.shape, layout.device, call.requires_grad
+        node.shape, node.device = layout.shape, layout.device
+        node.requires_grad = call.requires_grad
         node.arena = node.buffer = node.holder = None
         node.notes = None if call.notes is None else dict(call.notes)
         node.born = writes()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..backend.dtypes import DType, dtype_of_type
@@ -35,10 +35,11 @@ class _Call:
 
     Args:
         fn: the function.
-        args: its arguments, with a `_Place` for each tensor.
+        args: its arguments.
         kwargs: those that have names.
         level: of `autocast`.
-        result: the node that the first such call recorded.
+        operands: the nodes of the tensors among the arguments.
+        result: the node that it returned.
     """
 
     __slots__ = ("_args", "_fn", "_kwargs", "_level", "dtype", "layout", "notes", "requires_grad")
@@ -46,12 +47,22 @@ class _Call:
     def __init__(
         self,
         fn: Callable[..., Tensor],
-        args: list[Any],
-        kwargs: dict[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
         level: int,
+        operands: Sequence[Node],
         result: Node,
     ):
-        self._fn, self._args, self._kwargs, self._level = fn, args, kwargs, level
+        places = {operand: _Place(i) for i, operand in enumerate(operands)}
+
+        def kept(value: Any) -> Any:
+            if type(value) is Tensor:
+                return places[value.node]
+            return list(value) if type(value) is list else value
+
+        self._fn, self._level = fn, level
+        self._args = [kept(value) for value in args]
+        self._kwargs = {name: kept(value) for name, value in kwargs.items()}
         self.layout = result.layout
         self.dtype: DType = dtype_of_type(result.ptr.type)
         self.requires_grad = result.requires_grad
@@ -110,7 +121,7 @@ def on_demand(fn: _F) -> _F:
         if listeners.entries or expanding.entries or is_tracing():
             return fn(*args, **kwargs)
         level = rounding()
-        key: list[Any] = [fn, level]
+        key: list[Any] = [fn, level, len(args)]
         operands: list[Node] = []
         for value in (*args, *kwargs, *kwargs.values()) if kwargs else args:
             if type(value) is Tensor:
@@ -125,8 +136,9 @@ def on_demand(fn: _F) -> _F:
         known = _calls.get(whole)
         if known is None:
             return _first(fn, whole, level, args, kwargs, operands)
-        if type(known) is _Place:
-            return args[known.number]  # type: ignore[no-any-return]
+        if isinstance(known, _Place):
+            returned: Tensor = args[known.number]
+            return returned
         return Tensor(Node.of_call(known, tuple(operands)), known.dtype)
 
     return call  # type: ignore[return-value]
@@ -164,26 +176,19 @@ def _first(
     made: list[Node] = []
     before = reads()
     with listen(made.append):
-        result = fn(*args, **kwargs)
-    for i, value in enumerate(args):
-        if value is result:
-            _calls.put(key, _Place(i))
-            return result
-    if type(result) is not Tensor or not made or made[-1] is not result.node:
+        result: Tensor = fn(*args, **kwargs)
+    same = [i for i, value in enumerate(args) if value is result]
+    if same:
+        _calls.put(key, _Place(same[0]))
         return result
     node = result.node
+    if not made or made[-1] is not node:
+        return result
     if reads() != before or any(each.buffer is not None for each in made):
         return result
     if node.notes and any(value is not True for value in node.notes.values()):
         return result
-    tensors = {id(operand): i for i, operand in enumerate(operands)}
-
-    def place(value: Any) -> Any:
-        if type(value) is Tensor:
-            return _Place(tensors[id(value.node)])
-        return list(value) if type(value) is list else value
-
-    known = _Call(fn, [place(a) for a in args], {n: place(v) for n, v in kwargs.items()}, level, node)
+    known = _Call(fn, args, kwargs, level, operands, node)
     _calls.put(key, known)
     node.call, node.operands = known, tuple(operands)
     return result

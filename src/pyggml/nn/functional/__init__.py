@@ -24,8 +24,8 @@ from ...ops import (
     tanh,
 )
 from ...ops.operands import need_tensor
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
+from ...tensors.on_demand import on_demand
 from ..losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

@@ -8,8 +8,8 @@ from ...checks import choice, flag, number
 from ...errors import ShapeError
 from ...ops.composed.naming import composed
 from ...ops.operands import axis_of, need_float
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
+from ...tensors.on_demand import on_demand
 
 __all__ = ["dropout", "elu", "gelu", "glu", "leaky_relu", "mish", "softplus"]
 

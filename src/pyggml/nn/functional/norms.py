@@ -11,8 +11,8 @@ from ...checks import f32, flag, number
 from ...errors import ShapeError
 from ...graph import attach_update, recompute
 from ...ops.operands import need_float, need_ndim, need_tensor, need_wholes
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor, without_gradient
+from ...tensors.on_demand import on_demand
 
 __all__ = ["F32_EPS", "batch_norm", "group_norm", "layer_norm", "normalized", "rms_norm"]
 

@@ -14,9 +14,9 @@ from ...errors import ShapeError
 from ...ops.composed.naming import composed
 from ...ops.convolution import LARGEST, check_padding
 from ...ops.operands import need_float, need_ndim, need_tensor
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor, arange, tensor
 from ...tensors.create import check_room
+from ...tensors.on_demand import on_demand
 from .masking import addend
 
 __all__ = [

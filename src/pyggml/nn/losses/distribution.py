@@ -11,8 +11,8 @@ import numpy as np
 from ... import checks, ops
 from ...errors import DTypeError, ShapeError
 from ...ops.operands import need_dtype, need_float, need_tensor
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor, tensor
+from ...tensors.on_demand import on_demand
 from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
 from .reduction import KL_REDUCTIONS, REDUCTIONS, as_weight, ratio, reduce, same_shape

@@ -10,8 +10,8 @@ import numpy as np
 from ... import checks, ops
 from ...errors import ShapeError
 from ...ops.operands import need_dtype, need_float
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
+from ...tensors.on_demand import on_demand
 from ..module import Module
 from .distribution import class_weights_of, counted, picked
 from .reduction import REDUCTIONS, as_weight, maybe_float, ratio, reduce, same_shape

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from ... import checks, ops
-from ...tensors.on_demand import on_demand
 from ...tensors import Tensor
+from ...tensors.on_demand import on_demand
 from .reduction import REDUCTIONS, as_weight, reduce, same_shape
 
 __all__ = ["huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss", "square_error"]
