@@ -56,7 +56,7 @@ def test_check_finds_weights_that_are_no_numbers(model, tmp_path):
 def test_inspect_shows_a_gguf_file(model, tmp_path):
     found = json.loads(run("inspect", tmp_path / "model.gguf", "--json").stdout)
     assert (found["format"], found["kind"], found["architecture"]) == ("gguf", "model", "llama")
-    assert found["parameters"] == sum(p.size for p in model.parameters())
+    assert found["parameters"] == sum(p.numel() for p in model.parameters())
     assert found["size_bytes"] == 4 * found["parameters"]
     assert len(found["tensors"]) == found["types"]["f32"]["tensors"]
     assert found["tokenizer"]["special"]["eos"] == {"id": 0, "text": "<|endoftext|>"}
@@ -102,7 +102,7 @@ def test_inspect_shows_a_checkpoint(model, tmp_path):
     trainer.fit()
     found = inspect_file(trainer.last_checkpoint)
     assert (found["kind"], found["metadata"]["step"]) == ("checkpoint", 2)
-    assert found["parameters"] == sum(p.size for p in model.parameters())
+    assert found["parameters"] == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"\x08\0\0\0\0\0\0\0{}      ", b"text"])

@@ -135,7 +135,7 @@ def method_call(d: Draw) -> Call:
         "copy": (copy.copy, lambda x: x),
         "deepcopy": (copy.deepcopy, lambda x: x),
         "pickle": (lambda t: pickle.loads(pickle.dumps(t)), lambda x: x),
-        "nbytes": (lambda t: pg.tensor(t.nbytes * 0 + t.size), lambda x: x.size),
+        "nbytes": (lambda t: pg.tensor(t.nbytes * 0 + t.numel()), lambda x: x.size),
         "clone": (lambda t: t.clone(), lambda x: x),
         "cpu": (lambda t: t.cpu(), lambda x: x),
         "mT": (lambda t: t.mT, lambda x: x.swapaxes(-1, -2)),
@@ -191,7 +191,7 @@ def state_call(d: Draw) -> Call:
         return pg.value_and_grad(lambda a: (a * a).sum(), d.pick(0, [0], 1, -1))(t)[0]
 
     def checked() -> pg.Tensor:
-        pg.check_grads(lambda a: a * a, t.reshape(t.size)[:3])
+        pg.check_grads(lambda a: a * a, t.reshape(t.numel())[:3])
         return t
 
     def anomaly() -> pg.Tensor:

@@ -17,7 +17,7 @@ def weight(*shape: int) -> pg.Tensor:
 
 def mirrored(x: pg.Tensor) -> pg.Tensor:
     """An op that has no gradient, and no function in pyggml.ops."""
-    return record(pg.lib.ggml_pad_reflect_1d, [x, 1, 1], (x.size + 2,))
+    return record(pg.lib.ggml_pad_reflect_1d, [x, 1, 1], (x.numel() + 2,))
 
 
 def test_an_op_without_gradient_is_named_with_its_line() -> None:

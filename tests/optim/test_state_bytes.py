@@ -18,7 +18,7 @@ def test_the_bytes_of_the_state_are_those_of_the_table():
     want |= {"Adafactor": 2 * 4 / 64, "Lion": 4, "Muon": 4, "LBFGS": 4 * (2 * 10 + 8)}
     for kind in optim.optimizers().values():
         w = nn.Parameter(np.zeros((64, 64), np.float32))
-        assert kind([w]).nbytes / w.size == want[kind.__name__], kind.__name__
+        assert kind([w]).nbytes / w.numel() == want[kind.__name__], kind.__name__
     momentum = optim.SGD([nn.Parameter(np.zeros((8, 8)))], momentum=0.5)
     both = optim.RMSprop([nn.Parameter(np.zeros((8, 8)))], momentum=0.5, centered=True)
     assert (momentum.nbytes, both.nbytes) == (4 * 64, 12 * 64)

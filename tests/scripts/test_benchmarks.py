@@ -330,7 +330,7 @@ def test_what_a_rank_would_send_is_noted(monkeypatch: pytest.MonkeyPatch, zero: 
 
     spec = Spec(layers=1, embd=32, heads=2, vocab=67, batch=2, seq=16, threads=1)
     sizes = {"vocab_size": 67, "context": 16, "n_layer": 1, "n_head": 2, "n_embd": 32}
-    params = 4 * sum(p.size for p in GPT2(GPT2Config(**sizes)).parameters())
+    params = 4 * sum(p.numel() for p in GPT2(GPT2Config(**sizes)).parameters())
     ranks = [traces.Recorder(2, rank) for rank in (0, 1)]
     for recorder in ranks:
         step = traces.make_step(spec, recorder, zero)

@@ -48,6 +48,11 @@ ALIKE = [
     *"x.cumsum(0)|x.topk(2).values|x.topk(2)[1]|x.topk(2,largest=False)[0]".split("|"),
     *"x.reshape(6,4)|x.reshape((2,-1))|x.view(3,8)|x.flatten()|x.flatten(1)".split("|"),
     *"x.unflatten(2,(2,2))|x.unsqueeze(0)|x.unsqueeze(-1).squeeze(-1)|x[:1].squeeze()".split("|"),
+    *"ids+1|1-ids|ids*2|ids[:,None]-places|ids//2|7//(ids+1)|-ids//2|-ids%3|ids/2|ids*0.5".split("|"),
+    *"x*ids[:,None]|ids.add(2)|ids.remainder(2)|T.floor_divide(ids,2)|T.remainder(ids,3)".split(
+        "|"
+    ),
+    *"x.reshape(x.size(0),-1)|T.ones(x.size())|x.view(x.size()[:2]+(4,))".split("|"),
     *"x.permute(2,0,1)|x.permute((1,0,2))|x.transpose(0,2)|m.t()|m.T|x.mT".split("|"),
     *"u[:,None].expand(3,4)|u.expand(2,-1)|m.repeat(2,1)|x.flip(0)|x.flip((1,2))".split("|"),
     *"x.split(2,1)[1]|x.split([1,3],-1)[1]|x.chunk(2,dim=2)[0]|x.unbind(1)[2]".split("|"),

@@ -105,7 +105,7 @@ def test_weights_are_named_before_gradients():
     with pytest.raises(TrainingError) as caught:
         trainer.fit()
     index = ", ".join("0" * weight.ndim)
-    assert f"the parameter {name}[{index}] is inf (1 of {weight.size} such)" in str(caught.value)
+    assert f"the parameter {name}[{index}] is inf (1 of {weight.numel()} such)" in str(caught.value)
     assert "go back to a checkpoint" in str(caught.value)
 
 

@@ -44,7 +44,7 @@ def test_the_plan_has_the_bytes_of_the_file(file):
     model = trainer.model
     trained = 4 * model.num_parameters(trainable_only=True)
     kept = sum(p.nbytes for p in model.parameters() if p.dtype.name == "q4_K")
-    matrices = sum(p.size for p in model.parameters() if p.dtype.name == "q4_K")
+    matrices = sum(p.numel() for p in model.parameters() if p.dtype.name == "q4_K")
     assert kept == matrices * 4.5 / 8  # 144 bytes for 256 numbers
     norms = 4 * 5 * 256
     assert plan.parameters == kept + norms + trained
@@ -187,7 +187,7 @@ def test_a_scale_that_numpy_computed_is_kept_in_a_checkpoint(file, tmp_path):
 
 def test_frozen_matrices_count_four_operations(file):
     model, _ = load(file, keep_types=True)
-    frozen = sum(p.size for p in model.parameters() if p.ndim == 2)
+    frozen = sum(p.numel() for p in model.parameters() if p.ndim == 2)
     scores = 12 * 2 * 256 * SEQ_LEN
     assert flops_per_token(model, SEQ_LEN) == 4 * frozen + scores  # the table is the head, too
     nn.apply_lora(model, rank=4)

@@ -34,7 +34,7 @@ def counted(y):
 
 
 COUNTS = {
-    "a number": lambda y: y.size,
+    "a number": lambda y: y.numel(),
     "a tensor": counted,
     "a function of the batch": lambda y: count_targets,
 }

@@ -78,7 +78,7 @@ def check_request(
         if grads:
             raise ValueError("graph: grads need a loss; pass loss=")
         return {}
-    if loss.size != 1:
+    if loss.numel() != 1:
         raise ShapeError(
             "backward: the loss must be a tensor of one element;"
             f" got {loss!r}; reduce it with .sum() or .mean()"
@@ -101,7 +101,7 @@ def check_request(
         )
     if not grads:
         raise GradientError("backward: no parameter given; set requires_grad=True on one")
-    if seed is not None and (seed.size != 1 or not seed.is_stored or seed.dtype.name != "f32"):
+    if seed is not None and (seed.numel() != 1 or not seed.is_stored or seed.dtype.name != "f32"):
         raise ShapeError(f"backward: loss_grad must be a stored f32 scalar; got {seed!r}")
     for param, grad in grads.items():
         if not (isinstance(param, Tensor) and isinstance(grad, Tensor)):

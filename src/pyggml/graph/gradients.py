@@ -32,7 +32,7 @@ def _as_inputs(args: Sequence[Any]) -> list[Tensor]:
 
 
 def _scalar(who: str, result: Any) -> Tensor:
-    if not isinstance(result, Tensor) or result.size != 1:
+    if not isinstance(result, Tensor) or result.numel() != 1:
         got = result.shape if isinstance(result, Tensor) else type(result).__name__
         raise ShapeError(f"{who}: the function must return a tensor of one element; got {got}")
     return result

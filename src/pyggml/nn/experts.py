@@ -198,7 +198,7 @@ def balance_loss(routings: list[Routing]) -> Tensor:
     rows = sum(probabilities.shape[0] for probabilities, _ in given)
     shares, means = None, None
     for probabilities, chosen in given:
-        ones = ops.get_rows(_identity(experts, chosen.device), chosen.reshape(chosen.size))
+        ones = ops.get_rows(_identity(experts, chosen.device), chosen.reshape(chosen.numel()))
         share, mean = ones.sum(dim=0), probabilities.sum(dim=0)
         shares = share if shares is None else shares + share
         means = mean if means is None else means + mean

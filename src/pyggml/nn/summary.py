@@ -152,8 +152,8 @@ def summary(model: Module, *inputs: Any, **more: Any) -> Summary:
                 type(module).__name__,
                 name.count(".") + 1 if name else 0,
                 shape[0] if shape is not None and len(shape) == 1 else shape,
-                sum(p.size for p in parameters),
-                sum(p.size for p in parameters if p.requires_grad),
+                sum(p.numel() for p in parameters),
+                sum(p.numel() for p in parameters if p.requires_grad),
                 sum(t.nbytes for t in (*parameters, *module.buffers())),
                 sizes.get(id(module), 0),
             )

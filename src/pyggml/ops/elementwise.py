@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ..backend.dtypes import i32
 from ..backend.library import lib
 from ..checks import is_real, number
 from ..errors import DTypeError
 from ..tensors.on_demand import on_demand
+from ..tensors.operators import HIGHER
 from ..tensors.record import record, without_gradient
 from ..tensors.tensor import Tensor
 from .operands import as_tensor, broadcast, contiguous, need_float, need_tensor
@@ -49,6 +51,16 @@ _HALVES_END = 2.0**23  # f32 has no fractions from here on
 _FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
 
 
+def _has_wholes(a: Any, b: Any) -> bool:
+    """Return True if one of two operands is an i32 tensor."""
+    return (isinstance(a, Tensor) and a.dtype is i32) or (isinstance(b, Tensor) and b.dtype is i32)
+
+
+def _of_wholes(who: str, a: Any, b: Any) -> Tensor:
+    result: Tensor = HIGHER["whole_arithmetic"](who, a, b)
+    return result
+
+
 def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Tensor:
     like = a if isinstance(a, Tensor) else need_tensor(who, "a or b", b)
     a, b = as_tensor(who, "a", a, like), as_tensor(who, "b", b, like)
@@ -70,7 +82,8 @@ def add(a: Any, b: Any) -> Tensor:
     """a + b with NumPy's broadcasting.
 
     Args:
-        a, b: tensors of one float dtype, or numbers; one of them a tensor.
+        a, b: tensors of one dtype, or numbers; one of them a tensor. Whole numbers (i32) with
+            decimal ones become f32, as in PyTorch; see `floor_divide` for their arithmetic.
 
     Raises:
         ShapeError: the shapes do not broadcast.
@@ -82,6 +95,8 @@ def add(a: Any, b: Any) -> Tensor:
         >>> add(ones((2, 3)), ones((3,))).shape
         (2, 3)
     """
+    if _has_wholes(a, b):
+        return _of_wholes("add", a, b)
     if isinstance(a, Tensor) and is_real(b):
         return _scaled("add", "a", a, 1.0, number("add", "b", b, finite=False))
     if isinstance(b, Tensor) and is_real(a):
@@ -92,6 +107,8 @@ def add(a: Any, b: Any) -> Tensor:
 @on_demand
 def sub(a: Any, b: Any) -> Tensor:
     """a - b with NumPy's broadcasting; see `add`. Source: ggml_sub."""
+    if _has_wholes(a, b):
+        return _of_wholes("sub", a, b)
     if isinstance(a, Tensor) and is_real(b):
         return _scaled("sub", "a", a, 1.0, -number("sub", "b", b, finite=False))
     if isinstance(b, Tensor) and is_real(a):
@@ -102,6 +119,8 @@ def sub(a: Any, b: Any) -> Tensor:
 @on_demand
 def mul(a: Any, b: Any) -> Tensor:
     """a * b, element by element, with NumPy's broadcasting; see `add`. Source: ggml_mul."""
+    if _has_wholes(a, b):
+        return _of_wholes("mul", a, b)
     if isinstance(a, Tensor) and is_real(b):
         return _scaled("mul", "a", a, number("mul", "b", b, finite=False))
     if isinstance(b, Tensor) and is_real(a):
@@ -112,6 +131,8 @@ def mul(a: Any, b: Any) -> Tensor:
 @on_demand
 def div(a: Any, b: Any) -> Tensor:
     """a / b with NumPy's broadcasting; see `add`. Source: ggml_div."""
+    if _has_wholes(a, b):
+        return _of_wholes("div", a, b)
     if isinstance(a, Tensor) and is_real(b):
         divisor = number("div", "b", b, finite=False)
         if divisor != 0 and math.isfinite(1.0 / divisor):
@@ -210,6 +231,8 @@ def unary(who: str, fn: Callable[..., Any], x: Tensor) -> Tensor:
 @on_demand
 def neg(x: Tensor) -> Tensor:
     """-x. Source: ggml_neg."""
+    if isinstance(x, Tensor) and x.dtype is i32:
+        return _of_wholes("sub", 0, x)
     return unary("neg", lib.ggml_neg, x)
 
 

@@ -149,8 +149,8 @@ def matmul(a: Any, b: Any) -> Tensor:
         need_dtype("matmul", name, x, "f32")
         if x.ndim == 0:
             raise ShapeError(f"matmul: {name} must have an axis; got a scalar; use *")
-    left = a if a.ndim > 1 else reshape(a, (1, a.size))
-    right = b if b.ndim > 1 else reshape(b, (b.size, 1))
+    left = a if a.ndim > 1 else reshape(a, (1, a.numel()))
+    right = b if b.ndim > 1 else reshape(b, (b.numel(), 1))
     if left.shape[-1] != right.shape[-2]:
         raise ShapeError(
             "matmul: a.shape[-1] must equal b.shape[-2] (or the length of a vector);"

@@ -111,7 +111,7 @@ def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     if dims is None:
         if len(steps) != 1:
             raise ShapeError(f"roll: shifts must be one number without dims; got {shown(shifts)}")
-        return reshape(layout.roll(reshape(x, (x.size,)), steps), x.shape)
+        return reshape(layout.roll(reshape(x, (x.numel(),)), steps), x.shape)
     axes = [axis_of("roll", dim, x.ndim, "dims") for dim in _wholes("dims", dims)]
     if len(axes) != len(steps):
         raise ShapeError(

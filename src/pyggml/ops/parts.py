@@ -97,7 +97,7 @@ def add1(x: Tensor, b: Tensor) -> Tensor:
     """
     need_float("add1", "x", x)
     need_float("add1", "b", b)
-    if b.size != 1:
+    if b.numel() != 1:
         raise ShapeError(f"add1: b must have one element; got b.shape={b.shape}; use +")
     return record(lib.ggml_add1, [contiguous(x), contiguous(b)], x.shape)
 
@@ -106,7 +106,7 @@ def _diag_mask(who: str, fn: Callable[..., Any], x: Tensor, n_past: int) -> Tens
     need_float(who, "x", x)
     need_ndim(who, "x", x, 2, 3, 4)
     n_past = whole(who, "n_past", n_past, 0, 2**30 - 1)
-    if max(x.size // x.shape[-1], x.shape[-1]) >= 2**30:
+    if max(x.numel() // x.shape[-1], x.shape[-1]) >= 2**30:
         raise ShapeError(f"{who}: x is too large for ggml's 32-bit counts; got {x.shape}")
     return record(fn, [contiguous(x), n_past], x.shape)
 

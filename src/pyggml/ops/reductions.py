@@ -70,7 +70,7 @@ def rows_over(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Return a matrix with a row of what is reduced for each element of the result."""
     others = [a for a in range(x.ndim) if a not in axes]
     across = math.prod(x.shape[a] for a in axes)
-    return reshape(permute(x, [*others, *axes]), (x.size // across, across))
+    return reshape(permute(x, [*others, *axes]), (x.numel() // across, across))
 
 
 @on_demand

@@ -86,8 +86,8 @@ def _rows(table: Tensor, ids: Tensor) -> Tensor:
     if table.ndim > 2:
         args = [contiguous(table), contiguous(ids)]
         return record(lib.ggml_get_rows, args, (*ids.shape, table.shape[-1]))
-    flat = contiguous(reshape(ids, (ids.size,)))
-    rows = record(lib.ggml_get_rows, [contiguous(table), flat], (ids.size, table.shape[1]))
+    flat = contiguous(reshape(ids, (ids.numel(),)))
+    rows = record(lib.ggml_get_rows, [contiguous(table), flat], (ids.numel(), table.shape[1]))
     return reshape(rows, (*ids.shape, table.shape[1]))
 
 

@@ -60,13 +60,15 @@ def reshape(x: Tensor, shape: Any) -> Tensor:
     wanted = shape if given is None else given  # check_shape tells what is wrong with it
     if given is not None and given.count(-1) == 1:
         rest = math.prod(n for n in given if n != -1)
-        if rest < 1 or x.size % rest:
-            raise ShapeError(f"reshape: {x.size} elements do not fill shape {shown(tuple(given))}")
-        wanted[given.index(-1)] = x.size // rest
+        if rest < 1 or x.numel() % rest:
+            raise ShapeError(
+                f"reshape: {x.numel()} elements do not fill shape {shown(tuple(given))}"
+            )
+        wanted[given.index(-1)] = x.numel() // rest
     new = check_shape("reshape", wanted)
-    if math.prod(new) != x.size:
+    if math.prod(new) != x.numel():
         raise ShapeError(
-            f"reshape: the number of elements must stay {x.size}, x.shape={x.shape};"
+            f"reshape: the number of elements must stay {x.numel()}, x.shape={x.shape};"
             f" got shape {new}"
         )
     if x.dtype.quantized and (not new or new[-1] % x.dtype.block_size):
@@ -172,7 +174,7 @@ def repeat(x: Tensor, shape: Any) -> Tensor:
 def _repeat_to(who: str, x: Tensor, new: tuple[int, ...]) -> Tensor:
     if new == x.shape:
         return x
-    if math.prod(new) == x.size:
+    if math.prod(new) == x.numel():
         return reshape(x, new)
     if x.dtype.name not in ("f32", "f16", "bf16", "i32"):
         raise DTypeError(f"{who}: x must be f32, f16, bf16 or i32; got {x.dtype.name}")

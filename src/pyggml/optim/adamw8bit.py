@@ -72,10 +72,10 @@ class AdamW8bit(AdamW):
         super().__init__(params, lr, betas, eps, weight_decay, fused_update=fused_update)
 
     def _state_specs(self, param: Tensor, group: Group) -> dict[str, Spec]:
-        width = math.gcd(param.size, _WIDEST)
-        if param.size < self.min_8bit_size or width % _BLOCK:
+        width = math.gcd(param.numel(), _WIDEST)
+        if param.numel() < self.min_8bit_size or width % _BLOCK:
             return super()._state_specs(param, group)
-        return dict.fromkeys(("m", "v", "v_rest"), ((param.size // width, width), "q8_0"))
+        return dict.fromkeys(("m", "v", "v_rest"), ((param.numel() // width, width), "q8_0"))
 
     def _hyper(self, group: Group, lr: float) -> np.ndarray:
         b1, b2 = self.betas

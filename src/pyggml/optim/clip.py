@@ -151,8 +151,8 @@ def _sum_sqr(x: Tensor) -> Tensor:
     if x.device.supports(fused.ptr):
         return fused
     # By rows: such a device may give all of a SUM to a few threads, and add term by term.
-    width = math.gcd(x.size, _ROW)
-    return ops.sum(ops.sum_rows(ops.reshape(ops.sqr(x), (x.size // width, width))))
+    width = math.gcd(x.numel(), _ROW)
+    return ops.sum(ops.sum_rows(ops.reshape(ops.sqr(x), (x.numel() // width, width))))
 
 
 def clip_factor(norm: float, clip: float) -> float:

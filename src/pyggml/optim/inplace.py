@@ -79,4 +79,4 @@ def copied(x: Tensor) -> Tensor:
 
 def mean_square(x: Tensor) -> Tensor:
     """Return the mean of the squares of all elements, ()."""
-    return ops.scale(sum_of_squares([x]), 1.0 / x.size)
+    return ops.scale(sum_of_squares([x]), 1.0 / x.numel())

@@ -155,7 +155,7 @@ def _orthogonal(x: Tensor, coefficients: Sequence[float], steps: int, eps: float
     """A matrix with the singular vectors of x and singular values near 1."""
     a, b, c = coefficients
     rows, columns = x.shape
-    unit = ops.l2_norm(ops.reshape(x, (x.size,)), eps)
+    unit = ops.l2_norm(ops.reshape(x, (x.numel(),)), eps)
     # The matmul of the shorter side with itself is the smaller one.
     y = ops.reshape(unit, x.shape)
     y = ops.cont(ops.transpose(y)) if rows > columns else y

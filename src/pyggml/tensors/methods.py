@@ -143,6 +143,14 @@ class Methods(LayoutMethods):
         """x / other."""
         return HIGHER["div"](self, other)
 
+    def floor_divide(self, other: Any) -> Self:
+        """x // other, of whole numbers."""
+        return HIGHER["floor_divide"](self, other)
+
+    def remainder(self, other: Any) -> Self:
+        """x % other, of whole numbers."""
+        return HIGHER["remainder"](self, other)
+
     def pow(self, exponent: Number) -> Self:
         """x to a constant power."""
         return HIGHER["pow"](self, exponent)

@@ -49,6 +49,18 @@ class Operators:
     def __rtruediv__(self, other: Any) -> Self:
         return HIGHER["div"](other, self)
 
+    def __floordiv__(self, other: Any) -> Self:
+        return HIGHER["floor_divide"](self, other)
+
+    def __rfloordiv__(self, other: Any) -> Self:
+        return HIGHER["floor_divide"](other, self)
+
+    def __mod__(self, other: Any) -> Self:
+        return HIGHER["remainder"](self, other)
+
+    def __rmod__(self, other: Any) -> Self:
+        return HIGHER["remainder"](other, self)
+
     def __pow__(self, exponent: float) -> Self:
         return HIGHER["pow"](self, exponent)
 

@@ -29,6 +29,7 @@ __all__ = [
     "check_shape",
     "check_size",
     "copy_to",
+    "count_read",
     "host_vector",
     "memory_vector",
     "natural_dtype",
@@ -247,10 +248,15 @@ def reads() -> int:
     return _reads
 
 
-def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
-    """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
+def count_read() -> None:
+    """Count a read; a function that depends on more than layouts is not `on_demand` then."""
     global _reads
     _reads += 1
+
+
+def read_bytes(node: Node, ptr: Any = None) -> np.ndarray:
+    """Copy a node's bytes out: a stored one's, or those of its copy `ptr` in a graph."""
+    count_read()
     node.device.check()
     ptr = node.ptr if ptr is None else ptr
     size = int(lib.ggml_nbytes(ptr))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, overload
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import lib
+from ..checks import whole
 from ..errors import (
     BackendError,
     DTypeError,
@@ -128,15 +129,38 @@ class Tensor(Methods):
         """Number of axes."""
         return len(self._shape)
 
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self._shape)
+    @overload
+    def size(self, dim: None = None) -> tuple[int, ...]: ...
+
+    @overload
+    def size(self, dim: int) -> int: ...
+
+    def size(self, dim: int | None = None) -> tuple[int, ...] | int:
+        """Return the shape, or the extent of one axis; the number of elements is `numel()`.
+
+        Raises:
+            TypeError: dim is no whole number.
+            ShapeError: there is no such axis.
+
+        Example:
+            >>> x = pg.zeros(2, 3)
+            >>> x.size(), x.size(-1), x.numel()
+            ((2, 3), 3, 6)
+        """
+        if dim is None:
+            return self._shape
+        axis, n = whole("size", "dim", dim), len(self._shape)
+        if not -n <= axis < n:
+            raise ShapeError(
+                f"size: dim must be an axis of the shape {self._shape}; got {axis}: "
+                "x.size() is the whole shape"
+            )
+        return self._shape[axis]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the data."""
-        return self.dtype.row_bytes(self.size)
+        return self.dtype.row_bytes(self.numel())
 
     @property
     def is_stored(self) -> bool:
@@ -254,7 +278,7 @@ class Tensor(Methods):
         Raises:
             ShapeError: it has more than one.
         """
-        if self.size != 1:
+        if self.numel() != 1:
             raise ShapeError(f"item: the tensor must have one element; got shape {self.shape}")
         result: float | int = self.numpy().reshape(()).item()
         return result
@@ -365,7 +389,7 @@ class Tensor(Methods):
 
     def numel(self) -> int:
         """Return the number of elements."""
-        return self.size
+        return math.prod(self._shape)
 
     def dim(self) -> int:
         """Return the number of axes."""
@@ -424,7 +448,7 @@ class Tensor(Methods):
     def __format__(self, spec: str) -> str:
         if not spec:
             return str(self)
-        if self.size != 1:
+        if self.numel() != 1:
             raise TypeError(
                 f"format: a tensor must have one element for {spec!r}; got {self.shape}: format "
                 "its elements, x.tolist()"

@@ -18,7 +18,7 @@ _READ = 1 << 20  # most that are read
 
 def written(x: Any, computed: bool) -> str:
     """Return a tensor's numbers, or its description where they take long or cannot be had."""
-    if in_message() or x.size > (_READ if computed else _SHOWN) or not _readable(x):
+    if in_message() or x.numel() > (_READ if computed else _SHOWN) or not _readable(x):
         description: str = x.describe()
         return description
     try:
@@ -28,7 +28,7 @@ def written(x: Any, computed: bool) -> str:
     numbers = np.array2string(
         values, separator=", ", prefix="tensor(", threshold=_SHOWN, floatmode="maxprec"
     )
-    shape = f", shape={x.shape}" if x.size > _SHOWN else ""
+    shape = f", shape={x.shape}" if x.numel() > _SHOWN else ""
     grad = ", requires_grad=True" if x.requires_grad else ""
     return f"tensor({numbers}{shape}, dtype={x.dtype.name}, device={x.device.name!r}{grad})"
 

@@ -178,7 +178,7 @@ class Maker(Choices):
             result = self.values[sources[0]]
         else:
             result = PG[name](*(self.values[i] for i in sources), *args)
-        if result.size > MOST:
+        if result.numel() > MOST:
             raise Rejected
         dtype = self.dtype if name in PRODUCTS else "f32"
         self.steps.append(Step(len(self.values), name, sources, args, dtype))

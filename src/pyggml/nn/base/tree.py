@@ -219,7 +219,7 @@ class ModuleTree:
 
     def num_parameters(self, trainable_only: bool = False) -> int:
         """Count the parameters' elements; shared tensors count once."""
-        return sum(p.size for p in self.parameters() if p.requires_grad or not trainable_only)
+        return sum(p.numel() for p in self.parameters() if p.requires_grad or not trainable_only)
 
     def named_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what state_dict holds: parameters, then buffers."""

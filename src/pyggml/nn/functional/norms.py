@@ -213,7 +213,7 @@ def batch_norm(
         factor = factor if scale is None else factor * scale
         shift = -mean * factor if shift is None else -mean * factor + shift
         return _by_channel(x, factor, shift)
-    count = x.size // channels
+    count = x.numel() // channels
     if count < 2:
         raise ShapeError(
             f"{who}: training needs more than one element per channel; got x.shape={x.shape}: "

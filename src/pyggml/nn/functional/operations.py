@@ -178,7 +178,7 @@ def _with_bias(y: Tensor, bias: Tensor | None) -> Tensor:
     """Add one number to each channel, the second axis."""
     if bias is None:
         return y
-    return ops.add(y, ops.reshape(bias, (1, bias.size, *(1,) * (y.ndim - 2))))
+    return ops.add(y, ops.reshape(bias, (1, bias.numel(), *(1,) * (y.ndim - 2))))
 
 
 @on_demand

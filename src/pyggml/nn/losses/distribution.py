@@ -125,7 +125,7 @@ def counted(targets: Tensor, ignore_index: int) -> Tensor:
 
 def class_weights_of(weight: Tensor, targets: Tensor) -> Tensor:
     """The weight of each target's class; ignored targets get that of the nearest class."""
-    classes = weight.size
+    classes = weight.numel()
     flat = _clamped(targets, classes)
     return ops.reshape(ops.get_rows(ops.reshape(weight, (classes, 1)), flat), targets.shape)
 
@@ -136,7 +136,7 @@ def _clamped(targets: Tensor, classes: int) -> Tensor:
         raise ShapeError(f"cross_entropy: weight must have at most 2^24 classes; got {classes}")
     at = ops.cast(ops.clamp(ops.cast(targets, "f32"), 0.0, float(classes - 1)), "i32")
     limit_rows(at.node, classes)  # by the clamp
-    flat = ops.reshape(at, (at.size,))
+    flat = ops.reshape(at, (at.numel(),))
     limit_rows(flat.node, classes)
     return flat
 
@@ -144,11 +144,11 @@ def _clamped(targets: Tensor, classes: int) -> Tensor:
 def picked(x: Tensor, targets: Tensor) -> Tensor:
     """The element of each row at its target; ignored targets get that of the nearest class."""
     classes = x.shape[-1]
-    if x.size > _F32_WHOLE:
+    if x.numel() > _F32_WHOLE:
         raise ShapeError(
-            f"nll_loss: x must have at most 2^24 elements; got {x.size}: use cross_entropy"
+            f"nll_loss: x must have at most 2^24 elements; got {x.numel()}: use cross_entropy"
         )
-    found = _pick(ops.reshape(x, (targets.size, classes)), _clamped(targets, classes))
+    found = _pick(ops.reshape(x, (targets.numel(), classes)), _clamped(targets, classes))
     return ops.reshape(found, targets.shape)
 
 

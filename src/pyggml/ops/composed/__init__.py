@@ -61,6 +61,7 @@ from .reduce import (
     vector_norm,
 )
 from .select import gather, index_select, topk
+from .whole import floor_divide, remainder
 
 __all__ = [
     "all",
@@ -77,6 +78,7 @@ __all__ = [
     "exp2",
     "flatten",
     "flip",
+    "floor_divide",
     "frac",
     "gather",
     "ge",
@@ -111,6 +113,7 @@ __all__ = [
     "prod",
     "reciprocal",
     "relu6",
+    "remainder",
     "rsqrt",
     "softmax",
     "split",

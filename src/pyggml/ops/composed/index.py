@@ -129,7 +129,7 @@ def _one_mask(x: Tensor, index: Any) -> Tensor | None:
         raise IndexError(
             f"getitem: index, a mask, must have the shape of x, {x.shape}; got {array.shape}"
         )
-    return _taken(reshape(x, (x.size,)), 0, np.flatnonzero(array))
+    return _taken(reshape(x, (x.numel(),)), 0, np.flatnonzero(array))
 
 
 def _numbers(part: Any, n: int, axis: int, x: Tensor) -> Any:
@@ -175,7 +175,7 @@ def _taken(x: Tensor, axis: int, ids: Any) -> Tensor:
     if ids.ndim == 1:
         return index_select(x, axis, ids)
     need_ndim("getitem", "index", ids, 0, 1, 2, 3)
-    found = index_select(x, axis, reshape(ids, (ids.size,)))
+    found = index_select(x, axis, reshape(ids, (ids.numel(),)))
     return reshape(found, _joined(x.shape[:axis], ids.shape, x.shape[axis + 1 :]))
 
 

@@ -70,7 +70,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
         [[3.0, 4.0], [6.0, 8.0]]
     """
     _ranks("outer", a, b, 1, 1)
-    return mul(reshape(a, (a.size, 1)), reshape(b, (1, b.size)))
+    return mul(reshape(a, (a.numel(), 1)), reshape(b, (1, b.numel())))
 
 
 @on_demand

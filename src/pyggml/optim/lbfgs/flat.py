@@ -39,7 +39,7 @@ class FlatVectors:
     ) -> None:
         self._params, self._grads = list(params), grads
         self._device = params[0].device
-        self._size = sum(p.size for p in params)
+        self._size = sum(p.numel() for p in params)
         names = ("d", "x", "before", "now", *_GRADIENTS)
         shapes = [(self._size,)] * len(names) + [(history_size, self._size)] * 2
         made = zeros_group([(shape, "f32") for shape in shapes], self._device)
@@ -81,8 +81,8 @@ class FlatVectors:
         """Return the part of a vector that each parameter has."""
         parts, start = [], 0
         for param in self._params:
-            parts.append(self._named[name][start : start + param.size])
-            start += param.size
+            parts.append(self._named[name][start : start + param.numel()])
+            start += param.numel()
         return parts
 
     def gather_grad(self) -> str:
@@ -91,7 +91,7 @@ class FlatVectors:
         self._held.append(name)
 
         def record() -> tuple[list[Tensor], list[Tensor]]:
-            grads = [ops.reshape(self._grads[p], (p.size,)) for p in self._params]
+            grads = [ops.reshape(self._grads[p], (p.numel(),)) for p in self._params]
             return [], [assign(to, g) for to, g in zip(self._parts(name), grads, strict=True)]
 
         self._run(f"gather {name}", record)
@@ -113,7 +113,7 @@ class FlatVectors:
         """Copy the parameters: a line search starts here."""
 
         def record() -> tuple[list[Tensor], list[Tensor]]:
-            values = [ops.reshape(p, (p.size,)) for p in self._params]
+            values = [ops.reshape(p, (p.numel(),)) for p in self._params]
             return [], [assign(to, v) for to, v in zip(self._parts("x"), values, strict=True)]
 
         self._run("start", record)

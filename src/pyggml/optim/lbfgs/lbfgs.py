@@ -319,6 +319,6 @@ class LBFGS(Optimizer):
 
 def _as_loss(value: Any) -> float:
     """Return the loss that a closure computed as a number."""
-    if isinstance(value, (Tensor, np.ndarray)) and value.size == 1:
+    if isinstance(value, (Tensor, np.ndarray)) and math.prod(value.shape) == 1:
         value = value.item()
     return checks.number("LBFGS.step", "what the closure returns", value, finite=False)

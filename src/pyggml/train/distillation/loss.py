@@ -67,7 +67,7 @@ def top_k_kl(
     ):
         if value.shape != wanted:
             raise ShapeError(f"{who}: {name} must have the shape {wanted}; got {value.shape}")
-    count, classes, most = targets.size, logits.shape[-1], kept[0]
+    count, classes, most = targets.numel(), logits.shape[-1], kept[0]
     ids = teacher_ids.reshape(count, most)
     own = ops.scale(logits.reshape(count, classes), 1.0 / heat)
     said = ops.scale(teacher_logprobs.reshape(count, most), 1.0 / heat)
@@ -131,4 +131,4 @@ def distillation_loss(temperature: float = 1.0, alpha: float = 0.5) -> LossFunct
 def _counted(targets: Tensor) -> Tensor:
     """Return 1 for each target that counts and 0 for the others, (N, 1)."""
     away = ops.abs(ops.scale(ops.cast(targets, "f32"), 1.0, -float(IGNORE_INDEX)))
-    return ops.step(ops.scale(away, 1.0, -0.5)).reshape(targets.size, 1)
+    return ops.step(ops.scale(away, 1.0, -0.5)).reshape(targets.numel(), 1)

@@ -177,7 +177,7 @@ class _Bundle:
         self._vectors.close()
         if not self._small:
             return
-        ends = np.cumsum([param.size for param in self._small])
+        ends = np.cumsum([param.numel() for param in self._small])
         for param, part in zip(self._small, np.split(self._packed, ends[:-1]), strict=True):
             if self._is_own:
                 continue

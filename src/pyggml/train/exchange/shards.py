@@ -64,7 +64,7 @@ class Shards:
         params, names = self._optimizer.params, self._optimizer.names
         for bucket, residual in zip(exchange.buckets, exchange.residuals, strict=False):
             for i, place in zip(bucket.members, bucket.places, strict=True):
-                part = residual[place : place + params[i].size]
+                part = residual[place : place + params[i].numel()]
                 found[names[i]] = part.reshape(params[i].shape)
         return found
 

@@ -46,7 +46,7 @@ def flops_per_token(model: Any, seq_len: int) -> float:
     # Of the experts' stacked matrices a token meets a few.
     met = config.n_expert_used / config.n_expert if getattr(config, "n_expert", 0) else 1.0
     multiplied = sum(
-        p.size * (met if p.ndim == 3 else 1.0) * (6 if p.requires_grad else 4)
+        p.numel() * (met if p.ndim == 3 else 1.0) * (6 if p.requires_grad else 4)
         for p in model.parameters()
         if p.ndim >= 2 and id(p) not in tables
     )

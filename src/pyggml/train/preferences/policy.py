@@ -151,7 +151,7 @@ def grpo_loss(
     if loss_type == "dr_grpo":
         assert max_completion_length is not None
         return ops.scale(ops.sum(losses), scale / (rows * max_completion_length))
-    most = float(logps.size)
+    most = float(logps.numel())
     if loss_type == "bnpo":
         mean = ops.div(ops.sum(losses), ops.clamp(ops.sum(mask), 1.0, most))
         return ops.scale(mean, scale)

@@ -108,20 +108,20 @@ def read_loss(result: Any) -> tuple[Tensor, Count | None, Mapping[str, Tensor]]:
         raise TypeError(
             f"TrainStep: loss must return a scalar Tensor of f32, or (sum, count); got {got:.60}"
         )
-    if loss.size != 1:
+    if loss.numel() != 1:
         raise ValueError(
             "TrainStep: loss must return a scalar, the mean over the batch, or (sum, count); got "
             f"shape {loss.shape}: give loss.mean(), or (loss.sum(), count)"
         )
     if isinstance(count, Tensor):
-        if count.size != 1:
+        if count.numel() != 1:
             raise ValueError(f"TrainStep: the loss's count must be a scalar; got {count.shape}")
     elif count is not None and not callable(count):
         whole("TrainStep", "count", count, 0)
     elif count is None and isinstance(result, tuple):
         raise TypeError("TrainStep: the loss's count must be a number or a scalar; got None")
     if not isinstance(metrics, Mapping) or not all(
-        isinstance(value, Tensor) and value.size == 1 for value in metrics.values()
+        isinstance(value, Tensor) and value.numel() == 1 for value in metrics.values()
     ):
         raise TypeError(
             f"TrainStep: the loss's metrics must be scalar tensors by name; got {metrics!r:.60}"

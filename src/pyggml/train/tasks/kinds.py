@@ -34,7 +34,7 @@ def _targets_like(who: str, outputs: Tensor, y: Tensor) -> Tensor:
         )
     if y.shape == outputs.shape:
         return y
-    if y.size != outputs.size or y.shape[0] != outputs.shape[0]:
+    if y.numel() != outputs.numel() or y.shape[0] != outputs.shape[0]:
         raise ShapeError(
             f"{who}: targets must have the shape of the outputs; got targets {y.shape} and outputs "
             f"{outputs.shape}: let the model return a number for each target"
@@ -44,7 +44,7 @@ def _targets_like(who: str, outputs: Tensor, y: Tensor) -> Tensor:
 
 def _over_rows(errors: Tensor) -> Tensor:
     """Return the sum over rows of the mean of each."""
-    return ops.scale(errors.sum(), errors.shape[0] / errors.size)
+    return ops.scale(errors.sum(), errors.shape[0] / errors.numel())
 
 
 def _regression_loss(model: Any, x: Tensor, y: Tensor, **inputs: Tensor) -> tuple[Tensor, Count]:
