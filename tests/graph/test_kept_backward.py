@@ -290,6 +290,21 @@ def _custom(model: nn.Module, optimizer: Any, i: int) -> float:
     return float(loss)
 
 
+def _written_gradients(model: nn.Module, optimizer: Any, i: int) -> list[Any]:
+    """Zeros, numbers that are written over them, and a part that is set to zero again."""
+    x, y = _batch(i)
+    weight = model[0].weight
+    if i % 3:
+        weight.grad.copy_(np.full(weight.shape, 0.5, np.float32))
+    if i % 3 == 2:
+        weight.grad.zero_()
+    F.cross_entropy(model(x), y).backward()
+    found = [p.grad.tolist() for p in model.parameters()]
+    optimizer.step()
+    optimizer.zero_grad()
+    return found
+
+
 # The loop, and how many graphs it keeps.
 _LOOPS: list[tuple[Loop, int]] = [
     (_plain, 1),
@@ -311,6 +326,7 @@ _LOOPS: list[tuple[Loop, int]] = [
     (_freezing, -1),
     (_gradient_read, -1),
     (_in_place, 0),
+    (_written_gradients, 2),
     (_gradients_anew, 1),
     (_recomputed, 2),
     (_custom, 0),

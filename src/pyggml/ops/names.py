@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError, shown
+from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from . import elementwise, layout
 from .composed import reduce
@@ -125,3 +126,6 @@ def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 def _wholes(name: str, given: Any) -> list[int]:
     return list(need_wholes("roll", name, given if isinstance(given, (list, tuple)) else [given]))
+
+
+register("norm", norm)

@@ -268,7 +268,7 @@ class Methods(LayoutMethods):
 
     def norm(self, p: Number = 2.0, dim: Dims = None, keepdim: bool = False) -> Self:
         """Norm of the elements along axes, or of all."""
-        return HIGHER["vector_norm"](self, p, dim, keepdim)
+        return HIGHER["norm"](self, p, dim, keepdim)
 
     def prod(self, dim: Whole | None = None, keepdim: bool = False) -> Self:
         """Product along an axis, or of all elements."""

@@ -58,6 +58,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 @on_demand
+@composed
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     """x · Φ(x), the Gaussian error linear unit.
 
@@ -79,6 +80,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 @on_demand
+@composed
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where it is above 0, and negative_slope · x elsewhere. Source: ggml_leaky_relu."""
     return ops.leaky_relu(x, number("leaky_relu", "negative_slope", negative_slope))
