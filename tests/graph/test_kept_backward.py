@@ -305,6 +305,20 @@ def _written_gradients(model: nn.Module, optimizer: Any, i: int) -> list[Any]:
     return found
 
 
+def _masked(model: nn.Module, optimizer: Any, i: int) -> float:
+    """Masks and choices, whose gradients are custom functions of the package."""
+    x, y = _batch(i)
+    hidden = model[0](x)
+    seen = pg.where(hidden > 0, hidden, hidden * 0.1)
+    out = model[1:](seen.masked_fill(hidden > 5, 0.5))
+    out = out.masked_fill(pg.tensor([[0.0, 1.0, 0.0]]) > 0.5, -9.0)
+    loss = F.cross_entropy(pg.maximum(out, out * 0.5), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss)
+
+
 # The loop, and how many graphs it keeps.
 _LOOPS: list[tuple[Loop, int]] = [
     (_plain, 1),
@@ -326,6 +340,7 @@ _LOOPS: list[tuple[Loop, int]] = [
     (_freezing, -1),
     (_gradient_read, -1),
     (_in_place, 0),
+    (_masked, 1),
     (_written_gradients, 2),
     (_gradients_anew, 1),
     (_recomputed, 2),

@@ -48,7 +48,9 @@ ALIKE = [
     *"x.cumsum(0)|x.topk(2).values|x.topk(2)[1]|x.topk(2,largest=False)[0]".split("|"),
     *"x.reshape(6,4)|x.reshape((2,-1))|x.view(3,8)|x.flatten()|x.flatten(1)".split("|"),
     *"x.unflatten(2,(2,2))|x.unsqueeze(0)|x.unsqueeze(-1).squeeze(-1)|x[:1].squeeze()".split("|"),
-    *"ids+1|1-ids|ids*2|ids[:,None]-places|ids//2|7//(ids+1)|-ids//2|-ids%3|ids/2|ids*0.5".split("|"),
+    *"ids+1|1-ids|ids*2|ids[:,None]-places|ids//2|7//(ids+1)|-ids//2|-ids%3|ids/2|ids*0.5".split(
+        "|"
+    ),
     *"x*ids[:,None]|ids.add(2)|ids.remainder(2)|T.floor_divide(ids,2)|T.remainder(ids,3)".split(
         "|"
     ),

@@ -18,6 +18,7 @@ from pyggml.graph.walk import walk
 from pyggml.nn import functional as F
 from pyggml.tensors.layouts import Recalled
 from pyggml.tensors.node import Node, listen
+from pyggml.tensors.truth import is_mask
 from pyggml.testing import CASES, Case
 
 LINES = Path(__file__).read_text().splitlines()
@@ -94,6 +95,30 @@ def test_other_numbers_of_python_are_other_calls() -> None:
         assert x.sum(0, True).shape == (1,)
         assert ops.sum(x, keepdim=True).shape == (1,)
         assert ops.sum(x, 0).shape == ()
+
+
+def test_what_is_known_to_be_a_mask() -> None:
+    x = pg.tensor([[1.0, -1.0], [0.0, 2.0]])
+    for _ in range(3):
+        for plain, mask in ((x, x > 0), (x * 2.0, x * 2.0 > 0), (x.reshape(4), x.reshape(4) > 0)):
+            for same in (lambda t: t, lambda t: t.reshape(-1), lambda t: t[:1]):
+                assert is_mask(same(mask).node)
+                assert not is_mask(same(plain).node)
+                assert is_mask(pg.ops.logical_not(same(mask)).node)
+                assert not is_mask(pg.ops.logical_not(same(plain)).node)
+        assert not is_mask((mask * 2.0).node)
+
+
+def test_lists_of_tensors() -> None:
+    a, b = pg.tensor([1.0, 2.0]), pg.tensor([3.0, 4.0])
+    for _ in range(2):
+        joined, turned = pg.cat([a, b]), pg.cat([b, a])
+        twice, stacked = pg.cat((a, a)), pg.stack([a, b], dim=1)
+    assert all(map(_is_waiting, (joined, turned, twice, stacked)))
+    assert joined.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert turned.tolist() == [3.0, 4.0, 1.0, 2.0]
+    assert twice.tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert stacked.tolist() == [[1.0, 3.0], [2.0, 4.0]]
 
 
 def test_an_error_comes_each_time_and_at_once() -> None:

@@ -25,7 +25,7 @@ from .memory_plan import Activations
 from .observers import MAKERS
 from .reentry import NoReentry
 from .structure import Structure, copy_recording
-from .walk import check_current, walk, walk_calls
+from .walk import check_current, walk_calls
 
 __all__ = ["backward", "kept_graphs"]
 
@@ -146,9 +146,8 @@ class _Graphs:
         """Make a graph with stored tensors of its own in the places whose tensor changes."""
         own = {i: _node_like(recorded.inputs[i]) for i in sorted(changed)}
         places = {id(recorded.inputs[i]): node for i, node in own.items()}
-        copies = copy_recording(walk(recorded.nodes[-1:], set()), places)
-        loss = Tensor(copies[id(recorded.nodes[-1])])
-        outputs = [Tensor(copies[id(recorded.nodes[i])]) for i in held]
+        copies = copy_recording(recorded.nodes, places)
+        loss, outputs = Tensor(copies[-1]), [Tensor(copies[i]) for i in held]
         made: list[Tensor] = []
         if are_new:
             made = zeros_group([(p.shape, "f32") for p in grads], loss.device)

@@ -148,6 +148,7 @@ def _attach(pullback: Pullback, ends: Sequence[Tensor]) -> None:
     trained = any(gate.requires_grad for gate in pullback.gates)
     for node in (end.node for end in ends if _is_float(end)):
         node.srcs = (*node.srcs, *pullback.gates)
+        node.call = None  # what it was given are not all its sources any more
         node.requires_grad = trained
         PULLBACKS[node] = pullback
         pullback.outs.append(node)

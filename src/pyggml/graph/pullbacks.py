@@ -43,7 +43,7 @@ class Pullback:
 
 
 # The recorded backward of the call that a node is a result of.
-PULLBACKS: NodeTable[Pullback] = NodeTable()
+PULLBACKS: NodeTable[Pullback] = NodeTable(of_ops=True)
 
 
 class CustomBackwards:

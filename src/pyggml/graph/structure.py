@@ -77,9 +77,10 @@ class Structure:
                 continue
             marks: Hashable = None
             if notes and (call is None or notes != call.notes):
-                if any(value is not True for value in notes.values()):
+                own = {t: v for t, v in notes.items() if call is None or not t.of_ops}
+                if any(value is not True for value in own.values()):
                     return None
-                marks = frozenset(notes)
+                marks = frozenset(own)
             if call is None:
                 op = _op_key(node, places)
                 if op is None:
@@ -108,25 +109,30 @@ def _op_key(node: Node, places: Mapping[Node, int]) -> Hashable | None:
     return fields[0], fields[1], fields[-1], operands
 
 
-def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> dict[int, Node]:
-    """Copy recorded nodes with other inputs; return the copies by the ids of `nodes`.
+def copy_recording(nodes: Sequence[Node], places: Mapping[int, Node]) -> list[Node]:
+    """Copy recorded nodes with other inputs; return the copies in the order of `nodes`.
 
     Args:
-        nodes: operands first.
+        nodes: operands first, as `walk_calls` returns them.
         places: stored nodes to take, by the ids of those in whose place they are.
     """
-    arena = Arena(sum(node.buffer is None for node in nodes))
-    made: dict[int, Node] = {}
+    arena = Arena(sum(node.buffer is None and node.call is None for node in nodes))
+    made: dict[Node, Node] = {}
     headers: dict[int, Any] = {}
     for node in nodes:
         if node.buffer is not None:
-            copy = places.get(id(node), node)
-            headers[address(node.ptr)] = copy.ptr
+            made[node] = places.get(id(node), node)
+        elif node.call is not None:
+            made[node] = Node.again(node, tuple(made[each] for each in node.operands))
         else:
+            for source in node.srcs:
+                copy, root = made[source].ptr, source.ptr.view_src
+                if root:
+                    headers[address(root)] = copy.view_src
+                headers[address(source.ptr)] = copy
             ptr = _copy_header(arena, node.ptr, headers)
-            copy = node.moved_to(ptr, arena, tuple(made[id(s)] for s in node.srcs))
-        made[id(node)] = copy
-    return made
+            made[node] = node.moved_to(ptr, arena, tuple(made[s] for s in node.srcs))
+    return [made[node] for node in nodes]
 
 
 def _copy_header(arena: Arena, ptr: Any, headers: dict[int, Any]) -> Any:

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 
+@on_demand
 def cont(x: Tensor) -> Tensor:
     """Return x with its elements in order in memory. Source: ggml_cont."""
     return contiguous(need_tensor("cont", "x", x))
@@ -181,6 +182,7 @@ def _repeat_to(who: str, x: Tensor, new: tuple[int, ...]) -> Tensor:
     return record(lib.ggml_repeat_4d, [contiguous(x), *ne_of(new)], new)
 
 
+@on_demand
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Join tensors along an axis.
 

@@ -150,11 +150,13 @@ class Call(Protocol):
     Attributes:
         layout: of the result.
         notes: that the function makes of the result.
+        repeats: the result may have the same numbers as an operand.
         requires_grad: whether gradients flow through the result.
     """
 
     layout: Layout
     notes: dict[NodeTable[Any], Any] | None
+    repeats: bool
     requires_grad: bool
 
     def expand(self, node: Node) -> None:
@@ -237,6 +239,16 @@ class Node:
         node.origin = _recording_line() if found is None else found
         return node
 
+    @classmethod
+    def again(cls, node: Node, operands: tuple[Node, ...]) -> Node:
+        """Make the node of the same call with other operands of the same layouts."""
+        assert node.call is not None
+        copy = cls.of_call(node.call, operands)
+        copy.origin, copy.born = node.origin, node.born
+        marks = {t: v for t, v in (node.notes or {}).items() if not t.of_ops}
+        copy.notes = marks or None
+        return copy
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -258,6 +270,9 @@ class Node:
         """Become what a call has recorded; of two threads that record it the first one's."""
         with _TAKE_LOCK:
             if self.arena is None:
+                for table, value in (made.notes or {}).items():
+                    if table.of_ops:
+                        table[self] = value
                 self.srcs, self.ptr = made.srcs, made.ptr
                 self.arena = made.arena
 
@@ -283,6 +298,9 @@ class NodeTable(Generic[_T]):
 
     An entry may lead back to its node: the two are collected together.
 
+    Args:
+        of_ops: the entries come with the ops of a call, and are made again with them.
+
     Example:
         >>> marked = NodeTable()
         >>> t = pg.tensor([1.0])
@@ -291,7 +309,10 @@ class NodeTable(Generic[_T]):
         'yes'
     """
 
-    __slots__ = ()
+    __slots__ = ("of_ops",)
+
+    def __init__(self, of_ops: bool = False):
+        self.of_ops = of_ops
 
     def __setitem__(self, node: Node, value: _T) -> None:
         if node.notes is None:

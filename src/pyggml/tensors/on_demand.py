@@ -15,8 +15,9 @@ from .node import Node, expanding, listen, listeners
 from .storage import reads
 from .tensor import Tensor
 from .tracing import is_tracing
+from .truth import SAME_NUMBERS, is_mask
 
-__all__ = ["on_demand"]
+__all__ = ["of_masks", "on_demand"]
 
 _F = TypeVar("_F", bound=Callable[..., Tensor])
 
@@ -42,7 +43,17 @@ class _Call:
         result: the node that it returned.
     """
 
-    __slots__ = ("_args", "_fn", "_kwargs", "_level", "dtype", "layout", "notes", "requires_grad")
+    __slots__ = (
+        "_args",
+        "_fn",
+        "_kwargs",
+        "_level",
+        "dtype",
+        "layout",
+        "notes",
+        "repeats",
+        "requires_grad",
+    )
 
     def __init__(
         self,
@@ -58,7 +69,7 @@ class _Call:
         def kept(value: Any) -> Any:
             if type(value) is Tensor:
                 return places[value.node]
-            return list(value) if type(value) is list else value
+            return type(value)(map(kept, value)) if type(value) in _SEVERAL else value
 
         self._fn, self._level = fn, level
         self._args = [kept(value) for value in args]
@@ -66,7 +77,9 @@ class _Call:
         self.layout = result.layout
         self.dtype: DType = dtype_of_type(result.ptr.type)
         self.requires_grad = result.requires_grad
-        self.notes = dict(result.notes) if result.notes else None
+        notes = {table: value for table, value in (result.notes or {}).items() if not table.of_ops}
+        self.notes = notes or None
+        self.repeats = result.ptr.op in SAME_NUMBERS
 
     def expand(self, node: Node) -> None:
         """Record the ops of a node's call, after those of the calls that its operands wait for."""
@@ -85,7 +98,9 @@ class _Call:
         tensors = [Tensor(each) for each in node.operands]
 
         def given(value: Any) -> Any:
-            return tensors[value.number] if type(value) is _Place else value
+            if type(value) is _Place:
+                return tensors[value.number]
+            return type(value)(map(given, value)) if type(value) in _SEVERAL else value
 
         args = [given(value) for value in self._args]
         kwargs = {name: given(value) for name, value in self._kwargs.items()}
@@ -96,10 +111,11 @@ class _Call:
 
 # A call, or for a function that returns one of its arguments the number of that.
 _calls: Recalled[_Call | _Place] = Recalled()
+_SEVERAL = (list, tuple)
 _EXACT = frozenset((int, str, bool, type(None), type(...), DType))
 
 
-def on_demand(fn: _F) -> _F:
+def on_demand(fn: _F, masks: bool = False) -> _F:
     """Record the ops of a function when a graph needs them, and not when it is called.
 
     Its first call with tensors of certain layouts (shape, dtype, strides, device) and certain other
@@ -110,10 +126,12 @@ def on_demand(fn: _F) -> _F:
     The function must depend on nothing but the layouts of its tensors, its other arguments and
     `autocast`: on no numbers, no random numbers, no notes of nodes, and not on how a tensor was
     computed. Where it reads or stores numbers it is called at once, and so is one inside of a trace
-    or a checkpoint, and one with other arguments than tensors and single numbers or texts.
+    or a checkpoint, and one with other arguments than tensors, single numbers and texts, and lists
+    of these.
 
     Args:
         fn: takes tensors and returns one.
+        masks: it depends also on whether a tensor is known to be a mask.
     """
 
     @functools.wraps(fn)
@@ -128,10 +146,12 @@ def on_demand(fn: _F) -> _F:
                 node = value.node
                 operands.append(node)
                 key += node.layout, node.requires_grad
-            elif not _add(key, value):
+            elif not _add(key, operands, value):
                 return fn(*args, **kwargs)
         if len(operands) > 1 and len(set(operands)) < len(operands):
             key += map(operands.index, operands)
+        if masks:
+            key += map(is_mask, operands)
         whole = tuple(key)
         known = _calls.get(whole)
         if known is None:
@@ -144,20 +164,25 @@ def on_demand(fn: _F) -> _F:
     return call  # type: ignore[return-value]
 
 
-def _add(key: list[Any], value: Any) -> bool:
+def _add(key: list[Any], operands: list[Node], value: Any) -> bool:
     """Add an argument to a key; return False for one that cannot be there."""
     kind = type(value)
     if kind in _EXACT:
         key += kind, value  # with its type: 1 and True are equal
     elif kind is float:
         key += kind, value if value else str(value)  # 0.0 and -0.0 are equal
+    elif kind is Tensor:
+        node = value.node
+        operands.append(node)
+        key += node.layout, node.requires_grad
     elif kind is slice:
         key.append(kind)
-        return _add(key, value.start) and _add(key, value.stop) and _add(key, value.step)
-    elif kind is tuple or kind is list:
+        parts = value.start, value.stop, value.step
+        return all(_add(key, operands, part) for part in parts)
+    elif kind in _SEVERAL:
         key += kind, len(value)
         for each in value:
-            if not _add(key, each):
+            if not _add(key, operands, each):
                 return False
     else:
         return False
@@ -182,13 +207,19 @@ def _first(
         _calls.put(key, _Place(same[0]))
         return result
     node = result.node
-    if not made or made[-1] is not node:
+    if not any(each is node for each in made):
         return result
     if reads() != before or any(each.buffer is not None for each in made):
         return result
-    if node.notes and any(value is not True for value in node.notes.values()):
+    notes = (node.notes or {}).items()
+    if any(value is not True and not table.of_ops for table, value in notes):
         return result
     known = _Call(fn, args, kwargs, level, operands, node)
     _calls.put(key, known)
     node.call, node.operands = known, tuple(operands)
     return result
+
+
+def of_masks(fn: _F) -> _F:
+    """Be `on_demand` of a function that depends also on which tensors are known to be masks."""
+    return on_demand(fn, masks=True)

@@ -8,10 +8,10 @@ import numpy as np
 from ..backend.library import lib
 from .node import Node, NodeTable
 
-__all__ = ["as_mask_of", "check_truth", "is_mask", "note_mask"]
+__all__ = ["SAME_NUMBERS", "as_mask_of", "check_truth", "is_mask", "note_mask"]
 
 _MASKS: NodeTable[bool] = NodeTable()
-_SAME_NUMBERS = (
+SAME_NUMBERS = (
     lib.GGML_OP_RESHAPE,
     lib.GGML_OP_VIEW,
     lib.GGML_OP_PERMUTE,
@@ -29,7 +29,9 @@ def note_mask(node: Node) -> None:
 def is_mask(node: Node) -> bool:
     """Return True if a node, or what it is a part or a copy of, is known to be a mask."""
     while node not in _MASKS:
-        if node.buffer is not None or node.ptr.op not in _SAME_NUMBERS or not node.srcs:
+        if node.call is not None and not node.call.repeats:
+            return False
+        if node.buffer is not None or node.ptr.op not in SAME_NUMBERS or not node.srcs:
             return False
         node = node.srcs[0]
     return bool(node.ptr.type == lib.GGML_TYPE_F32)

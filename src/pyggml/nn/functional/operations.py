@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ... import ops
+from ...backend.device import Device
 from ...checks import choice, flag, number, whole
 from ...errors import ShapeError
 from ...ops.composed.naming import composed
@@ -335,6 +337,12 @@ def _windows(n: int, size: int) -> np.ndarray:
 
 
 @composed
+@lru_cache(maxsize=8)
+def _hidden(rows: int, columns: int, device: Device) -> Tensor:
+    """Return the constant that hides what comes later, shared by all calls."""
+    return tensor(np.triu(np.full((rows, columns), -np.inf, np.float32), 1), "f32", device)
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -377,8 +385,7 @@ def scaled_dot_product_attention(
             raise ValueError(
                 "scaled_dot_product_attention: attn_mask must be None with is_causal; give one"
             )
-        hidden = np.triu(np.full((query.shape[-2], key.shape[-2]), -np.inf, np.float32), 1)
-        mask = tensor(hidden, "f32", query.device)
+        mask = _hidden(query.shape[-2], key.shape[-2], query.device)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     weights = ops.soft_max(ops.mul_mat(key, query), mask, factor)
     if dropout_p:

@@ -12,6 +12,7 @@ from ...backend.library import lib
 from ...checks import is_real, number, whole
 from ...errors import DTypeError, ShapeError, shown
 from ...tensors.create import tensor
+from ...tensors.on_demand import of_masks, on_demand
 from ...tensors.operators import HIGHER
 from ...tensors.record import record, without_gradient
 from ...tensors.tensor import Tensor
@@ -90,6 +91,7 @@ def _chosen(who: str, name: str, value: Any, mask: Tensor, other: Tensor) -> Ten
     return scale(mask, float(value))
 
 
+@on_demand
 @composed
 def where(mask: Any, a: Any, b: Any) -> Tensor:
     """Return a where a mask is 1, and b where it is 0, whatever the other is there.
@@ -122,6 +124,7 @@ def where(mask: Any, a: Any, b: Any) -> Tensor:
     return add(_chosen("where", "a", a, taken, left), _chosen("where", "b", b, left, taken))
 
 
+@on_demand
 @composed
 def masked_fill(x: Tensor, mask: Any, value: float) -> Tensor:
     """Return x with a number where a mask is 1; see `where`.
@@ -174,6 +177,7 @@ def _limited(who: str, a: Any, b: Any, lowest: bool) -> Tensor | None:
     return None
 
 
+@of_masks
 @composed
 def maximum(a: Any, b: Any) -> Tensor:
     """Return the larger of a and b, element by element; of equal tensors b has the gradient.
@@ -193,6 +197,7 @@ def maximum(a: Any, b: Any) -> Tensor:
     return where(step(difference("maximum", a, b)), a, b)
 
 
+@of_masks
 @composed
 def minimum(a: Any, b: Any) -> Tensor:
     """Return the smaller of a and b, element by element; see `maximum`."""
@@ -213,6 +218,7 @@ def _triangle(who: str, x: Tensor, diagonal: int, upper: bool) -> Tensor:
     return _kept(x, tensor(kept, "f32", x.device))
 
 
+@of_masks
 @composed
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """Return the lower triangles of matrices; zeros above a diagonal.
@@ -236,6 +242,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle("tril", x, diagonal, upper=False)
 
 
+@of_masks
 @composed
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """Return the upper triangles of matrices; see `tril`."""

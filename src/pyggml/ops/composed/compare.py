@@ -13,9 +13,10 @@ import numpy as np
 
 from ...checks import is_real
 from ...errors import shown
+from ...tensors.on_demand import of_masks
 from ...tensors.record import without_gradient
 from ...tensors.row_limits import row_limit
-from ...tensors.storage import read
+from ...tensors.storage import count_read, read
 from ...tensors.tensor import Tensor
 from ...tensors.tracing import is_input
 from ...tensors.truth import is_mask, note_mask
@@ -98,6 +99,7 @@ def _check_exact(who: str, a: Any, b: Any) -> None:
     """Raise where whole numbers of both operands would be rounded to f32 and then be equal."""
     if not (_is_whole(a) and _is_whole(b)):
         return
+    count_read()  # the limits of row numbers decide, besides the layouts
     computed_first = sorted((a, b), key=lambda x: isinstance(x, Tensor) and x.is_stored)
     if all(map(_beyond, computed_first)) and (_rounded(a) or _rounded(b)):
         raise ValueError(
@@ -148,6 +150,7 @@ def _where(mask: Tensor, unknown: bool) -> Tensor:
     return _truth(_known(mask) if unknown else mask)
 
 
+@of_masks
 @composed
 def gt(a: Any, b: Any) -> Tensor:
     """1 where a > b, else 0, as f32; 0 where either is NaN.
@@ -173,6 +176,7 @@ def gt(a: Any, b: Any) -> Tensor:
     return _where(step(found), unknown)
 
 
+@of_masks
 @composed
 def lt(a: Any, b: Any) -> Tensor:
     """1 where a < b, else 0; see `gt`."""
@@ -180,6 +184,7 @@ def lt(a: Any, b: Any) -> Tensor:
     return _where(step(neg(found)), unknown)
 
 
+@of_masks
 @composed
 def ge(a: Any, b: Any) -> Tensor:
     """1 where a >= b, else 0; see `gt`."""
@@ -187,6 +192,7 @@ def ge(a: Any, b: Any) -> Tensor:
     return _where(_not(step(neg(found))), unknown)
 
 
+@of_masks
 @composed
 def le(a: Any, b: Any) -> Tensor:
     """1 where a <= b, else 0; see `gt`."""
@@ -194,6 +200,7 @@ def le(a: Any, b: Any) -> Tensor:
     return _where(_not(step(found)), unknown)
 
 
+@of_masks
 @composed
 def ne(a: Any, b: Any) -> Tensor:
     """1 where a and b differ, also where either is NaN, else 0; see `gt`."""
@@ -202,6 +209,7 @@ def ne(a: Any, b: Any) -> Tensor:
     return _truth(_not(_known(_not(differ))) if unknown else differ)
 
 
+@of_masks
 @composed
 def eq(a: Any, b: Any) -> Tensor:
     """1 where a and b are equal, else 0; see `gt`."""
@@ -209,6 +217,7 @@ def eq(a: Any, b: Any) -> Tensor:
     return _where(_not(step(abs(found))), unknown)
 
 
+@of_masks
 @composed
 def isnan(x: Tensor) -> Tensor:
     """1 where x is NaN, else 0. Source: torch.isnan."""
@@ -217,18 +226,21 @@ def isnan(x: Tensor) -> Tensor:
     return _truth(_not(_known(known)))
 
 
+@of_masks
 @composed
 def isinf(x: Tensor) -> Tensor:
     """1 where x is inf or -inf, else 0. Source: torch.isinf."""
     return eq(abs(need_float("isinf", "x", x)), math.inf)
 
 
+@of_masks
 @composed
 def isfinite(x: Tensor) -> Tensor:
     """1 where x is neither infinite nor NaN, else 0. Source: torch.isfinite."""
     return lt(abs(need_float("isfinite", "x", x)), math.inf)
 
 
+@of_masks
 @composed
 def logical_not(mask: Tensor) -> Tensor:
     """1 where a mask is 0, and 0 where it is 1.
@@ -244,6 +256,7 @@ def logical_not(mask: Tensor) -> Tensor:
     return _truth(found) if is_mask(mask.node) else found
 
 
+@of_masks
 @composed
 def logical_and(a: Tensor, b: Tensor) -> Tensor:
     """1 where both masks are 1, else 0. Source: ggml_mul."""
@@ -251,6 +264,7 @@ def logical_and(a: Tensor, b: Tensor) -> Tensor:
     return _truth(found) if is_mask(a.node) and is_mask(b.node) else found
 
 
+@of_masks
 @composed
 def logical_or(a: Tensor, b: Tensor) -> Tensor:
     """1 where one of two masks is 1, else 0. Source: ggml_add, ggml_step."""

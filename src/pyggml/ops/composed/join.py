@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+@on_demand
 @composed
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along an axis.
@@ -57,6 +58,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return concat(given, axis_of("cat", dim, given[0].ndim, "dim", "tensors[0]"))
 
 
+@on_demand
 @composed
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis.
