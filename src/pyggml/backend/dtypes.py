@@ -127,6 +127,8 @@ def as_dtype(dtype: DType | str | Any) -> DType:
 
 
 def _to_integers(array: np.ndarray, dtype: DType, who: str) -> np.ndarray:
+    if array.dtype == dtype.numpy:
+        return np.ascontiguousarray(array)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{who}: {dtype.name} needs integers; got {array.dtype}; round them first")
     info = np.iinfo(dtype.numpy)

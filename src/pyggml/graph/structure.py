@@ -10,7 +10,7 @@ from typing import Any
 from ..backend.headers import MOVES, address
 from ..backend.library import ffi, lib
 from ..tensors.gradient_stops import stopped_by
-from ..tensors.moves import has_moved
+from ..tensors.moves import has_moved, move_count
 from ..tensors.node import Arena, Node
 from ..tensors.tensor import Tensor
 
@@ -58,13 +58,14 @@ class Structure:
 
     def _key(self, grads: Mapping[Node, Tensor | None]) -> Hashable | None:
         written = {g.node.buffer for g in grads.values() if g is not None}
+        moves = move_count()
         places: dict[Node, int] = {}
         found: list[Hashable] = []
         for i, node in enumerate(self.nodes):
             places[node] = i
             notes, call = node.notes, node.call
             if node.buffer is not None:
-                if notes and has_moved(node):
+                if moves and has_moved(node):
                     return None
                 if node in grads:
                     grad = grads[node]

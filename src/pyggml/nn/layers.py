@@ -51,6 +51,8 @@ class Linear(Module):
         (2, 3)
     """
 
+    RECORDS_LITTLE = True
+
     def __init__(
         self,
         in_features: int,
@@ -95,6 +97,8 @@ class Embedding(Module):
         >>> Embedding(10, 4)(tensor([1, 2])).shape
         (2, 4)
     """
+
+    RECORDS_LITTLE = True
 
     # Optimizer groups may leave embedding tables undecayed; they ask for this name.
     is_embedding: ClassVar[bool] = True
@@ -148,6 +152,8 @@ class LayerNorm(Module):
         (2, 4)
     """
 
+    RECORDS_LITTLE = True
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -189,6 +195,8 @@ class RMSNorm(Module):
         (2, 4)
     """
 
+    RECORDS_LITTLE = True
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -220,6 +228,8 @@ class GELU(Module):
     Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
 
+    RECORDS_LITTLE = True
+
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = checks.choice("GELU", "approximate", approximate, ("tanh", "none"))
 
@@ -234,6 +244,8 @@ class Elementwise(Module):
     Raises:
         TypeError: inplace is not True or False.
     """
+
+    RECORDS_LITTLE = True
 
     def __init__(self, inplace: bool = False) -> None:
         checks.flag(type(self).__name__, "inplace", inplace)
@@ -260,6 +272,8 @@ class ReLU(Elementwise):
 
 class Tanh(Module):
     """Hyperbolic tangent."""
+
+    RECORDS_LITTLE = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Return tanh(x)."""
@@ -300,6 +314,8 @@ class Dropout(Module):
         >>> Dropout(0.1).eval()(ones((2,))).tolist()
         [1.0, 1.0]
     """
+
+    RECORDS_LITTLE = True
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         checks.flag("Dropout", "inplace", inplace)

@@ -6,11 +6,18 @@ from __future__ import annotations
 from .. import ops
 from ..graph import recompute
 from ..tensors import Tensor
+from ..tensors.on_demand import on_demand
 from . import init
 from .layers import Linear
 from .module import Module
 
 __all__ = ["GEGLUMLP", "GELUMLP", "SwiGLUMLP"]
+
+
+@on_demand
+def _gelu(x: Tensor) -> Tensor:
+    # As large as what it is made from, and quicker made again than kept.
+    return recompute(ops.gelu(x))
 
 
 class GELUMLP(Module):
@@ -49,8 +56,7 @@ class GELUMLP(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return c_proj(gelu(c_fc(x)))."""
-        # As large as what it is made from, and quicker made again than kept.
-        y: Tensor = self.c_proj(recompute(ops.gelu(self.c_fc(x))))
+        y: Tensor = self.c_proj(_gelu(self.c_fc(x)))
         return y
 
 
