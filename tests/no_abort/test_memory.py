@@ -138,7 +138,8 @@ folder = Path(FOLDER)
 tokenizer = Tokenizer.train_bpe(["What is it? It is a word."], 270)
 sizes = {"n_layer": 2, "n_head": 2, "n_embd": 64, "n_ffn": 128, "context": 1024}
 Llama(LlamaConfig(vocab_size=tokenizer.vocab_size, **sizes)).save(folder / "base.gguf", tokenizer)
-rows = [{"prompt": "What is it? ", "completion": "It is a word. " * n} for n in [2] * 12 + [200] * 4]
+long = [2] * 12 + [200] * 4
+rows = [{"prompt": "What is it? ", "completion": "It is a word. " * n} for n in long]
 given = {
     "model": folder / "base.gguf", "data": rows, "packing": False, "batch_size": 4, "epochs": 2,
     "val_fraction": 0.0, "save_every": 1, "threads": 1, "lora_rank": 4, "report": False,

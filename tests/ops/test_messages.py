@@ -59,6 +59,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "flip": {"x": t(4, 6), "dims": (0,)},
     "gather": {"x": t(4, 6), "dim": 0, "index": np.zeros((2, 6), np.int32)},
     "index_select": {"x": t(4, 6), "dim": 0, "index": [0, 2]},
+    "floor_divide": {"a": pg.tensor([7, 3]), "b": pg.tensor([2, 2])},
+    "remainder": {"a": pg.tensor([7, 3]), "b": pg.tensor([2, 2])},
     "lerp": {"a": t(4, 6), "b": t(4, 6), "weight": 0.5},
     "logical_not": {"mask": t(4, 6)},
     **{name: {"x": t(4, 6)} for name in ("isnan", "isinf", "isfinite")},

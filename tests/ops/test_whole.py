@@ -92,8 +92,8 @@ def test_a_loop_takes_new_numbers_each_time() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "name"),
     [
-        (lambda x, r: x // 0, ZeroDivisionError, "floor_divide"),
-        (lambda x, r: r % pg.tensor([1, 0]), ZeroDivisionError, "remainder"),
+        (lambda x, r: x // 0, ValueError, "floor_divide"),
+        (lambda x, r: r % pg.tensor([1, 0]), ValueError, "remainder"),
         (lambda x, r: x * 2**31, ValueError, "mul"),
         (lambda x, r: pg.tensor([2**31 - 1, 0]) + 1, ValueError, "add"),
         (lambda x, r: r + 2**25, ValueError, "add"),

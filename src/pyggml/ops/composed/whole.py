@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...backend.dtypes import f32, i32
+from ...checks import is_real
 from ...errors import DTypeError, shown
 from ...tensors.create import tensor
 from ...tensors.operators import register
@@ -66,8 +67,8 @@ def floor_divide(a: Any, b: Any) -> Tensor:
 
     Raises:
         DTypeError: one of them has decimal numbers; use floor(a / b).
-        ZeroDivisionError: a known divisor is 0.
-        ValueError: a result is beyond i32, or, where a graph computes it, may be beyond 2^24.
+        ValueError: a known divisor is 0; or a result is beyond i32 or, where a graph computes it,
+            may be beyond 2^24.
 
     Example:
         >>> floor_divide(tensor([7, -7]), 2).tolist()
@@ -98,11 +99,14 @@ def whole_arithmetic(who: str, a: Any, b: Any) -> Tensor:
     Raises:
         ShapeError: the shapes do not broadcast.
         DTypeError: decimal numbers, of `floor_divide` and `remainder`.
-        ZeroDivisionError: a known divisor is 0.
-        ValueError: a result is beyond i32, or, where a graph computes it, may be beyond 2^24.
+        ValueError: a known divisor is 0; or a result is beyond i32 or, where a graph computes it,
+            may be beyond 2^24.
     """
     count_read()  # the limits of row numbers decide, besides the layouts
     like = a if isinstance(a, Tensor) else need_tensor(who, "a or b", b)
+    for name, x in (("a", a), ("b", b)):
+        if not isinstance(x, (Tensor, np.ndarray, list, tuple)) and not is_real(x):
+            as_tensor(who, name, x, like)  # raises
     if not (_is_whole(a) and _is_whole(b)):
         if who not in ("floor_divide", "remainder"):
             return _decimal(who, a, b)
@@ -118,6 +122,8 @@ def whole_arithmetic(who: str, a: Any, b: Any) -> Tensor:
     x, y = _stored(a), _stored(b)
     if x is not None and y is not None:
         broadcast(who, a=x.shape, b=y.shape)
+        for numbers in (x, y):
+            _check_ends(who, int(numbers.min(initial=0)), int(numbers.max(initial=0)))
         found = _NUMPY[who](x.astype(np.int64), y.astype(np.int64))
         _check_ends(who, int(found.min()), int(found.max()))
         return tensor(found.astype(np.int32), device=like.device)
@@ -200,15 +206,15 @@ def _check_divisor(who: str, b: Any) -> None:
     """Raise for a known divisor of 0."""
     numbers = _stored(b)
     if numbers is not None and not numbers.all():
-        raise ZeroDivisionError(f"{who}: b must not be 0; got {shown(b)}")
+        raise ValueError(f"{who}: b must not be 0; got {shown(b)}")
 
 
 def _check_ends(who: str, least: int, most: int) -> None:
     """Raise for whole numbers that i32 does not have."""
     if least < _ENDS[0] or most > _ENDS[1]:
         raise ValueError(
-            f"{who}: whole numbers must stay within i32, from -2^31 to 2^31 - 1; got"
-            f" {least if least < _ENDS[0] else most:,}: use x.astype('f32'), or x.numpy()"
+            f"{who}: a and b must stay within i32, from -2^31 to 2^31 - 1, and so must the result;"
+            f" got {least if least < _ENDS[0] else most:,}: use x.astype('f32'), or x.numpy()"
         )
 
 
