@@ -36,6 +36,15 @@ def _first(name: str, *arguments: Any, at: int = 0) -> Any:
     return lambda x: getattr(ops, name)(x, *arguments)[at]
 
 
+def _whole(name: str, ref: Any) -> Case:
+    """Arithmetic of whole numbers, which a graph computes from decimal ones without a fraction."""
+
+    def fn(x: Any, divisor: int) -> Any:
+        return getattr(ops, name)(ops.cast(x, "i32"), divisor)
+
+    return Case(name, fn, lambda x, d: ref(np.trunc(x), d), (_X,), -90, 90, grad=(), extra=(7,))
+
+
 _COMPARISONS: dict[str, Any] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -128,6 +137,8 @@ CASES: list[Case] = [
     ),
     Case("max", _first("max", 1), lambda x: x.max(1), (_X,)),
     Case("min", _first("min", -1, True), lambda x: x.min(-1, keepdims=True), (_X,)),
+    _whole("floor_divide", np.floor_divide),
+    _whole("remainder", np.remainder),
     _case("argmin", np.argmin, _X, extra=(1,), grad=()),
     _case("any", lambda x, d: 1.0 * np.any(x, d), (3, 4), extra=(1,), grad=()),
     _case("all", lambda x, d: 1.0 * np.all(x, d), (3, 4), extra=(0,), grad=()),
