@@ -108,7 +108,7 @@ def coverage() -> bool:
     good = True
     raw, merged = BUILD / "coverage.profraw", BUILD / "coverage.profdata"
     env = {**environment(), "LLVM_PROFILE_FILE": str(raw)}
-    reports = {"gguf": "gguf.cpp", "product": "ggml-cpu/packed-gemm.cpp"}
+    reports = {"gguf": "gguf.cpp", "product": "ggml-cpu/train/packed-gemm.cpp"}
     for target, source in reports.items():
         program = str(BUILD / f"fuzz-{target}")
         folders = [str(f) for f in (REGRESSIONS / target, CORPUS / target) if f.exists()]

@@ -210,21 +210,31 @@ def supported(path: Path, function: str) -> dict[str, str]:
 
 
 def differentiated() -> set[str]:
-    """The ops whose case in ggml_compute_backward passes a gradient on."""
-    text = _plain(SOURCES / "ggml.c")
-    begin, end = _block(text, text.index("static void ggml_compute_backward("))
-    body = text[begin:end]
-    begin, end = _block(body, body.index("switch (tensor->op)"))
+    """The ops with a rule that passes a gradient on, in ggml_compute_backward or of the patches."""
+    bodies = []
+    for name, function in (
+        ("ggml.c", r"static void ggml_compute_backward\("),
+        ("ggml-train-backward.h", r"static bool ggml_backward_\w+\("),
+    ):
+        text = _plain(SOURCES / name) if (SOURCES / name).is_file() else ""
+        for start in re.finditer(function, text):
+            begin, end = _block(text, start.start())
+            bodies.append(text[begin:end])
     found = set()
-    for label, statements in _cases(body[begin:end]).items():
-        if label == "GGML_OP_UNARY":
-            first, last = _block(statements, statements.index("switch ("))
-            inner = _cases(statements[first:last])
-            found |= {name for name, what in inner.items() if "grad" in what}
-        elif label == "GGML_OP_GLU":
-            found |= {f"GGML_GLU_OP_{name}" for name in enum()["glu"]}
-        elif "grad" in statements:
-            found.add(label)
+    for body in bodies:
+        switch = re.search(r"switch \((?:done \? GGML_OP_NONE : )?tensor->op\)", body)
+        if switch is None:
+            raise ValueError("gen_ops_doc: a function of the backward has no switch over the op")
+        begin, end = _block(body, switch.start())
+        for label, statements in _cases(body[begin:end]).items():
+            if label == "GGML_OP_UNARY":
+                first, last = _block(statements, statements.index("switch ("))
+                inner = _cases(statements[first:last])
+                found |= {name for name, what in inner.items() if "grad" in what}
+            elif label == "GGML_OP_GLU":
+                found |= {f"GGML_GLU_OP_{name}" for name in enum()["glu"]}
+            elif "grad" in statements:
+                found.add(label)
     return {re.sub(r"^GGML_(?:UNARY_|GLU_)?OP_", "", name) for name in found}
 
 
@@ -234,11 +244,14 @@ def backends() -> dict[str, dict[str, str]]:
     training = SOURCES / "ggml-metal/ggml-metal-train.cpp"
     if training.is_file():  # what the patches add, which the function above asks by default
         metal |= supported(training, "ggml_metal_train_supports_op")
+    cuda = supported(SOURCES / "ggml-cuda/ggml-cuda.cu", "ggml_backend_cuda_device_supports_op")
+    training = SOURCES / "ggml-cuda/train.cu"
+    if training.is_file():  # what the patches answer before the function above
+        answers = supported(training, "ggml_cuda_train_supports_op")
+        cuda |= {label: verdict for label, verdict in answers.items() if label != "default"}
     return {
         "CPU": supported(SOURCES / "ggml-cpu/ggml-cpu.cpp", "ggml_backend_cpu_device_supports_op"),
-        "CUDA": supported(
-            SOURCES / "ggml-cuda/ggml-cuda.cu", "ggml_backend_cuda_device_supports_op"
-        ),
+        "CUDA": cuda,
         "Metal": metal,
     }
 

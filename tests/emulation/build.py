@@ -78,6 +78,7 @@ KERNELS = (
     "sum",
     "sum-sqr",
     "sumrows",
+    "train",
     "unary",
     "unary-back",
     "upscale-back",
@@ -111,6 +112,7 @@ FAST = (
     "sum",
     "sum-sqr",
     "sumrows",
+    "train",
     "unary-back",
     "upscale-back",
 )
@@ -209,7 +211,8 @@ _CASES = tuple(
 _TABLE = (*_CASES, "common/run")
 
 # what a kernel file needs of others to be run
-_ALWAYS = ("ggml-cuda", "convert", "fuse-train", "repeat-back")  # what every op's dispatch needs
+# what every op's dispatch needs
+_ALWAYS = ("ggml-cuda", "convert", "fuse-train", "repeat-back", "train")
 _WITH = {
     "convert": ("out-prod",),
     "fattn-back-mma": ("fattn-back",),
@@ -415,7 +418,7 @@ class Builder:
         """The program that runs CUDA graphs; text: of another ggml-cuda.cu, linked as `out`."""
         objects = self._own(*_RUNTIME, "cuda/graphs")
         objects += [self._kernel("convert"), self._kernel("fuse-train"), self._kernel("sum-sqr")]
-        objects += [self._kernel("repeat-back")]
+        objects += [self._kernel("repeat-back"), self._kernel("train")]
         if text is None or out is None:
             return self._link(self.cache / "graphs", [*objects, self._kernel("ggml-cuda")])
         source = out.with_suffix(".cu")

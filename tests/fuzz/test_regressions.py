@@ -48,7 +48,7 @@ def readers() -> ModuleType:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits address space")
-@pytest.mark.skipif(pg.patch_count() < 116, reason="the build is older than patch 0116")
+@pytest.mark.skipif(pg.patch_count() < 5, reason="the build is older than patch 0005")
 def test_ggufs_that_ended_the_process() -> None:
     files = [str(path) for path in sorted((REGRESSIONS / "gguf").iterdir())]
     assert files

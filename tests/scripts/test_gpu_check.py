@@ -79,7 +79,7 @@ def test_the_gradients_of_all_ops_are_in_one_of_the_stages() -> None:
 
 def test_patches_of_cuda_are_found() -> None:
     """A change of the patches' form must not leave the test above without work."""
-    assert len(cuda_patches()) > 20
+    assert len(cuda_patches()) > 8
     text = "".join(path.read_text() for path in cuda_patches())
     assert len(set(re.findall(r"^\+ +case GGML_OP_(\w+):\n\+ +ggml_cuda_", text, re.M))) > 15
 

@@ -156,7 +156,6 @@ enum ggml_op {
     GGML_OP_SUM,
     GGML_OP_SUM_ROWS,
     GGML_OP_CUMSUM,
-    GGML_OP_CUMSUM_BACK,
     GGML_OP_MEAN,
     GGML_OP_ARGMAX,
     GGML_OP_COUNT_EQUAL,
@@ -164,18 +163,13 @@ enum ggml_op {
     GGML_OP_REPEAT_BACK,
     GGML_OP_CONCAT,
     GGML_OP_SILU_BACK,
-    GGML_OP_GELU_BACK,
-    GGML_OP_UNARY_BACK,
     GGML_OP_NORM,
-    GGML_OP_NORM_BACK,
     GGML_OP_RMS_NORM,
     GGML_OP_RMS_NORM_BACK,
     GGML_OP_GROUP_NORM,
     GGML_OP_L2_NORM,
-    GGML_OP_L2_NORM_BACK,
     GGML_OP_MUL_MAT,
     GGML_OP_MUL_MAT_ID,
-    GGML_OP_MUL_MAT_ID_BACK,
     GGML_OP_OUT_PROD,
     GGML_OP_SCALE,
     GGML_OP_SET,
@@ -200,19 +194,15 @@ enum ggml_op {
     GGML_OP_IM2COL,
     GGML_OP_IM2COL_BACK,
     GGML_OP_IM2COL_3D,
-    GGML_OP_IM2COL_3D_BACK,
     GGML_OP_COL2IM_1D,
     GGML_OP_CONV_2D,
     GGML_OP_CONV_3D,
     GGML_OP_CONV_2D_DW,
-    GGML_OP_CONV_2D_DW_BACK,
     GGML_OP_CONV_TRANSPOSE_2D,
     GGML_OP_POOL_1D,
-    GGML_OP_POOL_1D_BACK,
     GGML_OP_POOL_2D,
     GGML_OP_POOL_2D_BACK,
     GGML_OP_UPSCALE,
-    GGML_OP_UPSCALE_BACK,
     GGML_OP_PAD,
     GGML_OP_PAD_REFLECT_1D,
     GGML_OP_ROLL,
@@ -221,11 +211,9 @@ enum ggml_op {
     GGML_OP_ARGSORT,
     GGML_OP_TOP_K,
     GGML_OP_LEAKY_RELU,
-    GGML_OP_DROPOUT,
     GGML_OP_TRI,
     GGML_OP_FILL,
     GGML_OP_FLASH_ATTN_EXT,
-    GGML_OP_FLASH_ATTN_EXT_BACK,
     GGML_OP_FLASH_ATTN_BACK,
     GGML_OP_SSM_CONV,
     GGML_OP_SSM_SCAN,
@@ -249,11 +237,23 @@ enum ggml_op {
     GGML_OP_CUSTOM,
     GGML_OP_CROSS_ENTROPY_LOSS,
     GGML_OP_CROSS_ENTROPY_LOSS_BACK,
-    GGML_OP_CROSS_ENTROPY_ROWS,
-    GGML_OP_CROSS_ENTROPY_ROWS_BACK,
     GGML_OP_OPT_STEP_ADAMW,
     GGML_OP_OPT_STEP_SGD,
     GGML_OP_GLU,
+    GGML_OP_CUMSUM_BACK,
+    GGML_OP_GELU_BACK,
+    GGML_OP_UNARY_BACK,
+    GGML_OP_NORM_BACK,
+    GGML_OP_L2_NORM_BACK,
+    GGML_OP_MUL_MAT_ID_BACK,
+    GGML_OP_IM2COL_3D_BACK,
+    GGML_OP_CONV_2D_DW_BACK,
+    GGML_OP_POOL_1D_BACK,
+    GGML_OP_UPSCALE_BACK,
+    GGML_OP_DROPOUT,
+    GGML_OP_FLASH_ATTN_EXT_BACK,
+    GGML_OP_CROSS_ENTROPY_ROWS,
+    GGML_OP_CROSS_ENTROPY_ROWS_BACK,
     GGML_OP_GLU_BACK,
     GGML_OP_SUM_SQR,
     GGML_OP_COUNT,
@@ -466,10 +466,8 @@ struct ggml_tensor * ggml_sin_inplace(struct ggml_context * ctx, struct ggml_ten
 struct ggml_tensor * ggml_cos(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_cos_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sum(struct ggml_context * ctx, struct ggml_tensor * a);
-struct ggml_tensor * ggml_sum_sqr(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sum_rows(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_cumsum(struct ggml_context * ctx, struct ggml_tensor * a);
-struct ggml_tensor * ggml_cumsum_back(struct ggml_context * ctx, struct ggml_tensor * grad);
 struct ggml_tensor * ggml_mean(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_argmax(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_count_equal(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
@@ -491,7 +489,6 @@ struct ggml_tensor * ggml_elu(struct ggml_context * ctx, struct ggml_tensor * a)
 struct ggml_tensor * ggml_elu_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_relu(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_leaky_relu(struct ggml_context * ctx, struct ggml_tensor * a, float negative_slope, bool inplace);
-struct ggml_tensor * ggml_dropout(struct ggml_context * ctx, struct ggml_tensor * x, float p, struct ggml_tensor * seed, int32_t index);
 struct ggml_tensor * ggml_relu_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sigmoid(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_sigmoid_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
@@ -504,13 +501,6 @@ struct ggml_tensor * ggml_gelu_quick_inplace(struct ggml_context * ctx, struct g
 struct ggml_tensor * ggml_silu(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_silu_inplace(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_silu_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
-struct ggml_tensor * ggml_gelu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
-struct ggml_tensor * ggml_gelu_quick_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
-struct ggml_tensor * ggml_gelu_erf_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
-struct ggml_tensor * ggml_unary_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, enum ggml_unary_op op);
-struct ggml_tensor * ggml_leaky_relu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float negative_slope);
-struct ggml_tensor * ggml_clamp_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float min, float max);
-struct ggml_tensor * ggml_xielu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float alpha_n, float alpha_p, float beta, float eps);
 struct ggml_tensor * ggml_hardswish(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_hardsigmoid(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_exp(struct ggml_context * ctx, struct ggml_tensor * a);
@@ -543,19 +533,14 @@ struct ggml_tensor * ggml_geglu_erf_split(struct ggml_context * ctx, struct ggml
 struct ggml_tensor * ggml_geglu_quick_split(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_swiglu_oai(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float alpha, float limit);
 struct ggml_tensor * ggml_swiglu_clamp(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float limit);
-struct ggml_tensor * ggml_glu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, enum ggml_glu_op op, bool swapped);
-struct ggml_tensor * ggml_swiglu_oai_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, float alpha, float limit);
-struct ggml_tensor * ggml_swiglu_clamp_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, float limit);
 struct ggml_tensor * ggml_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
-struct ggml_tensor * ggml_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
 struct ggml_tensor * ggml_rms_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_rms_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_group_norm(struct ggml_context * ctx, struct ggml_tensor * a, int n_groups, float eps);
 struct ggml_tensor * ggml_group_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, int n_groups, float eps);
 struct ggml_tensor * ggml_l2_norm(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
 struct ggml_tensor * ggml_l2_norm_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float eps);
-struct ggml_tensor * ggml_l2_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
 struct ggml_tensor * ggml_rms_norm_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, float eps);
 bool ggml_prec_set_acc(struct ggml_tensor * a, enum ggml_prec prec);
 bool ggml_prec_set_src(struct ggml_tensor * a, enum ggml_prec prec, int idx);
@@ -563,10 +548,7 @@ struct ggml_tensor * ggml_mul_mat(struct ggml_context * ctx, struct ggml_tensor 
 void ggml_mul_mat_set_prec(struct ggml_tensor * a, enum ggml_prec prec);
 void ggml_mul_mat_set_hint(struct ggml_tensor * a, enum ggml_op_hint hint);
 struct ggml_tensor * ggml_mul_mat_id(struct ggml_context * ctx, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
-struct ggml_tensor * ggml_mul_mat_id_back_as(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
-struct ggml_tensor * ggml_mul_mat_id_back_b(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
 struct ggml_tensor * ggml_out_prod(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
-struct ggml_tensor * ggml_out_prod_acc(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
 struct ggml_tensor * ggml_scale(struct ggml_context * ctx, struct ggml_tensor * a, float s);
 struct ggml_tensor * ggml_scale_inplace(struct ggml_context * ctx, struct ggml_tensor * a, float s);
 struct ggml_tensor * ggml_scale_bias(struct ggml_context * ctx, struct ggml_tensor * a, float s, float b);
@@ -597,7 +579,6 @@ struct ggml_tensor * ggml_permute(struct ggml_context * ctx, struct ggml_tensor 
 struct ggml_tensor * ggml_transpose(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_get_rows(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_get_rows_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
-struct ggml_tensor * ggml_get_rows_back_acc(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
 struct ggml_tensor * ggml_set_rows(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
 struct ggml_tensor * ggml_diag(struct ggml_context * ctx, struct ggml_tensor * a);
 struct ggml_tensor * ggml_diag_mask_inf(struct ggml_context * ctx, struct ggml_tensor * a, int n_past);
@@ -635,14 +616,11 @@ struct ggml_tensor * ggml_conv_1d_dw_ph(struct ggml_context * ctx, struct ggml_t
 struct ggml_tensor * ggml_conv_transpose_1d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int p0, int d0);
 struct ggml_tensor * ggml_conv_2d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int p0, int p1, int d0, int d1);
 struct ggml_tensor * ggml_im2col_3d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2, enum ggml_type dst_type);
-struct ggml_tensor * ggml_im2col_3d_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, int64_t * ne, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2);
 struct ggml_tensor * ggml_conv_3d(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2 );
 struct ggml_tensor * ggml_conv_2d_sk_p0(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_conv_2d_s1_ph(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_conv_2d_dw(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int p0, int p1, int d0, int d1);
 struct ggml_tensor * ggml_conv_2d_dw_direct(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
-struct ggml_tensor * ggml_conv_2d_dw_back_input(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, int64_t ne0, int64_t ne1, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
-struct ggml_tensor * ggml_conv_2d_dw_back_kernel(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * b, int64_t ne0, int64_t ne1, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
 struct ggml_tensor * ggml_conv_transpose_2d_p0(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int stride);
 struct ggml_tensor * ggml_conv_2d_direct(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int p0, int p1, int d0, int d1);
 struct ggml_tensor * ggml_conv_3d_direct(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2, int n_channels, int n_batch, int n_channels_out);
@@ -654,7 +632,6 @@ enum ggml_op_pool {
 };
 struct ggml_tensor * ggml_pool_1d(struct ggml_context * ctx, struct ggml_tensor * a, enum ggml_op_pool op, int k0, int s0, int p0);
 struct ggml_tensor * ggml_pool_2d(struct ggml_context * ctx, struct ggml_tensor * a, enum ggml_op_pool op, int k0, int k1, int s0, int s1, float p0, float p1);
-struct ggml_tensor * ggml_pool_1d_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, enum ggml_op_pool op, int k0, int s0, int p0);
 struct ggml_tensor * ggml_pool_2d_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * af, enum ggml_op_pool op, int k0, int k1, int s0, int s1, float p0, float p1);
 enum ggml_scale_mode {
     GGML_SCALE_MODE_NEAREST,
@@ -672,7 +649,6 @@ struct ggml_tensor * ggml_upscale(struct ggml_context * ctx, struct ggml_tensor 
 struct ggml_tensor * ggml_upscale_ext(struct ggml_context * ctx, struct ggml_tensor * a, int ne0, int ne1, int ne2, int ne3, enum ggml_scale_mode mode);
 struct ggml_tensor * ggml_interpolate(struct ggml_context * ctx, struct ggml_tensor * a, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3, uint32_t mode);
 struct ggml_tensor * ggml_pad(struct ggml_context * ctx, struct ggml_tensor * a, int p0, int p1, int p2, int p3);
-struct ggml_tensor * ggml_upscale_back(struct ggml_context * ctx, struct ggml_tensor * grad, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3, uint32_t mode);
 struct ggml_tensor * ggml_pad_circular(struct ggml_context * ctx, struct ggml_tensor * a, int p0, int p1, int p2, int p3);
 struct ggml_tensor * ggml_pad_ext(struct ggml_context * ctx, struct ggml_tensor * a, int lp0, int rp0, int lp1, int rp1, int lp2, int rp2, int lp3, int rp3 );
 struct ggml_tensor * ggml_pad_ext_circular(struct ggml_context * ctx, struct ggml_tensor * a, int lp0, int rp0, int lp1, int rp1, int lp2, int rp2, int lp3, int rp3);
@@ -696,7 +672,6 @@ void ggml_flash_attn_ext_set_prec(struct ggml_tensor * a, enum ggml_prec prec);
 enum ggml_prec ggml_flash_attn_ext_get_prec(const struct ggml_tensor * a);
 void ggml_flash_attn_ext_set_n_kv_max(struct ggml_tensor * a, int32_t n_kv_max);
 void ggml_flash_attn_ext_add_sinks(struct ggml_tensor * a, struct ggml_tensor * sinks);
-struct ggml_tensor * ggml_flash_attn_ext_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v, struct ggml_tensor * mask, struct ggml_tensor * sinks, struct ggml_tensor * out, float scale, float max_bias, float logit_softcap);
 struct ggml_tensor * ggml_flash_attn_back(struct ggml_context * ctx, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v, struct ggml_tensor * d, bool masked);
 struct ggml_tensor * ggml_ssm_conv(struct ggml_context * ctx, struct ggml_tensor * sx, struct ggml_tensor * c);
 struct ggml_tensor * ggml_ssm_scan(struct ggml_context * ctx, struct ggml_tensor * s, struct ggml_tensor * x, struct ggml_tensor * dt, struct ggml_tensor * A, struct ggml_tensor * B, struct ggml_tensor * C, struct ggml_tensor * ids, int64_t K);
@@ -731,8 +706,6 @@ struct ggml_tensor * ggml_custom_4d(struct ggml_context * ctx, enum ggml_type ty
 struct ggml_tensor * ggml_custom_inplace(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor ** args, int n_args, ggml_custom_op_t fun, int n_tasks, void * userdata);
 struct ggml_tensor * ggml_cross_entropy_loss(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b);
 struct ggml_tensor * ggml_cross_entropy_loss_back(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
-struct ggml_tensor * ggml_cross_entropy_rows(struct ggml_context * ctx, struct ggml_tensor * logits, struct ggml_tensor * labels, int32_t ignore_index);
-struct ggml_tensor * ggml_cross_entropy_rows_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * logits, struct ggml_tensor * labels, int32_t ignore_index);
 struct ggml_tensor * ggml_opt_step_adamw(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * grad, struct ggml_tensor * m, struct ggml_tensor * v, struct ggml_tensor * adamw_params);
 struct ggml_tensor * ggml_opt_step_sgd(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * grad, struct ggml_tensor * sgd_params);
 struct ggml_tensor * ggml_build_forward_select(struct ggml_cgraph * cgraph, struct ggml_tensor ** tensors, int n_tensors, int idx);
@@ -798,6 +771,33 @@ typedef struct ggml_threadpool * ggml_threadpool_t;
 struct ggml_threadpool_params ggml_threadpool_params_default(int n_threads);
 void ggml_threadpool_params_init (struct ggml_threadpool_params * p, int n_threads);
 bool ggml_threadpool_params_match (const struct ggml_threadpool_params * p0, const struct ggml_threadpool_params * p1);
+struct ggml_tensor * ggml_sum_sqr(struct ggml_context * ctx, struct ggml_tensor * a);
+struct ggml_tensor * ggml_cumsum_back(struct ggml_context * ctx, struct ggml_tensor * grad);
+struct ggml_tensor * ggml_dropout(struct ggml_context * ctx, struct ggml_tensor * x, float p, struct ggml_tensor * seed, int32_t index);
+struct ggml_tensor * ggml_gelu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
+struct ggml_tensor * ggml_gelu_quick_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
+struct ggml_tensor * ggml_gelu_erf_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x);
+struct ggml_tensor * ggml_unary_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, enum ggml_unary_op op);
+struct ggml_tensor * ggml_leaky_relu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float negative_slope);
+struct ggml_tensor * ggml_clamp_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float min, float max);
+struct ggml_tensor * ggml_xielu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float alpha_n, float alpha_p, float beta, float eps);
+struct ggml_tensor * ggml_glu_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, enum ggml_glu_op op, bool swapped);
+struct ggml_tensor * ggml_swiglu_oai_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, float alpha, float limit);
+struct ggml_tensor * ggml_swiglu_clamp_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, struct ggml_tensor * b, float limit);
+struct ggml_tensor * ggml_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
+struct ggml_tensor * ggml_l2_norm_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, float eps);
+struct ggml_tensor * ggml_mul_mat_id_back_as(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
+struct ggml_tensor * ggml_mul_mat_id_back_b(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * as, struct ggml_tensor * b, struct ggml_tensor * ids);
+struct ggml_tensor * ggml_out_prod_acc(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
+struct ggml_tensor * ggml_get_rows_back_acc(struct ggml_context * ctx, struct ggml_tensor * a, struct ggml_tensor * b, struct ggml_tensor * c);
+struct ggml_tensor * ggml_im2col_3d_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, int64_t * ne, int64_t IC, int s0, int s1, int s2, int p0, int p1, int p2, int d0, int d1, int d2);
+struct ggml_tensor * ggml_conv_2d_dw_back_input(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * a, int64_t ne0, int64_t ne1, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
+struct ggml_tensor * ggml_conv_2d_dw_back_kernel(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * b, int64_t ne0, int64_t ne1, int stride0, int stride1, int pad0, int pad1, int dilation0, int dilation1);
+struct ggml_tensor * ggml_pool_1d_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * x, enum ggml_op_pool op, int k0, int s0, int p0);
+struct ggml_tensor * ggml_upscale_back(struct ggml_context * ctx, struct ggml_tensor * grad, int64_t ne0, int64_t ne1, int64_t ne2, int64_t ne3, uint32_t mode);
+struct ggml_tensor * ggml_flash_attn_ext_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * q, struct ggml_tensor * k, struct ggml_tensor * v, struct ggml_tensor * mask, struct ggml_tensor * sinks, struct ggml_tensor * out, float scale, float max_bias, float logit_softcap);
+struct ggml_tensor * ggml_cross_entropy_rows(struct ggml_context * ctx, struct ggml_tensor * logits, struct ggml_tensor * labels, int32_t ignore_index);
+struct ggml_tensor * ggml_cross_entropy_rows_back(struct ggml_context * ctx, struct ggml_tensor * grad, struct ggml_tensor * logits, struct ggml_tensor * labels, int32_t ignore_index);
 typedef struct ggml_backend_buffer_type * ggml_backend_buffer_type_t;
 typedef struct ggml_backend_buffer * ggml_backend_buffer_t;
 typedef struct ggml_backend * ggml_backend_t;
