@@ -271,7 +271,8 @@ def test_memory_stays_flat() -> None:
         for owner in OWNERS:
             Last(owner(), [])
         found.append(count())
-    assert found[1] == found[2]
+    # what other tests have left may end meanwhile
+    assert all(now <= before for before, now in zip(found[1], found[2], strict=True)), found
 
 
 def test_a_graph_inside_of_another_one_is_refused() -> None:

@@ -129,7 +129,7 @@ void columns(table & t) {
         t.add("REPEAT_BACK", name + "-multiplied", [=](builder & b) {
             ggml_tensor * x = b.real(ne);
             return ggml_repeat_back(b.ctx, ggml_mul(b.ctx, x, b.real(ne)), b.real(vector));
-        });
+        }).only = "CUDA"; // which computes both in one kernel
     }
 }
 
