@@ -267,12 +267,15 @@ def test_memory_stays_flat() -> None:
         return [types.count(kind) for kind in kinds]
 
     found = []
-    for _ in range(3):
+    for _ in range(6):
         for owner in OWNERS:
             Last(owner(), [])
         found.append(count())
-    # what other tests have left may end meanwhile
-    assert all(now <= before for before, now in zip(found[1], found[2], strict=True)), found
+    buffers, pointers = zip(*found[1:], strict=True)
+    assert len(set(buffers)) == 1
+    # One more in the rounds in which a full context of headers still has tensors; what is lost in
+    # each round would be several.
+    assert max(pointers) - min(pointers) <= 1
 
 
 def test_a_graph_inside_of_another_one_is_refused() -> None:
