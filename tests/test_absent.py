@@ -30,6 +30,24 @@ def test_every_cure_is_given_and_needed(place: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("place", "name", "other"),
+    [
+        ("x", "atan", "tan"),
+        ("pg", "acos", "cos"),
+        ("x", "fmax", "max"),
+        ("nn", "SELU", "ELU"),
+        ("nn", "GLU", "GELU"),
+        ("optim", "Rprop", "RMSprop"),
+    ],
+)
+def test_no_cure_is_another_function(place: str, name: str, other: str) -> None:
+    """A name that is written alike is the cure of a typo, not of another function."""
+    with pytest.raises(AttributeError) as error:
+        getattr(PLACES[place], name)
+    assert f"{place}.{other}" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("place", "name", "cure"),
     [
         ("pg", "argmx", "pg.argmax"),

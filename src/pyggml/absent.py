@@ -255,10 +255,20 @@ def _elsewhere(place: str, name: str) -> str | None:
     return None
 
 
+# Names of PyTorch's for other functions than those that are written most alike here.
+_NO_TYPOS = frozenset(
+    "asin acos atan arcsin arccos arctan atan2 logcumsumexp cummax fmax fmin complex conv3d"
+    " bilinear rrelu prelu selu celu glu batchnorm3d maxpool1d maxpool3d avgpool1d avgpool3d"
+    " embeddingbag rprop hinge_embedding_loss multi_margin_loss isclose".split()
+)
+
+
 def _nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is written most alike, if any is."""
     from difflib import get_close_matches
 
+    if name.lower() in _NO_TYPOS:
+        return None
     small = {each.lower(): each for each in names if not each.startswith("_")}
     found = get_close_matches(name.lower(), small, 1, 0.82)
     return small[found[0]] if found else None

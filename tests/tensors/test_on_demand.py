@@ -212,6 +212,16 @@ def test_threads_that_record_one_call() -> None:
         assert found == [16.0] * 4
 
 
+@pytest.mark.parametrize("slot", ["ptr", "srcs"])
+def test_an_op_that_another_thread_recorded_meanwhile(slot: str) -> None:
+    """The slot was found empty, and is filled before this thread goes on."""
+    x = pg.tensor([1.0, 2.0])
+    for _ in range(3):
+        node = (x * 3.0).node
+    filled = getattr(node, slot)
+    assert Node.__getattr__(node, slot) is filled
+
+
 def test_what_is_not_asked_for_is_forgotten() -> None:
     table: Recalled[int] = Recalled()
     for i in range(5000):

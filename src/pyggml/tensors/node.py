@@ -255,11 +255,12 @@ class Node:
             """Find out what is not known yet; called for slots that are empty."""
             if name == "layout":
                 self.layout = layout_of(self.ptr, self.shape, self.device, self.buffer is not None)
-            elif name in ("ptr", "srcs") and self.arena is None:
-                self.call.expand(self)
-            else:
+            elif name not in ("ptr", "srcs"):
                 raise AttributeError(name)
-            return getattr(self, name)
+            elif self.arena is None:
+                self.call.expand(self)
+            # Another thread may have recorded it since the slot was found empty.
+            return object.__getattribute__(self, name)
 
     @property
     def is_recorded(self) -> bool:
