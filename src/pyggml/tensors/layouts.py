@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What functions of tensors ask about an operand besides its numbers: shape, type, strides."""
+"""The layout of an operand: all that functions ask about it besides its numbers."""
 
 from __future__ import annotations
 

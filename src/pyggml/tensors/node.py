@@ -145,7 +145,7 @@ def _recording_line() -> tuple[str, int]:
 
 
 class Call(Protocol):
-    """What is known of the result of a function before its ops are recorded; see `on_demand`.
+    """The result of a function before its ops are recorded; see `on_demand`.
 
     Attributes:
         layout: of the result.

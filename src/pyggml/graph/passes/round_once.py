@@ -38,8 +38,8 @@ def round_once(plan: Plan) -> None:
     A weight is multiplied in the forward and in the backward, an activation and the gradient of a
     result twice as well. A GPU would round each of them in front of each matmul. An activation that
     is marked with `recompute` is not computed again for a matmul: its copy is kept. The gradient of
-    logits is written in bf16, and rows of logits begin at multiples of 128 bytes, without which
-    cuBLAS takes several times as long.
+    logits is written in bf16, and rows of logits begin at multiples of 128 bytes, so that cuBLAS
+    reads and writes whole vectors.
 
     Source: torch.autocast, which keeps the rounded weights of a step.
     """
