@@ -140,6 +140,8 @@ compile() {
     # what most x86-64 servers since 2013 have: the CPU there is another one
     local cmake=(GGML_NATIVE=OFF PYGGML_BUILD_GGML_TESTS=ON GGML_CUDA=ON "CMAKE_CUDA_ARCHITECTURES=$arch")
     cmake+=(GGML_CUDA_FA_QUANTS=f16-f16 GGML_CUDA_NCCL=OFF "CMAKE_CUDA_FLAGS=-I$root/build/cublas")
+    [[ $arch =~ ^[0-9]+$ ]] || { echo "gpu_check: compile takes a compute capability such as 90; got $arch" >&2; exit 2; }
+    command -v nvcc >/dev/null || { echo "gpu_check: compile needs nvcc; without it, pack" >&2; exit 2; }
     "$python" scripts/vendor.py sync || exit 1
     "$python" scripts/cuda_compile.py --fetch || exit 1
     major=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')

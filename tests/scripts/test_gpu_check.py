@@ -455,6 +455,14 @@ def test_a_limit_that_is_no_number_is_refused(checkout: Path, name: str) -> None
     assert not (checkout / "build/gpu/out").exists()
 
 
+def test_a_compute_capability_that_is_no_number_is_refused(checkout: Path) -> None:
+    command = ["bash", str(checkout / "scripts/gpu_check.sh"), "compile", "sm_90"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "compute capability such as 90; got sm_90" in done.stderr
+    assert not (checkout / "build/gpu/compiled").exists()
+
+
 def limits() -> dict[str, int]:
     """The limit of each stage, by the patterns of the script's `one`, the build's too."""
     text = SCRIPT.read_text()
