@@ -13,7 +13,7 @@ to four ranks and a binomial tree beyond.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -130,14 +130,48 @@ def computing(trace: Trace) -> float:
 
 
 def _on_one(traces: Sequence[Trace], link: Link, slower: float) -> float:
-    """Replay where the ranks share cores: operations and computing follow each other."""
-    ranks, asked = len(traces), 0.0
-    for kind, number, rank in (event[1:] for event in traces[0]):
-        if kind in ("sum", "send"):
-            begin_s, byte_s = link.costs["reduce" if kind == "sum" and rank is not None else kind]
-            asked += begin_s + number * byte_s
-    busy = [computing(trace) * slower + asked for trace in traces]
-    return max(*busy, sum(busy) / min(ranks, link.cores))
+    """Replay steps where the ranks share cores: a rank's part of an operation takes its core."""
+    parts: list[list[float]] = [[] for _ in traces]
+    ends: list[list[float]] = [[0.0] for _ in traces]
+    walks = [_walk(*each, parts, link, slower) for each in zip(traces, parts, ends, strict=True)]
+    while walks:
+        walks = [walk for walk in walks if next(walk, False)]
+    busy = [computing(trace) * slower + sum(_part_s(e, link) for e in trace) for trace in traces]
+    last = max(end[-1] for end in ends) - max(end[-2] for end in ends)
+    return max(last, sum(busy) / min(len(traces), link.cores))
+
+
+def _walk(
+    trace: Trace,
+    own: list[float],
+    ends: list[float],
+    parts: Sequence[Sequence[float]],
+    link: Link,
+    slower: float,
+) -> Iterator[bool]:
+    """Replay a rank; yield while it awaits another rank's part of an operation."""
+    now = 0.0
+    for _ in range(STEPS):
+        for event in trace:
+            now += event.gap_s * slower
+            if event.kind in ("sum", "send"):
+                now += _part_s(event, link)
+                own.append(now)
+            elif event.kind == "wait":
+                awaited = len(own) - event.number
+                while min(map(len, parts)) < awaited:
+                    yield True
+                now = max([now, *(each[awaited - 1] for each in parts if awaited > 0)])
+        ends.append(now)
+
+
+def _part_s(event: Event, link: Link) -> float:
+    """Return the seconds of a rank's part of an operation."""
+    if event.kind not in ("sum", "send"):
+        return 0.0
+    to_one = event.kind == "sum" and event.rank is not None
+    begin_s, byte_s = link.costs["reduce" if to_one else event.kind]
+    return begin_s + event.number * byte_s
 
 
 class _Wire:

@@ -177,38 +177,51 @@ def _median(runs: list[list[Event]]) -> list[Event]:
     return [each._replace(gap_s=gap) for each, gap in zip(runs[0], gaps, strict=True)]
 
 
+# Of the arrays that operations take in turn: no cache holds them, as none holds a step's gradients.
+_POOL_BYTES = 1 << 27
+
+
 def measure_link(sizes: list[int], rounds: int) -> dict[str, list[float]]:
     """Return the seconds of messages from rank 0 to rank 1, of additions, and of operations.
 
     The operations are sums, sums to one rank ("reduce"), and broadcasts ("send"): as many as ranks,
-    one to or from each, under way together as in a step; the time of one.
+    one to or from each, under way together as in a step; the time of one. Each takes another array.
     """
     group = distributed.init()
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD.Dup()
+    pool, other = (np.ones(n // 4, np.float32) for n in (_POOL_BYTES, max(sizes)))
+    at = 0
 
-    def exchange(array: np.ndarray, other: np.ndarray) -> None:
+    def array(size: int) -> np.ndarray:
+        nonlocal at
+        at = at if at + size // 4 <= pool.size else 0
+        at += size // 4
+        return pool[at - size // 4 : at]
+
+    def exchange(size: int) -> None:
         for source in (0, 1) if group.rank < 2 else ():
             if group.rank == source:
-                comm.Send(array, 1 - source)
+                comm.Send(array(size), 1 - source)
             else:
-                comm.Recv(array, source)
+                comm.Recv(array(size), source)
 
-    def add(array: np.ndarray, other: np.ndarray) -> None:
-        np.add(array, other, out=array)
+    def add(size: int) -> None:
+        into = array(size)
+        np.add(into, other[: size // 4], out=into)
 
-    def reduce(array: np.ndarray, other: np.ndarray, to: Sequence[int | None]) -> None:
+    def reduce(size: int, to: Sequence[int | None]) -> None:
         for rank in to:
-            group.begin_sum(array, rank)
+            group.begin_sum(array(size), rank)
         group.finish()
 
-    def send(array: np.ndarray, other: np.ndarray) -> None:
+    def send(size: int) -> None:
         for rank in range(group.size):
-            group.begin_send(array, rank)
+            group.begin_send(array(size), rank)
         group.finish()
 
-    kinds: dict[str, tuple[Callable[[np.ndarray, np.ndarray], None], int]] = {
+    kinds: dict[str, tuple[Callable[[int], None], int]] = {
         "message": (exchange, 2),
         "add": (add, 1),
         "sum": (partial(reduce, to=[None] * group.size), group.size),
@@ -219,12 +232,11 @@ def measure_link(sizes: list[int], rounds: int) -> dict[str, list[float]]:
     for kind, (run, times) in kinds.items():
         found[kind] = []
         for size in sizes:
-            array, other = np.zeros(size // 4, np.float32), np.ones(size // 4, np.float32)
             took = []
             for _ in range(rounds + 1):
                 group.barrier()
                 began = time.perf_counter()
-                run(array, other)
+                run(size)
                 took.append((time.perf_counter() - began) / times)
             found[kind].append(max(group.gather(statistics.median(took[1:]))))
     return found

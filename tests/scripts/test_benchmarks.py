@@ -366,6 +366,11 @@ def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -
         share, rounds = n * (ranks - 1) / ranks, math.log2(ranks)
         expected = 0.5 + 2 * rounds * 0.01 + 2 * share * 1e-6 + share * 2e-7
         assert replay([events], ranks, link) == pytest.approx(expected)
+    # On one machine a rank awaits the other's part, twice: 2 + 2 seconds; a part takes 0.25.
+    wait = Event(0.0, "wait", 0)
+    uneven = [[Event(gap, "sum", n), wait, Event(3.0 - gap, "sum", n), wait] for gap in (1.0, 2.0)]
+    shared = Link(0.0, 0.0, 0.0, cores=2, costs={"sum": (0.25, 0.0)})
+    assert replay(uneven, 2, shared) == pytest.approx(4.5)
     hidden = [Event(0.0, "sum", n), Event(9.0, "wait", 0)]
     assert replay([hidden], 8, link) == 9.0
     late = [Event(0.5, "send", 8, 0), Event(0.0, "wait", 0)]
