@@ -44,3 +44,14 @@ def test_it_names_ggml_its_archive_and_each_patch(tmp_path: Path) -> None:
     # Of this tree, where it is in step with patches/.
     for name in (ROOT / "patches").glob("0001-*.patch"):
         assert listed[f"patches/{name.name}"] == hashlib.sha256(name.read_bytes()).hexdigest()
+
+
+def test_it_follows_the_schema(tmp_path: Path) -> None:
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    from cyclonedx.schema import SchemaVersion
+
+    file = tmp_path / "bill.json"
+    subprocess.run([sys.executable, str(SCRIPT), "pyggml", "1.2.3", str(file)], check=True)
+    validator = validation.JsonStrictValidator(SchemaVersion.V1_6)
+    assert validator.validate_str(file.read_text()) is None
+    assert validator.validate_str(file.read_text().replace('"SHA-256"', '"SHA-257"'))
