@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "AnomalyError",
@@ -20,7 +23,10 @@ __all__ = [
     "RecordingError",
     "ShapeError",
     "amount",
+    "composed",
     "in_message",
+    "is_of_function",
+    "lead",
     "printable",
     "reason",
     "shown",
@@ -29,7 +35,11 @@ __all__ = [
 _LONGEST = 80
 # The function or class that begins a message.
 _CALLER = re.compile(r"\A[A-Za-z_][\w.]*: (?=\S)")
+# What Python says of a call that does not fit a signature.
+_CALL = re.compile(r"\A[\w.<>]+\(\) (?=got |takes |missing )")
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _in_message = threading.local()
 
@@ -112,6 +122,62 @@ def reason(error: BaseException | str) -> str:
         'eps must be a number >= 0; got -1'
     """
     return _CALLER.sub("", str(error))
+
+
+def is_of_function(error: BaseException) -> bool:
+    """Return True if a message begins with a function, and not with a class.
+
+    Example:
+        >>> is_of_function(ValueError("cont: x must be f32")), is_of_function(ValueError("no"))
+        (True, False)
+    """
+    found = _CALLER.match(str(error))
+    return found is not None and found[0][:1].islower()
+
+
+def lead(who: str, error: BaseException) -> None:
+    """Let the message of an error begin with the function or class that the user called.
+
+    Args:
+        who: the name.
+        error: of a function that was called on the way.
+
+    Example:
+        >>> error = ValueError("cont: x must be f32")
+        >>> lead("contiguous", error)
+        >>> str(error)
+        'contiguous: x must be f32'
+    """
+    if not str(error).startswith(f"{who}: "):
+        error.args = (f"{who}: {reason(error)}",)
+
+
+def composed(fn: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let the errors of the functions that a function calls begin with its own name.
+
+    The error of a call that does not fit the signature tells the signature.
+    """
+
+    @functools.wraps(fn)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return fn(*args, **kwargs)
+        except (TypeError, ValueError, IndexError) as error:
+            at = error.__traceback__
+            if at is not None and at.tb_next is None and _CALL.match(str(error)):
+                text = _CALL.sub("", str(error))
+                error.args = (f"{fn.__name__}: {text}; it takes {_signature(fn)}",)
+            lead(fn.__name__, error)
+            raise
+
+    return call
+
+
+def _signature(fn: Callable[..., Any]) -> str:
+    """Return the arguments of a function with their defaults, without types."""
+    found = inspect.signature(fn)
+    bare = [each.replace(annotation=each.empty) for each in found.parameters.values()]
+    return str(found.replace(parameters=bare, return_annotation=found.empty))
 
 
 class ShapeError(ValueError):

@@ -74,9 +74,9 @@ def test_rms_norm(dim):
 
 
 def test_norms_name_the_shapes():
-    with pytest.raises(pg.ShapeError, match=r"layer_norm: x must end in .*\(4,\); got \(2, 5\)"):
+    with pytest.raises(pg.ShapeError, match=r"LayerNorm: x must end in .*\(4,\); got \(2, 5\)"):
         nn.LayerNorm(4)(pg.ones((2, 5)))
-    with pytest.raises(pg.ShapeError, match=r"rms_norm: x must end in .*\(4,\); got \(2, 5\)"):
+    with pytest.raises(pg.ShapeError, match=r"RMSNorm: x must end in .*\(4,\); got \(2, 5\)"):
         nn.RMSNorm(4)(pg.ones((2, 5)))
 
 

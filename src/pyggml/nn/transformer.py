@@ -120,7 +120,8 @@ class MultiheadAttention(Module):
                 f"{key.shape}, {value.shape} and {query.shape}"
             )
         if attn_mask is not None:
-            attn_mask = addend(attn_mask, query, hidden=True)
+            scores = (batch, self.num_heads, length, columns)
+            attn_mask = addend(who, "attn_mask", attn_mask, query, scores, hidden=True)
         if checks.flag(who, "is_causal", is_causal):
             if attn_mask is not None:
                 raise ValueError(f"{who}: attn_mask must be None with is_causal; give one")

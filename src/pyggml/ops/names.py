@@ -7,12 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ShapeError, shown
+from ..errors import ShapeError, composed, shown
 from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from . import elementwise, layout
 from .composed import reduce
-from .composed.naming import composed
 from .operands import axis_of, need_float, need_wholes
 from .shape import reshape
 

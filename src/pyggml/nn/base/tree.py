@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import checks
 from ...absent import absent
+from ...errors import is_of_function, lead
 from ...tensors import Tensor
 from ...tensors.node import call_from_line
 from .hooks import RemovableHandle, add_hook, called_with_hooks, has_hooks
@@ -17,6 +18,7 @@ from .hooks import RemovableHandle, add_hook, called_with_hooks, has_hooks
 __all__ = ["ModuleTree"]
 
 _NOT_SAVED = "_not_saved"
+_PACKAGE = __name__.partition(".")[0] + "."
 M = TypeVar("M", bound="ModuleTree")
 
 
@@ -52,11 +54,15 @@ class ModuleTree:
             raise TypeError(
                 f"{type(self).__name__}: a module that is called must define forward(); got none"
             )
-        if has_hooks(self):
-            return called_with_hooks(self, forward, args, kwargs)
-        if self.RECORDS_LITTLE:
-            return forward(*args, **kwargs)
-        return call_from_line(forward, *args, **kwargs)
+        try:
+            if has_hooks(self):
+                return called_with_hooks(self, forward, args, kwargs)
+            if self.RECORDS_LITTLE:
+                return forward(*args, **kwargs)
+            return call_from_line(forward, *args, **kwargs)
+        except (TypeError, ValueError, IndexError) as error:
+            _name_layer(self, error)
+            raise
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, args, output)` after each forward; its result replaces the output.
@@ -261,6 +267,19 @@ class ModuleTree:
     def extra_repr(self) -> str:
         """Return what `repr` says of the module beside its children: the shapes of its tensors."""
         return ", ".join(f"{name}={value.shape}" for name, value in _tensors_of(self))
+
+
+def _name_layer(module: ModuleTree, error: BaseException) -> None:
+    """Let an error of a function begin with the layer of the package that called it.
+
+    In a forward of the user's own the function is what the user called, and is named.
+    """
+    if "layer" in vars(error):  # of a module inside of this one
+        return
+    vars(error)["layer"] = type(module).__name__
+    forward = getattr(type(module), "forward", None)
+    if getattr(forward, "__module__", "").startswith(_PACKAGE) and is_of_function(error):
+        lead(type(module).__name__, error)
 
 
 def _is_weight(value: Tensor) -> bool:

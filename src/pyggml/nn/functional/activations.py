@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from ... import ops
 from ...checks import choice, flag, number
-from ...errors import ShapeError
-from ...ops.composed.naming import composed
+from ...errors import ShapeError, composed
 from ...ops.operands import axis_of, need_float
 from ...tensors import Tensor
 from ...tensors.on_demand import on_demand

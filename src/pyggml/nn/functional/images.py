@@ -9,8 +9,7 @@ from typing import Any
 
 from ... import ops
 from ...checks import number, whole
-from ...errors import ShapeError
-from ...ops.composed.naming import composed
+from ...errors import ShapeError, composed
 from ...ops.convolution import check_pair
 from ...ops.operands import need_ndim, need_tensor
 from ...tensors import Tensor

@@ -12,8 +12,7 @@ import numpy as np
 from ... import ops
 from ...backend.device import Device
 from ...checks import choice, flag, number, whole
-from ...errors import ShapeError
-from ...ops.composed.naming import composed
+from ...errors import ShapeError, composed
 from ...ops.convolution import LARGEST, check_padding
 from ...ops.operands import need_float, need_ndim, need_tensor
 from ...tensors import Tensor, arange, tensor
@@ -336,13 +335,13 @@ def _windows(n: int, size: int) -> np.ndarray:
     return weights
 
 
-@composed
 @lru_cache(maxsize=8)
 def _hidden(rows: int, columns: int, device: Device) -> Tensor:
     """Return the constant that hides what comes later, shared by all calls."""
     return tensor(np.triu(np.full((rows, columns), -np.inf, np.float32), 1), "f32", device)
 
 
+@composed
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -379,7 +378,10 @@ def scaled_dot_product_attention(
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         need_ndim("scaled_dot_product_attention", name, x, 2, 3, 4)
-    mask = None if attn_mask is None else addend(attn_mask, query)
+    scores = (*query.shape[:-1], key.shape[-2])
+    mask = None
+    if attn_mask is not None:
+        mask = addend("scaled_dot_product_attention", "attn_mask", attn_mask, query, scores)
     if flag("scaled_dot_product_attention", "is_causal", is_causal):
         if mask is not None:
             raise ValueError(

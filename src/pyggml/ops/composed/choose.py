@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backend.library import lib
 from ...checks import is_real, number, whole
-from ...errors import DTypeError, ShapeError, shown
+from ...errors import DTypeError, ShapeError, composed, shown
 from ...tensors.create import tensor
 from ...tensors.on_demand import of_masks, on_demand
 from ...tensors.operators import HIGHER
@@ -28,7 +28,6 @@ from ..operands import (
 )
 from ..shape import broadcast_to, getitem, reshape
 from .compare import difference, logical_not
-from .naming import composed
 
 __all__ = ["masked_fill", "maximum", "minimum", "tril", "triu", "where"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...checks import is_real
-from ...errors import shown
+from ...errors import composed, shown
 from ...tensors.on_demand import of_masks
 from ...tensors.record import without_gradient
 from ...tensors.row_limits import row_limit
@@ -24,7 +24,6 @@ from ..elementwise import abs, add, clamp, mul, neg, scale, step, sub
 from ..operands import as_tensor, need_dtype, need_float, need_tensor
 from ..rows import stored_source
 from ..shape import cast
-from .naming import composed
 
 __all__ = [
     "difference",

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ShapeError, shown
+from ...errors import ShapeError, composed, shown
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
 from ..operands import need_ndim, need_tensor
 from ..shape import getitem as plain
 from ..shape import reshape
-from .naming import composed
 from .select import index_select, numbers_of
 
 __all__ = ["getitem"]

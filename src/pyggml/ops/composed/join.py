@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...checks import whole
-from ...errors import ShapeError, shown
+from ...errors import ShapeError, composed, shown
 from ...tensors.on_demand import on_demand
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
 from ..operands import axis_of, need_tensor, need_wholes
 from ..shape import concat, getitem, repeat, reshape
-from .naming import composed
 from .select import index_select
 
 __all__ = [

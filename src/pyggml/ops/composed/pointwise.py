@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 from ...checks import is_real, number
+from ...errors import composed
 from ...tensors.on_demand import on_demand
 from ...tensors.tensor import Tensor
 from ..activations import softplus
 from ..elementwise import add, clamp, cos, div, exp, log, mul, neg, scale, sin, sqrt, sub, trunc
 from ..operands import as_tensor, broadcast, need_float, shape_of
-from .naming import composed
 
 __all__ = [
     "exp2",

@@ -7,7 +7,7 @@ import math
 from string import ascii_letters
 from typing import Any
 
-from ...errors import ShapeError, shown
+from ...errors import ShapeError, composed, shown
 from ...tensors.on_demand import on_demand
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
@@ -16,7 +16,6 @@ from ..matrices import matmul
 from ..operands import need_float, need_ndim
 from ..reductions import sum
 from ..shape import permute, reshape
-from .naming import composed
 
 __all__ = ["bmm", "dot", "einsum", "mm", "mv", "outer"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...checks import flag, number
-from ...errors import ShapeError, shown
+from ...errors import ShapeError, composed, shown
 from ...tensors.on_demand import on_demand
 from ...tensors.record import without_gradient
 from ...tensors.tensor import Tensor
@@ -20,7 +20,6 @@ from ..reductions import argmax, axes_of, mean, rows_over, sum, with_axes
 from ..shape import getitem, reshape, transpose
 from .compare import eq, logical_not, ne
 from .join import cat
-from .naming import composed
 from .select import ValuesIndices, gather
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import DTypeError, ShapeError, shown
+from ...errors import DTypeError, ShapeError, composed, shown
 from ...tensors.create import tensor
 from ...tensors.tensor import Tensor
 from ...tensors.tracing import is_input, outer
@@ -16,7 +16,6 @@ from ..operands import axis_of, need_dtype, need_float, need_ndim, need_tensor
 from ..reductions import top_k
 from ..rows import check_row_numbers, get_rows
 from ..shape import cast, permute, reshape, transpose
-from .naming import composed
 
 __all__ = ["ValuesIndices", "gather", "index_select", "numbers_of", "topk"]
 
