@@ -50,6 +50,10 @@ options-doc:
 torch-doc:
     {{python}} scripts/gen_torch_page.py
 
+# tests/torch_names.txt from the names of PyTorch, which must be installed
+torch-names:
+    {{python}} scripts/gen_torch_names.py
+
 # the series applies exactly and exports to the same bytes; the binding follows it
 series-check: vendor
     {{python}} scripts/vendor.py check

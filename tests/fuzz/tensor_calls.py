@@ -15,9 +15,8 @@ from draw import DTYPES, Draw, close, rough
 from op_calls import argument, first
 
 import pyggml as pg
-from pyggml.ops import names
+from pyggml.ops import named
 from pyggml.tensors import filled
-from pyggml.tensors.layout_methods import LayoutMethods
 from pyggml.tensors.methods import Methods
 
 BINARY = ("add", "sub", "mul", "truediv", "matmul")
@@ -253,7 +252,7 @@ def state_call(d: Draw) -> Call:
 
 
 # Methods that are ops, and functions that make tensors, which take what their signatures say.
-METHODS = sorted({*vars(Methods), *vars(LayoutMethods)} - {"T", "mT", "astype"})
+METHODS = sorted({name for kind in Methods.__mro__ for name in vars(kind)} - {"T", "mT", "astype"})
 METHODS = [name for name in METHODS if not name.startswith("_")]
 MADE = list(filled.__all__)
 
@@ -303,7 +302,7 @@ TOP = {
     *("set_default_device", "set_threads", "value_and_grad", "zeros", "zeros_group"),
     *MADE,
     *(name for name in pg.__all__ if name in pg.ops.__all__),  # op_calls.py draws them
-    *names.__all__,  # of the same ops, whose arguments are drawn
+    *named.__all__,  # of the same ops, whose arguments are drawn
 }
 NOT_CALLED = {
     *("AnomalyError", "BackendError", "DTypeError", "DistributedError", "FormatError"),
@@ -320,6 +319,7 @@ NOT_CALLED = {
     ),  # take nothing
     *("random_generator", "bf16_matmuls"),
     *("ffi", "lib"),  # C, unchecked by design
+    *("e", "inf", "nan", "newaxis", "pi"),  # numbers
     "load",  # reads files, as `files.py` does
     "progress",  # of any items, as tests/train/test_progress.py has them
     "measure_peaks",  # seconds of measuring, of a device

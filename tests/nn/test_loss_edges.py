@@ -197,6 +197,17 @@ GOOD = {
         "x2": lambda: pg.tensor(Y),
         "target": lambda: pg.tensor([1, -1, 1]),
     },
+    "margin_ranking_loss": {
+        "a": VECTORS["x"],
+        "b": VECTORS["target"],
+        "target": VECTORS["x"],
+    },
+    "triplet_margin_loss": {
+        "anchor": VECTORS["x"],
+        "positive": VECTORS["target"],
+        "negative": VECTORS["x"],
+    },
+    "gaussian_nll_loss": {**VECTORS, "var": lambda: pg.ones(X.shape)},
     "info_nce": {"query": lambda: pg.tensor(X), "key": lambda: pg.tensor(Y)},
 }
 ODD = [
@@ -234,7 +245,7 @@ def test_modules_check_an_option_before_they_are_called(name):
         MODULES[name](reduction="average")
     for option, value in [
         ("label_smoothing", 1.5), ("ignore_index", 0.5), ("beta", -1.0), ("delta", 0.0),
-        ("margin", 2.0), ("temperature", 0.0), ("symmetric", "no"), ("coefficient", -1.0),
+        ("margin", "far"), ("temperature", 0.0), ("symmetric", "no"), ("coefficient", -1.0),
         ("log_target", 1),
     ]:  # fmt: skip
         if option in inspect.signature(MODULES[name]).parameters:

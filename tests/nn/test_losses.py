@@ -210,6 +210,22 @@ CASES = {
         {"label_smoothing": 0.2, "ignore_index": 3},
         torch_linear_cross_entropy,
     ),
+    "margin_ranking_loss": Case("margin_ranking_loss", (X, FAR), (np.sign(Y),), {"margin": 0.1}),
+    "hinge_embedding_loss": Case("hinge_embedding_loss", (X,), (np.sign(Y),), {"margin": 0.7}),
+    "soft_margin_loss": Case("soft_margin_loss", (X,), (np.sign(Y),)),
+    "triplet_margin_loss": Case("triplet_margin_loss", (X, Y, FAR)),
+    "triplet_margin_loss swap": Case("triplet_margin_loss", (X, Y, FAR), (), {"swap": True}),
+    "multilabel_soft_margin_loss": Case(
+        "multilabel_soft_margin_loss", (X,), ((Y > 0).astype(np.float32),), {"weight": WEIGHT[:6]}
+    ),
+    "poisson_nll_loss": Case("poisson_nll_loss", (X,), (np.abs(Y).round(),)),
+    "poisson_nll_loss counts": Case(
+        "poisson_nll_loss",
+        (ELEMENTS,),
+        (np.abs(3 * Y).round(),),
+        {"log_input": False, "full": True},
+    ),
+    "gaussian_nll_loss": Case("gaussian_nll_loss", (X, Y, ELEMENTS)),
     "z_loss": Case("z_loss", (LOGITS,), (), {"coefficient": 0.1}, torch_z_loss),
     "z_loss gaps": Case("z_loss", (LOGITS,), (GAPS,), {"coefficient": 0.1}, torch_z_loss),
 }
@@ -325,6 +341,17 @@ def test_losses_are_trained_on_in_a_compiled_function():
 
 
 MODULE_ARGUMENTS = {
+    "MarginRankingLoss": ("margin_ranking_loss", {"margin": 0.1}, (X, Y, np.sign(FAR))),
+    "HingeEmbeddingLoss": ("hinge_embedding_loss", {"margin": 0.7}, (X, np.sign(Y))),
+    "SoftMarginLoss": ("soft_margin_loss", {"reduction": "sum"}, (X, np.sign(Y))),
+    "TripletMarginLoss": ("triplet_margin_loss", {"p": 3.0, "swap": True}, (X, Y, FAR)),
+    "MultiLabelSoftMarginLoss": (
+        "multilabel_soft_margin_loss",
+        {"weight": WEIGHT[:6]},
+        (X, (Y > 0).astype(np.float32)),
+    ),
+    "PoissonNLLLoss": ("poisson_nll_loss", {"full": True}, (X, np.abs(Y).round())),
+    "GaussianNLLLoss": ("gaussian_nll_loss", {"full": True}, (X, Y, ELEMENTS)),
     "CrossEntropyLoss": (
         "cross_entropy",
         {"label_smoothing": 0.1, "weight": WEIGHT},

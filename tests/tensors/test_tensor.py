@@ -380,7 +380,7 @@ def test_cures_name_what_there_is():
     x = pg.tensor([1.0])
     with pytest.raises(AttributeError, match=r"use y = x\.exp\(…\)"):
         x.exp_()
-    with pytest.raises(AttributeError, match=r"use x\.copy_\(values\)"):
+    with pytest.raises(AttributeError, match=r"use nn\.init\.uniform_\(x\)"):
         x.uniform_()
 
 

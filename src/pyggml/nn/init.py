@@ -17,19 +17,47 @@ from ..backend.scopes import Scope, Scopes
 from ..errors import DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.random import random_generator
 from ..tensors.storage import check_shape
+from .in_place import (
+    calculate_gain,
+    constant_,
+    eye_,
+    kaiming_normal_,
+    kaiming_uniform_,
+    normal_,
+    ones_,
+    orthogonal_,
+    trunc_normal_,
+    uniform_,
+    xavier_normal_,
+    xavier_uniform_,
+    zeros_,
+)
 
 __all__ = [
     "Initializer",
+    "calculate_gain",
     "constant",
+    "constant_",
     "empty_dtype",
     "empty_weights",
+    "eye_",
     "gpt2",
     "kaiming_normal",
+    "kaiming_normal_",
     "kaiming_uniform",
+    "kaiming_uniform_",
     "normal",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "trunc_normal_",
     "uniform",
+    "uniform_",
     "xavier_normal",
+    "xavier_normal_",
     "xavier_uniform",
+    "xavier_uniform_",
+    "zeros_",
 ]
 
 Initializer = Callable[[tuple[int, ...]], np.ndarray]

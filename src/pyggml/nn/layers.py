@@ -70,6 +70,16 @@ class Linear(Module):
         self.weight = Parameter(drawn((out_features, in_features)))
         self.bias = Parameter(first((out_features,))) if learns_bias else None
 
+    @property
+    def in_features(self) -> int:
+        """Width of the input."""
+        return self.weight.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        """Width of the output."""
+        return self.weight.shape[0]
+
     def forward(self, x: Tensor) -> Tensor:
         """Return `x @ weight.T + bias`."""
         return functional.linear(x, self.weight, self.bias)
@@ -120,6 +130,16 @@ class Embedding(Module):
             self.padding_idx = given % shape[0]
             drawn[self.padding_idx] = 0.0
         self.weight = Parameter(drawn)
+
+    @property
+    def num_embeddings(self) -> int:
+        """Number of vectors."""
+        return self.weight.shape[0]
+
+    @property
+    def embedding_dim(self) -> int:
+        """Width of a vector."""
+        return self.weight.shape[1]
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vectors at `ids`."""

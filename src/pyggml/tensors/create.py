@@ -25,6 +25,7 @@ __all__ = [
     "ones",
     "shape_and_dtype",
     "tensor",
+    "wanting",
     "zeros",
     "zeros_group",
 ]
@@ -69,10 +70,24 @@ def tensor(
     shape = check_shape("tensor", array.shape)
     kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
     array = array.astype(np.uint8) if array.dtype.kind == "b" else array
-    result = Tensor(store(array, kind, find_device(device), shape))
-    if requires_grad:
-        result.requires_grad = True
-    return result
+    return wanting("tensor", Tensor(store(array, kind, find_device(device), shape)), requires_grad)
+
+
+def wanting(who: str, x: Tensor, requires_grad: bool) -> Tensor:
+    """Return a stored tensor, for which gradients are wanted or not.
+
+    Args:
+        who: the function that makes it.
+        x: the tensor.
+        requires_grad: as given.
+
+    Raises:
+        TypeError: it is not True or False.
+        DTypeError: gradients are wanted, and x is not f32.
+    """
+    if checks.flag(who, "requires_grad", requires_grad):
+        x.requires_grad = True
+    return x
 
 
 def zeros_group(
@@ -118,13 +133,19 @@ def shape_and_dtype(
     return check_shape(who, shape[0] if len(shape) == 1 else shape), dtype
 
 
-def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+def zeros(
+    *shape: Any,
+    dtype: DType | str = "f32",
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a stored tensor of zeros.
 
     Args:
         shape: extents, one by one or as one tuple; none for a scalar. A dtype may follow the tuple.
         dtype: element type.
         device: None takes the default device.
+        requires_grad: whether gradients are wanted for it.
 
     Raises:
         TypeError: an extent is no whole number.
@@ -137,11 +158,17 @@ def zeros(*shape: Any, dtype: DType | str = "f32", device: Device | str | None =
         >>> pg.zeros(2, 3).shape == pg.zeros((2, 3)).shape
         True
     """
-    return zeros_group([shape_and_dtype("zeros", shape, dtype)], device)[0]
+    made = zeros_group([shape_and_dtype("zeros", shape, dtype)], device)[0]
+    return wanting("zeros", made, requires_grad)
 
 
 def full(
-    shape: Any, value: float, dtype: DType | str = "f32", *, device: Device | str | None = None
+    shape: Any,
+    value: float,
+    dtype: DType | str = "f32",
+    *,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Make a stored tensor with one value everywhere; see `zeros`.
 
@@ -149,7 +176,8 @@ def full(
         >>> pg.full((2,), 7.0).tolist()
         [7.0, 7.0]
     """
-    return _full("full", check_shape("full", shape), value, dtype, device)
+    made = _full("full", check_shape("full", shape), value, dtype, device)
+    return wanting("full", made, requires_grad)
 
 
 def _full(
@@ -178,7 +206,12 @@ def check_room(who: str, count: int, itemsize: int = 8) -> None:
         )
 
 
-def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+def ones(
+    *shape: Any,
+    dtype: DType | str = "f32",
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a stored tensor of ones; see `zeros`.
 
     Example:
@@ -186,9 +219,15 @@ def ones(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = 
         [[1.0, 1.0], [1.0, 1.0]]
     """
     extents, dtype = shape_and_dtype("ones", shape, dtype)
-    return _full("ones", extents, 1, dtype, device)
+    return wanting("ones", _full("ones", extents, 1, dtype, device), requires_grad)
 
 
-def empty(*shape: Any, dtype: DType | str = "f32", device: Device | str | None = None) -> Tensor:
+def empty(
+    *shape: Any,
+    dtype: DType | str = "f32",
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Make a stored tensor whose numbers are to be written; they start at zero. See `zeros`."""
-    return zeros_group([shape_and_dtype("empty", shape, dtype)], device)[0]
+    made = zeros_group([shape_and_dtype("empty", shape, dtype)], device)[0]
+    return wanting("empty", made, requires_grad)

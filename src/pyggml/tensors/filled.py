@@ -81,6 +81,7 @@ def linspace(
     steps: int,
     dtype: DType | str = "f32",
     device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Make a stored tensor of numbers from `start` to `end`, both included, at equal distances.
 
@@ -90,6 +91,7 @@ def linspace(
         steps: how many.
         dtype: element type.
         device: None takes the default device.
+        requires_grad: whether gradients are wanted for it.
 
     Raises:
         ValueError: `steps` is below 1.
@@ -103,7 +105,7 @@ def linspace(
     count = whole("linspace", "steps", steps, 1)
     ends = number("linspace", "start", start), number("linspace", "end", end)
     check_room("linspace", count, 24)
-    return tensor(np.linspace(*ends, count), dtype, device)
+    return tensor(np.linspace(*ends, count), dtype, device, requires_grad)
 
 
 def eye(n: int, m: int | None = None, device: Device | str | None = None) -> Tensor:
@@ -176,6 +178,7 @@ def rand(
     generator: np.random.Generator | None = None,
     dtype: DType | str = "f32",
     device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Make a stored tensor of random numbers, uniform from 0 to below 1.
 
@@ -184,6 +187,7 @@ def rand(
         generator: NumPy's; None takes the one that `pg.seed` restarts.
         dtype: element type.
         device: None takes the default device.
+        requires_grad: whether gradients are wanted for it.
 
     Raises:
         ShapeError: as in `zeros`.
@@ -198,7 +202,7 @@ def rand(
     extents, kind = shape_and_dtype("rand", shape, dtype)
     check_room("rand", math.prod(extents), 4)
     numbers = _generator("rand", generator).random(extents, np.float32)
-    return tensor(numbers, kind, device)
+    return tensor(numbers, kind, device, requires_grad)
 
 
 def randn(
@@ -206,12 +210,13 @@ def randn(
     generator: np.random.Generator | None = None,
     dtype: DType | str = "f32",
     device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Make a stored tensor of random numbers of mean 0 and variance 1, normal; see `rand`."""
     extents, kind = shape_and_dtype("randn", shape, dtype)
     check_room("randn", math.prod(extents), 4)
     numbers = _generator("randn", generator).standard_normal(extents, np.float32)
-    return tensor(numbers, kind, device)
+    return tensor(numbers, kind, device, requires_grad)
 
 
 def randint(
@@ -252,40 +257,50 @@ def _like(who: str, x: Any) -> Tensor:
     return instance(who, "x", x, Tensor, "use pg.tensor(x)")
 
 
-def zeros_like(x: Tensor) -> Tensor:
+def zeros_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of zeros with the shape, dtype and device of another."""
     _like("zeros_like", x)
-    return zeros(x.shape, dtype=x.dtype, device=x.device)
+    return zeros(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
-def ones_like(x: Tensor) -> Tensor:
+def ones_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of ones with the shape, dtype and device of another."""
     _like("ones_like", x)
-    return ones(x.shape, dtype=x.dtype, device=x.device)
+    return ones(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
-def empty_like(x: Tensor) -> Tensor:
+def empty_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor to be written, with the shape, dtype and device of another."""
     _like("empty_like", x)
-    return empty(x.shape, dtype=x.dtype, device=x.device)
+    return empty(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
-def full_like(x: Tensor, value: float) -> Tensor:
+def full_like(x: Tensor, value: float, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of one value, with the shape, dtype and device of another."""
     _like("full_like", x)
-    return full(x.shape, value, x.dtype, device=x.device)
+    return full(x.shape, value, x.dtype, device=x.device, requires_grad=requires_grad)
 
 
-def rand_like(x: Tensor, generator: np.random.Generator | None = None) -> Tensor:
+def rand_like(
+    x: Tensor, generator: np.random.Generator | None = None, *, requires_grad: bool = False
+) -> Tensor:
     """Make a stored tensor as `rand` does, with the shape, dtype and device of another."""
     _like("rand_like", x)
-    return rand(x.shape, generator=generator, dtype=_float("rand_like", x), device=x.device)
+    dtype = _float("rand_like", x)
+    return rand(
+        x.shape, generator=generator, dtype=dtype, device=x.device, requires_grad=requires_grad
+    )
 
 
-def randn_like(x: Tensor, generator: np.random.Generator | None = None) -> Tensor:
+def randn_like(
+    x: Tensor, generator: np.random.Generator | None = None, *, requires_grad: bool = False
+) -> Tensor:
     """Make a stored tensor as `randn` does, with the shape, dtype and device of another."""
     _like("randn_like", x)
-    return randn(x.shape, generator=generator, dtype=_float("randn_like", x), device=x.device)
+    dtype = _float("randn_like", x)
+    return randn(
+        x.shape, generator=generator, dtype=dtype, device=x.device, requires_grad=requires_grad
+    )
 
 
 def _float(who: str, x: Tensor) -> DType:

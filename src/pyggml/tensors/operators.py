@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -13,6 +15,24 @@ __all__ = ["HIGHER", "Operators", "register"]
 
 # The one way from this row to those above: ops, and `evaluate` and `backward` of graphs.
 HIGHER: dict[str, Callable[..., Any]] = {}
+
+
+# Operators of arrays that compute with a tensor, and what serves where the tensor comes second.
+_UFUNCS: dict[Any, tuple[str, str]] = {
+    **{each: (name, name) for each, name in ((np.equal, "eq"), (np.not_equal, "ne"))},
+    **{np.less: ("lt", "gt"), np.greater: ("gt", "lt")},
+    **{np.less_equal: ("le", "ge"), np.greater_equal: ("ge", "le")},
+    **{np.add: ("add", ""), np.subtract: ("sub", ""), np.multiply: ("mul", "")},
+    **{np.true_divide: ("div", ""), np.matmul: ("matmul", "")},
+    **{np.floor_divide: ("floor_divide", ""), np.remainder: ("remainder", "")},
+    **{np.bitwise_and: ("logical_and", ""), np.bitwise_or: ("logical_or", "")},
+}
+# Functions of arrays that ask for no numbers.
+_SIZES: dict[Any, Callable[..., Any]] = {
+    np.shape: lambda x: x.shape,
+    np.ndim: lambda x: x.ndim,
+    np.size: lambda x, axis=None: x.numel() if axis is None else x.shape[axis],
+}
 
 
 def register(name: str, fn: Callable[..., Any]) -> None:
@@ -105,5 +125,31 @@ class Operators:
     def __invert__(self) -> Self:
         return HIGHER["logical_not"](self)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Compute `array + x` as `x + array`; `np.exp(x)` is NumPy's, of the numbers of x."""
+        name, swapped = _UFUNCS.get(ufunc, ("", ""))
+        if not name or method != "__call__" or kwargs:
+            return getattr(ufunc, method)(*_numbers(inputs), **_numbers(kwargs))
+        if swapped and not isinstance(inputs[0], Operators):
+            return HIGHER[swapped](*inputs[::-1])
+        return HIGHER[name](*inputs)
+
+    def __array_function__(self, function: Any, _: Any, args: Any, kwargs: Any) -> Any:
+        """Compute `np.mean(x)` as NumPy does, of the numbers of x."""
+        if function in _SIZES and args and isinstance(args[0], Operators):
+            return _SIZES[function](*args, **kwargs)
+        return function(*_numbers(args), **_numbers(kwargs))
+
     def __getitem__(self, index: Any) -> Self:
         return HIGHER["getitem"](self, index)
+
+
+def _numbers(value: Any) -> Any:
+    """Return arrays in place of the tensors among arguments."""
+    if isinstance(value, Operators):
+        return np.asarray(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(_numbers, value))
+    if type(value) is dict:
+        return {name: _numbers(each) for name, each in value.items()}
+    return value

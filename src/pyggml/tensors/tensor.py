@@ -77,7 +77,6 @@ class Tensor(Methods):
     """
 
     __slots__ = ("__weakref__", "_dtype", "_node", "_shape", "_value")
-    __array_ufunc__ = None  # ndarray + Tensor asks Tensor
 
     def __init__(self, node: Node, dtype: DType | None = None):
         self._node = node

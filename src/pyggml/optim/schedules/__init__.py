@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Learning-rate schedules."""
 
+from typing import TYPE_CHECKING
+
+from ...absent import absent_in
 from .adaptive import Joined, is_adaptive, update_schedule
 from .curves import (
     Schedule,
@@ -32,3 +35,6 @@ __all__ = [
     "warmup_cosine",
     "warmup_stable_decay",
 ]
+
+if not TYPE_CHECKING:  # type checkers go on reporting absent names
+    __getattr__ = absent_in("schedules", __name__)

@@ -7,13 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ShapeError, composed, shown
-from ..tensors.operators import register
-from ..tensors.tensor import Tensor
-from . import elementwise, layout
-from .composed import reduce
-from .operands import axis_of, need_float, need_wholes
-from .shape import reshape
+from ...errors import ShapeError, composed, shown
+from ...tensors.operators import register
+from ...tensors.tensor import Tensor
+from .. import elementwise, layout
+from ..composed import reduce
+from ..operands import axis_of, need_float, need_wholes
+from ..shape import reshape
 
 __all__ = ["clamp", "norm", "roll", "sign", "square"]
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .operators import HIGHER, Operators
+from ...errors import composed
+from ..operators import HIGHER, Operators
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,6 +31,7 @@ class LayoutMethods(Operators):
         """Return the elements in another shape; one extent may be -1."""
         return HIGHER["reshape"](self, _shape(shape))
 
+    @composed
     def view(self, *shape: Any) -> Self:
         """Return the elements in another shape, copied only when they are out of order."""
         return HIGHER["reshape"](self, _shape(shape))
@@ -58,20 +60,24 @@ class LayoutMethods(Operators):
         """Swap two axes."""
         return HIGHER["transpose"](self, dim0, dim1)
 
+    @composed
     def t(self) -> Self:
-        """Swap the axes of a matrix."""
-        return HIGHER["transpose"](self, -1, -2)
+        """Swap the axes of a matrix; a vector or a scalar stays as it is."""
+        return self.T
 
     @property
+    @composed
     def T(self) -> Self:
-        """The last two axes swapped."""
-        return HIGHER["transpose"](self, -1, -2)
+        """The last two axes swapped; a vector or a scalar stays as it is."""
+        return self if len(self.shape) < 2 else HIGHER["transpose"](self, -1, -2)  # type: ignore[attr-defined]
 
     @property
+    @composed
     def mT(self) -> Self:
         """The last two axes swapped."""
         return HIGHER["transpose"](self, -1, -2)
 
+    @composed
     def expand(self, *shape: Any) -> Self:
         """Stretch extents of one, copying; -1 keeps an extent."""
         wanted = _shape(shape)
@@ -81,6 +87,7 @@ class LayoutMethods(Operators):
             wanted = [k if n == -1 else n for n, k in zip(wanted, kept, strict=False)]
         return HIGHER["broadcast_to"](self, wanted)
 
+    @composed
     def repeat(self, *repeats: Any) -> Self:
         """Repeat along each axis that often."""
         return HIGHER["tile"](self, _shape(repeats))
@@ -141,26 +148,32 @@ class LayoutMethods(Operators):
         """All products of two vectors' elements."""
         return HIGHER["outer"](self, other)
 
+    @composed
     def contiguous(self) -> Self:
         """Return the tensor with its elements in order in memory."""
         return HIGHER["cont"](self)
 
+    @composed
     def astype(self, dtype: Any) -> Self:
         """Return the numbers in another dtype."""
         return HIGHER["cast"](self, dtype)
 
+    @composed
     def float(self) -> Self:
         """Return the numbers as f32."""
         return HIGHER["cast"](self, "f32")
 
+    @composed
     def half(self) -> Self:
         """Return the numbers as f16."""
         return HIGHER["cast"](self, "f16")
 
+    @composed
     def bfloat16(self) -> Self:
         """Return the numbers as bf16."""
         return HIGHER["cast"](self, "bf16")
 
+    @composed
     def int(self) -> Self:
         """Return the numbers as i32, without what is behind the point."""
         return HIGHER["cast"](self, "i32")

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import checks, ops
-from ..ops.operands import need_tensor
-from ..tensors import Tensor
-from . import functional
-from .layers import Elementwise
-from .module import Module
+from ... import checks, ops
+from ...ops.operands import need_tensor
+from ...tensors import Tensor
+from .. import functional
+from ..layers import Elementwise
+from ..module import Module
 
 __all__ = [
     "ELU",

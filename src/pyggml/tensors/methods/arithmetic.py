@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..absent import absent
-from .layout_methods import LayoutMethods
-from .operators import HIGHER
+from ...absent import absent
+from ...errors import composed
+from ..operators import HIGHER
+from .named import NamedMethods
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,7 +24,7 @@ Dims = int | Sequence[int] | None
 _INF = math.inf
 
 
-class Methods(LayoutMethods):
+class Methods(NamedMethods):
     """The methods that `Tensor` passes on to `pyggml.ops`, where each is described."""
 
     __slots__ = ()
@@ -71,6 +72,7 @@ class Methods(LayoutMethods):
         """1 divided by each element."""
         return HIGHER["reciprocal"](self)
 
+    @composed
     def square(self) -> Self:
         """Squares."""
         return HIGHER["sqr"](self)
@@ -119,6 +121,7 @@ class Methods(LayoutMethods):
         """The part behind the point."""
         return HIGHER["frac"](self)
 
+    @composed
     def sign(self) -> Self:
         """-1, 0 or 1."""
         return HIGHER["sgn"](self)
@@ -160,14 +163,17 @@ class Methods(LayoutMethods):
         lo = -_INF if min is None else min
         return HIGHER["clamp"](self, lo, _INF if max is None else max)
 
+    @composed
     def clip(self, min: Number | None = None, max: Number | None = None) -> Self:
         """x held between two numbers, as `clamp`."""
         return self.clamp(min, max)
 
+    @composed
     def clamp_min(self, min: Number) -> Self:
         """x, but at least a number."""
         return self.clamp(min=min)
 
+    @composed
     def clamp_max(self, max: Number) -> Self:
         """x, but at most a number."""
         return self.clamp(max=max)
@@ -184,6 +190,7 @@ class Methods(LayoutMethods):
         """The smaller of two, element by element."""
         return HIGHER["minimum"](self, other)
 
+    @composed
     def where(self, mask: Any, other: Any) -> Self:
         """x where a mask is 1, other where it is 0."""
         return HIGHER["where"](mask, self, other)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""Activations as modules, under PyTorch's names."""
+
+from .piecewise import (
+    CELU,
+    GLU,
+    SELU,
+    Hardshrink,
+    Hardtanh,
+    LogSigmoid,
+    PReLU,
+    Softmin,
+    Softshrink,
+    Softsign,
+    Tanhshrink,
+    Threshold,
+)
+from .smooth import (
+    ELU,
+    Hardsigmoid,
+    Hardswish,
+    Identity,
+    LeakyReLU,
+    LogSoftmax,
+    Mish,
+    ReLU6,
+    Sigmoid,
+    Softmax,
+    Softplus,
+)
+
+__all__ = [
+    "CELU",
+    "ELU",
+    "GLU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "Identity",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "PReLU",
+    "ReLU6",
+    "SELU",
+    "Sigmoid",
+    "Softmax",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanhshrink",
+    "Threshold",
+]
