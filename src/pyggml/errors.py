@@ -24,6 +24,7 @@ __all__ = [
     "ShapeError",
     "amount",
     "composed",
+    "fitting",
     "in_message",
     "is_of_function",
     "lead",
@@ -162,21 +163,52 @@ def composed(fn: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         try:
             return fn(*args, **kwargs)
-        except (TypeError, ValueError, IndexError) as error:
-            at = error.__traceback__
-            if at is not None and at.tb_next is None and _CALL.match(str(error)):
-                text = _CALL.sub("", str(error))
-                error.args = (f"{fn.__name__}: {text}; it takes {_signature(fn)}",)
+        except (TypeError, ValueError, IndexError, BackendError) as error:
+            _tell_signature(fn.__name__, fn, error)
             lead(fn.__name__, error)
             raise
 
     return call
 
 
+def fitting(fn: Callable[_P, _R], who: str | None = None) -> Callable[_P, _R]:
+    """Let the error of a call that does not fit a function's signature tell the signature.
+
+    Args:
+        fn: the function.
+        who: what the user called, None for the function's own name.
+    """
+    own = who or fn.__name__
+
+    @functools.wraps(fn)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return fn(*args, **kwargs)
+        except TypeError as error:
+            _tell_signature(own, fn, error)
+            raise
+
+    return call
+
+
+def _tell_signature(who: str, fn: Callable[..., Any], error: BaseException) -> None:
+    """Write the signature into Python's error of a call that does not fit it.
+
+    Such an error has the frame of the wrapper alone, and none of the function.
+    """
+    at = error.__traceback__
+    if at is not None and at.tb_next is None and _CALL.match(str(error)):
+        error.args = (f"{who}: {_CALL.sub('', str(error))}; it takes {_signature(fn)}",)
+
+
 def _signature(fn: Callable[..., Any]) -> str:
     """Return the arguments of a function with their defaults, without types."""
     found = inspect.signature(fn)
-    bare = [each.replace(annotation=each.empty) for each in found.parameters.values()]
+    bare = [
+        each.replace(annotation=each.empty)
+        for name, each in found.parameters.items()
+        if name != "self"
+    ]
     return str(found.replace(parameters=bare, return_annotation=found.empty))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import checks, ops
 from ..errors import ShapeError
-from ..ops.operands import need_tensor
+from ..ops.operands import need_float
 from ..tensors import Tensor, tensor
 from . import functional, init
 from .functional.masking import addend
@@ -110,8 +110,7 @@ class MultiheadAttention(Module):
         who = "MultiheadAttention"
         named = {"query": query, "key": key, "value": value}
         for name, x in named.items():
-            if need_tensor(who, name, x).ndim != 3 or x.shape[2] != self.embed_dim:
-                raise ShapeError(f"{who}: {name} must be (B, T, {self.embed_dim}); got {x.shape}")
+            check_stream(who, name, x, self.embed_dim)
         batch, length, _ = query.shape
         columns = key.shape[1]
         if key.shape != value.shape or key.shape[0] != batch:
@@ -119,9 +118,7 @@ class MultiheadAttention(Module):
                 f"{who}: key and value must have one shape, and the batch of the query; got "
                 f"{key.shape}, {value.shape} and {query.shape}"
             )
-        if attn_mask is not None:
-            scores = (batch, self.num_heads, length, columns)
-            attn_mask = addend(who, "attn_mask", attn_mask, query, scores, hidden=True)
+        attn_mask = hiding(who, "attn_mask", attn_mask, query, key, self.num_heads)
         if checks.flag(who, "is_causal", is_causal):
             if attn_mask is not None:
                 raise ValueError(f"{who}: attn_mask must be None with is_causal; give one")
@@ -145,6 +142,39 @@ class MultiheadAttention(Module):
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         y = ops.linear(x, self.in_proj_weight[rows], bias)
         return y.reshape(x.shape[0], x.shape[1], heads, width // heads).transpose(1, 2)
+
+
+def check_stream(who: str, name: str, x: Any, width: int) -> None:
+    """Raise unless x is an f32 tensor (B, T, width).
+
+    Args:
+        who: the layer.
+        name: the argument.
+        x: the argument.
+        width: of the stream.
+    """
+    if need_float(who, name, x).ndim != 3 or x.shape[2] != width:
+        raise ShapeError(f"{who}: {name} must be (B, T, {width}); got {name}.shape={x.shape}")
+
+
+def hiding(who: str, name: str, mask: Any, x: Tensor, memory: Tensor, heads: int) -> Tensor | None:
+    """Return what a mask adds to the scores of x and memory, or None.
+
+    Args:
+        who: the layer.
+        name: the argument.
+        mask: the argument.
+        x: the stream (B, T, C).
+        memory: what it attends to, (B, S, C).
+        heads: how many.
+
+    Raises:
+        ShapeError: the mask does not fit.
+    """
+    if mask is None:
+        return None
+    scores = (x.shape[0], heads, x.shape[1], memory.shape[1])
+    return addend(who, name, mask, x, scores, hidden=True)
 
 
 def _check_batch_first(who: str, given: Any) -> None:
@@ -246,6 +276,9 @@ class TransformerEncoderLayer(_Layer):
         Raises:
             ShapeError: the shapes do not belong together.
         """
+        who = type(self).__name__
+        check_stream(who, "src", src, self.self_attn.embed_dim)
+        src_mask = hiding(who, "src_mask", src_mask, src, src, self.self_attn.num_heads)
         x = self._add(
             src, self.norm1, lambda x: self._attend(self.self_attn, x, x, src_mask, is_causal)
         )
@@ -303,6 +336,11 @@ class TransformerDecoderLayer(_Layer):
         Raises:
             ShapeError: the shapes do not belong together.
         """
+        who, heads = type(self).__name__, self.self_attn.num_heads
+        for name, given in (("tgt", tgt), ("memory", memory)):
+            check_stream(who, name, given, self.self_attn.embed_dim)
+        tgt_mask = hiding(who, "tgt_mask", tgt_mask, tgt, tgt, heads)
+        memory_mask = hiding(who, "memory_mask", memory_mask, tgt, memory, heads)
         x = self._add(
             tgt, self.norm1, lambda x: self._attend(self.self_attn, x, x, tgt_mask, is_causal)
         )

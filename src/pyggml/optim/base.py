@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import checks, ops
 from ..absent import absent
-from ..errors import GradientError
+from ..errors import GradientError, fitting
 from ..graph import Graph, grad_of, most_fallbacks
 from ..tensors import Tensor, tensor, zeros_group
 from ..tensors.autocast import autocast
@@ -44,6 +44,11 @@ class OptimizerBase(NotCopied, ABC):
     _folds = False
     # Weight decay is added to the gradient, as the gradient of a squared norm would be.
     _couples = False
+
+    def __init_subclass__(cls) -> None:
+        """Let a call that does not fit the constructor of an optimizer tell its signature."""
+        if "__init__" in vars(cls):
+            cls.__init__ = fitting(cls.__init__, cls.__name__)  # type: ignore[method-assign]
 
     def __init__(
         self, params: ParamGroups, lr: float, weight_decay: float, fused_update: bool = False

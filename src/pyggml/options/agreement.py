@@ -98,7 +98,10 @@ def check_known(
         told[-1] += f" (did you mean {names.get(near[0], near[0])}?)" if near else ""
     if told:
         more = f"; the tables are {', '.join(f'[{t}]' for t in tables)}" if tables else ""
+        if not tables and not any("did you mean" in each for each in told):
+            more = f"; the options are {', '.join(names)}"
         is_table = any(isinstance(value, Mapping) for value in given.values())
         raise ConfigError(
-            f"{who}: every option must be known; got {', '.join(told)}{more if is_table else ''}"
+            f"{who}: every option must be known; got {', '.join(told)}"
+            f"{more if is_table or not tables else ''}"
         )

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
+
+from ..errors import fitting
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["HIGHER", "Operators", "register"]
+
+_T = TypeVar("_T")
 
 # The one way from this row to those above: ops, and `evaluate` and `backward` of graphs.
 HIGHER: dict[str, Callable[..., Any]] = {}
@@ -38,6 +43,18 @@ _SIZES: dict[Any, Callable[..., Any]] = {
 def register(name: str, fn: Callable[..., Any]) -> None:
     """Give `Tensor` a function of a higher row; called where that is defined."""
     HIGHER[name] = fn
+
+
+def signatures_told(kind: type[_T]) -> type[_T]:
+    """Let a call of a method that does not fit it tell what the method takes.
+
+    Args:
+        kind: a class of methods.
+    """
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            setattr(kind, name, fitting(method))
+    return kind
 
 
 class Operators:
@@ -139,6 +156,13 @@ class Operators:
         if function in _SIZES and args and isinstance(args[0], Operators):
             return _SIZES[function](*args, **kwargs)
         return function(*_numbers(args), **_numbers(kwargs))
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        """Raise: ops make new tensors."""
+        raise TypeError(
+            "x[...] = value: a tensor's elements cannot be set one by one, as ops make new tensors;"
+            " use pg.where(mask, value, x), or n = x.numpy(); n[...] = value; x.copy_(n)"
+        )
 
     def __getitem__(self, index: Any) -> Self:
         return HIGHER["getitem"](self, index)

@@ -22,6 +22,7 @@ from ..errors import (
     DTypeError,
     FormatError,
     ShapeError,
+    composed,
 )
 from .gradient_stops import stop_gradients, stopped_by
 from .methods import Methods
@@ -323,6 +324,7 @@ class Tensor(Methods):
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
 
+    @composed
     def to(self, device: Device | DType | str) -> Tensor:
         """Return the same numbers on another device, or in another dtype.
 
@@ -461,6 +463,11 @@ class Tensor(Methods):
         return int(self.item())
 
     def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ShapeError(
+                f"bool: x must have one element; got shape {self.shape}: use x.any(), x.all(), or"
+                " pg.where(mask, a, b)"
+            )
         return bool(self.item())
 
     def __iter__(self) -> Iterator[Tensor]:

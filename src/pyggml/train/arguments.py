@@ -17,7 +17,7 @@ from ..models import LanguageModel
 from ..nn import Module
 from ..optim import Optimizer
 from ..optim.schedules.adaptive import is_adaptive
-from ..options import check_needs, options_of
+from ..options import check_known, check_needs, options_of
 from ..tensors import Tensor
 from .callbacks import Callback
 from .options import (
@@ -43,6 +43,25 @@ __all__ = [
     "make_loader",
     "read_options",
 ]
+
+
+# Names that trainers elsewhere take, and where it is given here.
+_ELSEWHERE = {
+    "progress": "trainer.fit(progress=False)",
+    "verbose": "trainer.fit(progress=False)",
+    "learning_rate": "lr=",
+    "max_epochs": "epochs=",
+    "max_steps": "steps=",
+    "num_epochs": "epochs=",
+    "num_train_epochs": "epochs=",
+    "loss_fn": "loss=",
+    "criterion": "loss=",
+    "validation_data": "val=",
+    "eval_dataset": "val=",
+    "train_dataset": "train=",
+    "device": "model.to(device), before the trainer is made",
+    "accelerator": "model.to(device), before the trainer is made",
+}
 
 
 def check_model(who: str, model: Any) -> Module:
@@ -104,6 +123,10 @@ def read_options(who: str, options: Any, given: Mapping[str, Any]) -> TrainerOpt
         options = TrainerOptions()
     cure = "give TrainerOptions(**options)" if isinstance(options, Mapping) else ""
     found = instance(who, "options", options, TrainerOptions, cure)
+    for name in given:
+        if name in _ELSEWHERE:
+            raise ConfigError(f"{who}: no option is {name!r}; use {_ELSEWHERE[name]}")
+    check_known(who, options_of(TrainerOptions), given)
     return found.replace(**given) if given else found
 
 
@@ -189,8 +212,8 @@ def make_loader(who: str, train: Any, options: TrainerOptions, saves: bool) -> A
     missing = [name for name in needed if not callable(getattr(train, name, None))]
     if isinstance(train, (np.ndarray, Tensor, Mapping, str, bytes)):
         raise TypeError(
-            f"{who}: train must be a dataset or a loader; got {type(train).__name__}: of tokens"
-            " give pyggml.data.RandomWindows(tokens, length)"
+            f"{who}: train must be a dataset or a loader; got {type(train).__name__}: of arrays"
+            " give data.ArrayDataset(x, y), of tokens data.RandomWindows(tokens, length)"
         )
     if isinstance(train, type):
         raise TypeError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import checks
 from ...absent import absent
-from ...errors import is_of_function, lead
+from ...errors import fitting, is_of_function, lead
 from ...tensors import Tensor
 from ...tensors.node import call_from_line
 from .hooks import RemovableHandle, add_hook, called_with_hooks, has_hooks
@@ -30,6 +30,11 @@ class ModuleTree:
     """
 
     RECORDS_LITTLE: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Let a call that does not fit the constructor of a layer tell its signature."""
+        if cls.__module__.startswith(_PACKAGE) and "__init__" in vars(cls):
+            cls.__init__ = fitting(cls.__init__, cls.__name__)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
         names: dict[str, None] = self.__dict__.setdefault("_parameter_names", {})

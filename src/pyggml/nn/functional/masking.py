@@ -43,15 +43,17 @@ def addend(
             f" added; got {found.dtype.name}: use {name} != 0"
         )
     lead = zip(scores[-3::-1], found.shape[-3::-1], strict=False)
-    fits = found.shape[-2:] == scores[-2:] and 2 <= found.ndim <= len(scores)
+    fits = 2 <= found.ndim <= len(scores) and all(
+        m in (1, n) for n, m in zip(scores[-2:], found.shape[-2:], strict=True)
+    )
     if not fits or any(n % m for n, m in lead):
         raise ShapeError(
             f"{who}: {name} must be (T, S) = {scores[-2:]}, for T queries and S keys, or end in it"
             f" with leading extents that divide {scores[:-2]}; got {name}.shape={found.shape}"
         )
     if isinstance(mask, Tensor) and is_mask(mask.node):
-        return ops.log(ops.logical_not(found) if hidden else found)
-    return found
+        found = ops.log(ops.logical_not(found) if hidden else found)
+    return ops.broadcast_to(found, (*found.shape[:-2], *scores[-2:]))
 
 
 def _numbers(mask: Any, hidden: bool) -> Any:

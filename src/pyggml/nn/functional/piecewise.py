@@ -170,7 +170,8 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
         >>> prelu(tensor([-2.0, 2.0]), tensor([0.25])).tolist()
         [-0.5, 2.0]
     """
-    channels = need_float("prelu", "x", x).shape[1] if x.ndim > 1 else 1
+    need_float("prelu", "x", x)
+    channels = x.shape[1] if x.ndim > 1 else 1
     if need_float("prelu", "weight", weight).numel() not in (1, channels) or weight.ndim > 1:
         raise ShapeError(
             f"prelu: weight must be (1,) or a factor for each of the {channels} channels of"

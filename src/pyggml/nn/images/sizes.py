@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import checks
+from ...ops.operands import need_tensor
 from ...tensors import Tensor
 from .. import functional
 from ..functional.operations import output_pair
@@ -58,4 +59,4 @@ class Unflatten(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with the axes."""
-        return x.unflatten(self.dim, self.unflattened_size)
+        return need_tensor("Unflatten", "x", x).unflatten(self.dim, self.unflattened_size)

@@ -113,23 +113,24 @@ class Upsample(Module):
         mode: str = "nearest",
         align_corners: bool = False,
     ) -> None:
+        who = type(self).__name__
         if (size is None) == (scale_factor is None):
             raise ValueError(
-                "Upsample: size or scale_factor must be given, and not both; got "
+                f"{who}: size or scale_factor must be given, and not both; got "
                 f"size={size}, scale_factor={scale_factor}"
             )
-        self.size = None if size is None else check_pair("Upsample", "size", size, 1)
+        self.size = None if size is None else check_pair(who, "size", size, 1)
         self.scale_factor = (
             None
             if scale_factor is None
-            else checks.number("Upsample", "scale_factor", scale_factor, above=0.0)
+            else checks.number(who, "scale_factor", scale_factor, above=0.0)
         )
-        self.mode = checks.choice("Upsample", "mode", mode, ("nearest", "bilinear", "bicubic"))
-        self.align_corners = checks.flag("Upsample", "align_corners", align_corners)
+        self.mode = checks.choice(who, "mode", mode, ("nearest", "bilinear", "bicubic"))
+        self.align_corners = checks.flag(who, "align_corners", align_corners)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the resized images."""
-        need_ndim("Upsample", "x", x, 4)
+        need_ndim(type(self).__name__, "x", x, 4)
         size = self.size
         if size is None:
             assert self.scale_factor is not None

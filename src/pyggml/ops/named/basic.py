@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...checks import number
 from ...errors import ShapeError, composed, shown
 from ...tensors.operators import register
 from ...tensors.tensor import Tensor
@@ -85,7 +86,12 @@ def norm(
         >>> pg.norm(pg.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1).tolist()
         [5.0, 10.0]
     """
-    return reduce.vector_norm(x, p, dim, keepdim)
+    order = number("norm", "p", p, finite=False)
+    if not order > 0:
+        raise ValueError(
+            f"norm: p must be > 0, or inf; got {shown(p)}: x.count_nonzero() is the norm of 0"
+        )
+    return reduce.vector_norm(x, order, dim, keepdim)
 
 
 @composed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...absent import absent
 from ...errors import composed
-from ..operators import HIGHER
+from ..operators import HIGHER, signatures_told
 from .named import NamedMethods
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ Dims = int | Sequence[int] | None
 _INF = math.inf
 
 
+@signatures_told
 class Methods(NamedMethods):
     """The methods that `Tensor` passes on to `pyggml.ops`, where each is described."""
 

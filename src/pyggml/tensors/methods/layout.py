@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import composed
-from ..operators import HIGHER, Operators
+from ..operators import HIGHER, Operators, signatures_told
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,6 +22,7 @@ def _shape(given: tuple[Any, ...]) -> Any:
     return given[0] if len(given) == 1 else given
 
 
+@signatures_told
 class LayoutMethods(Operators):
     """The methods of shapes, parts and products, each of which `pyggml.ops` describes."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..operators import HIGHER
+from ...checks import instance
+from ..operators import HIGHER, Operators, signatures_told
 from .layout import LayoutMethods
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ Number = float  # `float` and `int` are methods here
 Whole = int
 
 
+def _tensor(who: str, other: Any) -> Any:
+    return instance(who, "other", other, Operators, "use pg.tensor(other)")
+
+
+@signatures_told
 class NamedMethods(LayoutMethods):
     """The methods that `pyggml.ops.named` describes, and those that ask for another's shape."""
 
@@ -24,19 +30,19 @@ class NamedMethods(LayoutMethods):
 
     def expand_as(self, other: Any) -> Self:
         """Stretch extents of one to the shape of another tensor."""
-        return HIGHER["broadcast_to"](self, other.shape)
+        return HIGHER["broadcast_to"](self, _tensor("expand_as", other).shape)
 
     def reshape_as(self, other: Any) -> Self:
         """Return the elements in the shape of another tensor."""
-        return HIGHER["reshape"](self, other.shape)
+        return HIGHER["reshape"](self, _tensor("reshape_as", other).shape)
 
     def view_as(self, other: Any) -> Self:
         """Return the elements in the shape of another tensor."""
-        return HIGHER["reshape"](self, other.shape)
+        return HIGHER["reshape"](self, _tensor("view_as", other).shape)
 
     def type_as(self, other: Any) -> Self:
         """Return the numbers in the dtype of another tensor."""
-        return HIGHER["cast"](self, other.dtype)
+        return HIGHER["cast"](self, _tensor("type_as", other).dtype)
 
     def ravel(self) -> Self:
         """Return the elements as one axis."""

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""An error names the layer, the method or the function that the user called, and its argument."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyggml as pg
+from pyggml import nn, optim, train
+from pyggml.errors import composed, fitting, lead
+from pyggml.nn import functional as F
+
+from .tensors.calls import MODULES
+
+LAYERS = {call.partition("(")[0]: call for call, _ in MODULES}
+# Containers have a message of the layer inside of them that does not fit.
+OF_OTHERS = {"nn.Sequential", "nn.ModuleList", "nn.ModuleDict"}
+INSIDE = {"TransformerEncoder": "TransformerEncoderLayer",
+          "TransformerDecoder": "TransformerDecoderLayer"}  # fmt: skip
+WRONG: dict[str, Any] = {
+    "scalar": pg.tensor(1.0), "vector": pg.ones(7), "three": pg.ones(2, 7, 7),
+    "four": pg.ones(1, 7, 7, 7), "i32": pg.tensor([[1, 2], [3, 4]]), "array": np.ones((2, 4)),
+    "list": [1.0], "None": None, "f16": pg.ones(2, 3, 4, dtype="f16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(LAYERS) - OF_OTHERS))
+def test_a_layer_is_named(name: str) -> None:
+    layer = eval(LAYERS[name], {"nn": nn, "OrderedDict": OrderedDict})
+    own = type(layer).__name__
+    needed = [p for p in inspect.signature(layer.forward).parameters.values()
+              if p.default is p.empty]  # fmt: skip
+    refused = {}
+    for kind, x in WRONG.items():
+        try:
+            np.asarray(layer(*[x] * len(needed)))
+        except (TypeError, ValueError, IndexError) as error:
+            refused[kind] = str(error)
+    head = f"{INSIDE.get(own, own)}: "
+    wrong = [each for each in refused.items() if not each[1].startswith(head)]
+    assert not wrong
+    assert refused or own == "Identity"
+
+
+X = pg.ones(2, 3, 4)
+METHODS: dict[str, list[tuple[Any, ...]]] = {
+    "view": [(-1, -1), (5,), ("a",)], "reshape": [(-1, -1)], "norm": [(0,), ("a",), (2, 9)],
+    "transpose": [(0, 9)], "t": [], "expand": [(5, 5, 5), ("a",)], "repeat": [(0,), ("a",)],
+    "contiguous": [], "astype": [("zz",)], "to": [("zz",)], "clip": [(2, 1), ("a",)],
+    "clamp_min": [("a",)], "clamp_max": [("a",)], "where": [([1], X)], "sum": [(9,)],
+    "split": [(0,)], "gather": [(0, pg.tensor([9]))], "matmul": [(pg.ones(3, 3),)],
+    "expand_as": [(3,)], "view_as": [(3,)], "type_as": [(3,)], "sort": [(9,)],
+    "allclose": [(3,)], "isclose": [("a",)], "mm": [(pg.ones(3, 3),)], "topk": [(9,)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_named(name: str) -> None:
+    method = getattr(X, name)
+    calls = [lambda args=args: method(*args) for args in METHODS[name]]
+    calls.append(lambda: method(no_such_argument=1))
+    for call in calls:
+        with pytest.raises((TypeError, ValueError, RuntimeError)) as error:
+            call().numpy()
+        assert str(error.value).startswith(f"{name}: "), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: nn.Linear(3, units=4), r"Linear: got .*'units'; it takes \(in_features, out_f"),
+        (lambda: optim.AdamW([], learning_rate=1), r"AdamW: got .*'learning_rate'; it takes \("),
+        (lambda: X.sum(axis=1), r"sum: got an unexpected .* 'axis'; it takes \(dim=None, keepdim"),
+        (lambda: pg.softmax(X, axis=1), r"softmax: got .*'axis'; it takes \(x, dim=-1\)"),
+        (lambda: X.norm(0), "norm: p must be > 0"),
+        (lambda: F.scaled_dot_product_attention(*[pg.ones(1, 2, 5, 4)] * 3, pg.ones(4, 4)),
+         r"scaled_dot_product_attention: attn_mask must be \(T, S\) = \(5, 5\)"),
+        (lambda: nn.MultiheadAttention(4, 2)(*[pg.ones(1, 5, 4)] * 3, pg.tensor([[1]])),
+         "MultiheadAttention: attn_mask must be a comparison .* got i32"),
+        (lambda: nn.TransformerEncoderLayer(4, 2)(pg.ones(1, 5, 4), pg.ones(4, 4)),
+         r"TransformerEncoderLayer: src_mask must be \(T, S\)"),
+        (lambda: train.Trainer(nn.Linear(2, 2), np.ones((4, 2))),
+         r"Trainer: train must .* of arrays give data\.ArrayDataset\(x, y\)"),
+        (lambda: train.Trainer(nn.Linear(2, 2), [], progress=False),
+         r"Trainer: no option is 'progress'; use trainer\.fit\(progress=False\)"),
+        (lambda: train.Trainer(nn.Linear(2, 2), [], wholly=1),
+         "Trainer: every option must be known; got 'wholly'; the options are "),
+        (lambda: bool(X), r"bool: x must have one element; .* use x\.any\(\)"),
+        (lambda: X.__setitem__(0, 1), r"x\[\.\.\.\] = value: .* use pg\.where"),
+    ],
+)  # fmt: skip
+def test_the_argument_and_a_cure_are_named(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{text}"):
+        call()
+
+
+def test_a_function_that_a_users_module_calls_keeps_its_name() -> None:
+    class Own(nn.Module):
+        def forward(self, x: pg.Tensor) -> pg.Tensor:
+            return x.reshape(5)
+
+    for module in (Own(), nn.Sequential(Own())):
+        with pytest.raises(pg.ShapeError, match=r"^reshape: "):
+            module(pg.ones(2))
+
+
+def test_signatures_are_told_of_the_call_alone() -> None:
+    @composed
+    def outer(x: int) -> int:
+        return inner(x, 1)  # type: ignore[call-arg]
+
+    def inner(x: int) -> int:
+        return x
+
+    with pytest.raises(TypeError, match=r"^outer: .*inner\(\) takes 1 positional"):
+        outer(1)
+    with pytest.raises(TypeError, match=r"^outer: missing .*; it takes \(x\)$"):
+        outer()
+    with pytest.raises(TypeError, match=r"^Box: got .*; it takes \(x\)$"):
+        fitting(inner, "Box")(y=1)
+    error = ValueError("cont: x must be f32")
+    lead("contiguous", error)
+    assert str(error) == "contiguous: x must be f32"
+
+
+def test_functions_of_numpy_have_the_numbers() -> None:
+    x = pg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    array = np.arange(4.0, dtype=np.float32).reshape(2, 2)
+    assert np.mean(x) == 2.5
+    assert (np.shape(x), np.ndim(x), np.size(x)) == ((2, 2), 2, 4)
+    assert np.concatenate([x, array]).shape == (4, 2)
+    np.testing.assert_allclose(np.exp(x), np.exp(x.numpy()))
+    for got, want in ((array + x, array + x.numpy()), (array < x, array < x.numpy()),
+                      (array @ x, array @ x.numpy()), (np.float32(3) - x, 3 - x.numpy()),
+                      (array >= x, array >= x.numpy())):  # fmt: skip
+        assert isinstance(got, pg.Tensor)
+        np.testing.assert_allclose(got.numpy(), want)
+    total = np.zeros((2, 2))
+    total += x
+    assert isinstance(total, np.ndarray)
+    assert total.sum() == 10.0
+
+
+def test_what_makes_tensors_takes_requires_grad() -> None:
+    x = pg.ones(2, 3)
+    for made in (
+        pg.randn(2, 3, requires_grad=True), pg.rand(2, 3, requires_grad=True),
+        pg.zeros(2, 3, requires_grad=True), pg.ones(2, 3, requires_grad=True),
+        pg.full((2, 3), 1.0, requires_grad=True), pg.linspace(0, 1, 3, requires_grad=True),
+        pg.zeros_like(x, requires_grad=True), pg.randn_like(x, requires_grad=True),
+        pg.empty(2, 3, requires_grad=True),
+    ):  # fmt: skip
+        made.sum().backward()
+        assert made.grad is not None
+    with pytest.raises(TypeError, match="zeros: requires_grad must be True or False"):
+        pg.zeros(2, requires_grad="yes")
+
+
+def test_a_mask_of_keys_stretches_over_the_queries() -> None:
+    q = pg.randn(2, 2, 5, 4)
+    seen = np.array([[1, 1, 0, 1, 1], [1, 1, 1, 0, 0]]) > 0
+    want = F.scaled_dot_product_attention(
+        q, q, q, attn_mask=np.broadcast_to(seen[:, None, None], (2, 1, 5, 5))
+    )
+    for mask in (seen[:, None, None], pg.tensor(seen[:, None, None].astype(np.float32)) > 0):
+        got = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
