@@ -343,7 +343,7 @@ BAD_FILES = {
     "five axes": (raw_file([], [(b"x", [1] * 5, F32, 0)], bytes(32)), "dimensions"),
     "negative extent": (raw_file([], [(b"x", [-4], F32, 0)], bytes(32)), "< 0"),
     "overflowing extents": (raw_file([], [(b"x", [2**40, 2**40], F32, 0)], bytes(32)), "overflow"),
-    "size that wraps": (raw_file([], [(b"x", [2**60], Q8_0, 0)], bytes(64)), "within the file"),
+    "size that wraps": (raw_file([], [(b"x", [2**60], Q8_0, 0)], bytes(64)), "end at byte 1,224"),
     "removed type": (raw_file([], [(b"x", [32], 4, 0)], bytes(64)), "block size"),
     "unknown type": (raw_file([], [(b"x", [32], 1000, 0)], bytes(64)), "type"),
     "part of a block": (raw_file([], [(b"x", [33], Q8_0, 0)], bytes(64)), "block size"),

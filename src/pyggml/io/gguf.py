@@ -63,6 +63,10 @@ class TensorInfo:
     part: int = 0
 
 
+# What ggml's parser says of a header that goes beyond the end of the file.
+_ENDS_EARLY = ("failed to read", "exceeds remaining file size")
+
+
 class _Held:
     """The bytes of a file in memory."""
 
@@ -148,7 +152,12 @@ class GGUFFile:
             reason = "; ".join(text.split(": ", 1)[-1] for text in messages)
             if "magic" in reason:
                 reason = f"it is no GGUF file, which begins with GGUF ({reason}); give a .gguf file"
-            raise self._error(reason or "the file ends too early")
+            elif not reason or any(text in reason for text in _ENDS_EARLY):
+                reason = (
+                    f"the file is truncated or damaged: it has {size:,} bytes, and its header needs"
+                    f" more ({reason or 'it ends too early'}); fetch or write it again"
+                )
+            raise self._error(reason)
         try:
             self._read_metadata(context)
             self._read_tensors(context, size)
@@ -375,7 +384,7 @@ class GGUFFile:
     def _read_tensors(self, context: Any, file_bytes: int) -> None:
         start = lib.gguf_get_data_offset(context)
         alignment = lib.gguf_get_alignment(context)
-        expected = 0
+        expected, end, cut = 0, 0, ""
         for number in range(lib.gguf_get_n_tensors(context)):
             name = self._text(lib.gguf_get_tensor_name(context, number), f"tensor {number}")
             if name in self.tensors:
@@ -389,14 +398,17 @@ class GGUFFile:
             offset = int(lib.gguf_get_tensor_offset(context, number))
             if offset != expected:
                 raise self._error(f"tensor {name!r}: offset must be {expected}; got {offset}")
-            if start + offset + size > file_bytes:
-                raise self._error(
-                    f"tensor {name!r}: data must end within the file; got end at byte"
-                    f" {start + offset + size}, file size {file_bytes}; the file is truncated"
-                )
+            end = start + offset + size
+            cut = name if end > file_bytes and not cut else cut
             expected += -(-size // alignment) * alignment
             shape = _shape(extents)
             self.tensors[name] = TensorInfo(name, dtype.name, shape, start + offset, size)
+        if cut:
+            raise self._error(
+                f"the file is truncated or damaged: it has {file_bytes:,} bytes, and its tensors"
+                f" end at byte {end:,}; tensor {cut!r} and those behind it are not whole: fetch or"
+                " write it again"
+            )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)

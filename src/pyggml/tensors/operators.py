@@ -101,6 +101,9 @@ class Operators:
     def __pow__(self, exponent: float) -> Self:
         return HIGHER["pow"](self, exponent)
 
+    def __rpow__(self, base: Any) -> Self:
+        return HIGHER["power_of"](base, self)
+
     def __neg__(self) -> Self:
         return HIGHER["neg"](self)
 

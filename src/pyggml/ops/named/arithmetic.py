@@ -15,6 +15,7 @@ from ...tensors.operators import register
 from ...tensors.tensor import Tensor
 from ..composed.choose import where
 from ..composed.compare import eq, isnan, le, logical_and, logical_or, ne
+from ..composed.pointwise import exp2
 from ..elementwise import abs, add, clamp, div, exp, expm1, log, mul, neg, scale, sub
 from ..operands import as_tensor, need_float, need_tensor
 from ..reductions import sum
@@ -80,6 +81,17 @@ def cosh(x: Tensor) -> Tensor:
         1.0
     """
     return scale(add(exp(need_float("cosh", "x", x)), exp(neg(x))), 0.5)
+
+
+@on_demand
+def power_of(base: float, x: Tensor) -> Tensor:
+    """Return a number above 0 to the power of x: `2 ** x`.
+
+    Example:
+        >>> (2 ** pg.tensor([3.0])).item()
+        8.0
+    """
+    return exp2(scale(need_float("pow", "x", x), math.log2(number("pow", "base", base, above=0))))
 
 
 @on_demand
@@ -235,6 +247,6 @@ def nanmean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 for _fn in (
     addcdiv, addcmul, allclose, cosh, count_nonzero, equal, isclose, log1p, logical_xor,
-    nan_to_num, nanmean, nansum, sinh,
+    nan_to_num, nanmean, nansum, power_of, sinh,
 ):  # fmt: skip
     register(_fn.__name__, _fn)
