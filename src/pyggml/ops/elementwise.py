@@ -176,12 +176,13 @@ def pow(x: Tensor, exponent: float) -> Tensor:
         ValueError: the exponent is NaN or infinite.
     """
     need_float("pow", "x", x)
-    if isinstance(exponent, Tensor):
+    given: Any = exponent
+    if isinstance(given, Tensor):
         raise TypeError(
             "pow: exponent must be a number; got a Tensor: of x above 0 use"
             " pg.exp(exponent * pg.log(x))"
         )
-    n = number("pow", "exponent", exponent)
+    n = number("pow", "exponent", given)
     if n == 0:
         return scale(clamp(x, -1.0, 1.0), 0.0, 1.0)
     if n == 0.5:

@@ -111,7 +111,7 @@ class Methods(NamedMethods):
         return HIGHER["ceil"](self)
 
     def round(self) -> Self:
-        """The nearest whole numbers; halves go away from 0."""
+        """The nearest whole numbers; of two, the even one."""
         return HIGHER["round"](self)
 
     def trunc(self) -> Self:
