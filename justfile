@@ -54,6 +54,10 @@ torch-doc:
 torch-names:
     {{python}} scripts/gen_torch_names.py
 
+# tests/tensors/torch_numbers.npz: what PyTorch, which must be installed, computes of the tested calls
+torch-numbers:
+    {{python}} scripts/gen_torch_numbers.py
+
 # the series applies exactly and exports to the same bytes; the binding follows it
 series-check: vendor
     {{python}} scripts/vendor.py check

@@ -143,7 +143,7 @@ ALIKE = [
     *"T.var_mean(x,0,correction=0)[1]|x.expand_as(y)|m.reshape_as(m.T)|m.view_as(m)".split("|"),
     *"u[:,None].expand_as(m)|ids.type_as(x)".split("|"),
     *"F.hardtanh(x)|F.hardtanh(x,-0.5,1.5)|F.hardshrink(x)|F.softshrink(x,0.4)".split("|"),
-    "F.tanhshrink(x)",
+    *"F.tanhshrink(x)|2**x|0.5**x".split("|"),
     *"F.softsign(x)|F.softmin(x,1)|F.threshold(x,0.5,-2.0)|F.selu(x)|F.celu(x,0.7)".split("|"),
     *"F.prelu(x,u)|F.prelu(x,v[:1])|F.max_pool1d(x,2)|F.avg_pool1d(x,2,1,1)".split("|"),
     *"F.adaptive_avg_pool1d(x,3)|F.dropout1d(x,0.5,False)|F.dropout2d(images,0.5,False)".split("|"),
