@@ -14,8 +14,11 @@ from draw import Draw, close, rough
 
 import pyggml as pg
 from pyggml import nn, optim
-from pyggml.nn import functional, init, losses
-from pyggml.nn.functional import activations, operations
+from pyggml.nn import functional, in_place, init, losses
+from pyggml.nn.activations import piecewise as piece_layers
+from pyggml.nn.functional import activations, operations, piecewise, sequences
+from pyggml.nn.images import padding
+from pyggml.nn.images import sequences as sequence_layers
 from pyggml.optim import schedules
 
 Call = tuple[str, Callable[[], Any], Callable[..., Any]]
@@ -420,6 +423,60 @@ def loss_call(d: Draw) -> Call:
 LOSSES = tuple(n for n in losses.__all__ if n.islower())
 
 
+def _argument(d: Draw, p: inspect.Parameter, shape: tuple[int, ...]) -> Any:
+    """Return an argument that mostly fits what a signature says of it."""
+    kind = str(p.annotation)
+    if d.chance(0.06):
+        return d.odd()
+    if "Tensor" in kind:
+        one = p.name in ("weight", "bias") and d.chance(0.7)
+        return d.tensor(d.near(shape[1:2] if one else shape, 0.1))[0]
+    if "bool" in kind:
+        return d.chance(0.5)
+    if "str" in kind:
+        return d.pick("fan_in", "fan_out", "relu", "tanh", "leaky_relu")
+    if "int" in kind:
+        return d.pick(1, 2, 3)
+    if "Any" in kind:
+        return d.pick(1, 2, (1, 2), (2, 1, 0, 1), None)
+    return None if "None" in kind and d.chance(0.5) else d.pick(0.1, 0.5, 1.0, -1.0)
+
+
+def _arguments(d: Draw, fn: Callable[..., Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    return {
+        p.name: _argument(d, p, shape)
+        for p in inspect.signature(fn).parameters.values()
+        if p.default is p.empty or d.chance(0.4)
+    }
+
+
+def named_call(d: Draw) -> Call:
+    """Functions and layers under PyTorch's names, by their signatures."""
+    shape = d.pick((2, 4, 6), (1, 4, 6, 6), (3, 8), (5,), ())
+    name = d.pick(*NAMED)
+    fn = getattr(functional, name, None) or getattr(nn, name, None) or getattr(init, name)
+    args = _arguments(d, fn, shape)
+    if not inspect.isclass(fn):
+        gain = lambda: pg.tensor(fn(**args))  # noqa: E731
+        return (
+            f"{name} {args!r}",
+            gain if name == "calculate_gain" else lambda: fn(**args),
+            no_check,
+        )
+
+    def run() -> Any:
+        layer = fn(**args).train(d.chance(0.5))
+        return layer(**_arguments(d, layer.forward, shape))
+
+    return f"nn.{name} {args!r} {shape}", run, no_check
+
+
+NAMED = (
+    *(*piecewise.__all__, *sequences.__all__, *in_place.__all__),
+    *(*piece_layers.__all__, *padding.__all__, *sequence_layers.__all__),
+)
+
+
 def number_call(d: Draw) -> Call:
     """Initialisers, schedules and clipping: functions of numbers, by their signatures."""
     where, name = d.pick(*NUMBERS)
@@ -451,7 +508,11 @@ def number_call(d: Draw) -> Call:
 
 
 NUMBERS = (
-    *((init, n) for n in init.__all__ if n not in ("Initializer", "empty_weights")),
+    *(
+        (init, n)
+        for n in init.__all__
+        if n not in ("Initializer", "empty_weights", *in_place.__all__)
+    ),
     *((schedules, n) for n in (*optim.schedule_functions(), "join", "warmup")),
     (optim, "clip_factor"),
     (optim, "ReduceOnPlateau"),
@@ -534,7 +595,10 @@ OPTIMIZERS: dict[str, Callable[..., np.ndarray] | None] = {
     "SGD": np_sgd,
     "AdamW": np_adamw,
 }
-CALLS = (module_call, module_call, function_call, loss_call, number_call, optimizer_call)
+CALLS = (
+    *(module_call, module_call, function_call, loss_call, number_call, optimizer_call),
+    named_call,
+)
 
 # Public names that are not called, and why.
 ELSEWHERE = {
@@ -542,6 +606,7 @@ ELSEWHERE = {
     "IncompatibleKeys": "returned by load_state_dict",
     "LayerCache": "made by KVCache",
     **dict.fromkeys(("ModuleDict", "ModuleList"), "only holds; see tests/nn/test_containers.py"),
+    **dict.fromkeys(("TransformerDecoder", "TransformerEncoder"), "copies of a layer above"),
     "RemovableHandle": "made by register_forward_hook",
     **dict.fromkeys(("LayerSummary", "Summary"), "made by summary"),
     "summary": "reads a model",
@@ -594,6 +659,7 @@ def drawn() -> list[str]:
             *adapter_calls.NAMES,
             *operations.__all__,  # op_calls.py draws these
             *activations.__all__,
+            *NAMED,
             *(name for name in functional.__all__ if name in pg.ops.__all__),
         }
     )

@@ -117,7 +117,7 @@ def trunc_normal_(
     if not low - 4 * width <= centre <= high + 4 * width:
         raise ValueError(f"{who}: [a, b] must be near the mean; got [{a}, {b}], mean {mean}")
     draw, shape = random_generator(), need_float(who, "tensor", tensor).shape
-    values = draw.standard_normal(shape, np.float32) * width + centre
+    values = np.asarray(draw.standard_normal(shape, np.float32) * width + centre)
     for _ in range(1000):
         outside = (values < low) | (values > high)
         if not outside.any():
@@ -134,7 +134,8 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
         [3.0, 3.0]
     """
     value = f32("constant_", "val", val)
-    return tensor.copy_(np.full(need_float("constant_", "tensor", tensor).shape, value, np.float32))
+    shape = need_float("constant_", "tensor", tensor).shape
+    return tensor.copy_(np.full(shape, value, np.float32))
 
 
 def ones_(tensor: Tensor) -> Tensor:
