@@ -50,6 +50,23 @@ def test_each_name_of_pytorch_is_there_or_has_a_cure() -> None:
     assert not bare
 
 
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ("from pyggml.data import DataLoader", r"data\.Loader"),
+        ("from pyggml.nn import Linear, LSTM", "nn.MultiheadAttention"),
+        ("from pyggml.optim.schedules import StepLR", "gamma"),
+        ("from pyggml.optim import lr_scheduler", r"optim\.schedules"),
+        ("from pyggml import no_grad as off", "not kept|no gradient is kept"),
+        ("from pyggml.nn.functional import grid_sample", r"F\.interpolate"),
+        ("from pyggml.nn.init import sparse_", r"weight\.copy_"),
+    ],
+)
+def test_an_import_of_a_name_says_what_to_use(line: str, cure: str) -> None:
+    with pytest.raises(ImportError, match=rf"there is no .*; use .*({cure})"):
+        exec(line)
+
+
 def test_the_list_is_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     if torch.__version__.partition("+")[0] not in LIST[0]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable
+from opcode import opname
+from types import FrameType
 from typing import Any, NoReturn
 
 from .cures import INSTEAD
@@ -35,7 +37,8 @@ def absent(place: str, name: str, names: Collection[str]) -> NoReturn:
         names: those that are there.
 
     Raises:
-        AttributeError: always.
+        AttributeError: always, but for `from pyggml.nn import LSTM`.
+        ImportError: there, as Python would replace an AttributeError by a message without a cure.
 
     Example:
         >>> absent("nn", "Liner", ["Linear", "ReLU"])
@@ -53,7 +56,13 @@ def absent(place: str, name: str, names: Collection[str]) -> NoReturn:
         cure = f"{place}.{nearest}"
     elif cure is None:
         cure = _OTHERWISE if place == "x" else f"the names of dir({place})"
-    raise AttributeError(f"{place}: there is no {place}.{name}; use {cure}")
+    kind = ImportError if _imports(sys._getframe(2)) else AttributeError
+    raise kind(f"{place}: there is no {place}.{name}; use {cure}")
+
+
+def _imports(frame: FrameType) -> bool:
+    """Return True if what a frame does is `from module import name`."""
+    return opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _cure(place: str, name: str) -> str | None:
