@@ -432,6 +432,13 @@ def test_clip_factor_is_pytorchs():
         (lambda p: SGD([p], weight_decay=-0.1), ValueError, "weight_decay must be"),
         (lambda p: SGD([{"params": [p], "momentum": 1}]), ValueError, "momentum"),
         (lambda p: SGD([{"weight_decay": 1.0}]), ValueError, "a group must have params"),
+        (
+            lambda p: SGD([{"params": [p], "lr": 1.0, "lr_scale": 2.0}], 0.1),
+            ValueError,
+            "one of the",
+        ),
+        (lambda p: SGD([{"params": [p], "lr": 1.0}], 0.0), ValueError, "an lr above 0"),
+        (lambda p: SGD([{"params": [p], "lr": -1.0}], 0.1), ValueError, "a group's lr must be"),
         (lambda p: SGD([{"params": [p], "names": ["a", "b"]}]), ValueError, "as many"),
         (lambda p: SGD([p, 3]), TypeError, "params must be Tensors; got int"),
         (lambda p: SGD([pg.zeros((2,))]), ValueError, "params must hold a tensor"),

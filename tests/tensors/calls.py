@@ -297,6 +297,7 @@ STEPS = [
     "optim.Adam(model.parameters(),lr=0.01)",
     "optim.Adam(model.parameters(),lr=0.01,betas=(0.8,0.9),eps=1e-6)",
     "optim.AdamW(model.parameters(),lr=0.01,weight_decay=0.1)",
+    "optim.AdamW([{'params':model[0].parameters(),'lr':0.05},{'params':[model[2].bias]}],lr=0.01)",
     "optim.RMSprop(model.parameters(),lr=0.01)",
     "optim.Adagrad(model.parameters(),lr=0.1)",
 ]

@@ -59,7 +59,9 @@ class OptimizerBase(NotCopied, ABC):
         checks.f32(self._who, "weight_decay", weight_decay, 0.0)
         if callable(getattr(params, "named_parameters", None)):
             params = self._model_groups(cast(Model, params), weight_decay)
-        given, self._left_out = read_groups(self._who, params, weight_decay, self.group_options)
+        given, self._left_out = read_groups(
+            self._who, params, weight_decay, self.group_options, self.lr
+        )
         self.groups = self._divide(given)
         self.params = [p for group in self.groups for p in group.params]
         self.names = [name for group in self.groups for name in group.names]

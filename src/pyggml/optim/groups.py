@@ -91,9 +91,17 @@ def need_model(who: str, model: Any) -> Any:
 
 
 def read_groups(
-    where: str, params: ParamGroups, weight_decay: float, more: Sequence[str] = ()
+    where: str, params: ParamGroups, weight_decay: float, more: Sequence[str] = (), lr: float = 0.0
 ) -> tuple[list[Group], dict[str, Tensor]]:
-    """Turn tensors or dicts into groups of trainable parameters, and the others by name."""
+    """Turn tensors or dicts into groups of trainable parameters, and the others by name.
+
+    Args:
+        where: the optimizer.
+        params: tensors or groups.
+        weight_decay: of groups that have none.
+        more: keys of groups besides those that all optimizers know.
+        lr: of the optimizer, of which a group's own `lr` is a multiple.
+    """
     given = _as_list(where, "params", params)
     dicts: list[Mapping[str, Any]] = [{"params": given}]
     if given and all(isinstance(item, Mapping) for item in given):
@@ -101,7 +109,7 @@ def read_groups(
     groups, count = [], 0
     left_out: dict[str, Tensor] = {}
     for item in dicts:
-        known = ["names", "weight_decay", "lr_scale", *more]
+        known = ["names", "weight_decay", "lr_scale", "lr", *more]
         if set(item) - {"params", *known} or "params" not in item:
             raise ValueError(
                 f"{where}: a group must have params and may have {', '.join(known[:-1])} and "
@@ -119,11 +127,24 @@ def read_groups(
                 [tensors[i] for i in kept],
                 [names[i] for i in kept],
                 checks.f32(where, "weight_decay", item.get("weight_decay", weight_decay), 0.0),
-                checks.f32(where, "lr_scale", item.get("lr_scale", 1.0), 0.0),
+                _lr_scale(where, item, lr),
                 {key: item[key] for key in more if key in item},
             )
         )
     return [group for group in groups if group.params], left_out
+
+
+def _lr_scale(where: str, group: Mapping[str, Any], lr: float) -> float:
+    """Return the factor of a group's learning rate, also where the group has a rate of its own."""
+    if "lr" not in group:
+        return checks.f32(where, "lr_scale", group.get("lr_scale", 1.0), 0.0)
+    own = checks.f32(where, "a group's lr", group["lr"], 0.0)
+    if "lr_scale" in group or not lr:
+        raise ValueError(
+            f"{where}: a group's lr becomes lr_scale, a multiple of the optimizer's lr; got"
+            f" {sorted(map(str, group))} and lr={lr:g}: give one of the two, and an lr above 0"
+        )
+    return checks.f32(where, "lr_scale", own / lr, 0.0)
 
 
 def _as_list(where: str, name: str, params: Any) -> list[Any]:
