@@ -13,12 +13,12 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.headers import MOVES, address, memory_of, operands
 from ..backend.library import ffi, lib, pass_interrupt
+from ..backend.not_copied import NotCopied
 from ..checks import flag, instance, mapping
 from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.create import tensor, zeros_group
 from ..tensors.moves import has_moved, move_count
 from ..tensors.node import Node
-from ..tensors.not_copied import NotCopied
 from ..tensors.record import record
 from ..tensors.storage import allocate, read
 from ..tensors.tensor import Tensor

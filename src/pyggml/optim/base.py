@@ -12,12 +12,12 @@ import numpy as np
 
 from .. import checks, ops
 from ..absent import absent
+from ..backend.not_copied import NotCopied
 from ..errors import GradientError, fitting
 from ..graph import Graph, grad_of, most_fallbacks
 from ..tensors import Tensor, tensor, zeros_group
 from ..tensors.autocast import autocast
 from ..tensors.moves import has_moved
-from ..tensors.not_copied import NotCopied
 from .gradients import OwnGradients
 from .groups import Group, Model, ParamGroups, check_params, read_groups
 from .patterns import decay_groups

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, ops
+from ..backend.not_copied import NotCopied
 from ..graph import Graph
 from ..tensors import Tensor, tensor, zeros_group
-from ..tensors.not_copied import NotCopied
 from .groups import need_model
 from .inplace import assign, copied
 from .state import check_entries, load_arrays, one, save_arrays

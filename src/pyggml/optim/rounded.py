@@ -12,10 +12,10 @@ import numpy as np
 
 from .. import checks
 from ..backend.dtypes import as_dtype, encode
+from ..backend.not_copied import NotCopied
 from ..backend.quantize import quantize_rows
 from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor, empty, tensor
-from ..tensors.not_copied import NotCopied
 from ..tensors.storage import write
 
 __all__ = ["RoundedWeights"]

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..backend.device import device as find_device
+from ..backend.not_copied import NotCopied
 from ..distributed import Group
 from ..distributed.local import LocalSteps
 from ..optim import EMA
-from ..tensors.not_copied import NotCopied
 from .callbacks import Callback, History
 from .exchange import Shards
 from .options import TrainerOptions

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ...backend.device import alone
+from ...backend.not_copied import NotCopied
 from ...checks import number
 from ...distributed import Group
 from ...graph import Graph
 from ...models import Model
 from ...optim import ClipValue
 from ...tensors import Tensor
-from ...tensors.not_copied import NotCopied
 from ..arguments import check_model, check_optimizer, check_step
 from ..batches import (
     Batch,
