@@ -66,6 +66,7 @@ class Buffer:
 
     Attributes:
         is_clear: whether nothing has been written since `clear`, so that all numbers are 0.
+        is_recorded: whether an op that is not computed yet may read a tensor in it.
         is_zero: whether it was full of zeros when it was made.
         memory: the box that keeps it allocated; see `untracked`.
         pending: ends what goes on in the memory, or raises; called before the memory is read or
@@ -80,6 +81,7 @@ class Buffer:
         "__weakref__",
         "device",
         "is_clear",
+        "is_recorded",
         "is_zero",
         "memory",
         "pending",
@@ -114,7 +116,7 @@ class Buffer:
     def _take(self, where: Device, ptr: Any, mapped: Any, size_bytes: int, is_zero: bool) -> None:
         """Own ggml's buffer, and the memory under it."""
         self.is_zero = is_zero
-        self.is_clear = False
+        self.is_clear = self.is_recorded = False
         self.pending: Callable[[], None] | None = None
         self.version = 0
         if ptr == ffi.NULL:
@@ -157,6 +159,7 @@ class Buffer:
         with COMPUTE_LOCK:
             lib.ggml_backend_buffer_clear(self.ptr, 0)
             self.is_clear = True
+            self.version = next_write()
 
 
 def _map(size_bytes: int) -> Any:

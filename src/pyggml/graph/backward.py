@@ -20,7 +20,7 @@ from ..tensors.tensor import Tensor, gradient_of, has_hooks
 from ..tensors.tracing import outer
 from .attached_updates import end_updates
 from .graph import Graph, tensor_like
-from .held import Held, held_tensors
+from .held import Held, Numbers, Operands, held_tensors
 from .memory_plan import Activations
 from .observers import MAKERS
 from .reentry import NoReentry
@@ -50,6 +50,7 @@ class _Kept:
         grads: gradients of its own, copied into those that a step makes; none where the parameters'
             gradients stay the same tensors.
         outputs: what the program holds besides the loss.
+        operands: of the loss and the outputs.
     """
 
     graph: Graph
@@ -58,6 +59,7 @@ class _Kept:
     own: dict[int, Node]
     grads: list[Tensor]
     outputs: list[Tensor]
+    operands: Operands
 
     def size_bytes(self) -> int:
         """Return the bytes that keeping it takes."""
@@ -161,7 +163,9 @@ class _Graphs:
             activations=shared,
         )
         inputs = [own.get(i, node) for i, node in enumerate(recorded.inputs)]
-        return self.kept.put(key, _Kept(graph, loss, inputs, own, made, outputs))
+        results = [len(recorded.nodes) - 1, *held]
+        operands = Operands(recorded.nodes, list(grads), recorded.inputs, results)
+        return self.kept.put(key, _Kept(graph, loss, inputs, own, made, outputs, operands))
 
 
 # The graphs go with the parameter.
@@ -174,7 +178,7 @@ def kept_graphs(param: Tensor) -> int:
     return 0 if graphs is None else len(graphs.kept)
 
 
-def backward(loss: Tensor) -> np.ndarray:
+def backward(loss: Tensor) -> Numbers:
     """Add d(loss)/d(p) into `p.grad` of each stored p that requires it; return the loss.
 
     When a structure is met for the second time, its graph is kept and found again in later steps:
@@ -214,7 +218,7 @@ def _by_tensor(grads: Mapping[Node, Tensor]) -> dict[Tensor, Tensor]:
 
 def _compute(
     loss: Tensor, nodes: Sequence[Node], grads: Mapping[Node, Tensor], n_new: int
-) -> np.ndarray:
+) -> Numbers:
     """Compute gradients and loss by a kept graph, or by one that is made for this call."""
     are_new = n_new == len(grads)
     held = held_tensors(nodes, loss)
@@ -238,8 +242,9 @@ def _compute(
             shared = graphs.activations(loss) if len(graphs.kept) else None
             return _compute_once(loss, nodes, grads, held.values(), shared)
         value = kept.run(recorded.inputs, grads.values())
-        graphs.held.hand_out(kept.graph, list(held.values()), kept.outputs)
-        return value
+        of_loss, *below = kept.operands.of(recorded.inputs)
+        graphs.held.hand_out(kept.graph, list(held.values()), kept.outputs, below)
+        return Numbers(value, loss, of_loss)
     finally:
         _once.leave()
 
@@ -258,15 +263,15 @@ def _compute_once(
     grads: Mapping[Node, Tensor],
     held: Iterable[Tensor],
     shared: Activations | None = None,
-) -> np.ndarray:
+) -> Numbers:
     outputs = list(held)
     graph = Graph([loss, *outputs], loss=loss, grads=_by_tensor(grads), activations=shared)
-    graph.run()
     end_updates(nodes)
+    graph.run()
     now = Held()
     now.hand_out(graph, outputs, outputs)
     now.settle()
-    return graph.read(loss)
+    return Numbers(graph.read(loss), loss, None)
 
 
 def _node_like(node: Node) -> Node:

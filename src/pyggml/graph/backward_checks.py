@@ -88,10 +88,8 @@ def check_request(
     stop = stopped_by(loss.node)
     if stop is not None:
         raise GradientError(
-            f"backward: the loss must lead to its parameters through ops; got a loss made from what"
-            f" {stop} returned, which is numbers alone; call the plain function, take"
-            " pg.value_and_grad of a function that computes the whole loss, or .detach() the"
-            " numbers to train only what follows them"
+            "backward: the loss must lead to its parameters through ops; got a loss made from"
+            f" {stop}"
         )
     if loss.is_stored:
         raise GradientError(
@@ -182,9 +180,14 @@ def _error(node: Node, why: str, cure: str) -> GradientError:
 def end_gradients(who: str, results: Iterable[Tensor], below: Iterable[Node]) -> None:
     """Mark copied results, so that a backward which would drop their gradients raises."""
     if any(node.requires_grad or stopped_by(node) for node in below):
+        what = (
+            f"what {who} returned, which is numbers alone; call the plain function, take"
+            " pg.value_and_grad of a function that computes the whole loss, or .detach() the"
+            " numbers to train only what follows them"
+        )
         for result in results:
             if result.dtype.is_float:
-                stop_gradients(who, result.node)
+                stop_gradients(what, result.node)
 
 
 def check_path(forward: list[Node], loss: Node, params: Collection[int]) -> set[int]:

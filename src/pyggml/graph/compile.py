@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Running recorded ops: at once, or as a function compiled for each input shape."""
+"""Functions that are recorded once for each shape of their inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ..backend.device import COMPUTE_LOCK
 from ..backend.lru import LRUCache
@@ -20,31 +18,15 @@ from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from ..tensors.truth import as_mask_of, is_mask
-from .attached_updates import end_updates
 from .backward import backward
 from .backward_checks import end_gradients
+from .evaluate import end_recordings, evaluate
 from .graph import Graph
 from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
-from .held import computed_below
 from .reentry import NoReentry
-from .walk import check_current, leaves, walk
+from .walk import leaves
 
-__all__ = ["Compiled", "compile", "evaluate"]
-
-
-def evaluate(t: Tensor) -> np.ndarray:
-    """Compute a recorded tensor now.
-
-    Raises:
-        RecordingError: a parameter that it depends on was written since.
-    """
-    known = computed_below(t.node)
-    nodes = walk([t.node], {id(each.node) for each in known})
-    check_current("numpy", nodes)
-    graph = Graph([t], known=known)
-    graph.run()
-    end_updates(nodes)
-    return graph.read(t)
+__all__ = ["Compiled", "compile"]
 
 
 def _as_list(outputs: Any) -> list[Tensor]:
@@ -156,3 +138,4 @@ def compile(
 
 register("evaluate", evaluate)
 register("backward", backward)
+register("end_recordings", end_recordings)

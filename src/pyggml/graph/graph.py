@@ -17,6 +17,7 @@ from ..backend.not_copied import NotCopied
 from ..checks import flag, instance, mapping
 from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError
 from ..tensors.create import tensor, zeros_group
+from ..tensors.live import before_write, release
 from ..tensors.moves import has_moved, move_count
 from ..tensors.node import Node
 from ..tensors.record import record
@@ -118,6 +119,8 @@ class Graph(NotCopied):
                 "graph: activations are shared by graphs of the CPU; got a graph of "
                 f"{self.device.name} and activations of {activations.device.name}"
             )
+        for t in roots:
+            release(t)
         # Non-contiguous results are read through an ordered copy.
         self._outputs = {t: _ordered(t).node for t in outputs}
         self._plan = Plan(
@@ -135,10 +138,8 @@ class Graph(NotCopied):
         self._untouched = set(self._buffers)
         with COMPUTE_LOCK:
             self._plan.build(PASSES)
-            self._written = self._plan.written()
-            self._sums = {
-                grad.buffer for _, grad in self._plan.gradients.values() if grad.is_stored
-            }
+            sums = [grad for _, grad in self._plan.gradients.values() if grad.is_stored]
+            self._changed = [*{*self._plan.written(), *(grad.buffer for grad in sums)}]
             self._allocate(activations)
 
     def _allocate(self, shared: Activations | None) -> None:
@@ -259,6 +260,7 @@ class Graph(NotCopied):
         with COMPUTE_LOCK:
             for buffer in self._buffers:
                 buffer.settle()
+            before_write(self._changed)
             _once.enter()
             try:
                 sched = self._activations.take(self._computation)
@@ -273,10 +275,8 @@ class Graph(NotCopied):
                     lib.ggml_backend_sched_set_eval_callback(
                         sched, lib.pyggml_watch, callback.handle
                     )
-                for buffer in self._written:
+                for buffer in self._changed:
                     buffer.write()
-                for buffer in self._sums:
-                    buffer.is_clear = False
                 status = lib.ggml_backend_sched_graph_compute(sched, self._plan.cgraph)
                 if status == lib.GGML_STATUS_SUCCESS and self.device.has_failed():
                     status = lib.GGML_STATUS_FAILED

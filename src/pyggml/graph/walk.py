@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ..backend.buffers import writes
+from ..backend.buffers import Buffer, writes
 from ..backend.library import ffi, lib
 from ..errors import GradientError, RecordingError
 from ..tensors.gradient_stops import is_detached
@@ -48,11 +48,11 @@ def sources_of(node: Node) -> tuple[Node, ...]:
     return node.srcs if node.call is None else node.operands
 
 
-def walk_calls(root: Node) -> list[Node]:
-    """Return the nodes below a node, operands first; a call is one node, recorded or not."""
+def walk_calls(*roots: Node) -> list[Node]:
+    """Return the nodes below nodes, operands first; a call is one node, recorded or not."""
     order: list[Node] = []
     done: set[Node] = set()
-    stack: list[Node | None] = [root]
+    stack: list[Node | None] = [*roots]
     while stack:
         node = stack.pop()
         if node is None:
@@ -67,28 +67,39 @@ def walk_calls(root: Node) -> list[Node]:
 
 
 def check_current(who: str, nodes: Iterable[Node]) -> None:
-    """Raise if a trained parameter was written since something was recorded of it.
+    """Raise if a stored tensor was written since an op was recorded of it.
+
+    A view of a stored tensor has the numbers of that one at any time.
 
     Args:
         who: what computes the nodes.
-        nodes: in any order.
+        nodes: operands first.
 
     Raises:
-        RecordingError: the numbers would be those of the parameter as it is now.
+        RecordingError: the numbers would be those of the tensor as it is now.
     """
     now = writes()
+    written: dict[Node, Buffer] = {}  # memory of the views that are older than its last write
     for node in nodes:
         if node.born == now:  # nothing at all was written since
             continue
         for source in sources_of(node):
-            buffer = source.buffer
-            if buffer is not None and source.requires_grad and buffer.version > node.born:
-                raise RecordingError(
-                    f"{who}: a parameter of shape {source.shape} has been written, as by "
-                    f"optimizer.step(), since {node.where} recorded an op of it, which was not "
-                    "computed yet; read or .detach() what you keep before the parameter changes, "
-                    "or record it again"
-                )
+            buffer = source.buffer or written.get(source)
+            if buffer is None or buffer.version <= node.born:
+                continue
+            if not node.layout.views_stored:
+                raise _stale(who, node, source)
+            written[node] = buffer
+
+
+def _stale(who: str, node: Node, source: Node) -> RecordingError:
+    """Return the error of a node one of whose sources has changed."""
+    kind = "a parameter" if source.requires_grad else "a tensor"
+    return RecordingError(
+        f"{who}: {kind} of shape {source.shape} has been overwritten, as by copy_() or"
+        f" optimizer.step(), since {node.where} recorded an op of it; record it again, or call"
+        " backward() before the write; read or .detach() numbers that you keep"
+    )
 
 
 def leaves(roots: Iterable[Node]) -> list[Node]:

@@ -10,7 +10,7 @@ import numpy as np
 from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..tensors import Tensor, zeros_group
-from ..tensors.storage import host_vector, whole
+from ..tensors.storage import clear, host_vector, whole
 from ..tensors.tensor import gradient_of
 from .clip import GradNorm
 
@@ -66,7 +66,7 @@ class OwnGradients:
 
     def zero(self) -> None:
         """Set every gradient to zero: one call for the whole buffer."""
-        self.tensors[0].buffer.clear()
+        clear(self.tensors[0].node)
         self._give_back()
 
     def take(self) -> None:

@@ -12,13 +12,18 @@ _STOPS: NodeTable[str] = NodeTable()
 _FLOATS = (lib.GGML_TYPE_F32, lib.GGML_TYPE_F16, lib.GGML_TYPE_BF16)
 
 
-def stop_gradients(who: str, node: Node) -> None:
-    """Note that the function `who` computed these stored numbers from parameters."""
-    _STOPS[node] = who
+def stop_gradients(what: str, node: Node) -> None:
+    """Note that stored numbers were computed from parameters.
+
+    Args:
+        what: says of what they are, and what to do; for errors.
+        node: holds them.
+    """
+    _STOPS[node] = what
 
 
 def stopped_by(node: Node) -> str | None:
-    """Return the name of the function whose result stops a node's gradients, or None."""
+    """Return what is said of the numbers that stop a node's gradients, or None."""
     seen: set[int] = set()
     todo = [node]
     while todo:

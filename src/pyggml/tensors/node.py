@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ..backend.buffers import Buffer, writes
 from ..backend.device import Device
+from ..backend.headers import MOVES
 from ..backend.library import ffi, lib
 from ..backend.scopes import Scope, Scopes
 from ..backend.untracked import untracked
@@ -266,6 +267,11 @@ class Node:
     def is_recorded(self) -> bool:
         """True if its op is recorded, or there is none; False for a call to be recorded later."""
         return self.arena is not None
+
+    @property
+    def is_view_of_stored(self) -> bool:
+        """True if it names numbers of a stored tensor, whatever they are, and writes none."""
+        return self.layout.views_stored and (self.call is not None or self.ptr.op in MOVES)
 
     def take(self, made: Node) -> None:
         """Become what a call has recorded; of two threads that record it the first one's."""

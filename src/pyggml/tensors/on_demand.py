@@ -11,6 +11,7 @@ from ..backend.dtypes import DType, dtype_of_type
 from ..backend.scopes import Scope
 from .autocast import at_level, rounding
 from .layouts import Recalled
+from .live import hold, is_operand
 from .node import Node, expanding, listen, listeners
 from .storage import reads
 from .tensor import Tensor
@@ -41,6 +42,10 @@ class _Call:
         level: of `autocast`.
         operands: the nodes of the tensors among the arguments.
         result: the node that it returned.
+
+    Attributes:
+        reads: places of the operands that name the memory of stored tensors; None where the result
+            names it as well.
     """
 
     __slots__ = (
@@ -51,6 +56,7 @@ class _Call:
         "dtype",
         "layout",
         "notes",
+        "reads",
         "repeats",
         "requires_grad",
     )
@@ -65,21 +71,18 @@ class _Call:
         result: Node,
     ):
         places = {operand: _Place(i) for i, operand in enumerate(operands)}
-
-        def kept(value: Any) -> Any:
-            if type(value) is Tensor:
-                return places[value.node]
-            return type(value)(map(kept, value)) if type(value) in _SEVERAL else value
-
         self._fn, self._level = fn, level
-        self._args = [kept(value) for value in args]
-        self._kwargs = {name: kept(value) for name, value in kwargs.items()}
+        self._args = [_kept(value, places) for value in args]
+        self._kwargs = {name: _kept(value, places) for name, value in kwargs.items()}
         self.layout = result.layout
         self.dtype: DType = dtype_of_type(result.ptr.type)
         self.requires_grad = result.requires_grad
         notes = {table: value for table, value in (result.notes or {}).items() if not table.of_ops}
         self.notes = notes or None
         self.repeats = result.ptr.op in SAME_NUMBERS
+        self.reads: list[int] | None = None
+        if not result.layout.views_stored:
+            self.reads = [i for i, operand in enumerate(operands) if is_operand(operand)]
 
     def expand(self, node: Node) -> None:
         """Record the ops of a node's call, after those of the calls that its operands wait for."""
@@ -96,17 +99,30 @@ class _Call:
 
     def _record(self, node: Node) -> None:
         tensors = [Tensor(each) for each in node.operands]
-
-        def given(value: Any) -> Any:
-            if type(value) is _Place:
-                return tensors[value.number]
-            return type(value)(map(given, value)) if type(value) in _SEVERAL else value
-
-        args = [given(value) for value in self._args]
-        kwargs = {name: given(value) for name, value in self._kwargs.items()}
+        args = [_given(value, tensors) for value in self._args]
+        kwargs = {name: _given(value, tensors) for name, value in self._kwargs.items()}
         with Scope(expanding, (node.origin, node.born)), at_level(self._level):
             made = self._fn(*args, **kwargs).node
         node.take(made)
+
+
+def _kept(value: Any, places: Mapping[Node, _Place]) -> Any:
+    """Return an argument with places instead of tensors."""
+    # No closure: one that calls itself would keep the tensors until the garbage collector runs.
+    if type(value) is Tensor:
+        return places[value.node]
+    if type(value) in _SEVERAL:
+        return type(value)(_kept(each, places) for each in value)
+    return value
+
+
+def _given(value: Any, tensors: Sequence[Tensor]) -> Any:
+    """Return an argument with tensors instead of places."""
+    if type(value) is _Place:
+        return tensors[value.number]
+    if type(value) in _SEVERAL:
+        return type(value)(_given(each, tensors) for each in value)
+    return value
 
 
 # A call, or for a function that returns one of its arguments the number of that.
@@ -159,7 +175,10 @@ def on_demand(fn: _F, masks: bool = False) -> _F:
         if isinstance(known, _Place):
             returned: Tensor = args[known.number]
             return returned
-        return Tensor(Node.of_call(known, tuple(operands)), known.dtype)
+        made = Tensor(Node.of_call(known, tuple(operands)), known.dtype)
+        if known.reads is not None:
+            hold(made, [operands[i] for i in known.reads])
+        return made
 
     return call  # type: ignore[return-value]
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from ..backend.library import ffi, lib
 from ..errors import BackendError, ShapeError
-from .node import Node, recorder
+from .live import hold, is_operand
+from .node import Node, expanding, recorder
 from .operators import register
 from .storage import MAX_ELEMENTS, check_size
 from .tensor import Tensor
+from .tracing import is_tracing
 
 __all__ = ["record", "without_gradient"]
 
@@ -59,7 +61,12 @@ def record(
         ptr = fn(arena.ctx, *values)
     except OverflowError as error:
         raise ShapeError(f"{who or _name(fn)}: a number is too large for ggml: {error}") from None
-    return Tensor(Node(ptr, arena, where, shape, tuple(nodes), None, differentiable and trained))
+    node = Node(ptr, arena, where, shape, tuple(nodes), None, differentiable and trained)
+    made = Tensor(node)
+    # A trace's ops have the numbers of each run; those of a call are its own to hold.
+    if not expanding.entries and not is_tracing() and not node.layout.views_stored:
+        hold(made, filter(is_operand, nodes))
+    return made
 
 
 def _name(fn: Callable[..., Any]) -> str:

@@ -20,14 +20,17 @@ from ..backend.dtypes import DType, dtype_of_type
 from ..backend.headers import address
 from ..backend.library import ffi, lib
 from ..errors import BackendError, DTypeError, OutOfMemoryError, ShapeError, shown
+from .live import before_write
 from .node import Arena, Node
 
 __all__ = [
     "MAX_DIMS",
     "MAX_ELEMENTS",
     "allocate",
+    "begin_write",
     "check_shape",
     "check_size",
+    "clear",
     "copy_to",
     "count_read",
     "host_vector",
@@ -211,7 +214,7 @@ def host_vector(node: Node) -> Iterator[np.ndarray]:
         yield numbers
         write(node, dtypes.encode(numbers, dtypes.f32, "tensor"))
         return
-    node.buffer.write()
+    begin_write(node)
     yield memory_vector(node)
 
 
@@ -275,12 +278,28 @@ def read(node: Node, ptr: Any = None) -> np.ndarray:
     return dtypes.decode(read_bytes(node, ptr), dtype_of_type(node.ptr.type), node.shape)
 
 
+def begin_write(node: Node) -> None:
+    """Count a write into a stored node, after what was recorded of it and is not computed yet."""
+    buffer = node.buffer
+    assert buffer is not None
+    if buffer.is_recorded:
+        before_write((buffer,))
+    buffer.write()
+
+
+def clear(node: Node) -> None:
+    """Set every number of every tensor in a stored node's buffer to zero."""
+    assert node.buffer is not None
+    before_write((node.buffer,))
+    node.buffer.clear()
+
+
 def write(node: Node, data: np.ndarray) -> None:
     """Overwrite a stored node with bytes that `dtypes.encode` made."""
     node.device.check()
     with COMPUTE_LOCK:
         if node.buffer is not None:
-            node.buffer.write()
+            begin_write(node)
         lib.ggml_backend_tensor_set(node.ptr, ffi.from_buffer(data), 0, data.nbytes)
 
 

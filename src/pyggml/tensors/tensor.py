@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
@@ -25,17 +25,18 @@ from ..errors import (
     composed,
 )
 from .gradient_stops import stop_gradients, stopped_by
+from .live import Computed, Memory, hold, overwritten_below, release
 from .methods import Methods
 from .moves import note_move
 from .node import Node, NodeTable
 from .operators import HIGHER
 from .row_limits import check_rows, row_limit
-from .storage import allocate, check_shape, copy_to, read, read_bytes, store, write
+from .storage import allocate, begin_write, check_shape, copy_to, read, read_bytes, store, write
 from .text import written
 from .tracing import check_read, check_write, is_input, outer
-from .truth import as_mask_of, check_truth
+from .truth import as_mask_of, check_truth, is_mask, note_mask
 
-__all__ = ["Computed", "Tensor", "gradient_of", "has_hooks"]
+__all__ = ["Tensor", "gradient_of", "has_hooks"]
 
 _GRADS: NodeTable[Tensor] = NodeTable()
 _HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
@@ -49,16 +50,6 @@ def gradient_of(node: Node) -> Tensor | None:
 def has_hooks(node: Node) -> bool:
     """Return True if `register_hook` gave a node's tensor a hook."""
     return bool(_HOOKS.get(node))
-
-
-class Computed(Protocol):
-    """Numbers of a recorded tensor that a graph has computed."""
-
-    def read(self) -> np.ndarray:
-        """Copy them out."""
-
-    def tensor(self) -> Tensor:
-        """Return them as a stored tensor."""
 
 
 class Tensor(Methods):
@@ -77,7 +68,7 @@ class Tensor(Methods):
         [[5.0, 11.0], [11.0, 25.0]]
     """
 
-    __slots__ = ("__weakref__", "_dtype", "_node", "_shape", "_value")
+    __slots__ = ("__weakref__", "_dtype", "_end", "_node", "_shape", "_value")
 
     def __init__(self, node: Node, dtype: DType | None = None):
         self._node = node
@@ -255,15 +246,17 @@ class Tensor(Methods):
                 `value_and_grad`, …), and the numbers depend on its inputs; or a parameter that
                 they depend on was written since this was recorded, as by `optimizer.step()`.
         """
-        check_read(self._node)
-        if self._value is not None:
-            known = self._value
+        known = self._value
+        if known is not None:
             return np.array(known) if isinstance(known, np.ndarray) else known.read()
+        check_read(self._node)
         if self.is_stored:
             return read(self._node)
         value: np.ndarray = HIGHER["evaluate"](self)
+        if self._node.is_view_of_stored:
+            return value  # another one when that tensor is written
         if self.requires_grad:
-            self._value = value  # the recorded op is still needed for backward()
+            self.keep(value)  # the recorded op is still needed for backward()
             return np.array(value)
         stored = store(value, self.dtype, self.device, self.shape)
         stop = stopped_by(self._node)
@@ -320,7 +313,7 @@ class Tensor(Methods):
         check_write("zero_", self._node)
         self.device.check()
         with COMPUTE_LOCK:
-            self.buffer.write()
+            begin_write(self._node)
             lib.ggml_backend_tensor_memset(self.ptr, 0, 0, self.nbytes)
         return self
 
@@ -411,22 +404,60 @@ class Tensor(Methods):
         node = store(self.numpy(), self.dtype, self.device, self.shape)
         return Tensor(as_mask_of(self._node, node))
 
-    def keep(self, value: Computed) -> None:
+    def keep(self, value: np.ndarray | Computed) -> None:
         """Take what a graph has computed of this recorded tensor; reading it computes nothing."""
         self._value = value
+        hold(self)
+
+    def end(self) -> None:
+        """Keep the numbers, which have been computed, without the ops that led to them."""
+        assert self._value is not None
+        node = self._node
+        trained = node.requires_grad  # comparisons have no gradient
+        self._end = node.device, node.origin if trained else None, not trained and is_mask(node)
+        if not isinstance(self._value, np.ndarray):
+            self._value.below = None  # no longer asked for
+        release(self)
+        del self._node
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Store the numbers of a tensor that has ended when its node is asked for."""
+            if name != "_node":
+                return super().__getattr__(name)
+            with COMPUTE_LOCK:
+                if self._value is not None:
+                    where, origin, of_truth = self._end
+                    node = self._copied(self._value, where).node
+                    if origin is not None:
+                        stop_gradients(overwritten_below(self.shape, origin), node)
+                    if of_truth:
+                        note_mask(node)
+                    self._node, self._value = node, None
+            return object.__getattribute__(self, name)
 
     @property
     def is_computed(self) -> bool:
         """True if the numbers are there: of a stored tensor, and of one that has been computed."""
-        return self.is_stored or self._value is not None
+        return self._value is not None or self.is_stored
 
     @property
     def computed(self) -> Tensor | None:
         """A stored copy of what has been computed of a recorded tensor; None if nothing has."""
-        value = self._value
+        return None if self._value is None else self._copied(self._value, self.device)
+
+    @property
+    def computed_from(self) -> Memory | None:
+        """The memory that its numbers were computed from; None where it is not known."""
+        return getattr(self._value, "below", None)
+
+    def _copied(self, value: np.ndarray | Computed, where: Device) -> Tensor:
+        """Return numbers of this tensor as a stored one."""
         if isinstance(value, np.ndarray):
-            return Tensor(store(value, self.dtype, self.device, self.shape))
-        return None if value is None else value.tensor()
+            return Tensor(store(value, self.dtype, where, self.shape))
+        copied: Tensor = value.tensor()
+        return copied
 
     def backward(self, *, retain_graph: bool | None = None) -> None:
         """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.
@@ -438,7 +469,7 @@ class Tensor(Methods):
             ShapeError: self is not a scalar.
             GradientError: nothing requires a gradient, or an op has none.
         """
-        self._value = HIGHER["backward"](self)
+        self.keep(HIGHER["backward"](self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -479,7 +510,12 @@ class Tensor(Methods):
         return self.shape[0]
 
     def __copy__(self) -> Tensor:
-        return Tensor(self._node)
+        copy = Tensor(self._node, self._dtype)
+        if self._value is not None:
+            copy.keep(self._value)
+        elif not self.is_stored:
+            hold(copy)
+        return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_stored:

@@ -16,7 +16,7 @@ from ...distributed import Group
 from ...graph import Graph
 from ...graph.observers import observe
 from ...tensors import Tensor
-from ...tensors.storage import host_vector, memory_vector
+from ...tensors.storage import begin_write, host_vector, memory_vector
 from . import buckets
 
 __all__ = ["Arrivals"]
@@ -169,7 +169,8 @@ class _Bundle:
             self._packed = np.concatenate([param.numpy().ravel() for param in self._small])
             self._number = group.begin_arrival(self._packed, owner)
         for param in self._small:
-            param.buffer.write()  # here, as is that of the others: what comes later is no new write
+            # Here, as is that of the others: what comes later is no new write.
+            begin_write(param.node)
 
     def take(self) -> None:
         """Wait for the parameters, and put them where they belong."""

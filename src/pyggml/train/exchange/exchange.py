@@ -17,7 +17,7 @@ from ...distributed.nccl import device_sums
 from ...graph import Graph
 from ...graph.observers import observe
 from ...tensors import Tensor
-from ...tensors.storage import host_vector, place_in_buffer, whole
+from ...tensors.storage import begin_write, host_vector, place_in_buffer, whole
 from . import buckets
 from .buckets import Bucket, divide, make_buckets
 from .delivery import Delivery, check_windows
@@ -188,7 +188,7 @@ class Exchange:
         for number in self._order[self._begun : count]:
             if self._sums is not None:
                 at, bucket = self._stored_at(number), self.buckets[number]
-                at.buffer.write()
+                begin_write(at)
                 self._sums.begin_sum(address(at.ptr.data), bucket.size, bucket.owner)
                 self.device_sums += 1
                 continue

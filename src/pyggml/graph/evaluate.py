@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Computing recorded tensors: when they are read, and before a tensor that they read is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from ..backend.buffers import Buffer
+from ..tensors.node import Node
+from ..tensors.tensor import Tensor
+from .attached_updates import end_updates
+from .graph import Graph
+from .held import Held, computed_below
+from .walk import check_current, sources_of, walk, walk_calls
+
+__all__ = ["end_recordings", "evaluate"]
+
+
+def evaluate(t: Tensor) -> np.ndarray:
+    """Compute a recorded tensor now.
+
+    Raises:
+        RecordingError: a tensor that it depends on was written since.
+    """
+    return _run([t]).read(t)
+
+
+def _run(tensors: Sequence[Tensor]) -> Graph:
+    """Compute recorded tensors together, and carry out what is attached to them."""
+    known = computed_below(t.node for t in tensors)
+    nodes = walk([t.node for t in tensors], {id(each.node) for each in known})
+    check_current("numpy", nodes)
+    graph = Graph(tensors, known=known)
+    # The run itself may write a tensor that others read: they are computed first, without updates.
+    end_updates(nodes)
+    graph.run()
+    return graph
+
+
+def end_recordings(held: Sequence[Tensor], buffers: Collection[Buffer]) -> None:
+    """End the recorded tensors that depend on stored ones which are about to be written.
+
+    Those without numbers are computed, all in one graph. Then each keeps its numbers alone.
+
+    Args:
+        held: recorded tensors.
+        buffers: the memory that is written.
+    """
+    ended, others = [], []
+    for t in held:
+        below = t.computed_from
+        if below is None:
+            others.append(t)
+        elif below.meets(buffers):
+            ended.append(t)
+    if others:
+        ended += _readers(others, buffers)
+    waiting = [t for t in ended if not t.is_computed]
+    if waiting:
+        graph, now = _run(waiting), Held()
+        now.hand_out(graph, waiting, waiting)
+        now.settle()
+    for t in ended:
+        t.end()
+
+
+def _readers(tensors: Sequence[Tensor], buffers: Collection[Buffer]) -> list[Tensor]:
+    """Return the recorded tensors that read buffers, and that can be computed at any time."""
+    reading: set[Node] = set()
+    bound: set[Node] = set()  # to what writes in place, or to gradients that only a graph has
+    for node in walk_calls(*(t.node for t in tensors)):
+        if node.buffer is not None:
+            if node.buffer in buffers:
+                reading.add(node)
+            continue
+        sources = sources_of(node)
+        if not reading.isdisjoint(sources):
+            reading.add(node)
+        in_place = node.layout.views_stored and not node.is_view_of_stored
+        if in_place or not sources or not bound.isdisjoint(sources):
+            bound.add(node)
+    return [t for t in tensors if t.node in reading and t.node not in bound]
