@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 from weakref import ref
 
@@ -14,17 +14,19 @@ from .node import Node
 from .operators import HIGHER
 
 __all__ = [
+    "LIVE",
     "Computed",
     "Memory",
     "overwritten_below",
     "before_write",
     "hold",
     "is_operand",
+    "mark",
     "release",
 ]
 
 # By the id of the tensor: one that is made later takes the place of a dead one with its id.
-_LIVE: dict[int, ref[Any]] = {}
+LIVE: dict[int, Callable[[], Any]] = {}
 
 
 class Memory(Protocol):
@@ -72,18 +74,14 @@ def hold(t: Any, operands: Iterable[Node] = ()) -> None:
             numbers of that one at any time.
         operands: what the op reads; `is_operand` is true of them.
     """
-    _LIVE[id(t)] = ref(t)
+    LIVE[id(t)] = ref(t)
     for node in operands:
-        buffer = node.buffer
-        if buffer is not None:
-            buffer.is_recorded = True
-        else:
-            _mark(node)
+        mark(node)
 
 
-def _mark(view: Node) -> None:
-    """Mark the memory that a view names."""
-    todo = [view]
+def mark(operand: Node) -> None:
+    """Note that an op reads the memory that an operand names."""
+    todo = [operand]
     while todo:
         node = todo.pop()
         if node.buffer is not None:
@@ -94,7 +92,7 @@ def _mark(view: Node) -> None:
 
 def release(t: Any) -> None:
     """Note that a tensor needs not be computed: a graph computes it, or it has no ops any more."""
-    _LIVE.pop(id(t), None)
+    LIVE.pop(id(t), None)
 
 
 def before_write(buffers: Iterable[Buffer]) -> None:
@@ -118,12 +116,12 @@ def before_write(buffers: Iterable[Buffer]) -> None:
 def _held() -> list[Any]:
     """Return the recorded tensors that are alive."""
     found = []
-    for key, reference in list(_LIVE.items()):
+    for key, reference in list(LIVE.items()):
         t = reference()
         if t is not None and not t.is_stored:
             found.append(t)
             continue
-        now = _LIVE.pop(key, None)
+        now = LIVE.pop(key, None)
         if now is not None and now is not reference:  # that another thread has made meanwhile
-            _LIVE[key] = now
+            LIVE[key] = now
     return found
