@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Row numbers: each is below the number of rows of its table, as ggml aborts on others."""
+"""Limits of stored numbers: of row numbers, as ggml aborts on others, and of a loss's targets."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import ShapeError
 from .node import Node, NodeTable
+from .truth import SAME_NUMBERS
 
-__all__ = ["check_rows", "is_below", "limit_rows", "note_look", "row_limit"]
+__all__ = [
+    "Check",
+    "check_later",
+    "check_rows",
+    "check_written",
+    "has_passed",
+    "is_below",
+    "limit_rows",
+    "note_look",
+    "note_passed",
+    "row_limit",
+    "stored_root",
+]
 
 _LIMITS: NodeTable[int] = NodeTable()
 # The versions of the memory in which stored numbers were looked at.
@@ -46,3 +61,57 @@ def check_rows(who: str, rows: np.ndarray, limit: int, name: str = "row numbers"
         raise ShapeError(
             f"{who}: {name} must be from 0 to {limit - 1}; got {rows.min()} to {rows.max()}"
         )
+
+
+class Check(Protocol):
+    """What is asked of a tensor's numbers; equal ones ask the same."""
+
+    def wrong(self, numbers: np.ndarray) -> np.ndarray | None:
+        """Return where numbers are wrong; None where all are right."""
+
+    def error(self, numbers: np.ndarray, wrong: np.ndarray) -> ValueError:
+        """Return the error of wrong numbers."""
+
+
+# Of what is written later, and of what was looked at, with the version of the memory.
+_LATER: NodeTable[tuple[Check, ...]] = NodeTable()
+_PASSED: NodeTable[tuple[int, Check]] = NodeTable()
+
+
+def check_later(node: Node, check: Check) -> None:
+    """Let `copy_` check all numbers that it writes into a stored node from here on."""
+    before = _LATER.get(node) or ()
+    if check not in before:
+        _LATER[node] = (*before, check)
+
+
+def check_written(node: Node, numbers: np.ndarray) -> None:
+    """Raise for numbers to be written into a stored node that a check of it finds wrong."""
+    for check in _LATER.get(node) or ():
+        wrong = check.wrong(numbers)
+        if wrong is not None:
+            raise check.error(numbers, wrong)
+
+
+def note_passed(node: Node, check: Check) -> None:
+    """Note that a stored node's numbers are right."""
+    if node.buffer is not None:
+        _PASSED[node] = node.buffer.version, check
+
+
+def has_passed(node: Node, check: Check) -> bool:
+    """Return True for a stored node that has passed a check, and was not written since."""
+    return node.buffer is not None and _PASSED.get(node) == (node.buffer.version, check)
+
+
+def stored_root(node: Node) -> Node | None:
+    """Return the stored node whose numbers, or some of them, a node has; None if there is none."""
+    while node.buffer is None:
+        call = node.call
+        if not (node.ptr.op in SAME_NUMBERS if call is None else call.repeats):
+            return None
+        sources = node.srcs if call is None else node.operands
+        if not sources:
+            return None
+        node = sources[0]
+    return node

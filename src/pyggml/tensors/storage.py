@@ -34,6 +34,7 @@ __all__ = [
     "copy_to",
     "count_read",
     "host_vector",
+    "look",
     "memory_vector",
     "natural_dtype",
     "ne_of",
@@ -292,6 +293,16 @@ def clear(node: Node) -> None:
     assert node.buffer is not None
     before_write((node.buffer,))
     node.buffer.clear()
+
+
+def look(node: Node) -> np.ndarray:
+    """Return a stored node's numbers to look at, where they lie if that is the host's memory."""
+    if node.device.kind != "cpu" or node.buffer is None:
+        return read(node)
+    count_read()
+    node.buffer.settle()
+    raw = np.frombuffer(ffi.buffer(node.ptr.data, lib.ggml_nbytes(node.ptr)), np.uint8)
+    return dtypes.decode(raw, dtype_of_type(node.ptr.type), node.shape)
 
 
 def write(node: Node, data: np.ndarray) -> None:

@@ -30,7 +30,7 @@ from .methods import Methods
 from .moves import note_move
 from .node import Node, NodeTable
 from .operators import HIGHER
-from .row_limits import check_rows, row_limit
+from .row_limits import check_rows, check_written, row_limit
 from .storage import allocate, begin_write, check_shape, copy_to, read, read_bytes, store, write
 from .text import written
 from .tracing import check_read, check_write, is_input, outer
@@ -303,6 +303,7 @@ class Tensor(Methods):
         if limit is not None:
             check_rows("copy_", array, limit)
         check_truth(self._node, array)
+        check_written(self._node, array)
         write(self._node, dtypes.encode(array, self.dtype, "copy_"))
         return self
 

@@ -18,6 +18,7 @@ from ...ops.operands import need_float, need_ndim, need_tensor
 from ...tensors import Tensor, arange, tensor
 from ...tensors.create import check_room
 from ...tensors.on_demand import on_demand
+from ..losses.targets import are_classes, classes_or_nan
 from .masking import addend
 
 __all__ = [
@@ -110,7 +111,8 @@ def one_hot(ids: Tensor, num_classes: int = -1) -> Tensor:
         ids (...) -> (..., C)
 
     Raises:
-        ValueError: `num_classes` is 0, or below -1.
+        ValueError: `num_classes` is 0, or below -1; or a stored class number is none of them. The
+            row of one that a graph computes is NaN.
         RecordingError: it is -1 in a function that is recorded to run many times.
 
     Source: torch.nn.functional.one_hot.
@@ -121,10 +123,11 @@ def one_hot(ids: Tensor, num_classes: int = -1) -> Tensor:
     """
     need_ndim("one_hot", "ids", ids, 0, 1, 2, 3)
     given = isinstance(num_classes, bool) or num_classes != -1
-    count = whole("one_hot", "num_classes", num_classes, 1) if given else int(ids.numpy().max()) + 1
-    return ops.eq(
-        ops.unsqueeze(ids, -1), arange(whole("one_hot", "ids", count, 1), device=ids.device)
-    )
+    count = num_classes if given else max(0, int(ids.numpy().max())) + 1
+    count = whole("one_hot", "num_classes", count, 1)
+    known = ids.dtype.name == "i32" and are_classes("one_hot", "ids", ids, count)
+    rows = ops.eq(ops.unsqueeze(ids, -1), arange(count, device=ids.device))
+    return rows if known else ops.mul(rows, ops.unsqueeze(classes_or_nan(ids, count), -1))
 
 
 def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tensor:

@@ -16,6 +16,7 @@ from ...tensors.on_demand import on_demand
 from ...tensors.row_limits import limit_rows
 from ...tensors.tracing import is_input
 from .reduction import KL_REDUCTIONS, REDUCTIONS, as_weight, ratio, reduce, same_shape
+from .targets import are_classes, have_classes
 
 __all__ = [
     "binary_cross_entropy_with_logits",
@@ -32,7 +33,6 @@ _F32_TINY = float(np.finfo(np.float32).tiny)
 _F32_WHOLE = 2**24
 
 
-@on_demand
 def cross_entropy(
     logits: Tensor,
     targets: Tensor,
@@ -61,7 +61,8 @@ def cross_entropy(
     Raises:
         ShapeError: the extents do not fit.
         DTypeError: logits are not f32, or targets neither i32 nor f32.
-        ValueError: an option is out of range.
+        ValueError: an option is out of range, or a class number that is stored. The loss of one
+            that a graph computes is NaN.
 
     Source: ggml_cross_entropy_rows, ggml_cross_entropy_loss; torch.nn.functional.cross_entropy;
         smoothing: Szegedy et al. 2016, arXiv:1512.00567.
@@ -70,6 +71,21 @@ def cross_entropy(
         >>> round(cross_entropy(zeros((2, 4)), tensor([0, 3])).item(), 4)
         1.3863
     """
+    if have_classes(logits, targets, ignore_index):
+        are_classes("cross_entropy", "targets", targets, logits.shape[-1], ignore_index)
+    return _cross_entropy(logits, targets, weight, ignore_index, reduction, label_smoothing)
+
+
+@on_demand
+def _cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+) -> Tensor:
+    """Return the cross-entropy with targets that have been looked at."""
     who = "cross_entropy"
     need_float(who, "logits", logits)
     need_tensor(who, "targets", targets)

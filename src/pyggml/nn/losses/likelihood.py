@@ -15,6 +15,7 @@ from ...tensors.on_demand import on_demand
 from ..module import Module
 from .distribution import class_weights_of, counted, picked
 from .reduction import REDUCTIONS, as_weight, maybe_float, ratio, reduce, same_shape
+from .targets import are_classes, are_probabilities, classes_or_nan, probabilities_or_nan
 
 __all__ = ["BCELoss", "NLLLoss", "binary_cross_entropy", "nll_loss"]
 
@@ -45,7 +46,8 @@ def nll_loss(
     Raises:
         ShapeError: the extents do not fit.
         DTypeError: x is not f32, or target not i32.
-        ValueError: an unknown reduction.
+        ValueError: an unknown reduction, or a class number out of range that is stored. The loss of
+            one that a graph computes is NaN.
 
     Source: torch.nn.functional.nll_loss; ggml_get_rows.
 
@@ -63,18 +65,20 @@ def nll_loss(
             f"{who}: target must be x less the classes, its last axis; got x.shape={x.shape},"
             f" target.shape={target.shape}"
         )
+    known = are_classes(who, "target", target, x.shape[-1], ignore_index)
     own = counted(target, ignore_index)
     if weight is not None:
         if need_float(who, "weight", weight).shape != x.shape[-1:]:
             raise ShapeError(f"{who}: weight must be {x.shape[-1:]}; got {weight.shape}")
         own = ops.mul(own, class_weights_of(weight.detach(), target))
     loss = ops.neg(ops.mul(picked(x, target), own))
+    if not known:
+        loss = ops.mul(loss, classes_or_nan(target, x.shape[-1], ignore_index))
     if reduction == "none":
         return loss
     return ops.sum(loss) if reduction == "sum" else ratio(ops.sum(loss), ops.sum(own))
 
 
-@on_demand
 def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -94,7 +98,8 @@ def binary_cross_entropy(
     Raises:
         ShapeError: the shapes differ, or a weight does not stretch.
         DTypeError: an operand is not f32.
-        ValueError: an unknown reduction.
+        ValueError: an unknown reduction, or a number outside of [0, 1] that is stored. The loss of
+            one that a graph computes is NaN.
 
     Source: torch.nn.functional.binary_cross_entropy.
 
@@ -104,6 +109,21 @@ def binary_cross_entropy(
     """
     who = "binary_cross_entropy"
     same_shape(who, x, target)
+    known = [are_probabilities(who, name, t) for name, t in (("x", x), ("target", target))]
+    return _binary_cross_entropy(x, target, weight, reduction, *known)
+
+
+@on_demand
+def _binary_cross_entropy(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    x_is_known: bool,
+    target_is_known: bool,
+) -> Tensor:
+    """Return the loss, NaN where numbers that are not known are no probabilities."""
+    who = "binary_cross_entropy"
     checks.choice(who, "reduction", reduction, REDUCTIONS)
     other = ops.scale(target, -1.0, 1.0)
     loss = ops.neg(
@@ -112,6 +132,9 @@ def binary_cross_entropy(
             ops.mul(other, _log(ops.scale(x, -1.0, 1.0))),
         )
     )
+    for t, is_known in ((x, x_is_known), (target, target_is_known)):
+        if not is_known:
+            loss = ops.mul(loss, probabilities_or_nan(t))
     if weight is not None:
         loss = ops.mul(loss, as_weight(who, "weight", weight, x.shape))
     return reduce(loss, reduction)

@@ -13,6 +13,7 @@ from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor
 from .distribution import counted, cross_entropy
 from .reduction import REDUCTIONS
+from .targets import are_classes
 
 __all__ = ["linear_cross_entropy", "soft_capped"]
 
@@ -85,6 +86,7 @@ def linear_cross_entropy(
             f"{who}: targets must have the shape of x less its last axis, {x.shape[:-1]}; "
             f"got {targets.shape}"
         )
+    are_classes(who, "targets", targets, weight.shape[0], ignore_index)
     n = math.prod(targets.shape)
     parts = min(_MOST_PARTS, -(-4 * n * weight.shape[0] // _PART_BYTES), n)
     if parts < 2:
