@@ -46,7 +46,7 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     """Look rows of a table up by number: an embedding.
 
     Args:
-        table: f32, f16, bf16 or quantised.
+        table: f32, f16, bf16 or quantised, which comes as f32; or i32, which stays exact.
         ids: i32 row numbers. From here on, writing numbers that are no rows into a stored `ids`
             raises.
 
@@ -69,8 +69,10 @@ def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     need_ndim("get_rows", "table", table, 2, 3, 4)
     need_ndim("get_rows", "ids", ids, 0, 1, 2, 3)
     need_dtype("get_rows", "ids", ids, "i32")
-    if not (table.dtype.is_float or table.dtype.quantized):
-        raise DTypeError(f"get_rows: table must be a float or quantised dtype; got {table.dtype}")
+    if not (table.dtype.is_float or table.dtype.quantized or table.dtype.name == "i32"):
+        raise DTypeError(
+            f"get_rows: table must be i32, or a float or quantised dtype; got {table.dtype}"
+        )
     check_row_numbers("get_rows", "ids", ids, table.shape[-2])
     if table.ndim > 2 and ids.shape[:-1] != table.shape[:-2]:
         raise ShapeError(

@@ -64,7 +64,7 @@ def check_rows(who: str, rows: np.ndarray, limit: int, name: str = "row numbers"
 
 
 class Check(Protocol):
-    """What is asked of a tensor's numbers; equal ones ask the same."""
+    """A question about a tensor's numbers; equal ones ask the same."""
 
     def wrong(self, numbers: np.ndarray) -> np.ndarray | None:
         """Return where numbers are wrong; None where all are right."""

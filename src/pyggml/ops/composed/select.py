@@ -68,7 +68,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     """Return the elements of an axis that have these numbers, copied.
 
     Args:
-        x: f32, f16, bf16 or quantised, which comes as f32; i32 up to 2^24.
+        x: f32, f16, bf16 or quantised, which comes as f32; or i32, which stays exact.
         dim: the axis.
         index: whole numbers, (K,): an array, a list, or an i32 tensor.
 
@@ -89,8 +89,6 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     axis = axis_of("index_select", dim, x.ndim, "dim")
     ids = numbers_of("index_select", "index", index, x.shape[axis], x)
     need_ndim("index_select", "index", ids, 1)
-    if x.dtype.name == "i32":
-        return cast(index_select(cast(x, "f32"), axis, ids), "i32")
     order = [axis, *(a for a in range(x.ndim) if a != axis)]
     front = permute(x, order) if axis else x
     rest = front.shape[1:]
@@ -104,7 +102,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     """Return for each place the element of an axis that `index` names there.
 
     Args:
-        x: f32.
+        x: f32 or i32.
         dim: the axis.
         index: whole numbers with extents no larger than those of x but along `dim`: an array,
             lists, or an i32 tensor that is stored or comes from argmax.
@@ -122,7 +120,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
         >>> gather(tensor([[1.0, 2.0], [3.0, 4.0]]), 1, [[1], [0]]).tolist()
         [[2.0], [3.0]]
     """
-    need_float("gather", "x", x)
+    need_dtype("gather", "x", x, "f32", "i32")
     axis = axis_of("gather", dim, x.ndim, "dim")
     ids = numbers_of("gather", "index", index, x.shape[axis], x)
     others = [s[:axis] + s[axis + 1 :] for s in (x.shape, ids.shape)]
