@@ -17,7 +17,7 @@ from pyggml.train import Progress, Trainer
 def _trainer(**given):
     pg.seed(1)
     model = pg.nn.Linear(4, 3)
-    data = ArrayDataset(np.ones((8, 4), np.float32), np.arange(8) % 3)
+    data = ArrayDataset(np.arange(32.0, dtype=np.float32).reshape(8, 4) / 32, np.arange(8) % 3)
     return Trainer(model, data, data, batch_size=4, steps=4, eval_every=2, **given)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..errors import ShapeError, shown
+from .dataset import IGNORE_INDEX
 
 __all__ = ["TABLE_TASKS", "ArrayDataset"]
 
@@ -77,7 +78,14 @@ class ArrayDataset:
         ):
             raise ValueError(
                 f"{who}: y of several labels must be (N, labels), 1 where a row has the label and "
-                f"0 where not; got shape {self.y.shape}"
+                f"0 where not; got shape {self.y.shape}, {self.y.min(initial=0):g} to"
+                f" {self.y.max(initial=0):g}"
+            )
+        wrong = self.y[(self.y < 0) & (self.y != IGNORE_INDEX)]
+        if self.task == "classification" and wrong.size:
+            raise ValueError(
+                f"{who}: y must number the classes from 0; got {wrong[0]}: give y.astype(str),"
+                " whose names are kept with the model, or np.unique(y, return_inverse=True)[1]"
             )
         if not self.x.ndim or not self.x.size or self.y.shape[:1] != self.x.shape[:1]:
             raise ShapeError(

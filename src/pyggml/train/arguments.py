@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..checks import choice, function, instance
-from ..data import Dataset, Loader
+from ..data import ArrayDataset, Dataset, Loader
 from ..data.loader import Epochs
+from ..data.variety import check_variety
 from ..errors import ConfigError, shown
 from ..models import LanguageModel
 from ..nn import Module
@@ -202,8 +203,12 @@ def make_loader(who: str, train: Any, options: TrainerOptions, saves: bool) -> A
 
     Raises:
         TypeError: it is neither, or lacks what the run needs of it.
+        ValueError: it has rows of arrays that nothing can be learnt from.
         ConfigError: the loader makes batches of another size than the one given.
     """
+    rows = getattr(train, "dataset", train)  # a loader's
+    if isinstance(rows, ArrayDataset):
+        check_variety(who, rows)
     if isinstance(train, Dataset) and not hasattr(train, "__iter__"):
         return Loader(train, options.value("batch_size"), seed=options.seed)
     needed = ["__iter__"]
