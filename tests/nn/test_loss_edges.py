@@ -209,6 +209,10 @@ GOOD = {
     },
     "gaussian_nll_loss": {**VECTORS, "var": lambda: pg.ones(X.shape)},
     "info_nce": {"query": lambda: pg.tensor(X), "key": lambda: pg.tensor(Y)},
+    "binary_cross_entropy": {
+        "x": lambda: pg.full(X.shape, 0.25),
+        "target": lambda: pg.ones(X.shape),
+    },
 }
 ODD = [
     None, "x", "", b"x", True, -1, 0, 7, 10**400, 2.5, np.nan, np.inf, 1e39, 1j,
