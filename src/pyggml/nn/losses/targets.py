@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import ops
 from ...tensors import Tensor
+from ...tensors.node import Node
 from ...tensors.row_limits import (
     check_later,
     has_passed,
@@ -118,7 +119,11 @@ def are_classes(
     limit = row_limit(targets.node)
     if limit is not None and limit <= count:
         return True
-    return _is_known(targets, _Classes(who, name, count, ignore_index))
+    root = stored_root(targets.node)
+    # Most batches have nothing else; as numbers without a sign the negative ones are large.
+    if root is not None and not is_input(root) and look(root).view(np.uint32).max() < count:
+        return True
+    return _is_known(targets, root, _Classes(who, name, count, ignore_index))
 
 
 def are_probabilities(who: str, name: str, x: Tensor) -> bool:
@@ -132,12 +137,11 @@ def are_probabilities(who: str, name: str, x: Tensor) -> bool:
     Raises:
         ValueError: a number is below 0 or above 1.
     """
-    return _is_known(x, _Probabilities(who, name))
+    return _is_known(x, stored_root(x.node), _Probabilities(who, name))
 
 
-def _is_known(t: Tensor, check: _Check) -> bool:
+def _is_known(t: Tensor, root: Node | None, check: _Check) -> bool:
     """Check the numbers of a tensor now, or when they are written; return False if neither can."""
-    root = stored_root(t.node)
     if root is None:
         return False
     if is_input(root):
