@@ -13,7 +13,8 @@ from pyggml.testing import CASES, INFINITE, Case, run_nonfinite
 NAN, INF = np.nan, np.inf
 # One row of each op whose kernel compares; the others add and multiply, which spreads a NaN.
 COMPARING = """abs sgn step relu leaky_relu hardsigmoid hardswish elu xielu clamp reglu swiglu_oai
-    l2_norm argmax top_k pool_1d pool_2d soft_max cross_entropy_rows""".split()
+    l2_norm argmax top_k pool_1d pool_2d soft_max cross_entropy_rows max amin argmin topk
+    vector_norm softmax""".split()
 FIRST = list({(c.name, c.variant): c for c in reversed(CASES) if c.name in COMPARING}.values())
 
 
