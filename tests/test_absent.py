@@ -13,7 +13,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import data, nn, optim, train
-from pyggml.absent import INSTEAD
+from pyggml.absent.cures import INSTEAD
 from pyggml.nn import functional, init
 
 # Names of PyTorch's that a user may look for, see scripts/gen_torch_names.py.

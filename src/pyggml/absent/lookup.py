@@ -9,9 +9,6 @@ from opcode import opname
 from types import FrameType
 from typing import Any, NoReturn
 
-from .cures import INSTEAD
-from .groups import of_group
-
 __all__ = ["absent", "absent_in"]
 
 _OTHERWISE = "the functions of pg.ops, or x.numpy() and NumPy"
@@ -67,6 +64,9 @@ def _imports(frame: FrameType) -> bool:
 
 def _cure(place: str, name: str) -> str | None:
     """Return what serves instead of a name, or None."""
+    from .cures import INSTEAD  # tables that `import pyggml` does not need
+    from .groups import of_group
+
     cure = INSTEAD.get(place, {}).get(name) or _elsewhere(place, name) or of_group(place, name)
     others = {"x": ("pg",), "F": ("pg",), "pg": ("F",)}.get(place, ())
     for other in others if cure is None else ():
