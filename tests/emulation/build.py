@@ -160,6 +160,20 @@ TRAINING = (
 # Several GPUs, which share host memory; a launch inside of a #define, which is not translated.
 NOT_EMULATED = ("allreduce", "lightning-indexer")
 
+# What a trace of the launches is told of ggml's files: the tensors of a launch, and scratch memory.
+_NOTED = {
+    "ggml-cuda.cu": (
+        "int nodes_to_skip = ggml_cuda_try_fuse(cuda_ctx, cgraph, i);",
+        "::emu::at_node(cgraph, i); int nodes_to_skip = ggml_cuda_try_fuse(cuda_ctx, cgraph, i);"
+        " ::emu::and_nodes(cgraph, i, nodes_to_skip);",
+    ),
+    "common.cuh": (
+        "ptr = (T *) pool->alloc(size * sizeof(T), &this->actual_size);",
+        "ptr = (T *) pool->alloc(size * sizeof(T), &this->actual_size);"
+        " ::emu::note_scratch(ptr, size * sizeof(T));",
+    ),
+}
+
 # Fused sums and products of four to eight tensors: a minute's compilation that no case needs.
 _SUMS_OF_MANY = re.compile(r"ggml_cuda_op_fused_binbcast_impl<op_\w+, [4-8]>\(ctx, dst\);")
 
@@ -193,6 +207,7 @@ _RUNTIME = (
     "common/guard",
     "cuda/ptx",
     "cuda/runtime",
+    "cuda/trace",
     "cuda/vmm",
 )
 _CASES = tuple(
@@ -224,6 +239,13 @@ _WITH = {
     "repeat-back": ("binbcast",),
     "unary-back": ("unary",),
 }
+
+
+def _with_notes(text: str, name: str) -> str:
+    line, noted = _NOTED[name]
+    if text.count(line) != 1:
+        raise BuildError(f"{name}: expected {line!r} once, got {text.count(line)}: change _NOTED")
+    return text.replace(line, noted)
 
 
 class BuildError(RuntimeError):
@@ -304,6 +326,8 @@ class Builder:
             text = translate(path.read_text(), path.name)
             if path.name == "binbcast.cu":
                 text = _SUMS_OF_MANY.sub('GGML_ABORT("not emulated");', text)
+            if path.name in _NOTED:
+                text = _with_notes(text, path.name)
             if not out.exists() or out.read_text() != text:
                 out.write_text(text)
         for path in target.glob("*.cu*"):
@@ -442,8 +466,13 @@ class Builder:
         """Every kernel file that can be built here."""
         return [path.stem for path in sorted((self.src / "ggml-cuda").glob("*.cu"))]
 
-    def backend(self, kernels: Iterable[str] = TRAINING) -> Path:
-        """The backend as a library for ggml_backend_load: a device CUDA0 on the CPU."""
+    def backend(self, kernels: Iterable[str] = TRAINING, tiles: bool = True) -> Path:
+        """The backend as a library for ggml_backend_load: a device CUDA0 on the CPU.
+
+        Args:
+            kernels: the kernel files in it.
+            tiles: make the products' tiles small, as in the table; else as large as on a device.
+        """
         flags = (
             *_flags("ggml-cuda"),
             "-DGGML_BACKEND_DL",
@@ -451,9 +480,14 @@ class Builder:
             "-DGGML_BACKEND_BUILD",
         )
         objects = self._own(*_RUNTIME)
-        objects += [self._kernel(name) for name in kernels if name != "ggml-cuda"]
+        objects += [self._kernel(name) for name in kernels if name not in ("ggml-cuda", "out-prod")]
         objects.append(self._object(self.src / "ggml-cuda" / "ggml-cuda.cu", flags, "-dl"))
-        return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")
+        if tiles:
+            objects.append(self._kernel("out-prod"))
+            return self._link(self.cache / "libemulated-cuda.so", objects, "-shared")
+        source = self.src / "ggml-cuda" / "out-prod.cu"
+        objects.append(self._object(source, _flags("convert"), "-whole"))
+        return self._link(self.cache / "libtraced-cuda.so", objects, "-shared")
 
 
 def main() -> int:

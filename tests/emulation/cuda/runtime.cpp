@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "runtime.hpp"
+#include "trace.hpp"
 
 #include "../common/alignment.hpp"
 #include "../common/fibers.hpp"
@@ -125,8 +126,8 @@ uint64_t launches() {
     return n_launches;
 }
 
-static void run_kernel(const char * kernel, const launch_config & c, const std::function<void()> & body) {
-    n_launches++;
+// what a device refuses
+static void check_launch(const char * kernel, const launch_config & c) {
     gridDim  = c.grid;
     blockDim = c.block;
     blockIdx = { 0, 0, 0 };
@@ -141,6 +142,11 @@ static void run_kernel(const char * kernel, const launch_config & c, const std::
     if (c.shared > shared_limit) {
         throw kernel_error(std::to_string(c.shared) + " bytes of dynamic shared memory exceed " + std::to_string(shared_limit) + place(kernel));
     }
+}
+
+static void run_kernel(const char * kernel, const launch_config & c, const std::function<void()> & body) {
+    n_launches++;
+    check_launch(kernel, c);
 
     // shared memory of a block is new to it; the guards stay from launch to launch
     dynamic_size  = c.shared;
@@ -148,6 +154,7 @@ static void run_kernel(const char * kernel, const launch_config & c, const std::
     static_blocks.clear();
     static_size = 0;
 
+    const uint64_t threads  = (uint64_t) c.block.x*c.block.y*c.block.z;
     const uint64_t n_blocks = (uint64_t) c.grid.x*c.grid.y*c.grid.z;
     std::vector<uint64_t> turn(n_blocks);
     std::iota(turn.begin(), turn.end(), 0);
@@ -189,7 +196,12 @@ static void run_kernel(const char * kernel, const launch_config & c, const std::
     }
 }
 
-void launch_body(const char * kernel, const launch_config & c, std::function<void()> body) {
+void launch_body(const char * kernel, const launch_config & c, std::initializer_list<operand> operands, std::function<void()> body) {
+    if (traced()) {
+        check_launch(kernel, c);
+        note_kernel(kernel, c, operands);
+        return;
+    }
     in_stream(c.stream, [kernel, c, body = std::move(body)] { run_kernel(kernel, c, body); });
 }
 
@@ -257,6 +269,12 @@ static std::map<void *, std::unique_ptr<emu::guarded>> & allocations() {
     return a;
 }
 
+// of a device that computes nothing
+static std::map<void *, size_t> & addresses() {
+    static std::map<void *, size_t> a;
+    return a;
+}
+
 static std::string freed_damage; // what was written outside of memory that is gone
 
 namespace emu {
@@ -304,6 +322,11 @@ cudaError_t emu_malloc(void ** p, size_t n) {
     if (emu::malloc_is_refused()) {
         return cudaErrorMemoryAllocation;
     }
+    if (emu::traced()) {
+        *p = emu::unbacked(n);
+        addresses()[*p] = n;
+        return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+    }
     std::unique_ptr<emu::guarded> g(new emu::guarded("device memory", n));
     *p = g->data();
     allocations()[*p] = std::move(g);
@@ -311,6 +334,12 @@ cudaError_t emu_malloc(void ** p, size_t n) {
 }
 
 cudaError_t cudaFree(void * p) {
+    auto at = addresses().find(p);
+    if (at != addresses().end()) {
+        emu::free_unbacked(p, at->second);
+        addresses().erase(at);
+        return cudaSuccess;
+    }
     auto it = allocations().find(p);
     if (it == allocations().end()) {
         return p ? cudaErrorInvalidValue : cudaSuccess;
@@ -327,19 +356,41 @@ cudaError_t cudaFreeHost(void * p)               { free(p); return cudaSuccess; 
 cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaErrorNotSupported; }
 cudaError_t cudaHostUnregister(void *)           { return cudaSuccess; }
 
-cudaError_t cudaMemcpy(void * dst, const void * src, size_t n, cudaMemcpyKind) {
+// what a device that computes nothing does instead of a copy: the host reads zeros
+static void note_copy(void * dst, size_t n, cudaMemcpyKind kind) {
+    emu::note_bytes(kind == cudaMemcpyHostToDevice ? "to the device" : kind == cudaMemcpyDeviceToHost ? "to the host" : "copy", n);
+    if (kind == cudaMemcpyDeviceToHost) {
+        memset(dst, 0, n);
+    }
+}
+
+cudaError_t cudaMemcpy(void * dst, const void * src, size_t n, cudaMemcpyKind kind) {
     emu::not_while_captured("cudaMemcpy");
+    if (emu::traced()) {
+        note_copy(dst, n, kind);
+        return cudaSuccess;
+    }
     memmove(dst, src, n);
     return cudaSuccess;
 }
 cudaError_t cudaMemset(void * p, int value, size_t n) {
     emu::not_while_captured("cudaMemset");
+    if (emu::traced()) {
+        emu::note_bytes("fill", n);
+        return cudaSuccess;
+    }
     memset(p, value, n);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void * dst, size_t dp, const void * src, size_t sp, size_t w, size_t h, cudaMemcpyKind kind, cudaStream_t s) {
     if (kind != cudaMemcpyDeviceToDevice) {
         emu::not_while_captured("a copy to or from the host");
+    }
+    if (emu::traced()) {
+        for (size_t i = 0; i < (kind == cudaMemcpyDeviceToHost ? h : 1); ++i) {
+            note_copy((char *) dst + i*dp, kind == cudaMemcpyDeviceToHost ? w : w*h, kind);
+        }
+        return cudaSuccess;
     }
     emu::in_stream(s, [=] {
         for (size_t i = 0; i < h; ++i) {
@@ -355,6 +406,10 @@ cudaError_t cudaMemcpyPeerAsync(void * dst, int, const void * src, int, size_t n
     return cudaMemcpy2DAsync(dst, n, src, n, n, 1, cudaMemcpyDeviceToDevice, s);
 }
 cudaError_t cudaMemsetAsync(void * p, int value, size_t n, cudaStream_t s) {
+    if (emu::traced()) {
+        emu::note_bytes("fill", n);
+        return cudaSuccess;
+    }
     emu::in_stream(s, [=] { memset(p, value, n); });
     return cudaSuccess;
 }
@@ -399,6 +454,9 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t e, cudaGraph_t g, cudaGraphNode_
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t) {
     emu::not_while_captured("cudaGraphLaunch");
     emu::n_graph_launches++;
+    if (emu::traced()) {
+        emu::note_bytes("graph launch", 1);
+    }
     for (const auto & work : e->work) {
         work();
     }
@@ -418,6 +476,16 @@ void emu_graph_counts(int * captured, int * launched) {
 
 // ---- device, streams, events
 
+static int number_of(const char * variable, int otherwise) {
+    const char * s = getenv(variable);
+    return s ? atoi(s) : otherwise;
+}
+
+static int multiprocessors() { return number_of("PYGGML_EMULATED_SMS", 4); }
+
+// a device that computes nothing has what a step needs
+static size_t memory_size() { return (size_t) (emu::traced() ? 1024 : 4) << 30; }
+
 const char * cudaGetErrorString(cudaError_t e) { return e == cudaSuccess ? "no error" : e == cudaErrorMemoryAllocation ? "out of memory" : "error"; }
 cudaError_t cudaGetLastError()                 { return cudaSuccess; }
 cudaError_t cudaPeekAtLastError()              { return cudaSuccess; }
@@ -428,22 +496,21 @@ cudaError_t cudaSetDeviceFlags(unsigned)       { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize()            { emu::not_while_captured("cudaDeviceSynchronize"); return cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int * can, int, int) { *can = 0; return cudaSuccess; }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)    { return cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int * v, cudaDeviceAttr a, int) { *v = a == cudaDevAttrMultiProcessorCount ? 4 : 0; return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int * v, cudaDeviceAttr a, int) { *v = a == cudaDevAttrMultiProcessorCount ? multiprocessors() : 0; return cudaSuccess; }
 cudaError_t cudaDeviceGetPCIBusId(char * s, int n, int)  { snprintf(s, n, "0000:00:00.0"); return cudaSuccess; }
-cudaError_t cudaMemGetInfo(size_t * free, size_t * total) { *free = (size_t) 4 << 30; *total = (size_t) 4 << 30; return cudaSuccess; }
+cudaError_t cudaMemGetInfo(size_t * free, size_t * total) { *free = *total = memory_size(); return cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp * p, int) {
     *p = {};
     snprintf(p->name, sizeof(p->name), "emulated on the CPU");
     // 6.0: products go to cuBLAS or plain kernels, never to those of tensor cores, which are inline PTX
-    const char * cc = getenv("PYGGML_EMULATED_CC");
-    const int v = cc ? atoi(cc) : 60;
+    const int v = number_of("PYGGML_EMULATED_CC", 60);
     p->major = v/10;
     p->minor = v%10;
-    p->multiProcessorCount    = 4;
+    p->multiProcessorCount    = multiprocessors();
     p->warpSize               = 32;
     p->maxThreadsPerBlock     = 1024;
-    p->totalGlobalMem         = (size_t) 4 << 30;
+    p->totalGlobalMem         = memory_size();
     p->sharedMemPerBlock      = emu::SHARED_DEFAULT;
     p->sharedMemPerBlockOptin = emu::shared_max();
     return cudaSuccess;
@@ -549,8 +616,26 @@ struct blas_scalar {
     blas_scalar(const void * p, cublasComputeType_t compute) { memcpy(bytes, p, compute == CUBLAS_COMPUTE_16F ? 2 : 4); }
 };
 
+static const char * blas_name(cudaDataType_t t) { return t == CUDA_R_16F ? "f16" : t == CUDA_R_16BF ? "bf16" : "f32"; }
+
+static bool blas_tf32(cublasHandle_t h, cublasComputeType_t compute) {
+    return h->math == CUBLAS_TF32_TENSOR_OP_MATH || compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+}
+
+static bool blas_adds(const void * beta, cublasComputeType_t compute) {
+    return compute == CUBLAS_COMPUTE_16F ? (float) *(const half *) beta != 0.0f : *(const float *) beta != 0.0f;
+}
+
+static bool blas_aligned(const void * p, cudaDataType_t t, int64_t ld) {
+    return (uintptr_t) p % 16 == 0 && ld*blas_size(t) % 16 == 0;
+}
+
 // now, or when the captured stream is launched
-static cublasStatus_t blas_run(cublasHandle_t h, std::function<cublasStatus_t()> product) {
+static cublasStatus_t blas_run(cublasHandle_t h, const emu::product & what, std::function<cublasStatus_t()> product) {
+    if (emu::traced()) {
+        emu::note_product(what);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     if (!emu::captured) {
         return product();
     }
@@ -592,7 +677,9 @@ static cublasStatus_t gemm(cublasOperation_t ta, cublasOperation_t tb, int64_t m
 cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
         const void * alpha, const void * a, cudaDataType_t at, int lda, const void * b, cudaDataType_t bt, int ldb,
         const void * beta, void * c, cudaDataType_t ct, int ldc, cublasComputeType_t compute, cublasGemmAlgo_t) {
-    return blas_run(h, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
+    const bool aligned = m % 8 == 0 && k % 8 == 0 && blas_aligned(a, at, lda) && blas_aligned(b, bt, ldb) && blas_aligned(c, ct, ldc);
+    const emu::product what = { "gemm", m, n, k, 1, blas_name(at), blas_name(ct), blas_tf32(h, compute), blas_adds(beta, compute), aligned };
+    return blas_run(h, what, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
         return gemm(ta, tb, m, n, k, al.bytes, a, at, lda, b, bt, ldb, be.bytes, c, ct, ldc, compute);
     });
 }
@@ -601,7 +688,9 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta
         const void * alpha, const void * a, cudaDataType_t at, int lda, long long sa,
         const void * b, cudaDataType_t bt, int ldb, long long sb,
         const void * beta, void * c, cudaDataType_t ct, int ldc, long long sc, int batch, cublasComputeType_t compute, cublasGemmAlgo_t) {
-    return blas_run(h, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
+    const bool aligned = m % 8 == 0 && k % 8 == 0 && blas_aligned(a, at, lda) && blas_aligned(b, bt, ldb) && blas_aligned(c, ct, ldc);
+    const emu::product what = { "strided batched gemm", m, n, k, batch, blas_name(at), blas_name(ct), blas_tf32(h, compute), blas_adds(beta, compute), aligned };
+    return blas_run(h, what, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
         cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
         for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
             s = gemm(ta, tb, m, n, k, al.bytes, (const char *) a + i*sa*blas_size(at), at, lda, (const char *) b + i*sb*blas_size(bt), bt, ldb,
@@ -615,7 +704,10 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t ta
 cublasStatus_t cublasGemmBatchedEx(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
         const void * alpha, const void * const * a, cudaDataType_t at, int lda, const void * const * b, cudaDataType_t bt, int ldb,
         const void * beta, void * const * c, cudaDataType_t ct, int ldc, int batch, cublasComputeType_t compute, cublasGemmAlgo_t) {
-    return blas_run(h, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
+    // the addresses are in memory of the device
+    const bool aligned = m % 8 == 0 && k % 8 == 0 && blas_aligned(nullptr, at, lda) && blas_aligned(nullptr, bt, ldb) && blas_aligned(nullptr, ct, ldc);
+    const emu::product what = { "batched gemm", m, n, k, batch, blas_name(at), blas_name(ct), blas_tf32(h, compute), blas_adds(beta, compute), aligned };
+    return blas_run(h, what, [=, al = blas_scalar(alpha, compute), be = blas_scalar(beta, compute)] {
         cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
         for (int64_t i = 0; i < batch && s == CUBLAS_STATUS_SUCCESS; ++i) {
             s = gemm(ta, tb, m, n, k, al.bytes, a[i], at, lda, b[i], bt, ldb, be.bytes, c[i], ct, ldc, compute);

@@ -160,6 +160,8 @@ template <typename F> cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 
 // ---- launches
 
+struct ggml_cgraph;
+
 namespace emu {
 
 struct launch_config {
@@ -171,13 +173,23 @@ struct launch_config {
         : grid(grid), block(block), shared(shared), stream(stream) {}
 };
 
+// an argument that is a pointer, and whether it may be written to
+struct operand { const void * p; bool written; };
+template <typename T> operand operand_of(const T &) { return { nullptr, false }; }
+template <typename T> operand operand_of(T * p)     { return { (const void *) p, !std::is_const_v<T> }; }
+
 // runs it, or records it when its stream is captured
-void launch_body(const char * kernel, const launch_config & config, std::function<void()> body);
+void launch_body(const char * kernel, const launch_config & config, std::initializer_list<operand> operands, std::function<void()> body);
 
 template <typename F, typename... A>
 void launch(const char * kernel, const launch_config & config, F call, A... args) {
-    launch_body(kernel, config, [call, all = std::make_tuple(args...)] { std::apply(call, all); });
+    launch_body(kernel, config, { operand_of(args)... }, [call, all = std::make_tuple(args...)] { std::apply(call, all); });
 }
+
+// what ../../build.py writes into ggml's own files tells: scratch memory, and the nodes that launches are for (trace.hpp)
+void note_scratch(const void * p, size_t n);
+void at_node(const ggml_cgraph * graph, int i);
+void and_nodes(const ggml_cgraph * graph, int i, int n);
 
 // a kernel's launch bounds: threads, and blocks of a multiprocessor; fails in a block of more threads
 constexpr int bound_of(int threads, int = 0) { return threads; }
