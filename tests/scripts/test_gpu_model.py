@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""The model of a step on a GPU counts what is launched; no time is judged."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulation.build import compiler, default_tree
+
+ROOT = Path(__file__).parents[2]
+LAYERS, EMBD, VOCAB, BATCH, SEQ = 1, 32, 67, 2, 16
+SMALL = {"layers": LAYERS, "embd": EMBD, "heads": 2, "vocab": VOCAB, "batch": BATCH, "seq": SEQ}
+EMULATED = {"cc": 90, "sms": 132, "shared_kib": 227}
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a module of the benchmarks' harness by its name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return lambda name: importlib.import_module(f"harness.{name}")
+
+
+def tensor(at: int, *ne: int, type: str = "f32") -> dict[str, Any]:
+    extents = [*ne, 1, 1, 1, 1][:4]
+    n = extents[0] * extents[1] * extents[2] * extents[3]
+    return {
+        "op": "NONE",
+        "type": type,
+        "ne": extents,
+        "at": at,
+        "bytes": n * {"f32": 4, "bf16": 2, "i32": 4}[type],
+    }
+
+
+def node(op: str, result: Any, *sources: Any, key: str = "node") -> dict[str, Any]:
+    return {key: op, "name": "", "result": result, "sources": list(sources)}
+
+
+def kernel(name: str, blocks: int, threads: int, *operands: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "kernel": name,
+        "grid": [blocks, 1, 1],
+        "block": [threads, 1, 1],
+        "shared": 0,
+        "operands": [list(o) for o in operands],
+    }
+
+
+def product(m: int, n: int, k: int, type: str, **more: Any) -> dict[str, Any]:
+    found = {"product": "gemm", "m": m, "n": n, "k": k, "batch": 1, "type": type}
+    return {
+        **found,
+        "type_result": "f32",
+        "tf32": False,
+        "adds": False,
+        "aligned": True,
+        **more,
+    }
+
+
+def test_a_matmul_whose_source_is_rounded_in_scratch_memory(harness: Any) -> None:
+    w, x, y = tensor(1000, 32, 64), tensor(20000, 32, 8), tensor(50000, 64, 8)
+    events = [
+        node("MUL_MAT", y, w, x),
+        {"scratch": 64 * 32 * 2, "at": 90000},
+        kernel("convert_unary_cont_vec4<src_t, dst_t>", 2, 256, (1000, 0), (90000, 1)),
+        product(64, 8, 32, "bf16"),
+    ]
+    convert, gemm = harness("launches").launches(events, vocab=67)
+    assert (convert.bytes, convert.converted) == (64 * 32 * 6, 64 * 32 * 6)
+    assert (convert.part, convert.kind, convert.operations) == ("products", "vector", 0)
+    assert gemm.bytes == 2 * (64 * 32 + 32 * 8) + 4 * 64 * 8
+    assert (gemm.operations, gemm.unit, gemm.converted) == (2 * 64 * 8 * 32, "bf16", 0)
+    (added,) = harness("launches").launches([events[0], product(64, 8, 32, "f32", adds=True)], 67)
+    assert added.bytes == 4 * (64 * 32 + 32 * 8) + 2 * 4 * 64 * 8
+    assert added.unit == "f32"
+
+
+def test_only_tensor_cores_need_whole_vectors(harness: Any) -> None:
+    logits = node("MUL_MAT", tensor(1, 67, 8), tensor(9000, 32, 67), tensor(30000, 32, 8))
+    kinds = {}
+    for name, more in {"bf16": {}, "f32": {}, "tf32": {"type": "f32", "tf32": True}}.items():
+        events = [logits, product(67, 8, 32, "bf16" if name == "bf16" else "f32", aligned=False)]
+        events[1].update(more)
+        (found,) = harness("launches").launches(events, vocab=67)
+        assert (found.part, found.unit) == ("head", name)
+        kinds[name] = found.kind
+    assert kinds == {
+        "bf16": "unaligned product",
+        "f32": "product",
+        "tf32": "unaligned product",
+    }
+
+
+def test_a_chain_of_ops_in_one_kernel_that_also_rounds(harness: Any) -> None:
+    x, w, b = tensor(1000, 32, 8), tensor(4000, 32), tensor(5000, 32)
+    norm, mul, add = tensor(10000, 32, 8), tensor(10000, 32, 8), tensor(20000, 32, 8)
+    copy = tensor(30000, 32, 8, type="bf16")
+    operands = ((1000, 0), (4000, 0), (5000, 0), (20000, 1), (30000, 1))
+    events = [
+        node("NORM", norm, x),
+        kernel("norm_mul_add_f32<WARP_SIZE>", 8, 32, *operands),
+        node("MUL", mul, norm, w, key="fused"),
+        node("ADD", add, mul, b, key="fused"),
+        node("CPY", copy, add, key="fused"),
+    ]
+    (one,) = harness("launches").launches(events, vocab=67)
+    assert (one.op, one.part) == ("NORM+MUL+ADD+CPY", "norms")
+    # x is read, its norm with gain and bias is written in both types; nothing else moves
+    assert one.bytes == 4 * (256 + 32 + 32 + 256) + 2 * 256
+    assert one.converted == 2 * 256
+
+
+def test_what_moves_where_it_is(harness: Any) -> None:
+    step = [tensor(at, 100) for at in (1000, 2000, 3000, 4000)]
+    update = node("OPT_STEP_ADAMW", step[0], *step, tensor(9000, 7))
+    operands = ((1000, 1), (2000, 0), (3000, 1), (4000, 1), (9000, 0))
+    (adamw,) = harness("launches").launches(
+        [update, kernel("opt_step_adamw_f32", 1, 256, *operands)], vocab=67
+    )
+    # weights and both moments are read and written, the gradient and seven numbers are read
+    assert (adamw.bytes, adamw.part) == (4 * (7 * 100 + 7), "optimizer")
+    table, ids, rows = tensor(1000, 32, 67), tensor(50000, 8, type="i32"), tensor(60000, 32, 8)
+    (rows_read,) = harness("launches").launches(
+        [node("GET_ROWS", rows, table, ids), kernel("kernel", 8, 32, (1000, 0), (60000, 1))], 67
+    )
+    assert (rows_read.bytes, rows_read.part) == (2 * 4 * 32 * 8, "embedding")
+
+
+def test_an_argument_where_nothing_lies(harness: Any) -> None:
+    x = tensor(1000, 32)
+    events = [node("SCALE", x, x), kernel("scale_f32", 1, 32, (77, 0))]
+    with pytest.raises(ValueError, match="SCALE has an argument at 77, where no tensor lies"):
+        harness("launches").launches(events, vocab=67)
+
+
+def test_the_time_of_a_launch(harness: Any) -> None:
+    gpus, launch = harness("gpus"), harness("launches").Launch
+    h100, m1 = gpus.GPUS["h100"], gpus.GPUS["m1"]
+    copy = launch("k", "CPY", "conversions", "f32", "vector", 132, 24 * 10**8, 0, 0)
+    # 2.4 GB at 2.4 TB/s
+    assert gpus.seconds(copy, h100) == pytest.approx(1e-3 + gpus.LAUNCH_S, rel=0.01)
+    gemm = launch("g", "MUL_MAT", "products", "bf16", "product", 0, 10**6, 0, 10**12)
+    assert gpus.seconds(gemm, h100) == pytest.approx(1e12 / (0.65 * 989.4e12), rel=0.01)
+    # Apple's GPUs have no other unit for bf16
+    assert gpus.seconds(gemm, m1) == pytest.approx(1e12 / (0.65 * 2.6e12), rel=0.01)
+    # half of the multiprocessors have a block
+    half = dataclasses.replace(copy, blocks=66)
+    assert gpus.seconds(half, h100) == pytest.approx(2e-3 + gpus.LAUNCH_S, rel=0.01)
+    sums = gpus.sums([copy, gemm, copy], h100, "op")
+    assert list(sums) == ["CPY", "MUL_MAT"]
+    assert gpus.total(sums).launches == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux"
+    or compiler() is None
+    or not (default_tree() / "src" / "ggml-cuda" / "fattn-back.cu").exists(),
+    reason="needs Linux, a C++ compiler and the patched ggml",
+)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_step_of_a_small_model(harness: Any, dtype: str) -> None:
+    spec = harness("model").Spec(**SMALL, dtype=dtype)
+    counted, read = harness("launches"), harness("traced_step").read
+    events = {on: read(spec.to_dict(), EMULATED, fused=on, passes=on) for on in (True, False)}
+    steps = {on: counted.launches(events[on], VOCAB) for on in events}
+    tokens, weights = BATCH * SEQ, 12 * EMBD**2 * LAYERS + VOCAB * EMBD
+    shapes = [shape for _, shape, _ in harness("model").parameters(spec)]
+    for found in steps.values():
+        gemms = [one for one in found if one.kernel.startswith("gemm")]
+        # a matmul forward, two backward
+        assert sum(one.operations for one in gemms) == 6 * tokens * weights
+        assert {one.unit for one in gemms} == {dtype}
+        updates = [one for one in found if one.op == "OPT_STEP_ADAMW"]
+        assert len(updates) == len(shapes)
+        attention = [one for one in found if one.part == "attention"]
+        # scores and results forward; backward eight matmuls, of which three are scores again
+        whole = 2 * EMBD * SEQ * SEQ * BATCH * LAYERS
+        causal = whole * (SEQ + 1) // (2 * SEQ)
+        assert sum(one.operations for one in attention) == 10 * causal
+    after, before = steps[True], steps[False]
+    # forward up to the loss, gradients, update
+    assert counted.graphs(events[True]) == 3
+    assert sum(one.bytes for one in after) < sum(one.bytes for one in before)
+    assert len(after) < len(before)
+    converted = [sum(one.converted for one in found) for found in (after, before)]
+    assert converted == [0, 0] if dtype == "f32" else converted[0] < converted[1]
