@@ -63,7 +63,7 @@ series-check: vendor
     {{python}} scripts/vendor.py check
     {{python}} scripts/gen_cdef.py --check
 
-# series-check, then each prefix builds and passes its patch's tests; an hour or more; --from N, --to N, --only N
+# series-check, then each prefix builds and passes its patch's tests, but what passed before; --from N, --to N, --only N
 patches-check *args: series-check
     {{python}} scripts/patches_check.py "$@"
 

@@ -4,20 +4,29 @@
 For patch N the tree has patches 1 to N and no other. The CPU backend and test-backend-ops are
 built in build/patches, one folder for all, so that a prefix compiles only what its patch reaches;
 then the commands of the patch's `Tests:` lines run with `-b CPU` (patches/README.md has their
-form). A command must exit with 0, and each op that it names must have run at least one case.
-Stops at the first patch that does not apply, build or pass, with exit status 1 and its name.
+form), while the next prefix is built. A command must exit with 0, and each op that it names must
+have run at least one case.
+
+A command that passed is noted in build/patches/passed.json under the hash of the sources that are
+compiled for it. A run that was interrupted, or comes after a change of some patches, skips what is
+noted; `--again` runs it too. Stops at the first patch that does not apply, build or pass, with
+exit status 1 and its name.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
+import json
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +98,58 @@ def commands(patch: Path) -> list[Command]:
     return found
 
 
+# ggml as a part of a project, as in ours: alone it wants files that the source package leaves out.
+_LISTS = """\
+cmake_minimum_required(VERSION 3.26)
+project(prefix LANGUAGES C CXX)
+set(GIT_EXE "") # it would tell of the repository around
+set(GGML_BUILD_COMMIT prefix)
+set(BUILD_SHARED_LIBS ON)
+add_subdirectory(tree EXCLUDE_FROM_ALL)
+# The largest file: optimising it takes longer than its tests do.
+target_compile_options(test-backend-ops PRIVATE -O0)
+"""
+
+
+def _is_compiled(name: str) -> bool:
+    """Whether a file of ggml may be a part of the build: other backends' folders are not."""
+    parts = name.split("/")
+    return parts[0] != "src" or len(parts) == 2 or parts[1] == "ggml-cpu"
+
+
+def digest(tree: Path) -> str:
+    """The hash of what a tree is built from here."""
+    files = {k: v for k, v in vendor_tree.hashes(tree).items() if _is_compiled(k)}
+    return hashlib.sha256(json.dumps([_LISTS, files], sort_keys=True).encode()).hexdigest()
+
+
+class Passed:
+    """The commands that passed, with their cases, by the hash of what they ran on; in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        text = file.read_text(encoding="utf-8") if file.is_file() else "{}"
+        self._cases: dict[str, int] = json.loads(text)
+
+    def cases(self, built: str, command: Command) -> int | None:
+        """The number of cases that passed, or None if the command has to run."""
+        return self._cases.get(f"{built} {command}")
+
+    def note(self, built: str, command: Command, cases: int) -> None:
+        """Add a command that passed."""
+        with self._lock:
+            self._cases[f"{built} {command}"] = cases
+            fresh = self._file.with_suffix(".new")
+            fresh.write_text(json.dumps(self._cases, indent=1), encoding="utf-8")
+            fresh.replace(self._file)
+
+    def forget(self, built: str) -> None:
+        """Drop what passed on these sources, as far as this run knows."""
+        with self._lock:
+            self._cases = {k: v for k, v in self._cases.items() if k.split(" ")[0] != built}
+
+
 def update(tree: Path, new: Path) -> None:
     """Make `tree` what `new` is; files of the same content keep their times."""
     fresh = {p.relative_to(new) for p in new.rglob("*") if p.is_file()}
@@ -101,19 +162,6 @@ def update(tree: Path, new: Path) -> None:
         if not old.is_file() or old.read_bytes() != content:
             old.parent.mkdir(parents=True, exist_ok=True)
             old.write_bytes(content)
-
-
-# ggml as a part of a project, as in ours: alone it wants files that the source package leaves out.
-_LISTS = """\
-cmake_minimum_required(VERSION 3.26)
-project(prefix LANGUAGES C CXX)
-set(GIT_EXE "") # it would tell of the repository around
-set(GGML_BUILD_COMMIT prefix)
-set(BUILD_SHARED_LIBS ON)
-add_subdirectory(tree EXCLUDE_FROM_ALL)
-# The largest file: optimising it takes longer than its tests do.
-target_compile_options(test-backend-ops PRIVATE -O0)
-"""
 
 
 def build(tree: Path, folder: Path, jobs: int, programs: Iterable[str]) -> Path:
@@ -129,6 +177,7 @@ def build(tree: Path, folder: Path, jobs: int, programs: Iterable[str]) -> Path:
             "-DGGML_BUILD_TESTS=ON", "-DGGML_BUILD_EXAMPLES=OFF", "-DGGML_NATIVE=ON",
             "-DGGML_LLAMAFILE=ON", "-DGGML_CPU_REPACK=OFF", "-DGGML_CUDA=OFF", "-DGGML_METAL=OFF",
             "-DGGML_CCACHE=OFF",
+            "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON", # the programs are copied with the libraries
         ]  # fmt: skip
         if launcher:
             configure += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={launcher}" for lang in ("C", "CXX")]
@@ -172,6 +221,85 @@ def check(programs: Path, command: Command) -> int:
     return len(passed)
 
 
+def run(programs: Path, built: str, wanted: list[Command], passed: Passed) -> float:
+    """Run the commands that have not passed; returns the seconds that they took."""
+    begin = time.monotonic()
+    for command in wanted:
+        if passed.cases(built, command) is None:
+            passed.note(built, command, check(programs, command))
+    return time.monotonic() - begin
+
+
+@contextlib.contextmanager
+def _named(patch: str) -> Iterator[None]:
+    """Put the patch's name before the message of a PatchError."""
+    try:
+        yield
+    except PatchError as error:
+        raise PatchError(f"{patch}: {error}") from error
+
+
+class Prefixes:
+    """Builds the prefixes in their order, each while the tests of the one before run."""
+
+    def __init__(self, project: vendor_tree.Project, folder: Path, jobs: int) -> None:
+        self._folder, self._jobs, self._passed = folder, jobs, Passed(folder / "passed.json")
+        self._tests: Callable[[], None] = lambda: None
+        series, self._plain = folder / "series", folder / "plain"
+        for fresh in (series, self._plain):
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+        # A copy: the series may change while this runs.
+        self._patches = [Path(shutil.copy(path, series)) for path in project.patches()]
+        pin = project.pin()
+        vendor_tree.extract(pin, archive(pin, project.cache), self._plain)
+
+    def check(self, first: int, last: int, again: bool) -> None:
+        """Check the prefixes that end with the patches `first` to `last`, counted from 1.
+
+        Raises:
+            PatchError: a patch has no tests, or a prefix does not build or pass.
+        """
+        plan = [(patch, commands(patch)) for patch in self._patches]
+        vendor_tree.apply(self._plain, self._patches[: first - 1])
+        with ThreadPoolExecutor(1) as tester:
+            for patch, wanted in plan[first - 1 : last]:
+                vendor_tree.apply(self._plain, [patch])
+                self._prefix(patch.name, wanted, tester, again)
+            self._tests()
+
+    def _prefix(self, name: str, wanted: list[Command], tester: Executor, again: bool) -> None:
+        """Build one prefix and start its tests, after those of the one before."""
+        built = digest(self._plain)
+        if again:
+            self._passed.forget(built)
+        begin = time.monotonic()
+        todo = any(self._passed.cases(built, command) is None for command in wanted)
+        if todo:
+            update(self._folder / "tree", self._plain)
+            programs = {"test-backend-ops", *(command.program for command in wanted)}
+            with _named(name):
+                made = build(
+                    self._folder / "tree", self._folder / "obj", self._jobs, sorted(programs)
+                )
+        seconds = time.monotonic() - begin
+        self._tests()
+        copied = self._folder / "run"
+        if todo:
+            shutil.rmtree(copied, ignore_errors=True)
+            shutil.copytree(made, copied, symlinks=True)
+        future = tester.submit(run, copied, built, wanted, self._passed)
+
+        def tests() -> None:
+            with _named(name):
+                tested = future.result()
+            cases = [f"{each}: {self._passed.cases(built, each)} OK" for each in wanted]
+            times = f"{seconds:5.0f}s {tested:5.0f}s" if todo else f"{'passed before':>13}"
+            print(f"{name:62} {times}  {'; '.join(cases)}", flush=True)
+
+        self._tests = tests
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -180,52 +308,30 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--from", dest="first", type=int, default=1, metavar="N")
-    parser.add_argument(
-        "--to", dest="last", type=int, metavar="N", help="the last patch, for runs side by side"
-    )
+    parser.add_argument("--to", dest="last", type=int, metavar="N", help="the last patch")
     parser.add_argument("--only", type=int, metavar="N", help="patch N alone, on those before it")
+    parser.add_argument("--again", action="store_true", help="also what passed before")
     parser.add_argument("--jobs", type=int, default=2, help="of the build (default: 2)")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "patches")
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args(argv)
     project = vendor_tree.Project(options.root)
-    patches = project.patches()
+    count = len(project.patches())
     first = options.only or options.first
-    last = options.only or options.last or len(patches)
-    if not 1 <= first <= last <= len(patches):
-        parser.error(f"patches are numbered from 1 to {len(patches)}; got {first} to {last}")
-    tree, folder, series = (options.folder.resolve() / name for name in ("tree", "obj", "series"))
-    tree.mkdir(parents=True, exist_ok=True)
-    # A copy: the series may change while this runs.
-    shutil.rmtree(series, ignore_errors=True)
-    series.mkdir()
-    patches = [Path(shutil.copy(path, series)) for path in patches]
-    patch = patches[first - 1]
+    last = options.only or options.last or count
+    if not 1 <= first <= last <= count:
+        parser.error(f"patches are numbered from 1 to {count}; got {first} to {last}")
+    if shutil.which("ccache") is None:
+        print("patches-check: no ccache: the first run after a change takes longer; install it")
     print(f"{'patch':62} {'build':>6} {'tests':>6}  cases", flush=True)
+    begin = time.monotonic()
     try:
-        plan = [commands(patch) for patch in patches]
-        with tempfile.TemporaryDirectory() as temporary:
-            start = Path(temporary)
-            pin = project.pin()
-            vendor_tree.extract(pin, archive(pin, project.cache), start)
-            vendor_tree.apply(start, patches[: first - 1])
-            update(tree, start)
-        for patch in patches[first - 1 : last]:
-            vendor_tree.apply(tree, [patch])
-            begin = time.monotonic()
-            wanted = plan[patches.index(patch)]
-            names = sorted({"test-backend-ops", *(command.program for command in wanted)})
-            programs = build(tree, folder, options.jobs, names)
-            built = time.monotonic()
-            counts = [(command, check(programs, command)) for command in wanted]
-            ended = time.monotonic()
-            told = "; ".join(f"{command}: {count} OK" for command, count in counts)
-            seconds = f"{built - begin:5.0f}s {ended - built:5.0f}s"
-            print(f"{patch.name:62} {seconds}  {told}", flush=True)
+        Prefixes(project, options.folder.resolve(), options.jobs).check(first, last, options.again)
     except (PatchError, VendorError, OSError) as error:
-        print(f"patches-check: {patch.name}: {error}", file=sys.stderr)
+        print(f"patches-check: {error}", file=sys.stderr)
         return 1
-    print(f"patches-check: {last - first + 1} prefixes build and pass", flush=True)
+    minutes = (time.monotonic() - begin) / 60
+    print(f"patches-check: {last - first + 1} prefixes build and pass ({minutes:.0f} min)")
     return 0
 
 

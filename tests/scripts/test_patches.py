@@ -118,6 +118,38 @@ def test_files_that_stay_the_same_keep_their_times(script: ModuleType, tmp_path:
     assert {p.name: p.read_text() for p in tree.iterdir()} == {"a": "1", "b": "4"}
 
 
+def test_what_passed_is_skipped_until_its_sources_change(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    for name in ("src/ggml.c", "src/ggml-cpu/ops.cpp", "src/ggml-cuda/norm.cu"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("1")
+    first = script.digest(tree)
+    norm, sum_ = (script.Command("test-backend-ops", "test", (op,)) for op in ("NORM", "SUM"))
+    script.Passed(tmp_path / "passed.json").note(first, norm, 3)
+
+    passed = script.Passed(tmp_path / "passed.json")
+    assert (passed.cases(first, norm), passed.cases(first, sum_)) == (3, None)
+    (tree / "src/ggml-cuda/norm.cu").write_text("2")
+    assert script.digest(tree) == first, "CUDA is not built here"
+    (tree / "src/ggml-cpu/ops.cpp").write_text("2")
+    assert passed.cases(script.digest(tree), norm) is None
+    passed.forget(first)
+    assert passed.cases(first, norm) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the tests")
+def test_a_run_notes_each_command_that_passes(script: ModuleType, tmp_path: Path) -> None:
+    folder = programs(tmp_path, r"  NORM(n=1): OK\n", 0)
+    passed = script.Passed(tmp_path / "passed.json")
+    norm, add = (script.Command("test-backend-ops", "test", (op,)) for op in ("NORM", "ADD"))
+    with pytest.raises(script.PatchError, match="no case of ADD ran"):
+        script.run(folder, "hash", [norm, add], passed)
+    assert passed.cases("hash", norm) == 1
+    assert passed.cases("hash", add) is None
+
+
 def test_a_number_beyond_the_series_is_refused(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,7 +167,7 @@ needs_tools = pytest.mark.skipif(
 @needs_tools
 @pytest.mark.slow
 def test_every_prefix_builds_and_passes_its_tests() -> None:
-    """An hour or more on two cores; `patches_check.py --from N` goes on where it failed."""
+    """Most of an hour on two cores; what passed before is skipped."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT)], check=False, capture_output=True, text=True
     )
