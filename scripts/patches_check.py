@@ -105,6 +105,10 @@ project(prefix LANGUAGES C CXX)
 set(GIT_EXE "") # it would tell of the repository around
 set(GGML_BUILD_COMMIT prefix)
 set(BUILD_SHARED_LIBS ON)
+# The programs find their libraries beside them, also in a copy of the folder.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 add_subdirectory(tree EXCLUDE_FROM_ALL)
 # The largest file: optimising it takes longer than its tests do.
 target_compile_options(test-backend-ops PRIVATE -O0)
@@ -169,19 +173,18 @@ def build(tree: Path, folder: Path, jobs: int, programs: Iterable[str]) -> Path:
     lists = tree.parent / "CMakeLists.txt"
     if not lists.is_file() or lists.read_text(encoding="utf-8") != _LISTS:
         lists.write_text(_LISTS, encoding="utf-8")
-    if not (folder / "build.ninja").is_file():
-        launcher = shutil.which("ccache")
-        configure = [
-            "cmake", "-S", str(tree.parent), "-B", str(folder), "-G", "Ninja",
-            "-DCMAKE_BUILD_TYPE=Release",
-            "-DGGML_BUILD_TESTS=ON", "-DGGML_BUILD_EXAMPLES=OFF", "-DGGML_NATIVE=ON",
-            "-DGGML_LLAMAFILE=ON", "-DGGML_CPU_REPACK=OFF", "-DGGML_CUDA=OFF", "-DGGML_METAL=OFF",
-            "-DGGML_CCACHE=OFF",
-            "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON", # the programs are copied with the libraries
-        ]  # fmt: skip
-        if launcher:
-            configure += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={launcher}" for lang in ("C", "CXX")]
-        _run(configure)
+    # Each time: a patch may add files, which CMake finds by their names.
+    configure = [
+        "cmake", "-S", str(tree.parent), "-B", str(folder), "-G", "Ninja",
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DGGML_BUILD_TESTS=ON", "-DGGML_BUILD_EXAMPLES=OFF", "-DGGML_NATIVE=ON",
+        "-DGGML_LLAMAFILE=ON", "-DGGML_CPU_REPACK=OFF", "-DGGML_CUDA=OFF", "-DGGML_METAL=OFF",
+        "-DGGML_CCACHE=OFF",
+    ]  # fmt: skip
+    launcher = shutil.which("ccache")
+    if launcher:
+        configure += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={launcher}" for lang in ("C", "CXX")]
+    _run(configure)
     _run(["cmake", "--build", str(folder), "--target", *programs, "--", f"-j{jobs}"])
     return folder / "bin"
 
