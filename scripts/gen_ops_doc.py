@@ -244,14 +244,18 @@ def backends() -> dict[str, dict[str, str]]:
     training = SOURCES / "ggml-metal/ggml-metal-train.cpp"
     if training.is_file():  # what the patches add, which the function above asks by default
         metal |= supported(training, "ggml_metal_train_supports_op")
-    cuda = supported(SOURCES / "ggml-cuda/ggml-cuda.cu", "ggml_backend_cuda_device_supports_op")
-    training = SOURCES / "ggml-cuda/train.cu"
-    if training.is_file():  # what the patches answer before the function above
-        answers = supported(training, "ggml_cuda_train_supports_op")
-        cuda |= {label: verdict for label, verdict in answers.items() if label != "default"}
+    found = {}
+    for name, file, training in (
+        ("cpu", "ggml-cpu/ggml-cpu.cpp", "ggml-cpu/train/train.cpp"),
+        ("cuda", "ggml-cuda/ggml-cuda.cu", "ggml-cuda/train.cu"),
+    ):
+        found[name] = supported(SOURCES / file, f"ggml_backend_{name}_device_supports_op")
+        if (SOURCES / training).is_file():  # what the patches answer before the function above
+            answers = supported(SOURCES / training, f"ggml_{name}_train_supports_op")
+            found[name] |= {label: told for label, told in answers.items() if label != "default"}
     return {
-        "CPU": supported(SOURCES / "ggml-cpu/ggml-cpu.cpp", "ggml_backend_cpu_device_supports_op"),
-        "CUDA": cuda,
+        "CPU": found["cpu"],
+        "CUDA": found["cuda"],
         "Metal": metal,
     }
 
