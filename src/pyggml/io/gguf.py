@@ -149,14 +149,17 @@ class GGUFFile:
             context = parse(params)
         pass_interrupt()
         if context == ffi.NULL:
-            reason = "; ".join(text.split(": ", 1)[-1] for text in messages)
+            said = [text.split(": ", 1)[-1] for text in messages]
+            reason = "; ".join(said)
             if "magic" in reason:
                 reason = f"it is no GGUF file, which begins with GGUF ({reason}); give a .gguf file"
-            elif not reason or any(text in reason for text in _ENDS_EARLY):
+            elif not said or any(text in said[0] for text in _ENDS_EARLY):
                 reason = (
                     f"the file is truncated or damaged: it has {size:,} bytes, and its header needs"
                     f" more ({reason or 'it ends too early'}); fetch or write it again"
                 )
+            else:
+                reason = f"the file is damaged: {reason}; fetch or write it again"
             raise self._error(reason)
         try:
             self._read_metadata(context)
