@@ -252,3 +252,22 @@ def test_a_copy_of_a_recorded_tensor_is_held_as_well() -> None:
     del y
     a.zero_()
     assert z.tolist() == [2.0]
+
+
+def test_a_copy_of_a_view_of_a_stored_tensor_is_a_view_as_well() -> None:
+    import copy
+
+    a = pg.tensor([[1.0, 2.0], [3.0, 4.0]])
+    z = copy.copy(a.T)
+    a.zero_()
+    assert z.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_a_backward_that_fails_changes_nothing() -> None:
+    a = pg.tensor([1.0, 2.0])
+    y = a + a
+    loss = (y * y).sum()
+    with pytest.raises(GradientError, match="requires_grad=True"):
+        loss.backward()
+    a.zero_()
+    assert (y.tolist(), loss.item()) == ([2.0, 4.0], 20.0)

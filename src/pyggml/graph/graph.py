@@ -119,8 +119,6 @@ class Graph(NotCopied):
                 "graph: activations are shared by graphs of the CPU; got a graph of "
                 f"{self.device.name} and activations of {activations.device.name}"
             )
-        for t in roots:
-            release(t)
         # Non-contiguous results are read through an ordered copy.
         self._outputs = {t: _ordered(t).node for t in outputs}
         self._plan = Plan(
@@ -141,6 +139,8 @@ class Graph(NotCopied):
             sums = [grad for _, grad in self._plan.gradients.values() if grad.is_stored]
             self._changed = [*{*self._plan.written(), *(grad.buffer for grad in sums)}]
             self._allocate(activations)
+        for t in roots:  # not before: without a graph their numbers are those of the call
+            release(t)
 
     def _allocate(self, shared: Activations | None) -> None:
         """Plan the memory."""

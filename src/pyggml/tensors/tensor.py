@@ -514,7 +514,7 @@ class Tensor(Methods):
         copy = Tensor(self._node, self._dtype)
         if self._value is not None:
             copy.keep(self._value)
-        elif not self.is_stored:
+        elif not self.is_stored and not self._node.is_view_of_stored:
             hold(copy)
         return copy
 
