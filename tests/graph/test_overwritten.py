@@ -271,3 +271,24 @@ def test_a_backward_that_fails_changes_nothing() -> None:
         loss.backward()
     a.zero_()
     assert (y.tolist(), loss.item()) == ([2.0, 4.0], 20.0)
+
+
+ALONE = {
+    "cat": lambda x: pg.cat([x]),
+    "stack": lambda x: pg.stack([x]),
+    "repeat": lambda x: x.repeat(1, 1),
+    "flip": lambda x: x.flip(()),
+    "pow": lambda x: x**1,
+}
+
+
+@pytest.mark.parametrize("op", ALONE.values(), ids=ALONE)
+def test_an_op_that_changes_nothing_is_no_view(op: Callable[[pg.Tensor], pg.Tensor]) -> None:
+    for _ in range(2):
+        x = pg.tensor([[1.0, 2.0]], requires_grad=True)
+        y = op(x)
+        x.zero_()
+        assert y.flatten().tolist() == [1.0, 2.0]
+        op(x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [[1.0, 1.0]]

@@ -15,7 +15,7 @@ from ..tensors.on_demand import on_demand
 from ..tensors.operators import HIGHER
 from ..tensors.record import record, without_gradient
 from ..tensors.tensor import Tensor
-from .operands import as_tensor, broadcast, contiguous, need_float, need_tensor
+from .operands import as_tensor, broadcast, contiguous, copied, need_float, need_tensor
 from .shape import broadcast_to
 
 __all__ = [
@@ -187,6 +187,8 @@ def pow(x: Tensor, exponent: float) -> Tensor:
         return scale(clamp(x, -1.0, 1.0), 0.0, 1.0)
     if n == 0.5:
         return sqrt(x)
+    if n == 1:
+        return copied(x)
     if n.is_integer():
         if math.fabs(n) <= _MOST_PRODUCTS:
             # 1 / x first: the square's gradient at 0 would be 0 times infinity behind it.

@@ -24,6 +24,7 @@ __all__ = [
     "axis_of",
     "broadcast",
     "contiguous",
+    "copied",
     "need_dtype",
     "need_float",
     "need_ndim",
@@ -156,6 +157,11 @@ def contiguous(x: Tensor) -> Tensor:
         # A permuted axis of extent one keeps a stride that does not matter, but that ggml's row
         # loops use: a reshape to the same shape sets it right, without a copy.
         return record(lib.ggml_reshape_4d, [x, *ne_of(x.shape)], x.shape)
+    return record(lib.ggml_cont, [x], x.shape)
+
+
+def copied(x: Tensor) -> Tensor:
+    """Return an ordered copy; of an op that leaves a stored x as it is, but is no view of it."""
     return record(lib.ggml_cont, [x], x.shape)
 
 

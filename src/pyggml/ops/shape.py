@@ -16,7 +16,7 @@ from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
-from .operands import axis_of, broadcast, contiguous, need_tensor, need_wholes
+from .operands import axis_of, broadcast, contiguous, copied, need_tensor, need_wholes
 
 __all__ = [
     "broadcast_to",
@@ -218,7 +218,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
         joined = (*result.shape[:n], result.shape[n] + other.shape[n], *result.shape[n + 1 :])
         args = [contiguous(result), contiguous(other), result.ndim - 1 - n]
         result = record(lib.ggml_concat, args, joined)
-    return result
+    return copied(result) if len(tensors) == 1 and not result.dtype.quantized else result
 
 
 @on_demand

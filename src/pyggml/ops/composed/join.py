@@ -14,7 +14,7 @@ from ...errors import ShapeError, composed, shown
 from ...tensors.on_demand import on_demand
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
-from ..operands import axis_of, need_tensor, need_wholes
+from ..operands import axis_of, copied, need_tensor, need_wholes
 from ..shape import concat, getitem, repeat, reshape
 from .select import index_select
 
@@ -335,7 +335,8 @@ def tile(x: Tensor, repeats: Sequence[int]) -> Tensor:
         )
     shape = (*(1,) * (len(times) - x.ndim), *x.shape)
     new = tuple(n * t for n, t in zip(shape, times, strict=True))
-    return repeat(reshape(x, shape), new)
+    stretched = reshape(x, shape)
+    return copied(stretched) if new == shape else repeat(stretched, new)
 
 
 @composed
@@ -352,7 +353,8 @@ def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
         [3.0, 2.0, 1.0]
     """
     need_tensor("flip", "x", x)
-    for dim in need_wholes("flip", "dims", dims if isinstance(dims, (list, tuple)) else [dims]):
+    axes = need_wholes("flip", "dims", dims if isinstance(dims, (list, tuple)) else [dims])
+    for dim in axes:
         axis = axis_of("flip", dim, x.ndim, "dims")
         x = index_select(x, axis, np.arange(x.shape[axis])[::-1])
-    return x
+    return x if axes else copied(x)
