@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from pyggml import nn
-from pyggml.data import ArrayDataset, Loader, read_table
+from pyggml.data import (
+    ArrayDataset,
+    Loader,
+    TextClassificationDataset,
+    Tokenizer,
+    read_table,
+)
 from pyggml.errors import FormatError
 from pyggml.models import MLP, MLPConfig
 from pyggml.train import Trainer
@@ -116,3 +122,33 @@ def test_tables_are_checked_when_they_are_read() -> None:
 def test_arrays_are_no_dataset() -> None:
     with pytest.raises(TypeError, match=r"data\.ArrayDataset\(x, y\)"):
         Trainer(nn.Linear(3, 3), X, CLASSES, steps=1)
+
+
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_validation_set_with_classes_of_other_numbers_is_refused(loader: bool) -> None:
+    """Names without "a" would be 0 for "b": an accuracy of other classes."""
+    names = np.array(["a", "b", "c"])[CLASSES]
+    train = ArrayDataset(X, names)
+    model = nn.Linear(3, 3)
+
+    def run(val: ArrayDataset) -> None:
+        given = Loader(val, 4, shuffle=False) if loader else val
+        Trainer(model, train, given, batch_size=4, steps=1, task="classification").fit(
+            progress=False
+        )
+
+    rows = names != "a"
+    with pytest.raises(ValueError, match=r"got \('b', 'c'\): make it with labels=train\.labels"):
+        run(ArrayDataset(X[rows], names[rows]))
+    run(ArrayDataset(X[rows], names[rows], labels=train.labels))
+    run(ArrayDataset(X[names != "c"], names[names != "c"]))  # the same numbers
+
+
+def test_texts_for_validation_with_classes_of_other_numbers_are_refused() -> None:
+    rows = [{"text": f"day {n} was {word}", "label": word} for n in range(4) for word in "abc"]
+    tokenizer = Tokenizer.chars(["day was bc0123456789"])
+    train = TextClassificationDataset(rows, tokenizer)
+    val = TextClassificationDataset([row for row in rows if row["label"] != "a"], tokenizer)
+    model = nn.Sequential(nn.Embedding(tokenizer.vocab_size, 3))
+    with pytest.raises(ValueError, match=r"names=train\.names"):
+        Trainer(model, train, val, batch_size=4, steps=1, task="classification")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...data import Dataset, Documents, Loader, PackedDataset, TokenDataset
-from ...errors import ConfigError
+from ...errors import ConfigError, shown
 from ...models import LanguageModel
 from ..batches import Batch
 from ..step import TrainStep
@@ -107,6 +107,7 @@ def read_sets(validation: Any, loader: Any) -> dict[str, ValidationSet]:
 
 def _read(name: str, given: Any, loader: Any) -> ValidationSet:
     """Return a set; all but loaders get a loader that reads every row in order."""
+    _check_names(name, given, loader)
     if callable(getattr(given, "once", None)):
         return ValidationSet(name, given, spread=False)
     data: Any = getattr(loader, "dataset", None)
@@ -137,6 +138,27 @@ def _read(name: str, given: Any, loader: Any) -> ValidationSet:
     except ValueError as error:
         raise ValueError(f"Trainer: validation set {name!r}: {error}") from error
     return ValidationSet(name, made, ids=None if isinstance(ids, np.memmap) else ids)
+
+
+def _check_names(name: str, given: Any, loader: Any) -> None:
+    """Raise on rows whose classes have other numbers than those of the training data."""
+    train, own = (_names(getattr(each, "dataset", each)) for each in (loader, given))
+    if own is None:
+        return
+    if train is None:
+        train = tuple(map(str, range(len(own))))
+    if own != train[: len(own)]:
+        raise ValueError(
+            f"Trainer: validation set {name!r} must number its classes as train does,"
+            f" {shown(train)}; got {shown(own)}: make it with labels=train.labels, a dataset of"
+            " texts with names=train.names, or split one dataset"
+        )
+
+
+def _names(data: Any) -> tuple[str, ...] | None:
+    """Return the names of a dataset's classes, in the order of their numbers, if it has names."""
+    found = data.names if hasattr(data, "names") else getattr(data, "labels", None)
+    return tuple(found) if isinstance(found, (list, tuple)) else None
 
 
 def _tokens(name: str, given: Any) -> np.ndarray:
