@@ -170,3 +170,20 @@ def test_asking_whether_a_name_is_there_imports_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_cure_of_a_sampler_in_order_keeps_the_order() -> None:
+    dataset = data.ArrayDataset(np.arange(10.0), np.arange(10))
+    with pytest.raises(AttributeError) as error:
+        _ = data.SequentialSampler
+    cure = str(error.value).partition("; use ")[2]
+    batches = eval(cure, {"data": data, "dataset": dataset, "batch_size": 4})
+    assert np.concatenate([y for _, y in batches]).tolist() == list(range(10))
+
+
+def test_the_cure_of_a_copy_into_a_parameter_writes_it() -> None:
+    weight = pg.zeros(2, requires_grad=True)
+    with pytest.raises(ValueError, match=r"use dst\.copy_\(src\)") as error:
+        pg.ops.cpy(pg.ones(2), weight)
+    eval(str(error.value).partition("use ")[2], {"dst": weight, "src": pg.ones(2)})
+    assert weight.tolist() == [1.0, 1.0]

@@ -173,7 +173,7 @@ def cpy(src: Tensor, dst: Tensor) -> Tensor:
     for name, x in (("src", src), ("dst", dst)):
         need_dtype("cpy", name, x, "f32", "f16", "bf16")
     if dst.requires_grad:
-        raise ValueError("cpy: dst must not require a gradient; copy into dst.detach()")
+        raise ValueError("cpy: dst must not require a gradient; use dst.copy_(src)")
     root = dst.node
     while root.buffer is None and root.ptr.op in _VIEWS[:3] and root.ptr.src[0] != ffi.NULL:
         root = root.srcs[0]
