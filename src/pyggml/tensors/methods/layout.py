@@ -19,7 +19,8 @@ Whole = int  # `int` is a method here
 
 def _shape(given: tuple[Any, ...]) -> Any:
     """Take reshape(2, 3) and reshape((2, 3))."""
-    return given[0] if len(given) == 1 else given
+    alone = len(given) == 1 and not isinstance(given[0], Whole)
+    return given[0] if alone else given
 
 
 @signatures_told
