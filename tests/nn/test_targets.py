@@ -115,3 +115,13 @@ def test_batches_are_looked_at_where_they_enter() -> None:
         assert np.isfinite(fn(LOGITS, np.array([0, 3, -100])).item())
         with pytest.raises(ValueError, match="got 4"):
             fn(LOGITS, np.array([0, 4, 1]))
+
+
+def test_a_number_of_numpy_that_does_not_count() -> None:
+    x = pg.tensor(LOGITS)
+    ignored = np.int64(-1)
+    want = F.cross_entropy(x[:2], pg.tensor([1, 3])).item()
+    found = F.cross_entropy(x, pg.tensor([1, 3, -1]), ignore_index=ignored)  # type: ignore[arg-type]
+    assert found.item() == pytest.approx(want, rel=1e-6)
+    with pytest.raises(ValueError, match="or ignore_index=-1; got 9"):
+        F.cross_entropy(x, pg.tensor([1, 9, -1]), ignore_index=ignored)  # type: ignore[arg-type]

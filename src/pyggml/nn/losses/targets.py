@@ -94,7 +94,8 @@ def have_classes(x: Any, targets: Any, ignore_index: Any) -> bool:
         tensors
         and x.shape[:-1] == targets.shape != x.shape
         and targets.dtype.name == "i32"
-        and type(ignore_index) is int
+        and isinstance(ignore_index, (int, np.integer))
+        and not isinstance(ignore_index, bool)
     )
 
 
