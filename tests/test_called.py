@@ -13,7 +13,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, optim, train
-from pyggml.errors import composed, fitting, lead
+from pyggml.errors import DTypeError, composed, fitting, lead
 from pyggml.nn import functional as F
 
 from .tensors.calls import MODULES
@@ -171,3 +171,39 @@ def test_a_mask_of_keys_stretches_over_the_queries() -> None:
     for mask in (seen[:, None, None], pg.tensor(seen[:, None, None].astype(np.float32)) > 0):
         got = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
         np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_a_call_of_a_layer_that_does_not_fit_tells_the_signature() -> None:
+    x = pg.ones(2, 2)
+    with pytest.raises(TypeError, match=r"^Linear: got an .*'more'; it takes \(x\)"):
+        nn.Linear(2, 2)(x, more=1)
+    with pytest.raises(TypeError, match=r"^Linear: missing .* 'x'; it takes \(x\)"):
+        nn.Linear(2, 2)()
+    with pytest.raises(
+        TypeError, match=r"^MultiheadAttention: .* it takes \(query, .*attn_mask=None"
+    ):
+        nn.MultiheadAttention(2, 1)(x, x, x, key_padding_mask=x)
+    with pytest.raises(TypeError, match=r"^BatchNorm1d: .* it takes \(num_features"):
+        nn.BatchNorm1d(2, track_running_stats=False)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("dtype", ["f64", "i64"])
+def test_the_cure_of_a_dtype_that_ggml_does_not_compute_with(dtype: str) -> None:
+    x = pg.tensor([1, 2], dtype=dtype)
+    for fn, want in (
+        (lambda: x + 1.0, "f32"),
+        (x.float, "f32"),
+        (x.int, "i32"),
+    ):
+        with pytest.raises(DTypeError, match=r"pg\.tensor\(") as error:
+            fn()
+        cure = str(error.value)[str(error.value).index("pg.tensor") :]
+        assert eval(cure, {"pg": pg, "x": x, "a": x}).dtype.name == want
+
+
+def test_padding_is_hidden_by_a_mask_of_each_row() -> None:
+    layer, x = nn.MultiheadAttention(4, 2), pg.randn(2, 3, 4)
+    hidden = np.array([[False, False, False], [False, False, True]])
+    got = layer(x, x, x, np.broadcast_to(hidden[:, None, None], (2, 1, 3, 3)))[0]
+    short = x[1:, :2]
+    np.testing.assert_allclose(got[1].numpy(), layer(x[1:], short, short)[0][0].numpy(), 1e-5, 1e-6)

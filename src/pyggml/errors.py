@@ -31,6 +31,7 @@ __all__ = [
     "printable",
     "reason",
     "shown",
+    "tell_signature",
 ]
 
 _LONGEST = 80
@@ -185,10 +186,25 @@ def fitting(fn: Callable[_P, _R], who: str | None = None) -> Callable[_P, _R]:
         try:
             return fn(*args, **kwargs)
         except TypeError as error:
-            _tell_signature(own, fn, error)
+            heir = type(args[0]) if args else None  # of a class that inherits the method
+            inherits = fn.__name__ == "__init__" and getattr(heir, "__init__", None) is call
+            _tell_signature(heir.__name__ if heir and inherits else own, fn, error)
             raise
 
     return call
+
+
+def tell_signature(who: str, fn: Callable[..., Any], error: BaseException) -> None:
+    """Write the signature into Python's error of a call that does not fit a method.
+
+    Args:
+        who: what the user called.
+        fn: the method.
+        error: may be of another function, and is left as it is then.
+    """
+    text = str(error)
+    if text.startswith(f"{fn.__qualname__}() ") and _CALL.match(text):
+        error.args = (f"{who}: {_CALL.sub('', text)}; it takes {_signature(fn)}",)
 
 
 def _tell_signature(who: str, fn: Callable[..., Any], error: BaseException) -> None:

@@ -56,7 +56,9 @@ ALIKE = [
     ),
     *"x.reshape(x.size(0),-1)|T.ones(x.size())|x.view(x.size()[:2]+(4,))".split("|"),
     *"x.permute(2,0,1)|x.permute((1,0,2))|x.transpose(0,2)|m.t()|m.T|x.mT".split("|"),
-    *"u[:,None].expand(3,4)|u.expand(2,-1)|m.repeat(2,1)|u.repeat(2)|u.permute(0)|x.flip(0)|x.flip((1,2))".split("|"),
+    *"u[:,None].expand(3,4)|u.expand(2,-1)|m.repeat(2,1)|u.repeat(2)|u.permute(0)|x.flip(0)|x.flip((1,2))".split(
+        "|"
+    ),
     *"x.split(2,1)[1]|x.split([1,3],-1)[1]|x.chunk(2,dim=2)[0]|x.unbind(1)[2]".split("|"),
     *"x.narrow(1,1,2)|T.cat([x,y])|T.cat([x,y],dim=2)|T.stack([x,y][:1])".split("|"),
     *"T.stack([m,m*2],dim=1)|T.split(x,1)[0]|T.chunk(x,3,1)[1]|T.unbind(x)[1]".split("|"),

@@ -24,6 +24,7 @@ __all__ = [
     "axis_of",
     "broadcast",
     "contiguous",
+    "conversion",
     "copied",
     "need_dtype",
     "need_float",
@@ -79,8 +80,17 @@ def need_dtype(who: str, name: str, x: Any, *allowed: str) -> None:
         need_tensor(who, name, x)
         raise DTypeError(
             f"{who}: {name} must be {' or '.join(allowed)}; got {x.dtype.name};"
-            f" convert with {name}.astype({allowed[0]!r})"
+            f" convert with {conversion(name, x, allowed[0])}"
         )
+
+
+def conversion(name: str, x: Tensor, dtype: str) -> str:
+    """Return what makes a tensor of another dtype; ggml computes with few of them."""
+    if x.dtype.quantized or x.dtype.name in ("f32", "f16", "bf16", "i32"):
+        return f"{name}.astype({dtype!r})"
+    if dtype == "i32":
+        return f"pg.tensor({name}.numpy().astype('i4'))"
+    return f"pg.tensor({name}.numpy(), dtype={dtype!r})"
 
 
 def need_float(who: str, name: str, x: Any) -> Tensor:

@@ -16,7 +16,7 @@ from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
-from .operands import axis_of, broadcast, contiguous, copied, need_tensor, need_wholes
+from .operands import axis_of, broadcast, contiguous, conversion, copied, need_tensor, need_wholes
 
 __all__ = [
     "broadcast_to",
@@ -247,8 +247,8 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
         cure = "go through f32"
         if to.name not in (*plain, "i32"):
             cure = "choose f32, f16, bf16 or i32"
-        elif to.name == "f32":
-            cure = "x must be f16, bf16, i32 or quantised"
+        elif not x.dtype.quantized and x.dtype.name not in (*plain, "i32"):
+            cure = f"use {conversion('x', x, to.name)}"
         raise DTypeError(
             f"cast: ggml does not convert x of {x.dtype.name} to dtype {to.name}; {cure}"
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import checks
 from ...absent import absent
-from ...errors import fitting, is_of_function, lead
+from ...errors import fitting, is_of_function, lead, tell_signature
 from ...tensors import Tensor
 from ...tensors.node import call_from_line
 from .hooks import RemovableHandle, add_hook, called_with_hooks, has_hooks
@@ -283,6 +283,8 @@ def _name_layer(module: ModuleTree, error: BaseException) -> None:
         return
     vars(error)["layer"] = type(module).__name__
     forward = getattr(type(module), "forward", None)
+    if forward is not None:
+        tell_signature(type(module).__name__, forward, error)
     if getattr(forward, "__module__", "").startswith(_PACKAGE) and is_of_function(error):
         lead(type(module).__name__, error)
 
