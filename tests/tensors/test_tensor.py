@@ -387,3 +387,13 @@ def test_cures_name_what_there_is():
 def test_names_of_dtypes_are_told() -> None:
     with pytest.raises(DTypeError, match=r"'f32', 'f16'.*'float32'"):
         pg.ones(2).to("float32")
+
+
+def test_a_dtype_equals_its_name() -> None:
+    x = pg.ones(2)
+    assert x.dtype == "f32"
+    assert x.dtype != "f16"
+    assert x.dtype in ("f16", "f32")
+    assert {x.dtype: 1}["f32"] == 1
+    assert x.dtype == pg.zeros(3).dtype != pg.arange(2).dtype
+    assert x.dtype != np.float32

@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DType:
-    """An element type of ggml.
+    """An element type of ggml; it equals its name: `x.dtype == "f32"`.
 
     Attributes:
         name: ggml's name, such as "f32" or "q8_0".
@@ -49,6 +49,16 @@ class DType:
 
     def __repr__(self) -> str:
         return f"pyggml.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, (DType, str)):
+            return self.name == (other if isinstance(other, str) else other.name)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def is_float(self) -> bool:
