@@ -152,3 +152,13 @@ def test_texts_for_validation_with_classes_of_other_numbers_are_refused() -> Non
     model = nn.Sequential(nn.Embedding(tokenizer.vocab_size, 3))
     with pytest.raises(ValueError, match=r"names=train\.names"):
         Trainer(model, train, val, batch_size=4, steps=1, task="classification")
+
+
+def test_a_model_goes_on_with_the_numbers_of_its_own_labels() -> None:
+    names = np.array(["a", "b", "c"])[CLASSES]
+    model = MLP(MLPConfig.of(ArrayDataset(X, names), hidden=(4,)))
+    rows = names != "a"
+    with pytest.raises(ValueError, match=r"labels=model\.config\.labels"):
+        Trainer(model, ArrayDataset(X[rows], names[rows]), batch_size=4, steps=1)
+    labels = model.config.labels
+    Trainer(model, ArrayDataset(X[rows], names[rows], labels=labels), batch_size=4, steps=1)

@@ -33,7 +33,7 @@ from .callbacks import Callback, Progress
 from .checkpoints.keeper import Checkpoints
 from .diagnose import TrainingError
 from .evaluation.evaluator import Evaluator
-from .evaluation.sets import ValidationSet, read_sets
+from .evaluation.sets import ValidationSet, check_labels, read_sets
 from .interrupt import InterruptGuard, TrainingInterrupted
 from .loop import Loop, interval
 from .losses import LossFunction, smoothed_loss
@@ -161,6 +161,7 @@ class Trainer(Run):
         loader = make_loader(who, train, options, checkpoint_dir is not None)
         group = join(who, options, loader)
         sharers = step_group(options, group)
+        check_labels(model, loader)
         sets = read_sets(val, loader)
         check_read(who, options, schedule, loader, sets, checkpoint_dir)
         ahead = options.value("prefetch")

@@ -17,7 +17,7 @@ from ..step import TrainStep
 from ..tasks import Metric, Task
 from .evaluate import check_metric, evenly
 
-__all__ = ["ValidationSet", "check_metrics", "read_sets"]
+__all__ = ["ValidationSet", "check_labels", "check_metrics", "read_sets"]
 
 
 class ValidationSet:
@@ -158,7 +158,23 @@ def _check_names(name: str, given: Any, loader: Any) -> None:
 def _names(data: Any) -> tuple[str, ...] | None:
     """Return the names of a dataset's classes, in the order of their numbers, if it has names."""
     found = data.names if hasattr(data, "names") else getattr(data, "labels", None)
-    return tuple(found) if isinstance(found, (list, tuple)) else None
+    is_names = isinstance(found, (list, tuple)) and all(isinstance(n, str) for n in found)
+    return tuple(found) if found is not None and is_names else None
+
+
+def check_labels(model: Any, loader: Any) -> None:
+    """Raise on training data whose classes have other numbers than the labels of the model.
+
+    Raises:
+        ValueError: the model would give names of other classes.
+    """
+    own = _names(getattr(model, "config", None))
+    train = _names(getattr(loader, "dataset", loader))
+    if own is not None and train is not None and train != own[: len(train)]:
+        raise ValueError(
+            f"Trainer: train must number its classes as the model's labels do, {shown(own)}; got"
+            f" {shown(train)}: make it with labels=model.config.labels, or names=… of texts"
+        )
 
 
 def _tokens(name: str, given: Any) -> np.ndarray:
