@@ -21,7 +21,7 @@ _DTYPES = {
 _MODES = dict.fromkeys(
     ("no_grad", "inference_mode", "enable_grad", "set_grad_enabled"), _NOT_NEEDED
 )
-_ROWS = "ops.set_rows(x, src, rows), or numbers = x.numpy(), which may be changed"
+_ROWS = "ops.set_rows(x, src, rows) for whole rows, or numbers = x.numpy(), which may be changed"
 
 _TENSOR = {
     "bool": "x > 0: a mask is f32, ones and zeros",
@@ -57,7 +57,7 @@ _TENSOR = {
     "sum_to_size": "x.sum(dim, keepdim=True)",
     "to_dense": "x: all tensors are dense",
     "type": "x.dtype, or x.astype('f32')",
-    "unfold": "ops.im2col",
+    "unfold": "for x (B, n) pg.stack([x[:, i : i + k] for i in range(0, n - k + 1, step)], 1)",
     "H": "x.T",
     "mH": "x.mT",
     "index": "x[ids]",

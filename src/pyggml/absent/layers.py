@@ -10,6 +10,8 @@ RECURRENT = (
     " step is slow"
 )
 _SHUFFLED = "x.reshape(N, g, C // g, H * W).transpose(1, 2).reshape(x.shape)"
+_PATCHES = "ops.im2col(x, kernel).flatten(1, 2).transpose(1, 2)"
+_REGULAR = "nn.MaxPool2d, whose windows do not move at random"
 _MARGINS = "((F.relu(1 + x - x.gather(1, y[:, None])).sum(1) - 1) / x.size(1)).mean()"
 _UNPOOLED = "nn.Upsample, as ggml has no op that puts elements back to their places"
 _NO_CTC = "F.cross_entropy of aligned targets: ggml has no such op"
@@ -37,7 +39,7 @@ LAYERS = {
     "EmbeddingBag": "nn.Embedding(n, d)(ids).mean(dim=1)",
     "FeatureAlphaDropout": _ALPHA,
     "Fold": "F.conv_transpose2d, with a weight of ones and zeros",
-    "FractionalMaxPool2d": "nn.MaxPool2d",
+    "FractionalMaxPool2d": _REGULAR,
     "LinearCrossEntropyLoss": "F.linear_cross_entropy",
     "LinearCrossEntropyOptions": "F.linear_cross_entropy",
     "LPPool1d": "(nn.AvgPool1d(k)(x ** p) * k) ** (1 / p)",
@@ -55,7 +57,7 @@ LAYERS = {
     "SyncBatchNorm": "nn.BatchNorm2d, whose statistics are those of a rank's own rows",
     "Transformer": "nn.TransformerEncoder and nn.TransformerDecoder",
     "TripletMarginWithDistanceLoss": "F.relu(distance(a, p) - distance(a, n) + margin).mean()",
-    "Unfold": "ops.im2col",
+    "Unfold": _PATCHES,
     "UninitializedBuffer": "module.register_buffer(name, x)",
     "UninitializedParameter": "nn.Parameter(values)",
     "parallel": "pg.distributed",
@@ -78,8 +80,8 @@ FUNCTIONS = {
     "embedding_bag": "F.embedding(ids, weight).mean(dim=1)",
     "feature_alpha_dropout": "F.dropout, whose zeros change the mean",
     "fold": "F.conv_transpose2d, with a weight of ones and zeros",
-    "fractional_max_pool2d": "F.max_pool2d",
-    "fractional_max_pool2d_with_indices": "F.max_pool2d, without places",
+    "fractional_max_pool2d": _REGULAR,
+    "fractional_max_pool2d_with_indices": _REGULAR,
     "grid_sample": _GRID,
     "grouped_mm": "pg.bmm(a, b), or nn.MixtureOfExperts",
     "gumbel_softmax": "F.softmax((x - pg.log(-pg.log(pg.rand_like(x)))) / tau, -1)",
@@ -97,7 +99,7 @@ FUNCTIONS = {
     "scaled_grouped_mm": "pg.bmm(a, b), or nn.MixtureOfExperts",
     "scaled_mm": "a @ b inside of pg.autocast",
     "triplet_margin_with_distance_loss": "F.relu(distance(a, p) - distance(a, n) + margin).mean()",
-    "unfold": "ops.im2col",
+    "unfold": _PATCHES,
     "upsample": "F.interpolate(x, size)",
     "upsample_bilinear": "F.interpolate(x, size, mode='bilinear', align_corners=True)",
     "upsample_nearest": "F.interpolate(x, size)",
