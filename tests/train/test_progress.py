@@ -11,7 +11,7 @@ import pytest
 import pyggml as pg
 from pyggml.data import ArrayDataset
 from pyggml.debug.bars import NotebookBar, make_bar
-from pyggml.train import Progress, Trainer
+from pyggml.train import History, Progress, Trainer
 
 
 def _trainer(**given):
@@ -139,6 +139,16 @@ def test_history_is_a_table():
         r"Trainer\(\w+, step 4 of 4, \w+ with lr [\d.e-]+, batches of \d+\)", repr(trainer)
     )
     assert history._repr_html_().count("<tr>") == 5
+
+
+def test_history_counts_in_the_units_of_the_task():
+    trainer = _trainer()
+    trainer.fit(progress=False)
+    batch = trainer.history["examples"][0]
+    assert trainer.history["examples"].tolist() == [batch, 2 * batch, 3 * batch, 4 * batch]
+    assert (trainer.history["examples_per_s"] > 0).all()
+    assert "tokens" not in trainer.history.columns
+    assert History().columns[4:6] == ["tokens", "tokens_per_s"]
 
 
 def test_history_drops_what_a_resumed_run_computes_again(tmp_path):

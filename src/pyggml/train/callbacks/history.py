@@ -11,6 +11,7 @@ import numpy as np
 
 from ...debug.tables import html_table
 from ..metrics.records import EvalMetrics, StepMetrics
+from .progress import units_of
 from .writers import Callback
 
 __all__ = ["History"]
@@ -23,9 +24,10 @@ class History(Callback):
     """A table with a row for each step of a training, its evaluations among them.
 
     The columns of a step are `step`, `loss`, `lr`, `grad_norm`, `tokens`, `tokens_per_s` and
-    `elapsed_s`; those of an evaluation have the name of the set before them, as `validation/loss`
-    and `validation/accuracy`. What a row lacks is NaN. A resumed training has the rows of what
-    this `Trainer` computed. `Trainer.history` is one.
+    `elapsed_s`; a task that does not count tokens has its own units instead, as `examples` and
+    `examples_per_s`. Those of an evaluation have the name of the set before them, as
+    `validation/loss` and `validation/accuracy`. What a row lacks is NaN. A resumed training has the
+    rows of what this `Trainer` computed. `Trainer.history` is one.
 
     Attributes:
         evaluations: all of them, in order.
@@ -39,10 +41,12 @@ class History(Callback):
 
     def __init__(self) -> None:
         self._steps = {name: array("d") for name in _FIELDS}
+        self._units = "tokens"
         self.evaluations: list[EvalMetrics] = []
 
     def on_start(self, trainer: Any) -> None:
         """Drop what comes after the step at which the training begins."""
+        self._units = units_of(trainer)
         kept = sum(step <= trainer.step for step in self._steps["step"])
         for values in self._steps.values():
             del values[kept:]
@@ -68,10 +72,14 @@ class History(Callback):
     @property
     def columns(self) -> list[str]:
         """The names of the columns."""
-        found = dict.fromkeys(_FIELDS)
+        found = dict.fromkeys(map(self._column, _FIELDS))
         for each in self.evaluations:
             found.update(dict.fromkeys(f"{each.name}/{name}" for name in _scores(each)))
         return list(found)
+
+    def _column(self, field: str) -> str:
+        """Return the name of a field of the steps as a column."""
+        return field.replace("tokens", self._units)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column.
@@ -91,10 +99,10 @@ class History(Callback):
         if name == "step":
             return rows.astype(np.int64)
         found = np.full(len(rows), np.nan)
-        if name in _FIELDS:
-            places = np.searchsorted(rows, np.array(self._steps["step"]))
-            found[places] = np.array(self._steps[name])
-            return found
+        for field, values in self._steps.items():
+            if name == self._column(field):
+                found[np.searchsorted(rows, np.array(self._steps["step"]))] = np.array(values)
+                return found
         for each in self.evaluations:
             value = {f"{each.name}/{key}": score for key, score in _scores(each).items()}.get(name)
             if value is not None:

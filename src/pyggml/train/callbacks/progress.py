@@ -11,7 +11,7 @@ from ...models import LanguageModel
 from ..metrics.records import EvalMetrics, StepMetrics
 from .writers import Callback
 
-__all__ = ["Progress", "format_seconds", "loss_text"]
+__all__ = ["Progress", "format_seconds", "loss_text", "units_of"]
 
 _LINES_PER_RUN = 20
 
@@ -40,6 +40,18 @@ def loss_text(metrics: StepMetrics, digits: int) -> str:
     """
     is_empty = math.isnan(metrics.loss)
     return "none, as no target counts" if is_empty else f"{metrics.loss:.{digits}f}"
+
+
+def units_of(trainer: Any, given: str = "") -> str:
+    """Return what the speed of a training counts.
+
+    Args:
+        trainer: of the run; a loss that has `units` of its own counts in these.
+        given: by a recipe; "" is tokens for a language model, and examples for another.
+    """
+    own = "tokens" if isinstance(trainer.model, LanguageModel) else "examples"
+    units: str = trainer.train_step.units or given or own
+    return units
 
 
 def _time_left(trainer: Any, metrics: StepMetrics) -> str:
@@ -114,8 +126,7 @@ class Progress(Callback):
         """
         mfu = f"  MFU {metrics.mfu:.1%}" if metrics.mfu is not None else ""
         skipped = f"  skipped {metrics.skipped}" if metrics.skipped else ""
-        own = "tokens" if isinstance(trainer.model, LanguageModel) else "examples"
-        units = trainer.train_step.units or self.units or own
+        units = units_of(trainer, self.units)
         return (
             f"{metrics.tokens_per_s:,.0f} {units}/s{mfu}{skipped}  "
             f"{_time_left(trainer, metrics)} left"
