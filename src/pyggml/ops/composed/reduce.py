@@ -15,7 +15,7 @@ from ...tensors.tensor import Tensor
 from ...tensors.truth import is_mask, note_mask
 from ..attention import soft_max
 from ..elementwise import abs, add, clamp, exp, log, mul, neg, pow, scale, sqr, step, sub
-from ..operands import axis_of, need_float
+from ..operands import axis_of, copied, need_float
 from ..reductions import argmax, axes_of, mean, rows_over, sum, with_axes
 from ..shape import getitem, reshape, transpose
 from .compare import eq, logical_not, ne
@@ -179,6 +179,8 @@ def prod(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     axes = axes_of("prod", dim, x.ndim)
     columns = transpose(rows_over(x, axes))
     n = columns.shape[0]
+    if n == 1:
+        columns = copied(columns)
     while n > 1:
         half = n // 2
         odd = getitem(columns, slice(2 * half, n)) if n % 2 else None
