@@ -22,6 +22,7 @@ def four_cores(monkeypatch):
     monkeypatch.setattr(devices, "_threads", None)
     monkeypatch.setattr(devices, "_share", None)
     monkeypatch.setattr(devices, "available_cores", lambda: 4)
+    monkeypatch.setattr(BusyCores, "told", None)
     yield
     devices.divide_cores(None)
 
@@ -51,6 +52,14 @@ def test_a_busy_machine_computes_on_the_fastest_number(caplog):
     assert "2 CPU threads instead of 4: 2.0 times as fast" in told
     cores.close()
     assert pg.get_threads() == 4
+
+
+def test_the_next_training_does_not_tell_it_again(caplog):
+    for _ in range(2):
+        cores = BusyCores(pg.device("cpu"))
+        assert train(cores, {4: 3.0, 2: 1.5, 1: 2.0}, 0.6)[-1] == 2
+        cores.close()
+    assert len(caplog.messages) == 1
 
 
 def test_fewer_threads_that_are_hardly_faster_are_not_taken(caplog):

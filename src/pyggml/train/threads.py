@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import ClassVar
 
 from ..backend.device import Device, divide_cores, get_threads, threads_are_chosen
 from ..errors import amount
@@ -39,10 +40,13 @@ class BusyCores:
         >>> cores.close()
     """
 
+    # Of all trainings of the process: a number is told when it is not the one that was told last.
+    told: ClassVar[int | None] = None
+
     def __init__(self, device: Device):
         self._all = get_threads()
         self._is_on = device.kind == "cpu" and self._all > 1 and not threads_are_chosen()
-        self._told = self._now = self._all
+        self._now = self._all
         self._begin(self._all)
         self._rates: dict[int, float] = {}
         self._again_at = 0.0
@@ -103,9 +107,9 @@ class BusyCores:
         """Stay with a number for a while, and tell of a change."""
         self._use(threads)
         self._is_settled, self._again_at = True, time.monotonic() + _AGAIN_S
-        if threads == self._told:
+        if threads == (BusyCores.told or self._all):
             return
-        self._told = threads
+        BusyCores.told = threads
         if threads == self._all:
             _log.warning("train: the machine is free again; %d CPU threads compute", threads)
             return
