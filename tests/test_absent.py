@@ -187,3 +187,15 @@ def test_the_cure_of_a_copy_into_a_parameter_writes_it() -> None:
         pg.ops.cpy(pg.ones(2), weight)
     eval(str(error.value).partition("use ")[2], {"dst": weight, "src": pg.ones(2)})
     assert weight.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["Dense", "LayerNormalization", "GlobalAveragePooling2D", "Input"])
+def test_layers_of_keras(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"no nn.{name}; use n"):
+        getattr(pg.nn, name)
+
+
+@pytest.mark.parametrize("name", ["fit", "predict", "evaluate"])
+def test_methods_of_keras(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"use pg\.train"):
+        getattr(pg.nn.Linear(2, 2), name)

@@ -19,7 +19,22 @@ _ALPHA = "nn.Dropout, whose zeros change the mean"
 _GRID = "F.interpolate: ggml has no op that samples at any places"
 _RANDOM_SLOPE = "nn.LeakyReLU((lower + upper) / 2), which it is in evaluation"
 
+# Of Keras.
+_KERAS = {
+    "AveragePooling1D": "nn.AvgPool1d",
+    "AveragePooling2D": "nn.AvgPool2d",
+    "BatchNormalization": "nn.BatchNorm1d or nn.BatchNorm2d",
+    "Concatenate": "pg.cat(tensors, 1) in forward",
+    "Dense": "nn.Linear(in_features, out_features)",
+    "GlobalAveragePooling2D": "nn.GlobalAvgPool2d()",
+    "GroupNormalization": "nn.GroupNorm",
+    "Input": "nothing: layers are told their input's width",
+    "LayerNormalization": "nn.LayerNorm",
+    "Rescaling": "x * scale in forward",
+}
+
 LAYERS = {
+    **_KERAS,
     **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell", "RNNBase"), RECURRENT),
     "RNNCellBase": RECURRENT,
     "AdaptiveLogSoftmaxWithLoss": "F.linear_cross_entropy, which holds parts of the logits",
