@@ -39,8 +39,8 @@ def run(count: int, seed: int, tmp_path: Path, limit_s: float) -> dict[str, Any]
 
 
 def test_hundreds_of_calls(tmp_path: Path) -> None:
-    counts = run(200, 1, tmp_path, 900)
-    assert counts["calls"] >= 200
+    counts = run(300, 1, tmp_path, 900)
+    assert counts["calls"] >= 300
     assert counts["accepted"] > 75
     assert counts["compared"] > 40
     assert counts["gradients"] > 15
