@@ -19,13 +19,23 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import report
-from harness.cluster import Link, Trace, computing, fit, read_traces, replay, stage_three
+from harness.cluster import (
+    Link,
+    Trace,
+    computing,
+    fit,
+    read_traces,
+    replay,
+    replay_rounds,
+    stage_three,
+)
 from harness.link import run as run_hosts
 from harness.link import slow_link
 from harness.model import Spec
@@ -49,9 +59,9 @@ def jobs() -> dict[str, dict[str, Any]]:
     every = [(spec, zero) for spec in ("small", "large") for zero in ZEROS]
     first = [(spec, "0") for spec in ("small", "large")]
     found: dict[str, dict[str, Any]] = {
-        "1 rank": {"ranks": 1, "cases": first, "sizes": [2], "rounds": 5},
-        "2 ranks": {"ranks": 2, "cases": every, "sizes": [2, 4], "rounds": 5},
-        "4 ranks": {"ranks": 4, "cases": every, "sizes": [4], "rounds": 10},
+        "1 rank": {"ranks": 1, "cases": first, "sizes": [2], "rounds": 10},
+        "2 ranks": {"ranks": 2, "cases": every, "sizes": [2], "rounds": 12},
+        "4 ranks": {"ranks": 4, "cases": every, "sizes": [4], "rounds": 12},
     }
     for (name, given), spec in zip(LINKS.items(), ("small", "large"), strict=True):
         cases = [(spec, zero) for zero in (*ZEROS, "DiLoCo")]
@@ -78,6 +88,9 @@ def work(job: dict[str, Any]) -> None:
     import pyggml as pg
 
     pg.distributed.init()
+    # Ranks that share cores need processor time; how long it takes depends on the others.
+    shared = job["ranks"] > len(os.sched_getaffinity(0))
+    clock = time.process_time if shared else time.perf_counter
     found: list[dict[str, Any]] = []
     sizes = job["sizes"]
     # Only noted, all take turns in one run: their differences are those of the methods.
@@ -89,10 +102,11 @@ def work(job: dict[str, Any]) -> None:
             makers.append(maker(name, method))
             noted += [(makers[-1], size) for size in group or sizes]
         rounds = job["rounds"] if cases[0][1] != "DiLoCo" else max(1, job["rounds"] // 2)
-        step_s, events = traces.compare(makers[0] if sizes is not None else None, noted, rounds)
+        own = makers[0] if sizes is not None else None
+        step_s, events = traces.compare(own, noted, rounds, clock)
         for name, method, *group in cases:
-            own = {size: events.pop(0) for size in group or sizes}
-            found.append({"spec": name, "method": method, "step_s": step_s, "events": own})
+            kept = {size: events.pop(0) for size in group or sizes}
+            found.append({"spec": name, "method": method, "step_s": step_s, "events": kept})
     link = traces.measure_link(list(SIZES), 5) if job["ranks"] > 1 else {}
     if pg.distributed.rank() == 0:
         print(json.dumps({"cases": found, "link": link, "ranks": job["ranks"]}), flush=True)
@@ -149,8 +163,10 @@ def shared_link(link: Link, job: dict[str, Any], cores: int) -> Link:
     return replace(link, cores=cores, look_s=0.0, costs=costs)
 
 
-def traces_of(found: dict[str, Any], job: str, spec: str, method: str, size: int) -> list[Trace]:
-    """Return the traces of a case, of the largest group of at most a size."""
+def traces_of(
+    found: dict[str, Any], job: str, spec: str, method: str, size: int
+) -> list[list[Trace]]:
+    """Return the traces of a case's rounds, of the largest group of at most a size."""
     known = {
         int(each): rows
         for case in found[job]["cases"]
@@ -158,6 +174,11 @@ def traces_of(found: dict[str, Any], job: str, spec: str, method: str, size: int
         for each, rows in case["events"].items()
     }
     return read_traces(known[max(n for n in known if n <= max(size, min(known)))])
+
+
+def alone_s(rounds: list[list[Trace]]) -> float:
+    """Return the median seconds that rank 0 computes."""
+    return statistics.median(computing(traces[0]) for traces in rounds)
 
 
 def check(found: dict[str, Any]) -> None:
@@ -171,15 +192,9 @@ def check(found: dict[str, Any]) -> None:
         for case in job["cases"]:
             if not case["step_s"]:
                 continue
-            case_of = (case["spec"], case["method"], ranks)
-            traces = traces_of(found, "2 ranks" if ranks == 4 else name, *case_of)
-            if ranks > cores:
-                # Ranks that share a core lose time besides their turns, as caches are shared.
-                shared = computing(traces_of(found, name, *case_of)[0])
-                lost = shared / (computing(traces[0]) * ranks / cores)
-                traces = [[e._replace(gap_s=e.gap_s * lost) for e in each] for each in traces]
+            rounds = traces_of(found, name, case["spec"], case["method"], ranks)
             times = 1 if case["method"] != "DiLoCo" else LOCAL_STEPS
-            predicted = replay(traces, ranks, link) / times
+            predicted = replay_rounds(rounds, ranks, link) / times
             measured = statistics.median(case["step_s"]) / times
             off = f"{predicted / measured - 1:+.1%}"
             method = case["method"] if times > 1 else f"ZeRO {case['method']}"
@@ -198,15 +213,16 @@ def check(found: dict[str, Any]) -> None:
 def predict(found: dict[str, Any], method: str, ranks: int, link: Link, faster: float) -> float:
     """Return the seconds of a step of the profiled model on so many hosts."""
     traces = partial(traces_of, found, "profile", "GPT-2 124M")
-    alone = computing(traces("0", 1)[0]) / faster
+    alone = alone_s(traces("0", 1)) / faster
     if ranks == 1:
         return alone
     if method == "DiLoCo":
-        outer = [event._replace(gap_s=0.0) for event in traces(method, ranks)[0]]
+        outer = [event._replace(gap_s=0.0) for event in traces(method, ranks)[0][0]]
         return alone + replay([outer], ranks, link) / EVERY
     given = traces("2" if method == "3" else method, ranks)
-    given = [stage_three(each) for each in given] if method == "3" else given
-    return replay(given, ranks, link, 1 / faster)
+    if method == "3":
+        given = [[stage_three(each) for each in one] for one in given]
+    return replay_rounds(given, ranks, link, 1 / faster)
 
 
 METHODS = {"0": "plain", "1": "ZeRO 1", "2": "ZeRO 2", "3": "ZeRO 3", "DiLoCo": f"H = {EVERY}"}

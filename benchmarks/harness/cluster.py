@@ -13,6 +13,7 @@ to four ranks and a binomial tree beyond.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ class Event(NamedTuple):
     """What a rank does after it has computed for a while.
 
     Args:
-        gap_s: seconds of computing before it.
+        gap_s: seconds of computing before it; of processor time where ranks share cores.
         kind: "sum" or "send", which begin, "wait", or "end" of the step.
         number: bytes; or how many operations may be left.
         rank: that gets the sum, or sends; None is every rank.
@@ -122,6 +123,13 @@ def replay(traces: Sequence[Trace], ranks: int, link: Link, slower: float = 1.0)
         return max(_over(trace, ranks, link, slower) for trace in traces)
     given = [*traces, *[traces[-1]] * (ranks - len(traces))][:ranks]
     return _on_one(given, link, slower)
+
+
+def replay_rounds(
+    rounds: Sequence[Sequence[Trace]], ranks: int, link: Link, slower: float = 1.0
+) -> float:
+    """Return the median of the replays of several rounds: that of their steps, noise included."""
+    return statistics.median(replay(traces, ranks, link, slower) for traces in rounds)
 
 
 def computing(trace: Trace) -> float:
@@ -235,6 +243,6 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
     return max(0.0, float(alpha)), max(0.0, float(beta))
 
 
-def read_traces(rows: Iterable[Iterable[Sequence[Any]]]) -> list[Trace]:
-    """Return traces that came through JSON."""
-    return [[Event(*event) for event in trace] for trace in rows]
+def read_traces(rounds: Iterable[Iterable[Iterable[Sequence[Any]]]]) -> list[list[Trace]]:
+    """Return the traces of rounds that came through JSON."""
+    return [[[Event(*event) for event in trace] for trace in ranks] for ranks in rounds]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,36 +13,86 @@ import numpy as np
 
 from pyggml import distributed
 from pyggml.distributed import Group
+from pyggml.distributed.progress import Progress
 
 from .cluster import STEPS, Event
 from .model import BETAS, CLIP, EPS, LR, WEIGHT_DECAY, Spec, batch
 
+Clock = Callable[[], float]
+
+
+class Looks:
+    """A thread that looks for messages, as it does while operations are under way."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self._comm, self._is_on = MPI.COMM_SELF.Dup(), False
+        self._progress = Progress(MPI.Request.Testall, threaded=True)
+
+    def switch(self, on: bool) -> None:
+        """Begin to await a message, or send it."""
+        if on and not self._is_on:
+            self._progress.begin(self._await())
+        elif self._is_on and not on:
+            self._comm.Send(np.zeros(1, np.int8), 0)
+            while not self._progress.advance():
+                time.sleep(1e-4)
+        self._is_on = on
+
+    def _await(self) -> Iterator[list[Any]]:
+        """Yield the request of a message."""
+        yield [self._comm.Irecv(np.zeros(1, np.int8), 0)]
+
 
 class Recorder(Group):
-    """A rank of a group that sends nothing, and notes what would be sent and when."""
+    """A rank of a group that sends nothing, and notes what would be sent and when.
 
-    def __init__(self, size: int, rank: int) -> None:
+    Args:
+        size: of the group.
+        rank: in it.
+        looks: whether threads look for messages while operations would be under way; needs MPI.
+        clock: of the seconds that are noted.
+    """
+
+    def __init__(
+        self, size: int, rank: int, looks: bool = False, clock: Clock = time.perf_counter
+    ) -> None:
         super().__init__()
+        self._clock = clock
         self.rank, self.size = rank, size
         self.events: list[Event] = []
-        self._last = time.perf_counter()
+        self._last = clock()
         self._begun, self._arrived = 0, 0
+        self._sums, self._arrivals = (Looks(), Looks()) if looks else (None, None)
 
     def start(self) -> None:
         """Forget what was noted."""
-        self.events, self._last = [], time.perf_counter()
+        self._look(self._arrivals, self._begun > self._arrived)
+        self.events, self._last = [], self._clock()
+
+    def end(self) -> None:
+        """Note the end of a step; other programs of this process run before the next one."""
+        self.note("end", 0)
+        self._look(self._arrivals, False)
 
     def note(self, kind: str, number: int, rank: int | None = None) -> None:
         """Note an event."""
-        gap_s = time.perf_counter() - self._last
+        gap_s = self._clock() - self._last
         self.events.append(Event(gap_s, kind, number, rank))
-        self._last = time.perf_counter()
+        self._last = self._clock()
+
+    def _look(self, looks: Looks | None, on: bool) -> None:
+        """Let a thread look, or not; that takes no time of the step."""
+        if looks is not None:
+            looks.switch(on)
+        self._last = self._clock()
 
     def reduce(self, arrays: list[np.ndarray], op: str = "sum") -> None:
         """Note sums that are awaited."""
         for array in arrays:
-            self.note("sum", array.nbytes)
-        self.note("wait", 0)
+            self.begin_sum(array)
+        self.finish()
 
     def begin_sum(
         self,
@@ -53,15 +103,18 @@ class Recorder(Group):
     ) -> None:
         """Note a sum."""
         self.note("sum", array.nbytes, to)
+        self._look(self._sums, True)
 
     def begin_send(self, array: np.ndarray, src: int) -> None:
         """Note a broadcast."""
         self.note("send", array.nbytes, src)
+        self._look(self._sums, True)
 
     def begin_arrival(self, array: np.ndarray, src: int) -> int:
         """Note a broadcast that the next forward awaits."""
         self.note("send", array.nbytes, src)
         self._begun += 1
+        self._look(self._arrivals, True)
         return self._begun
 
     def arrive(self, number: int) -> None:
@@ -69,10 +122,13 @@ class Recorder(Group):
         if number > self._arrived:
             self._arrived = number
             self.note("wait", self._begun - number)
+            self._look(self._arrivals, self._begun > number)
 
     def finish(self, most: int = 0) -> None:
         """Note a wait."""
         self.note("wait", most)
+        if not most:
+            self._look(self._sums, False)
 
     def gather(self, value: Any) -> list[Any]:
         """Return the value of each rank, as if all had the same."""
@@ -124,8 +180,11 @@ Maker = Callable[[Group], Callable[[], None]]
 
 
 def compare(
-    make: Maker | None, noted: Sequence[tuple[Maker, int]], rounds: int
-) -> tuple[list[float], list[list[list[Event]]]]:
+    make: Maker | None,
+    noted: Sequence[tuple[Maker, int]],
+    rounds: int,
+    clock: Clock = time.perf_counter,
+) -> tuple[list[float], list[list[list[list[Event]]]]]:
     """Time the ranks' steps, and note the events of the ranks of other groups.
 
     Args:
@@ -133,17 +192,18 @@ def compare(
         noted: what makes the step of a rank, and the size of its group; each process is some of
             these ranks, and one by itself is rank 0.
         rounds: steps of each; all take turns.
+        clock: of what is noted.
 
     Returns:
         Seconds of a step that follows another one, for each round; and for each of `noted` the
-        events of its ranks.
+        events of its ranks, in each round.
     """
     group = distributed.init()
     own = None if make is None else make(group)
     recorders: list[tuple[int, Recorder, Callable[[], None]]] = []
     for number, (other, size) in enumerate(noted):
         for rank in range(group.rank, size, group.size) if group.size > 1 else (0,):
-            recorder = Recorder(size, rank)
+            recorder = Recorder(size, rank, looks=True, clock=clock)
             recorders.append((number, recorder, other(recorder)))
     took: list[float] = []
     runs: list[list[list[Event]]] = [[] for _ in recorders]
@@ -160,21 +220,16 @@ def compare(
             group.barrier()
             recorder.start()
             step()
-            recorder.note("end", 0)
+            recorder.end()
             if turn:
                 kept.append(recorder.events)
         group.barrier()
-    mine = [(number, _median(each)) for (number, *_), each in zip(recorders, runs, strict=True)]
-    found: list[list[list[Event]]] = [[] for _ in noted]
-    for number, events in (each for rank in group.gather(mine) for each in rank):
-        found[number].append(events)
+    mine = [(number, each) for (number, *_), each in zip(recorders, runs, strict=True)]
+    found: list[list[list[list[Event]]]] = [[[] for _ in range(rounds)] for _ in noted]
+    for number, kept in (each for rank in group.gather(mine) for each in rank):
+        for ranks, events in zip(found[number], kept, strict=True):
+            ranks.append(events)
     return took, found
-
-
-def _median(runs: list[list[Event]]) -> list[Event]:
-    """Return the events of a rank with the median gaps of several runs."""
-    gaps = [statistics.median(event.gap_s for event in place) for place in zip(*runs, strict=True)]
-    return [each._replace(gap_s=gap) for each, gap in zip(runs[0], gaps, strict=True)]
 
 
 # Of the arrays that operations take in turn: no cache holds them, as none holds a step's gradients.

@@ -20,6 +20,8 @@ import pytest
 import pyggml
 from pyggml.models import GPT2, GPT2Config
 
+from ..distributed.ranks import run_code
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks"
 SCRIPTS = [
@@ -354,6 +356,55 @@ def test_what_a_rank_would_send_is_noted(monkeypatch: pytest.MonkeyPatch, zero: 
     costs = dict.fromkeys(("sum", "reduce", "send"), (1e-3, 0.0))
     shared = cluster.Link(0, 0, 0, cores=2, costs=costs)
     assert cluster.replay(found, 4, shared) == pytest.approx(max(*busy, sum(busy) / 2))
+
+
+@pytest.mark.mpi
+def test_threads_look_while_what_is_noted_would_be_under_way(tmp_path: Path) -> None:
+    code = f"""
+import json, sys, time
+sys.path.insert(0, {str(FOLDER)!r})
+import numpy as np
+import pyggml as pg
+from harness import traces
+from harness.model import Spec
+
+looks = 0
+
+class Counted(traces.Progress):
+    def advance(self, most=0):
+        global looks
+        looks += 1
+        return super().advance(most)
+
+def pause():
+    global looks
+    looks = 0
+    time.sleep(0.1)
+    return looks
+
+traces.Progress, x = Counted, np.ones(8, np.float32)
+rank = traces.Recorder(4, 0, looks=True)
+counts = [pause()]
+rank.begin_sum(x, 1); counts.append(pause())
+number = rank.begin_arrival(x, 0); counts.append(pause())
+rank.finish(1); rank.finish(); counts.append(pause())
+rank.end(); counts.append(pause())
+rank.start(); counts.append(pause())
+rank.arrive(number); counts.append(pause())
+spec = Spec(layers=1, embd=32, heads=2, vocab=67, batch=2, seq=16, threads=1)
+make = lambda group: traces.make_step(spec, group, 2)
+took, noted = traces.compare(make, [(make, 2), (make, 4)], 3)
+if pg.distributed.rank() == 0:
+    sizes = [[len(ranks) for ranks in rounds] for rounds in noted]
+    print(json.dumps([counts, len(took), sizes]))
+"""
+    done = run_code(2, tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    counts, took, sizes = json.loads(done.stdout.splitlines()[-1])
+    none, one, two, arrivals, ended, again, arrived = counts
+    assert [none, ended, arrived] == [0, 0, 0]
+    assert min(one, two, arrivals, again) > 0
+    assert (took, sizes) == (3, [[2, 2, 2], [4, 4, 4]])
 
 
 def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
