@@ -23,7 +23,6 @@ from .backend.device import (
 )
 from .backend.dtypes import DType, as_dtype
 from .backend.library import ffi, ggml_version, lib, patch_count
-from .debug import detect_anomaly, measure_peaks, profile, progress
 from .errors import (
     AnomalyError,
     BackendError,
@@ -209,6 +208,7 @@ from .tensors.random import random_generator, seed
 from .tensors.tensor import Tensor
 
 if TYPE_CHECKING:
+    from .debug import detect_anomaly, measure_peaks, profile, progress
     from .models import load
 
 __version__ = "0.1.0"
@@ -216,8 +216,14 @@ __version__ = "0.1.0"
 newaxis = None  # x[:, newaxis] has one more axis
 
 # Imported when they are first asked for: `import pyggml` stays fast.
-_PACKAGES = ("data", "distributed", "io", "models", "nn", "optim", "recipes", "train")
-_FROM_PACKAGES = {"load": "models"}
+_PACKAGES = ("data", "debug", "distributed", "io", "models", "nn", "optim", "recipes", "train")
+_FROM_PACKAGES = {
+    "detect_anomaly": "debug",
+    "load": "models",
+    "measure_peaks": "debug",
+    "profile": "debug",
+    "progress": "debug",
+}
 
 __all__ = [
     "AnomalyError",
@@ -435,3 +441,8 @@ def __getattr__(name: str) -> Any:
     if name in _FROM_PACKAGES:
         return getattr(import_module(f"{__name__}.{_FROM_PACKAGES[name]}"), name)
     _absent("pg", name, [*__all__, *_PACKAGES])
+
+
+def __dir__() -> list[str]:
+    """Return the names, those among them that were not asked for yet."""
+    return sorted({*globals(), *__all__, *_PACKAGES})

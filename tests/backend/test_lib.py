@@ -169,8 +169,11 @@ def test_import_is_light(tmp_path: Path) -> None:
         """
         import sys
         import pyggml
-        heavy = {"typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch"}
+        heavy = {"typer", "rich", "tokenizers", "safetensors", "matplotlib", "torch", "json"}
+        heavy |= {f"pyggml.{name}" for name in ("data", "debug", "models", "nn", "optim", "train")}
         print(sorted(heavy & set(sys.modules)))
+        assert {"nn", "debug", "load", "profile"} <= set(dir(pyggml))
+        assert pyggml.profile is pyggml.debug.profile
         """,
         tmp_path,
     )
