@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 # Matmuls of T x T by the heads' width in each kernel of attention.
@@ -61,9 +62,8 @@ class _Group:
 
     @property
     def op(self) -> str:
-        return "+".join(
-            node[kind] for node in self.nodes for kind in ("node", "fused") if kind in node
-        )
+        names = [name for name in map(_name, self.nodes) if name != "NONE"]
+        return "+".join(name for name, _ in groupby(names)) or "NONE"
 
     def tensors(self) -> Iterator[dict[str, Any]]:
         for node in self.nodes:
@@ -140,6 +140,10 @@ def _groups(events: Sequence[dict[str, Any]]) -> list[_Group]:
     return groups
 
 
+def _name(node: dict[str, Any]) -> str:
+    return str(node.get("node") or node["fused"])
+
+
 _NOTHING = {"at": 0, "bytes": 0, "type": "f32", "ne": [0, 0, 0, 0], "op": "NONE"}
 
 
@@ -174,6 +178,9 @@ def _kernel(event: dict[str, Any], group: _Group, memory: _Memory, vocab: int) -
         total += sum(n for n, (_, written) in zip(sizes, operands, strict=True) if written)
     elif node["node"] == "ACC":
         total += node["sources"][1]["bytes"]
+    if name.startswith("opt_steps"):  # many parameters, in a structure
+        sizes = [t["bytes"] for each in group.nodes for t in each["sources"]]
+        total = sum(map(_step_bytes, group.nodes))
     operations, unit = _attention(name, node)
     if operations and unit == "bf16":  # what was rounded comes in a structure
         rounded = node["sources"][: 3 if name.startswith("fattn_bf16<") else 4]
@@ -192,6 +199,14 @@ def _kernel(event: dict[str, Any], group: _Group, memory: _Memory, vocab: int) -
         _converted(name, group, total, operands),
         operations,
     )
+
+
+def _step_bytes(node: dict[str, Any]) -> int:
+    """Return what a step of AdamW moves: its sources, of which the gradient is only read."""
+    if not _name(node).startswith("OPT_STEP"):
+        return 0
+    weights, gradient, *moments, parameters = (int(t["bytes"]) for t in node["sources"])
+    return 2 * (weights + sum(moments)) + gradient + parameters
 
 
 def _count(extents: Sequence[int]) -> int:
@@ -247,8 +262,10 @@ def _converted(name: str, group: _Group, total: int, operands: Sequence[Sequence
 
 
 def _is_conversion(node: dict[str, Any]) -> bool:
-    kind = node.get("node") or node.get("fused")
-    return kind in ("CPY", "CONT", "DUP") and node["result"]["type"] != node["sources"][0]["type"]
+    return (
+        _name(node) in ("CPY", "CONT", "DUP")
+        and node["result"]["type"] != node["sources"][0]["type"]
+    )
 
 
 def _product(event: dict[str, Any], group: _Group, vocab: int) -> Launch:

@@ -105,6 +105,7 @@ FAST = (
     "mean",
     "norm",
     "norm-back",
+    "opt-step-adamw",
     "opt-step-factor",
     "opt-step-sgd",
     "pool-back",
@@ -136,6 +137,7 @@ FAST_OPS = (
     "MEAN",
     "NORM",
     "NORM_BACK",
+    "OPT_STEP_ADAMW",
     "OPT_STEP_SGD",
     "POOL_1D_BACK",
     "POOL_2D_BACK",
@@ -227,14 +229,14 @@ _CASES = tuple(
 )
 _TABLE = (*_CASES, "common/run")
 
-# what a kernel file needs of others to be run
 # what every op's dispatch needs
 _ALWAYS = ("ggml-cuda", "convert", "fuse-train", "repeat-back", "train")
+# what a kernel file needs of others to be run
 _WITH = {
     "convert": ("out-prod",),
     "fattn-back-mma": ("fattn-back",),
     "fattn-f32": ("fattn",),
-    "fuse-train": ("binbcast", "cpy"),
+    "fuse-train": ("binbcast", "cpy", "opt-step-adamw", "opt-step-factor"),
     "get-rows-back": ("radix-sort",),
     "mul-mat-id-back": ("radix-sort",),
     "radix-sort": ("get-rows-back",),

@@ -133,6 +133,20 @@ def test_what_moves_where_it_is(harness: Any) -> None:
     assert (rows_read.bytes, rows_read.part) == (2 * 4 * 32 * 8, "embedding")
 
 
+def test_steps_of_many_parameters_in_one_kernel(harness: Any) -> None:
+    numbers = tensor(9000, 8)
+    steps = [[tensor(1000 * at + i, n) for i in range(4)] for at, n in ((1, 100), (2, 30))]
+    events = [
+        node("OPT_STEP_ADAMW", steps[0][0], *steps[0], numbers),
+        kernel("opt_steps_adamw_f32", 2, 256),
+        node("NONE", numbers, key="fused"),
+        node("OPT_STEP_ADAMW", steps[1][0], *steps[1], numbers, key="fused"),
+    ]
+    (one,) = harness("launches").launches(events, vocab=67)
+    assert (one.op, one.part) == ("OPT_STEP_ADAMW", "optimizer")
+    assert one.bytes == 4 * (7 * 100 + 8 + 7 * 30 + 8)
+
+
 def test_an_argument_where_nothing_lies(harness: Any) -> None:
     x = tensor(1000, 32)
     events = [node("SCALE", x, x), kernel("scale_f32", 1, 32, (77, 0))]

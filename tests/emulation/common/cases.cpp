@@ -115,6 +115,46 @@ void elementwise(table & t) {
     }
 }
 
+// A parameter with its gradient and its moments; ne may be no multiple of what a thread takes.
+ggml_tensor * adamw(builder & b, int64_t ne, ggml_tensor * pars, ggml_tensor * g) {
+    ggml_tensor * w = b.real({ ne, 1, 1, 1 });
+    ggml_set_param(w);
+    ggml_tensor * m = b.real({ ne, 1, 1, 1 });
+    ggml_tensor * v = b.real({ ne, 1, 1, 1 }, 0.0f, 1.0f);
+    ggml_tensor * step = ggml_opt_step_adamw(b.ctx, w, g, m, v, pars);
+    b.also(step);
+    b.also(m);
+    b.also(v);
+    return step;
+}
+
+// The steps of many parameters in a row, which CUDA does in one kernel: more than it holds, of several groups.
+void many_steps(table & t) {
+    for (int n : { 7, 8 }) {
+        t.add("OPT_STEP_ADAMW", std::string("many") + (n == 8 ? "-factor" : ""), [=](builder & b) {
+            const int64_t sizes[] = { 1, 3, 1024, 4, 1025, 1000, 4099 };
+            ggml_tensor * pars[2];
+            for (float decay : { 0.0f, 0.1f }) {
+                pars[decay > 0.0f] = b.values(GGML_TYPE_F32, { n, 1, 1, 1 }, { 1e-2f, 0.9f, 0.99f, 1e-8f, decay, 1.3f, 1.2f, 0.37f });
+            }
+            ggml_tensor * last = nullptr;
+            for (int i = 0; i < 70; ++i) {
+                const int64_t ne = sizes[i % 7];
+                last = adamw(b, ne, pars[i % 2], b.real({ ne, 1, 1, 1 }, -1.0f, 1.0f, i % 3 ? layout::contiguous : layout::odd_start));
+            }
+            return last;
+        });
+    }
+    t.add("OPT_STEP_ADAMW", "many-that-read-each-other", [](builder & b) {
+        ggml_tensor * pars = b.values(GGML_TYPE_F32, { 7, 1, 1, 1 }, { 1e-2f, 0.9f, 0.99f, 1e-8f, 0.1f, 1.3f, 1.2f });
+        ggml_tensor * last = b.real({ 2100, 1, 1, 1 });
+        for (int i = 0; i < 4; ++i) {
+            last = adamw(b, 2100, pars, last);
+        }
+        return last;
+    });
+}
+
 void optimizers(table & t) {
     for (int n : { 7, 8 }) {
         for (int64_t ne : { 1, 1000 }) {
@@ -148,8 +188,9 @@ void optimizers(table & t) {
         ggml_tensor * v = b.real(s, 0.0f, 1.0f);
         ggml_tensor * step = ggml_opt_step_adamw(b.ctx, w, g, m, v,
             b.values(GGML_TYPE_F32, { 7, 1, 1, 1 }, { 1e-2f, 0.9f, 0.99f, 1e-8f, 0.1f, 1.3f, 1.2f }));
-        return ggml_add(b.ctx, step, ggml_add(b.ctx, ggml_scale(b.ctx, m, 2.0f), ggml_scale(b.ctx, v, 3.0f)));
+        return ggml_add(b.ctx, step, ggml_add(b.ctx, ggml_add(b.ctx, m, m), v));
     });
+    many_steps(t);
     t.add("OPT_STEP_SGD", "rows", [](builder & b) {
         ggml_tensor * w = b.real({ 37, 3, 1, 1 });
         ggml_set_param(w);

@@ -171,10 +171,13 @@ struct recorded {
     ggml_cgraph   * graph;
 
     explicit recorded(const std::function<ggml_tensor * (builder &)> & build) :
-            ctx(ggml_init({ 64*ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true })), b(ctx) {
+            ctx(ggml_init({ 512*ggml_tensor_overhead() + ggml_graph_overhead(), nullptr, true })), b(ctx) {
         result = build(b);
         ggml_set_name(result, "result");
         graph = ggml_new_graph(ctx);
+        for (ggml_tensor * t : b.outputs) {
+            ggml_build_forward_expand(graph, t);
+        }
         ggml_build_forward_expand(graph, result);
         b.outputs.insert(b.outputs.begin(), result);
         int n = 0;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .mistake import Mistake
 from .mistakes_attention import ATTENTION
+from .mistakes_chains import CHAINS
 from .mistakes_rows import ROWS
 
 __all__ = ["MISTAKES"]
@@ -290,4 +291,5 @@ MISTAKES = {
     ),
     **ATTENTION,
     **ROWS,
+    **CHAINS,
 }

@@ -384,48 +384,4 @@ ROWS = {
         case="MUL_MAT/many-rows-may-round-bf16",
         said=WRONG,
     ),
-    # ops in one kernel
-    "bias of another column": Mistake(
-        source="fuse-train",
-        right="w[col]), b[col]);",
-        wrong="w[col]), b[0]);",
-        case="NORM/in-one-768-alone",
-        said=WRONG,
-        fast=True,
-    ),
-    "rounded result left out": Mistake(
-        source="fuse-train",
-        right="        if (dst16) {",
-        wrong="        if (dst16 && col > 0) {",
-        case="NORM/in-one-768-rounded",
-        said=WRONG,
-    ),
-    "sum that is still read left out": Mistake(
-        source="fuse-train",
-        right="    if (h) {",
-        wrong="    if (h && i > 0) {",
-        case="ADD/in-one-768-rounded-gelu",
-        said=WRONG,
-    ),
-    "columns of a bias in steps of one": Mistake(
-        source="fuse-train",
-        right="init_fastdiv_values(x->ne[0]/4)",
-        wrong="init_fastdiv_values(x->ne[0]/4 - 1)",
-        case="ADD/in-one-768-both-gelu",
-        said=WRONG,
-    ),
-    "rows of a chunk left out": Mistake(
-        source="repeat-back",
-        right="chunk    = (nrows + n_chunks - 1)/n_chunks",
-        wrong="chunk    = nrows/n_chunks",
-        case="REPEAT_BACK/columns-36",
-        said=WRONG,
-    ),
-    "gradient of a gain by another row": Mistake(
-        source="repeat-back",
-        right="const float4 y = b[r*n4 + i];",
-        wrong="const float4 y = b[i];",
-        case="REPEAT_BACK/columns-132-multiplied",
-        said=WRONG,
-    ),
 }
