@@ -10,6 +10,7 @@ import pytest
 
 import pyggml as pg
 from pyggml import nn, ops, optim
+from pyggml.nn import activations
 
 BAD = [np.nan, np.inf, -np.inf]
 
@@ -29,6 +30,24 @@ def test_losses_take_what_is_not_finite(bad: float, reduction: str) -> None:
     loss.backward()
     assert x.grad is not None
     assert np.isfinite(x.grad.numpy()[[0, 2]]).all()
+
+
+ARGUMENTS = {"Threshold": (0.1, 0.5), "Softmax": (-1,), "LogSoftmax": (-1,)}
+
+
+@pytest.mark.parametrize("name", activations.__all__)
+def test_activations_keep_what_is_not_a_number(name: str) -> None:
+    layer = getattr(activations, name)(*ARGUMENTS.get(name, ()))
+    numbers = np.linspace(-1.5, 1.5, 8, dtype=np.float32)
+    for at in range(8):  # below, between and above the thresholds
+        bad = numbers.copy()
+        bad[at] = np.nan
+        x = pg.tensor(bad[None], requires_grad=True)
+        y = layer(x)
+        assert np.isnan(y.numpy()).any(), at
+        (y * y).sum().backward()
+        assert x.grad is not None
+        assert np.isnan(x.grad.numpy()[0, at]), at
 
 
 @pytest.mark.parametrize("target", [-1, 4, 2**31 - 1, -(2**31)])

@@ -48,14 +48,15 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
 @on_demand
 @composed
 def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where |x| is above lambd, and 0 elsewhere.
+    """x, and 0 where |x| is at most lambd.
 
     Example:
         >>> hardshrink(tensor([-2.0, 0.3])).tolist()
         [-2.0, 0.0]
     """
     end = number("hardshrink", "lambd", lambd)
-    return ops.where(ops.gt(ops.abs(need_float("hardshrink", "x", x)), end), x, 0.0)
+    # What is above would leave out NaN.
+    return ops.where(ops.le(ops.abs(need_float("hardshrink", "x", x)), end), 0.0, x)
 
 
 @on_demand
@@ -110,14 +111,14 @@ def softmin(x: Tensor, dim: int = -1) -> Tensor:
 @on_demand
 @composed
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where it is above a threshold, and a value elsewhere.
+    """x, and a value where it is at most a threshold.
 
     Example:
         >>> threshold(tensor([0.0, 2.0]), 1.0, 5.0).tolist()
         [5.0, 2.0]
     """
-    above = ops.gt(need_float("threshold", "x", x), number("threshold", "threshold", threshold))
-    return ops.where(above, x, number("threshold", "value", value))
+    below = ops.le(need_float("threshold", "x", x), number("threshold", "threshold", threshold))
+    return ops.where(below, number("threshold", "value", value), x)
 
 
 @on_demand
