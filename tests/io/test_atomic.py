@@ -50,6 +50,23 @@ def test_an_error_names_what_the_caller_named(tmp_path: Path, make: Any) -> None
     assert other.value.filename == str(tmp_path / "file" / "page.html")
 
 
+@posix
+def test_what_is_no_file_stays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink("pipe", tmp_path / "link")
+    os.symlink("loop", tmp_path / "loop")
+    for name in ("pipe", "link", "loop"):
+        with (
+            pytest.raises(OSError, match="takes the place of no pipe, device") as e,
+            atomic_write(tmp_path / name) as file,
+        ):
+            file.write(b"x")
+        assert e.value.filename == str(tmp_path / name)
+    assert (tmp_path / "link").is_fifo()
+    assert os.readlink(tmp_path / "loop") == "loop"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "loop", "pipe"]
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
     def write() -> None:

@@ -194,7 +194,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         A path in the same directory, for code that insists on opening the file itself.
 
     Raises:
-        OSError: the file cannot be written; `path` is then as it was before.
+        OSError: the file cannot be written, or `path` is a pipe, a device or a loop of links;
+            `path` is then as it was before.
 
     Example:
         >>> with atomic_path("weights.bin") as temporary:
@@ -203,6 +204,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"atomic_path: {target} is a directory; name a file")
+    if os.path.lexists(target) and not target.is_file():  # a device would become a file
+        cause = "a file is written whole, and takes the place of no pipe, device or loop of links"
+        raise OSError(errno.EINVAL, cause, str(path))
     clean_stale(target.parent)
     temporary = _sibling(target, "tmp")
     try:
