@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +18,17 @@ from pathlib import Path
 import numpy as np
 
 import pyggml as pg
-from pyggml.data import Tokenizer, read_pairs, read_text
+from pyggml.data import Tokenizer, read_chats, read_idx, read_pairs, read_records, read_text
 from pyggml.data.images.files import read_image
 from pyggml.errors import ConfigError
 from pyggml.io import load_safetensors, read_gguf
 from pyggml.io.sealed import seal
-from pyggml.models import load
+from pyggml.models import load, load_lora
 from pyggml.models.quantization import read_importance
 from pyggml.recipes.config_file import read_config
 from pyggml.train import CheckpointError, load_checkpoint
 
-__all__ = ["READERS", "limit", "read"]
+__all__ = ["READERS", "limit", "prepare", "read"]
 
 _MOST_BYTES = 2**33  # of address space: what a bad size would make of the machine's memory
 _REFUSALS = (pg.FormatError, CheckpointError, ConfigError)
@@ -61,6 +62,16 @@ def _state(path: Path) -> None:
     load_checkpoint(path.parent)
 
 
+def _adapter(path: Path) -> None:
+    model, _ = load(path.with_name("base.gguf"))
+    load_lora(model, path)
+
+
+def _rows(path: Path) -> None:
+    for _ in read_records(path):
+        pass
+
+
 # The name of a reader: its file's name, and what reads it.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "gguf": ("model.gguf", _gguf),
@@ -69,10 +80,25 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "state": ("state.json", _state),
     "toml": ("run.toml", read_config),
     "image": ("image.png", read_image),
-    "gzip": ("text.txt.gz", read_text),
-    "chats": ("chats.jsonl", lambda path: list(read_pairs(path))),
+    "text": ("text.txt", read_text),
+    "gzip": ("rows.jsonl.gz", _rows),
+    "csv": ("rows.csv", _rows),
+    "pairs": ("pairs.jsonl", lambda path: list(read_pairs(path))),
+    "chats": ("chats.jsonl", read_chats),
+    "idx": ("images.idx", read_idx),
+    "adapter": ("adapter.gguf", _adapter),
     "imatrix": ("imatrix.dat", read_importance),
 }
+
+
+def prepare(name: str, corpus: Path, folder: Path) -> None:
+    """Put what a reader needs beside its file into a folder; seeds.py wrote it into `corpus`."""
+    if name == "state":
+        for file in (corpus / "made/checkpoints/step-000003").iterdir():
+            if file.name != "state.json":
+                os.link(file, folder / file.name)
+    elif name == "adapter":
+        os.link(corpus / "made/q8.gguf", folder / "base.gguf")
 
 
 def read(name: str, data: bytes, folder: Path) -> bool:

@@ -15,6 +15,7 @@ fuzz/regressions/TARGET, which the tests replay.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -32,7 +33,8 @@ LIMITS = ("-timeout=60", "-malloc_limit_mb=256", "-rss_limit_mb=2048")
 # Share of the lines of a file of ggml that a target must reach.
 ENOUGH = {"gguf": 0.9}
 READERS = (
-    "gguf", "safetensors", "tokenizer", "state", "toml", "image", "gzip", "chats", "imatrix",
+    "gguf", "safetensors", "tokenizer", "state", "toml", "image", "text", "gzip", "csv", "pairs",
+    "chats", "idx", "adapter", "imatrix",
 )  # fmt: skip
 
 
@@ -153,7 +155,13 @@ def main() -> int:
     if options.what != "run":
         return 0 if (replay() if options.what == "replay" else coverage()) else 1
     chosen = [(native, t) for t in NATIVE if t in options.only]
-    chosen += [(reader, t) for t in READERS if t in options.only]
+    wanted = [(reader, t) for t in READERS if t in options.only]
+    if importlib.util.find_spec("atheris"):
+        chosen += wanted
+    elif wanted:
+        print(f"fuzz: {len(wanted)} readers of files are left out: pip install atheris")
+    if not chosen:
+        return 1
     seconds = max(1, int(options.minutes * 60 / len(chosen)))
     bad = [target for run, target in chosen if not run(target, seconds)]
     print(f"fuzz: {len(chosen)} targets, {seconds} s each; findings: {', '.join(bad) or 'none'}")

@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 import pyggml as pg
 from pyggml import nn
@@ -166,6 +167,22 @@ def png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body
 
 
+def pictures() -> dict[str, bytes]:
+    """Return a picture in formats that have no checksums, which a change of a byte cannot fit."""
+    picture = Image.fromarray(np.arange(96, dtype=np.uint8).reshape(4, 8, 3))
+    made = {}
+    for kind in ("BMP", "GIF", "JPEG", "PPM", "TIFF", "WEBP"):
+        file = io.BytesIO()
+        picture.save(file, kind)
+        made[kind.lower()] = file.getvalue()
+    return made
+
+
+def zipped(text: str) -> bytes:
+    """Return a text packed by gzip."""
+    return gzip.compress(text.encode(), mtime=0)
+
+
 def main(target: Path) -> None:
     """Write all seeds."""
     pg.seed(0)
@@ -180,9 +197,10 @@ def main(target: Path) -> None:
     chats = [[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]] * 2
     lines = "".join(json.dumps({"messages": chat}) + "\n" for chat in chats)
     more = json.dumps({"prompt": "a", "completion": "b"}) + "\n"
-    zipped = io.BytesIO()
-    with gzip.GzipFile(fileobj=zipped, mode="wb", mtime=0) as file:
-        file.write(TEXT.encode())
+    sharegpt = json.dumps(
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
+    )
+    idx = b"\0\0\x08\x02" + struct.pack(">2I", 2, 3) + bytes(6)
     ggufs = gguf_files(made)
     means = {"output.weight": np.ones(4, np.float32), "x": np.ones(6, np.float32)}
     counts = {"output.weight": np.ones(1), "x": np.array([3, 0])}
@@ -203,18 +221,23 @@ def main(target: Path) -> None:
         },
         "product": {str(i): np.random.default_rng(i).bytes(64) for i in range(20)},
         "graph": {str(i): np.random.default_rng(i).bytes(128) for i in range(20)},
-        "python-gguf": {p.stem: p.read_bytes() for p in ggufs},
+        "python-gguf": {p.stem: p.read_bytes() for p in ggufs if p.stem != "lora"},
         "python-safetensors": {"w": (made / "w.safetensors").read_bytes()},
         "python-tokenizer": {"t": (made / "tokenizer.json").read_bytes()},
         "python-state": {"s": (made / "checkpoints/step-000003/state.json").read_bytes()},
         "python-toml": {"t": toml.encode()},
-        "python-image": {"p": png()},
-        "python-gzip": {"g": zipped.getvalue()},
+        "python-image": {"p": png(), **pictures()},
+        "python-text": {"t": TEXT.encode(), "mark": b"\xef\xbb\xbf" + "caf\u00e9\r\n".encode()},
+        "python-gzip": {"g": zipped(lines + more), "empty-block": zipped("") + zipped(more)},
+        "python-csv": {"c": b'a,b\n1,"x\n""y"""\n2,z\n', "s": b"a,b\r\n1,\r\n"},
+        "python-pairs": {"p": more.encode()},
+        "python-idx": {"plain": idx, "gzip": gzip.compress(idx, mtime=0)},
+        "python-adapter": {"lora": (made / "lora.gguf").read_bytes()},
         "python-imatrix": {
             "dat": importance_before_gguf(),
             "gguf": (made / "imatrix").read_bytes(),
         },
-        "python-chats": {"c": lines.encode(), "d": more.encode()},
+        "python-chats": {"c": lines.encode(), "p": more.encode(), "s": sharegpt.encode()},
     }
     for name, files in groups.items():
         folder = target / name.removesuffix("-odd")

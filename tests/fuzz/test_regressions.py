@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,9 @@ import numpy as np
 import pytest
 
 import pyggml as pg
+from pyggml.errors import ConfigError
 from pyggml.io import save_safetensors, write_gguf
+from pyggml.train import CheckpointError, load_checkpoint
 
 FUZZ = Path(__file__).resolve().parents[2] / "fuzz"
 REGRESSIONS = FUZZ / "regressions"
@@ -65,6 +69,60 @@ def test_files_that_a_reader_got_wrong(readers: ModuleType, tmp_path: Path) -> N
         assert not readers.read("gguf", path.read_bytes()[:-1], tmp_path), path.name
 
 
+def test_readers_read_what_their_fuzzers_start_from(readers: ModuleType, tmp_path: Path) -> None:
+    for package in ("tokenizers", "PIL"):
+        pytest.importorskip(package)
+    command = [sys.executable, str(FUZZ / "seeds.py"), str(tmp_path)]
+    subprocess.run(command, check=True, timeout=300)
+    no_models = {"seed-kinds", "seed-tensors", "seed-values"}
+    for name in readers.READERS:
+        folder = tmp_path / f"read-{name}"
+        folder.mkdir()
+        readers.prepare(name, tmp_path, folder)
+        seeds = sorted((tmp_path / f"python-{name}").iterdir())
+        refused = {s.name for s in seeds if not readers.read(name, s.read_bytes(), folder)}
+        assert refused == (no_models if name == "gguf" else set()), name
+
+
+def test_readers_wait_for_no_pipe(readers: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        # That of `state` looks into the file itself before it is read.
+        reading = {**readers.READERS, "state": ("state.json", lambda p: load_checkpoint(p.parent))}
+        for name, (file, reader) in reading.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            os.mkfifo(folder / file)
+            signal.alarm(60)
+            if name == "adapter":  # which is read after its base
+                write_gguf(folder / "base.gguf", {"general.architecture": "none"}, {})
+            with pytest.raises((pg.FormatError, CheckpointError, ConfigError)):
+                reader(folder / file)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_readers_without_their_fuzzer_are_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("fuzz_run", FUZZ / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    run = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(run)
+    monkeypatch.setattr(run, "seeds", lambda: None)
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["run.py", "run", "1", "--only", "toml", "csv"])
+    assert run.main() == 1
+    assert "2 readers of files are left out" in capsys.readouterr().out
+
+
 def test_readers_read_and_refuse(readers: ModuleType, tmp_path: Path) -> None:
     save_safetensors(tmp_path / "a", {"a": np.ones(3, np.float32)})
     assert readers.read("safetensors", (tmp_path / "a").read_bytes(), tmp_path)
@@ -72,5 +130,4 @@ def test_readers_read_and_refuse(readers: ModuleType, tmp_path: Path) -> None:
     assert readers.read("chats", b'{"prompt": "a", "completion": "b"}\n', tmp_path)
     write_gguf(tmp_path / "b", {"general.architecture": "none"}, {})
     for name in readers.READERS:
-        if name != "gzip":  # text of any bytes but those of a zipped file
-            assert not readers.read(name, b"\x1f\x8bnothing", tmp_path), name
+        assert not readers.read(name, b"\x1f\x8bnothing", tmp_path), name

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import FormatError
-from ...io import read_regular
+from ...io import open_regular, read_regular
 
 __all__ = ["is_dat", "read_dat"]
 
@@ -18,10 +18,10 @@ def is_dat(path: str | os.PathLike[str]) -> bool:
     """Return True for a file that is no GGUF file.
 
     Args:
-        path: the file; one that cannot be opened is none.
+        path: the file; one that cannot be opened, and a pipe, is none.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return file.read(4) not in (b"GGUF", b"")
     except OSError:
         return False
