@@ -17,7 +17,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "pyggml"
 
 # docs/internals/design.md, "The layers", lowest first; names in one row don't import each other.
 ROWS = [
-    {"errors", "absent", "_cpu", "_ggml"},
+    {"absent", "_cpu", "_ggml"},
+    {"errors"},
     {"checks"},
     {"options"},
     {"backend"},

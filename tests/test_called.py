@@ -21,8 +21,6 @@ from .tensors.calls import MODULES
 LAYERS = {call.partition("(")[0]: call for call, _ in MODULES}
 # Containers have a message of the layer inside of them that does not fit.
 OF_OTHERS = {"nn.Sequential", "nn.ModuleList", "nn.ModuleDict"}
-INSIDE = {"TransformerEncoder": "TransformerEncoderLayer",
-          "TransformerDecoder": "TransformerDecoderLayer"}  # fmt: skip
 WRONG: dict[str, Any] = {
     "scalar": pg.tensor(1.0), "vector": pg.ones(7), "three": pg.ones(2, 7, 7),
     "four": pg.ones(1, 7, 7, 7), "i32": pg.tensor([[1, 2], [3, 4]]), "array": np.ones((2, 4)),
@@ -42,7 +40,7 @@ def test_a_layer_is_named(name: str) -> None:
             np.asarray(layer(*[x] * len(needed)))
         except (TypeError, ValueError, IndexError) as error:
             refused[kind] = str(error)
-    head = f"{INSIDE.get(own, own)}: "
+    head = f"{own}: "
     wrong = [each for each in refused.items() if not each[1].startswith(head)]
     assert not wrong
     assert refused or own == "Identity"
@@ -76,13 +74,24 @@ def test_a_method_is_named(name: str) -> None:
     [
         (lambda: nn.Linear(3, units=4), r"Linear: got .*'units'; it takes \(in_features, out_f"),
         (lambda: optim.AdamW([], learning_rate=1), r"AdamW: got .*'learning_rate'; it takes \("),
-        (lambda: X.sum(axis=1), r"sum: got an unexpected .* 'axis'; it takes \(dim=None, keepdim"),
-        (lambda: pg.softmax(X, axis=1), r"softmax: got .*'axis'; it takes \(x, dim=-1\)"),
+        (lambda: X.sum(over=1), r"sum: got an unexpected .* 'over'; it takes \(dim=None, keepdim"),
+        (lambda: pg.softmax(X, dim=1, axis=1), r"softmax: got .*'axis'; it takes \(x, dim=-1\)"),
+        (lambda: F.relu(X, inplace=True), r"relu: .*'inplace'; .*: use y = relu\(…\)"),
+        (lambda: X.exp(out=X), r"exp: .*'out'; .*: use y = exp\(…\)"),
+        (lambda: pg.mean(X, dtype="f16"), r"mean: .*'dtype'; .*: use x\.astype\(dtype\)"),
+        (lambda: nn.Softmax(input=1), r"Softmax: got .*'input'; it takes \(dim"),
         (lambda: X.norm(0), "norm: p must be > 0"),
         (lambda: F.scaled_dot_product_attention(*[pg.ones(1, 2, 5, 4)] * 3, pg.ones(4, 4)),
          r"scaled_dot_product_attention: attn_mask must be \(T, S\) = \(5, 5\)"),
-        (lambda: nn.MultiheadAttention(4, 2)(*[pg.ones(1, 5, 4)] * 3, pg.tensor([[1]])),
-         "MultiheadAttention: attn_mask must be a comparison .* got i32"),
+        (lambda: nn.MultiheadAttention(4, 2)(*[pg.ones(1, 5, 4)] * 3, pg.tensor([[1] * 5])),
+         "MultiheadAttention: key_padding_mask must be a comparison .* got i32"),
+        (lambda: nn.MultiheadAttention(4, 2)(*[pg.ones(1, 5, 4)] * 3, np.ones((1, 5), int)),
+         "MultiheadAttention: key_padding_mask must be a comparison .* got int64"),
+        (lambda: nn.MultiheadAttention(4, 2)(*[pg.ones(1, 5, 4)] * 3, np.ones((5, 5)) > 0),
+         r"MultiheadAttention: key_padding_mask must be \(B, S\) = \(1, 5\)"),
+        (lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2), 1)(
+            pg.ones(1, 5, 4), pg.ones(1, 3, 4), memory_key_padding_mask=np.ones((1, 5)) > 0),
+         r"TransformerDecoder: memory_key_padding_mask must be \(B, S\) = \(1, 3\)"),
         (lambda: nn.TransformerEncoderLayer(4, 2)(pg.ones(1, 5, 4), pg.ones(4, 4)),
          r"TransformerEncoderLayer: src_mask must be \(T, S\)"),
         (lambda: train.Trainer(nn.Linear(2, 2), np.ones((4, 2))),
@@ -182,7 +191,7 @@ def test_a_call_of_a_layer_that_does_not_fit_tells_the_signature() -> None:
     with pytest.raises(
         TypeError, match=r"^MultiheadAttention: .* it takes \(query, .*attn_mask=None"
     ):
-        nn.MultiheadAttention(2, 1)(x, x, x, key_padding_mask=x)
+        nn.MultiheadAttention(2, 1)(x, x, x, padding=x)
     with pytest.raises(TypeError, match=r"^BatchNorm1d: .* it takes \(num_features"):
         nn.BatchNorm1d(2, track_running_stats=False)  # type: ignore[call-arg]
 
@@ -204,6 +213,57 @@ def test_the_cure_of_a_dtype_that_ggml_does_not_compute_with(dtype: str) -> None
 def test_padding_is_hidden_by_a_mask_of_each_row() -> None:
     layer, x = nn.MultiheadAttention(4, 2), pg.randn(2, 3, 4)
     hidden = np.array([[False, False, False], [False, False, True]])
-    got = layer(x, x, x, np.broadcast_to(hidden[:, None, None], (2, 1, 3, 3)))[0]
     short = x[1:, :2]
-    np.testing.assert_allclose(got[1].numpy(), layer(x[1:], short, short)[0][0].numpy(), 1e-5, 1e-6)
+    want = layer(x[1:], short, short)[0][0].numpy()
+    rows = np.broadcast_to(hidden[:, None, None], (2, 1, 3, 3))
+    for masks in ({"attn_mask": rows}, {"key_padding_mask": hidden},
+                  {"key_padding_mask": pg.tensor(hidden)},
+                  {"key_padding_mask": pg.tensor(hidden.astype("i4")) != 0},
+                  {"key_padding_mask": np.where(hidden, -np.inf, 0.0)}):  # fmt: skip
+        np.testing.assert_allclose(layer(x, x, x, **masks)[0][1].numpy(), want, 1e-5, 1e-6)
+
+
+def functions() -> list[tuple[str, Any]]:
+    """Return the public functions that take tensors or make them."""
+    found = {}
+    for place, module in (("pg", pg), ("F", F), ("ops", pg.ops)):
+        for name in module.__all__:
+            fn = getattr(module, name)
+            if inspect.isfunction(fn) and "/graph/" not in inspect.getfile(inspect.unwrap(fn)):
+                found[f"{place}.{name}"] = fn
+    return list(found.items())
+
+
+@pytest.mark.parametrize("name", ["pyggml.tensors", "pyggml.ops", "pyggml.nn"])
+def test_each_function_tells_its_signature(name: str) -> None:
+    mine = [(n, fn) for n, fn in functions() if inspect.unwrap(fn).__module__.startswith(name)]
+    assert len(mine) > 20
+    for where, fn in mine:
+        if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values()):
+            continue
+        with pytest.raises(TypeError, match=r"^\w+: got .*'no_such'; it takes \(") as error:
+            fn(no_such=1)
+        assert str(error.value).startswith(where.partition(".")[2]), where
+
+
+def test_names_of_arguments_are_renamed_for_functions_alone() -> None:
+    class Own(nn.Module):
+        def forward(self, x: pg.Tensor, dim: int = 0) -> pg.Tensor:
+            return x.sum(dim)
+
+    with pytest.raises(TypeError, match=r"'axis'"):
+        Own()(X, axis=1)
+    for call in (lambda: pg.sum(X, 1, axis=1), lambda: X.sum(1, axis=1),
+                 lambda: pg.add(X, X, other=X), lambda: X.sum(dim=1, axis=1)):  # fmt: skip
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_python_compares_a_tensor_with_anything() -> None:
+    for other in ("a", None, {}, object(), 1j):
+        assert (X == other) is False
+        assert (X != other) is True
+    assert X in ["a", X]
+    with pytest.raises(TypeError, match="lt: b must be a Tensor"):
+        X < "a"  # noqa: B015
+    assert (pg.tensor([1.0, 0.0]) == True).tolist() == [1.0, 0.0]  # noqa: E712

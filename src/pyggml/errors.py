@@ -7,8 +7,10 @@ import functools
 import inspect
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
+
+from .absent.keywords import instead_of, renamed
 
 __all__ = [
     "AnomalyError",
@@ -39,6 +41,7 @@ _LONGEST = 80
 _CALLER = re.compile(r"\A[A-Za-z_][\w.]*: (?=\S)")
 # What Python says of a call that does not fit a signature.
 _CALL = re.compile(r"\A[\w.<>]+\(\) (?=got |takes |missing )")
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -157,7 +160,7 @@ def lead(who: str, error: BaseException) -> None:
 def composed(fn: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let the errors of the functions that a function calls begin with its own name.
 
-    The error of a call that does not fit the signature tells the signature.
+    It is called as `fitting` has it.
     """
 
     @functools.wraps(fn)
@@ -165,15 +168,19 @@ def composed(fn: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return fn(*args, **kwargs)
         except (TypeError, ValueError, IndexError, BackendError) as error:
-            _tell_signature(fn.__name__, fn, error)
-            lead(fn.__name__, error)
-            raise
+            given = _own_keywords(fn.__name__, fn, error, kwargs)
+            if given is None:
+                lead(fn.__name__, error)
+                raise
+        return call(*args, **given)
 
     return call
 
 
 def fitting(fn: Callable[_P, _R], who: str | None = None) -> Callable[_P, _R]:
-    """Let the error of a call that does not fit a function's signature tell the signature.
+    """Take keywords that PyTorch and NumPy have for arguments of a function, as `axis` for `dim`.
+
+    The error of a call that does not fit the function's signature tells the signature.
 
     Args:
         fn: the function.
@@ -188,8 +195,11 @@ def fitting(fn: Callable[_P, _R], who: str | None = None) -> Callable[_P, _R]:
         except TypeError as error:
             heir = type(args[0]) if args else None  # of a class that inherits the method
             inherits = fn.__name__ == "__init__" and getattr(heir, "__init__", None) is call
-            _tell_signature(heir.__name__ if heir and inherits else own, fn, error)
-            raise
+            name = heir.__name__ if heir and inherits else own
+            given = _own_keywords(name, fn, error, kwargs)
+            if given is None:
+                raise
+        return call(*args, **given)
 
     return call
 
@@ -207,14 +217,24 @@ def tell_signature(who: str, fn: Callable[..., Any], error: BaseException) -> No
         error.args = (f"{who}: {_CALL.sub('', text)}; it takes {_signature(fn)}",)
 
 
-def _tell_signature(who: str, fn: Callable[..., Any], error: BaseException) -> None:
-    """Write the signature into Python's error of a call that does not fit it.
+def _own_keywords(
+    who: str, fn: Callable[..., Any], error: BaseException, given: Mapping[str, Any]
+) -> Any:
+    """Return the keywords of a call under the function's own names, or None.
 
-    Such an error has the frame of the wrapper alone, and none of the function.
+    Python's error of a call that does not fit the function tells the signature then. Such an error
+    has the frame of the wrapper alone, and none of the function.
     """
     at = error.__traceback__
-    if at is not None and at.tb_next is None and _CALL.match(str(error)):
-        error.args = (f"{who}: {_CALL.sub('', str(error))}; it takes {_signature(fn)}",)
+    if at is None or at.tb_next is not None or not _CALL.match(str(error)):
+        return None
+    found = renamed(list(inspect.signature(fn).parameters), given)
+    if found is None:
+        text = f"{who}: {_CALL.sub('', str(error))}; it takes {_signature(fn)}"
+        unknown = _UNKNOWN.search(text)
+        cure = unknown and instead_of(who, unknown[1])
+        error.args = (f"{text}: use {cure}" if cure else text,)
+    return found
 
 
 def _signature(fn: Callable[..., Any]) -> str:

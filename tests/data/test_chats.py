@@ -304,12 +304,6 @@ def test_what_is_trained_is_told_by_truth_values(more, named):
         read_chats(rows)
 
 
-def test_semicolons_between_columns_are_named(tmp_path):
-    (tmp_path / "c.csv").write_text("prompt;completion\n2+2?;4\n")
-    with pytest.raises(FormatError, match="write commas"):
-        read_chats(tmp_path / "c.csv")
-
-
 def test_pairs_are_asked_for_as_they_are_trained():
     tokenizer = Tokenizer.train_bpe(["2 and 2? It is 4. 12 and 12? It is 24."], 280)
     chats = read_chats([{"prompt": "12 and 2? ", "completion": "It is 14."}])

@@ -293,3 +293,13 @@ def test_the_size_of_compressed_text_is_that_of_the_text(tmp_path: Path) -> None
     text = b'{"text": "again"}\n' * 10_000
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(text))
     assert Corpus(tmp_path / "a.jsonl.gz").size_bytes == len(text)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_what_stands_between_the_columns_of_a_table_is_found(tmp_path, mark):
+    text = '"a, completion";prompt\n4;"2;2 = ?"\n'.replace(";", mark)
+    (tmp_path / "c.csv").write_text(text)
+    row = next(iter(read_records(tmp_path / "c.csv")))
+    assert row == {"prompt": f"2{mark}2 = ?", "a, completion": "4"}
+    (tmp_path / "c.csv").write_text("text\nthis; that\n")  # one column, with a comma between
+    assert next(iter(read_records(tmp_path / "c.csv"))) == {"text": "this; that"}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import weakref
 from collections.abc import Callable
 
@@ -61,6 +63,24 @@ def test_a_view_of_a_stored_tensor_has_its_numbers_at_any_time() -> None:
     a.copy_([[5.0, 6.0], [7.0, 8.0]])
     assert row.tolist() == [5.0, 6.0]
     assert turned.tolist() == [[5.0, 7.0], [6.0, 8.0]]
+
+
+def test_another_thread_writes_before_or_after_a_reading(monkeypatch) -> None:
+    module = sys.modules["pyggml.graph.evaluate"]
+    before_run, x = module.end_updates, pg.tensor([1.0])
+    y = x * 2.0
+    writer = threading.Thread(target=lambda: x.copy_([5.0]))
+
+    def write_now(*args: object) -> None:
+        before_run(*args)
+        if writer.ident is None:  # between the check of what y reads and the run
+            writer.start()
+            writer.join(0.2)
+
+    monkeypatch.setattr(module, "end_updates", write_now)
+    assert y.tolist() == [2.0]
+    writer.join()
+    assert x.tolist() == [5.0]
 
 
 def test_a_target_network_keeps_the_values_of_before_the_update() -> None:

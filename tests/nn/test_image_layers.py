@@ -70,6 +70,10 @@ ROWS = [
     ),
     ("BatchNorm2d", {"num_features": 1, "momentum": None}, (1, 1, 5, 2)),
     ("BatchNorm1d", {"num_features": 7, "momentum": 1.0}, (5, 7)),
+    ("BatchNorm1d", {"num_features": 3}, (4, 3, 5)),
+    ("BatchNorm1d", {"num_features": 3, "affine": False}, (1, 3, 5)),
+    ("GroupNorm", {"num_groups": 2, "num_channels": 6}, (3, 6, 5)),
+    ("GroupNorm", {"num_groups": 2, "num_channels": 6}, (3, 6)),
 ]
 
 
@@ -107,7 +111,8 @@ def test_forward_and_gradients_are_pytorchs(name, given, shape):
 
 @pytest.mark.parametrize("momentum", [0.1, 0.7, None])
 @pytest.mark.parametrize(
-    ("name", "shape"), [("BatchNorm2d", (4, 3, 5, 2)), ("BatchNorm1d", (6, 3))]
+    ("name", "shape"),
+    [("BatchNorm2d", (4, 3, 5, 2)), ("BatchNorm1d", (6, 3)), ("BatchNorm1d", (4, 3, 5))],
 )
 def test_running_statistics_are_pytorchs(name, shape, momentum):
     torch, theirs = their_module(name, {"num_features": 3, "momentum": momentum})
@@ -228,9 +233,9 @@ def test_fused_updates_move_them_the_same():
             pg.ShapeError,
             r"\(B, C, H, W\) with C=3",
         ),
-        (lambda: nn.BatchNorm1d(3)(pg.ones((2, 3, 2, 2))), pg.ShapeError, r"\(B, C\) with C=3"),
+        (lambda: nn.BatchNorm1d(3)(pg.ones((2, 3, 2, 2))), pg.ShapeError, r"\(B, C, L\) with C=3"),
         (lambda: nn.GroupNorm(4, 6), ValueError, "num_groups must divide num_channels; .* try 2"),
-        (lambda: nn.GroupNorm(2, 6)(pg.ones((2, 6))), pg.ShapeError, r"\(B, C, H, W\) with C=6"),
+        (lambda: nn.GroupNorm(2, 6)(pg.ones((6,))), pg.ShapeError, r"\(B, C, H, W\) with C=6"),
         (lambda: nn.GlobalAvgPool2d()(pg.ones((2, 6))), pg.ShapeError, r"must be \(B, C, H, W\)"),
         (lambda: nn.Flatten()(pg.tensor(1.0)), pg.ShapeError, "must have an axis"),
     ],

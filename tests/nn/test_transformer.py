@@ -33,8 +33,12 @@ def test_layers_are_pytorchs(kind: str, how: dict) -> None:
     mask = torch.triu(torch.full((5, 5), -torch.inf), 1)
     if kind == "Encoder":
         y, want = ours(pg.tensor(X), is_causal=True), theirs(torch.tensor(X), mask)
+        both = ours(pg.tensor(X), pg.tensor(mask.numpy()), None, True)
+        np.testing.assert_array_equal(both.numpy(), y.numpy())
     else:
         y = ours(pg.tensor(X), pg.tensor(MEMORY), pg.tensor(mask.numpy()))
+        again = ours(pg.tensor(X), pg.tensor(MEMORY), tgt_is_causal=True)
+        np.testing.assert_array_equal(again.numpy(), y.numpy())
         want = theirs(torch.tensor(X), torch.tensor(MEMORY), tgt_mask=mask)
     toward = RNG.standard_normal(want.shape).astype(np.float32)
     (y * pg.tensor(toward)).sum().backward()
@@ -56,6 +60,23 @@ def test_attention_is_pytorchs_with_its_weights() -> None:
     for found, wanted in zip((y, weights), want, strict=True):
         np.testing.assert_allclose(found.numpy(), wanted.detach(), rtol=1e-4, atol=1e-5)
     assert ours(pg.tensor(X), pg.tensor(X), pg.tensor(X), need_weights=False)[1] is None
+    each = ours(*[pg.tensor(X)] * 3, average_attn_weights=False)[1]
+    wanted = theirs(*[torch.tensor(X)] * 3, average_attn_weights=False)[1]
+    np.testing.assert_allclose(each.numpy(), wanted.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_padding_hides_in_a_compiled_function_and_its_gradients() -> None:
+    layer, x = nn.TransformerEncoderLayer(8, 2, 16, 0.0), pg.tensor(X[:1])
+    hidden = np.arange(5)[None] > 2
+    short = layer(x[:, :3])
+    compiled = pg.compile(lambda x, fill: layer(x, src_key_padding_mask=fill != 0)[:, :3])
+    got = compiled(x, hidden.astype(np.int32))
+    np.testing.assert_allclose(got.numpy(), short.numpy(), rtol=1e-5, atol=1e-6)
+    loss = pg.value_and_grad(lambda x: layer(x, src_key_padding_mask=hidden)[:, :3].sum())
+    grad = loss(x)[1].numpy()
+    want = pg.value_and_grad(lambda x: layer(x).sum())(x[:, :3])[1].numpy()
+    assert not grad[:, 3:].any()
+    np.testing.assert_allclose(grad[:, :3], want, rtol=1e-4, atol=1e-6)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -68,7 +89,9 @@ def test_wrong_arguments_are_named() -> None:
         attention(pg.ones((2, 8)), x, x)
     with pytest.raises(pg.ShapeError, match="key"):
         attention(x, x, pg.ones((1, 3, 8)))
-    with pytest.raises(ValueError, match="attn_mask"):
-        attention(x, x, x, pg.zeros((2, 2)), is_causal=True)
-    with pytest.raises(pg.ShapeError):
-        attention(x, x, x, pg.zeros((3, 3)))
+    with pytest.raises(pg.ShapeError, match="attn_mask"):
+        attention(x, x, x, attn_mask=pg.zeros((3, 3)))
+    with pytest.raises(pg.ShapeError, match="key_padding_mask"):
+        attention(x, x, x, pg.zeros((2, 2)))
+    with pytest.raises(TypeError, match="tgt_is_causal"):
+        nn.TransformerDecoderLayer(8, 2, 16)(x, x, tgt_is_causal="yes")

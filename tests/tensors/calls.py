@@ -2,7 +2,7 @@
 """Calls that mean the same in PyTorch: `T` is pyggml or torch, `F` its nn.functional.
 
 x is (2, 3, 4), y is (2, 3, 4), p is positive (2, 3, 4), m is (3, 4), n is (4, 5), v is (4,), u is
-(3,), b is (2, 4, 5), images are (2, 3, 6, 6), ids are whole numbers.
+(3,), b is (2, 4, 5), images are (2, 3, 6, 6), ids are whole numbers, hidden is (2, 3) booleans.
 """
 
 from __future__ import annotations
@@ -160,6 +160,14 @@ ALIKE = [
     "F.poisson_nll_loss(p,p*2,log_input=False,full=True)",
     "F.gaussian_nll_loss(x,y,p,full=True)",
     *"F.conv1d(x,T.cat([kernel,kernel[:,:,:1]],-1),padding='same')".split("|"),
+    *"F.batch_norm(x,None,None,u,None,True)|F.group_norm(x,3,u,u)|F.group_norm(m,2)".split("|"),
+    # Names of NumPy's, and PyTorch's own.
+    *"x.sum(axis=1)|T.mean(x,axis=(0,2),keepdims=True)|x.argmax(axis=-1,keepdims=True)".split("|"),
+    *"T.softmax(x,axis=1)|T.cat([x,y],axis=2)|T.flip(x,dims=(1,))|T.mul(input=x,other=y)".split("|"),
+    *"F.relu(input=x,inplace=False)|F.mse_loss(input=x,target=y)|T.mm(m,mat2=n)".split("|"),
+    *"x.unsqueeze(axis=0)|T.std(x,axis=1,keepdims=True)|T.full((2,),fill_value=7.0)".split("|"),
+    *"T.cat((ids,x[0].argmax(1)))|F.embedding(T.cat((ids,x[0].argmax(1)))[None,1:],n)".split("|"),
+    *"T.stack((ids,ids*2)).float()|(x==True).float()|(hidden==False).float()".split("|"),
 ]
 
 # A layer, and what it is called with: outputs and all gradients are compared.
@@ -182,8 +190,11 @@ MODULES = [
     ("nn.ConvTranspose2d(3,2,2,stride=2)", "images"),
     ("nn.BatchNorm2d(3)", "images"),
     ("nn.BatchNorm1d(4)", "m"),
+    ("nn.BatchNorm1d(3)", "x"),
+    ("nn.BatchNorm1d(3).eval()", "x"),
     ("nn.BatchNorm2d(3).eval()", "images"),
     ("nn.GroupNorm(3,3)", "images"),
+    ("nn.GroupNorm(1,3)", "x"),
     ("nn.MaxPool2d(2)", "images"),
     ("nn.AvgPool2d(3,stride=1)", "images"),
     ("nn.AdaptiveAvgPool2d((2,3))", "images"),
@@ -275,6 +286,20 @@ MODULES = [
     ("nn.GaussianNLLLoss()", "x,y,p"),
     ("nn.TransformerEncoder(nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True),2)", "x"),
     ("nn.TransformerDecoder(nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True),2)", "x,y"),
+    ("nn.TransformerEncoder(nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True),2)",
+     "x,None,hidden"),
+    ("nn.TransformerDecoder(nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True),2)",
+     "x,y,tgt_key_padding_mask=hidden,memory_key_padding_mask=hidden"),
+    ("nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True)", "x,src_key_padding_mask=hidden"),
+    ("nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True)", "x,m[:,:3].detach(),y[:,:,0].detach()"),
+    ("nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True)",
+     "x,y,memory_key_padding_mask=hidden"),
+    ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y"),
+    ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y,hidden"),
+    ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y,hidden,need_weights=False"),
+    ("nn.MultiheadAttention(4,2,batch_first=True)",
+     "x,y,y,y[:,:,0].detach(),True,m[:,:3].detach()"),
+    ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y,attn_mask=b[:,:3,:3].detach()[[0,1,0,1]]"),
 ]
 
 # Of model, a Sequential of Linear, ReLU and Linear: the same text gives the same.

@@ -384,9 +384,32 @@ def test_cures_name_what_there_is():
         x.uniform_()
 
 
-def test_names_of_dtypes_are_told() -> None:
-    with pytest.raises(DTypeError, match=r"'f32', 'f16'.*'float32'"):
-        pg.ones(2).to("float32")
+def test_dtypes_and_devices_go_to_the_same_method() -> None:
+    x, whole = pg.ones(2), pg.tensor([1, 2])
+    for dtype in ("i32", "int32", np.int32, np.dtype("int32"), whole.dtype, whole):
+        assert x.to(dtype).dtype == "i32"
+    assert whole.to("cpu", "f32").dtype == whole.to(dtype=np.float32).dtype == "f32"
+    assert x.to("cpu", non_blocking=True) is x.to(device="cpu") is x
+    for wrong in ("float31", bytes):
+        with pytest.raises(DTypeError, match=r"^to: .*known are f32, f16"):
+            x.to(wrong)
+    with pytest.raises(pg.BackendError, match="there are auto, cpu"):
+        x.to("gpu9")
+
+
+@pytest.mark.parametrize(
+    ("values", "cure"),
+    [
+        (np.array(["a"]), r"np\.unique"),
+        (["a", "b"], r"np\.unique"),
+        (np.array([1, None]), "one kind of numbers"),
+        (np.array([1j]), r"\.real"),
+        (np.array(["2026-01-01"], "M8[D]"), "timedelta64"),
+    ],
+)
+def test_what_is_no_number_has_a_cure_of_its_own(values: object, cure: str) -> None:
+    with pytest.raises(DTypeError, match=f"^tensor: .*{cure}"):
+        pg.tensor(values)
 
 
 def test_a_dtype_equals_its_name() -> None:

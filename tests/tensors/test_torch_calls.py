@@ -15,7 +15,7 @@ import pyggml as pg
 from pyggml.nn import functional
 
 from .calls import ALIKE, MODULES, OF_MODULES, STEPS
-from .theirs import NUMBERS, WHOLE, all_answers, all_numbers, known, read, weights_of
+from .theirs import NUMBERS, TRUTH, WHOLE, all_answers, all_numbers, known, read, weights_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
 
@@ -23,13 +23,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md"
 @pytest.mark.parametrize("call", ALIKE)
 def test_the_same_call_gives_the_same(call: str) -> None:
     ours: dict[str, Any] = {k: pg.tensor(v, "f32", requires_grad=True) for k, v in NUMBERS.items()}
-    whole = {k: pg.tensor(v.astype(np.int32)) for k, v in WHOLE.items()}
+    whole = {k: pg.tensor(v) for k, v in (WHOLE | TRUTH).items()}
     got = eval(call, {"T": pg, "F": functional, **ours, **whole})
     want = dict(known("call", call))
     value = want.pop("value")
     assert got.shape == value.shape
     np.testing.assert_allclose(got.numpy(), value, rtol=2e-5, atol=2e-6)
-    if not want:
+    if not want:  # PyTorch has no gradient: of comparisons, places and what is not made of a leaf
+        assert not got.requires_grad
         return
     (got * pg.tensor(weights_of(got.shape))).sum().backward()
     for name, grad in want.items():

@@ -14,7 +14,7 @@ import pyggml as pg
 from pyggml import nn, optim
 
 from .calls import MODULES, OF_MODULES, STEPS
-from .theirs import MODEL, NUMBERS, WHOLE, known, read, same_weights, weights_of
+from .theirs import MODEL, NUMBERS, TRUTH, WHOLE, first, known, read, same_weights, weights_of
 
 
 def made(call: str) -> Any:
@@ -32,8 +32,8 @@ def close(got: Any, want: np.ndarray, what: str = "", rtol: float = 1e-4) -> Non
 def test_a_layer_gives_the_same(call: str, given: str) -> None:
     layer = made(call)
     mine: dict[str, Any] = {k: pg.tensor(v, "f32", requires_grad=True) for k, v in NUMBERS.items()}
-    whole = {k: pg.tensor(v.astype(np.int32)) for k, v in WHOLE.items()}
-    got = eval(f"layer({given})", {"layer": layer, **mine, **whole})
+    whole = {k: pg.tensor(v) for k, v in (WHOLE | TRUTH).items()}
+    got = first(eval(f"layer({given})", {"layer": layer, **mine, **whole}))
     want = dict(known("layer", f"{call} {given}"))
     value = want.pop("value")
     assert got.shape == value.shape

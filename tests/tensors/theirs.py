@@ -24,9 +24,11 @@ __all__ = [
     "FILE",
     "MODEL",
     "NUMBERS",
+    "TRUTH",
     "WHOLE",
     "all_answers",
     "all_numbers",
+    "first",
     "known",
     "read",
     "same_weights",
@@ -41,6 +43,7 @@ SHAPES = {
     "b": (2, 4, 5), "images": (2, 3, 6, 6), "filters": (3, 3, 3, 3), "kernel": (3, 3, 2),
     "heads": (2, 2, 5, 4),
 }  # fmt: skip
+TRUTH = {"hidden": np.array([[False, False, True], [False, False, False]])}
 WHOLE = {"ids": np.array([1, 0, 2]), "places": np.array([[[0, 3]] * 3] * 2)}
 # Exact in PyTorch's own f32 comparison of x with itself, so the numbers are apart from whole ones.
 _RNG = np.random.default_rng(4)
@@ -63,12 +66,17 @@ def same_weights(layer: Any) -> dict[str, np.ndarray]:
     return {name: array.astype(np.float32) for name, array in state.items()}
 
 
+def first(value: Any) -> Any:
+    """Return the first result of a layer with several."""
+    return value[0] if isinstance(value, tuple) else value
+
+
 def _inputs(torch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     leaves = {
         k: torch.tensor(v.astype(np.float32).astype(np.float64), requires_grad=True)
         for k, v in NUMBERS.items()
     }
-    return leaves, {k: torch.tensor(v) for k, v in WHOLE.items()}
+    return leaves, {k: torch.tensor(v) for k, v in (WHOLE | TRUTH).items()}
 
 
 def _with_gradients(torch: Any, value: Any, leaves: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -101,7 +109,7 @@ def _of_call(torch: Any, call: str) -> dict[str, np.ndarray]:
 def _of_layer(torch: Any, call: str, given: str) -> dict[str, np.ndarray]:
     leaves, whole = _inputs(torch)
     _, layer = _layer(torch, call)
-    value = eval(f"layer({given})", {"layer": layer, **leaves, **whole})
+    value = first(eval(f"layer({given})", {"layer": layer, **leaves, **whole}))
     return _with_gradients(torch, value, leaves | dict(layer.named_parameters()))
 
 

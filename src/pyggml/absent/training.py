@@ -53,7 +53,7 @@ PARTS: dict[str, dict[str, str]] = {
         "BatchSampler": _SAMPLED,
         "ChainDataset": _SETS,
         "ConcatDataset": _SETS,
-        "DataLoader": "data.Loader",
+        "DataLoader": "data.Loader, which goes on after an epoch of len(loader) batches",
         "DistributedSampler": "train.Trainer(distributed='auto'), which shares the batches",
         "IterableDataset": "any iterator of batches (x, y), in a loop of your own",
         "RandomSampler": _SAMPLED,
@@ -104,6 +104,8 @@ PARTS: dict[str, dict[str, str]] = {
         "get_parameter": "dict(module.named_parameters())[name]",
         "get_submodule": "dict(module.named_modules())[name]",
         "half": "pg.autocast, or models.load(path, keep_types=True)",
+        "save": "pg.io.save_safetensors('m.safetensors', module.state_dict()), and"
+        " module.load_state_dict(pg.io.open_safetensors('m.safetensors'))",
         "reset_parameters": "nn.init: init.xavier_uniform_(module.weight) and its like",
         "register_backward_hook": "parameter.register_hook",
         "register_full_backward_hook": "parameter.register_hook",

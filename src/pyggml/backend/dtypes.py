@@ -24,6 +24,7 @@ __all__ = [
     "f32",
     "i32",
     "i64",
+    "is_dtype",
 ]
 
 
@@ -108,6 +109,21 @@ def dtype_of_type(ggml_type: int) -> DType:
     if found is None:
         raise DTypeError(f"dtype: ggml has no type number {ggml_type}")
     return found
+
+
+def is_dtype(name: Any) -> bool:
+    """Return True for what names a dtype, and no device, if it names anything.
+
+    Args:
+        name: a name or a type.
+
+    Example:
+        >>> is_dtype("f16"), is_dtype(np.float32), is_dtype("float64"), is_dtype("cuda")
+        (True, True, True, False)
+    """
+    if not isinstance(name, str):
+        return isinstance(name, (DType, np.dtype, type))
+    return name in DTYPES or name.startswith(("float", "bfloat", "int", "uint", "bool"))
 
 
 def as_dtype(dtype: DType | str | Any) -> DType:

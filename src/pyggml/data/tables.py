@@ -158,9 +158,12 @@ def _number_column(rows: Any, name: str) -> np.ndarray:
         value = _present(row, name, where)
         number = _as_number(value)
         if number is None:
+            cure = "mend the row, or leave the column out of columns"
+            if isinstance(value, str) and _as_number(value.replace(",", ".")) is not None:
+                cure = "write a point for the comma, or give pandas.read_csv(file, decimal=',')"
             raise FormatError(
                 f"read_table: {where}: column {name!r} must hold finite numbers; got "
-                f"{shown(value)}: mend the row, or leave the column out of columns"
+                f"{shown(value)}: {cure}"
             )
         found.append(number)
     return np.asarray(found, np.float32)

@@ -22,7 +22,7 @@ from .backward import backward
 from .backward_checks import end_gradients
 from .evaluate import end_recordings, evaluate
 from .graph import Graph
-from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
+from .graph_cache import MAX_BYTES, MAX_GRAPHS, copy_in, graph_cache
 from .reentry import NoReentry
 from .walk import leaves
 
@@ -86,8 +86,7 @@ class Compiled:
                 plan = self._plans.put(key, self._record(given))
             self._once.enter()
             try:
-                for own, array in zip(plan.inputs, arrays, strict=True):
-                    own.copy_(array)
+                copy_in("compile: args", plan.inputs, arrays)
                 self._dropout.seek(self._runs)
                 self._runs += 1
                 plan.graph.run()

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ..backend.buffers import Buffer
+from ..backend.device import COMPUTE_LOCK
 from ..tensors.node import Node
 from ..tensors.tensor import Tensor
 from .attached_updates import end_updates
@@ -24,19 +25,23 @@ def evaluate(t: Tensor) -> np.ndarray:
     Raises:
         RecordingError: a tensor that it depends on was written since.
     """
-    return _run([t]).read(t)
+    with COMPUTE_LOCK:
+        if t.is_computed:  # by another thread, which wrote below it meanwhile
+            return t.numpy()
+        return _run([t]).read(t)
 
 
 def _run(tensors: Sequence[Tensor]) -> Graph:
     """Compute recorded tensors together, and carry out what is attached to them."""
-    known = computed_below(t.node for t in tensors)
-    nodes = walk([t.node for t in tensors], {id(each.node) for each in known})
-    check_current("numpy", nodes)
-    graph = Graph(tensors, known=known)
-    # The run itself may write a tensor that others read: they are computed first, without updates.
-    end_updates(nodes)
-    graph.run()
-    return graph
+    with COMPUTE_LOCK:  # another thread must not write what they read after the check
+        known = computed_below(t.node for t in tensors)
+        nodes = walk([t.node for t in tensors], {id(each.node) for each in known})
+        check_current("numpy", nodes)
+        graph = Graph(tensors, known=known)
+        # The run itself may write a tensor that others read: they are computed first.
+        end_updates(nodes)
+        graph.run()
+        return graph
 
 
 def end_recordings(held: Sequence[Tensor], buffers: Collection[Buffer]) -> None:

@@ -20,7 +20,7 @@ from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
-from .graph_cache import MAX_BYTES, MAX_GRAPHS, graph_cache
+from .graph_cache import MAX_BYTES, MAX_GRAPHS, copy_in, graph_cache
 from .reentry import NoReentry
 from .walk import leaves
 
@@ -75,8 +75,7 @@ class _Plan:
         with COMPUTE_LOCK:  # another thread's call must not write between
             self.once.enter()
             try:
-                for own, array in zip(self.inputs, arrays, strict=True):
-                    own.copy_(array)
+                copy_in("value_and_grad: args", self.inputs, arrays)
                 for grad in self.grads:
                     grad.zero_()
                 self.dropout.seek(self.runs)

@@ -4,19 +4,39 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+import numpy as np
 
 from ..backend.lru import LRUCache
 from ..checks import whole
+from ..errors import lead
 from ..tensors.node import caller
+from ..tensors.tensor import Tensor
 
-__all__ = ["MAX_BYTES", "MAX_GRAPHS", "graph_cache"]
+__all__ = ["MAX_BYTES", "MAX_GRAPHS", "copy_in", "graph_cache"]
 
 _T = TypeVar("_T")
 
 MAX_GRAPHS = 64
 MAX_BYTES = 2**30
+
+
+def copy_in(what: str, inputs: Sequence[Tensor], arrays: Sequence[np.ndarray]) -> None:
+    """Overwrite the inputs of a graph.
+
+    Args:
+        what: leads the error of an array that does not fit, with its number.
+        inputs: the tensors.
+        arrays: one for each.
+    """
+    for i, (own, array) in enumerate(zip(inputs, arrays, strict=True)):
+        try:
+            own.copy_(array)
+        except (TypeError, ValueError) as error:
+            lead(f"{what}[{i}]", error)
+            raise
 
 
 def graph_cache(

@@ -402,7 +402,7 @@ class HasGGUF(nn.Module, ABC):
             if value.dtype.name == "f32":
                 value.copy_(array)
             else:
-                pairs.append((value, nn.Parameter(array, "f32", value.device)))
+                pairs.append((value, nn.Parameter(array, dtype="f32", device=value.device)))
         self.replace_tensors(pairs)
 
 

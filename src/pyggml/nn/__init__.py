@@ -119,6 +119,7 @@ from .losses import (
 from .masks import causal_mask, padding_mask, position_ids, segment_mask
 from .mlp import GEGLUMLP, GELUMLP, SwiGLUMLP
 from .module import Module, Parameter
+from .multihead import MultiheadAttention
 from .relative import RelativePositionBias, relative_buckets
 from .rope import Rope, RopeScaling
 from .stacks import (
@@ -126,7 +127,7 @@ from .stacks import (
     TransformerEncoder,
 )
 from .summary import LayerSummary, Summary, summary
-from .transformer import MultiheadAttention, TransformerDecoderLayer, TransformerEncoderLayer
+from .transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
     "AdaptiveAvgPool1d",

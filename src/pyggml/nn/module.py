@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..backend.device import Device
 from ..backend.device import device as find_device
-from ..errors import BackendError, DTypeError
+from ..errors import BackendError, DTypeError, fitting
 from ..tensors import Tensor, tensor, zeros
 from .base import IncompatibleKeys, ModuleTree, load_state
 from .init import empty_dtype
@@ -25,8 +25,13 @@ __all__ = ["Module", "Parameter"]
 M = TypeVar("M", bound="Module")
 
 
+@fitting
 def Parameter(
-    array: ArrayLike, dtype: str | None = None, device: Device | str | None = None
+    array: ArrayLike,
+    requires_grad: bool = True,
+    *,
+    dtype: str | None = None,
+    device: Device | str | None = None,
 ) -> Tensor:
     """Store `array` as a tensor that is trained.
 
@@ -34,6 +39,7 @@ def Parameter(
 
     Args:
         array: initial values; float64 becomes f32.
+        requires_grad: train it; a frozen one is a buffer of its module until it is.
         dtype: element type; None keeps the array's.
         device: where it lives; None is the default device.
 
@@ -52,7 +58,7 @@ def Parameter(
         shape = np.shape(array)
         if len(shape) in (2, 3) and shape[-1] % kept.block_size == 0:
             return zeros(shape, dtype=kept, device=device)
-    return tensor(array, dtype=dtype, device=device, requires_grad=True)
+    return tensor(array, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 class Module(ModuleTree):

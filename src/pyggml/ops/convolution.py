@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backend.library import lib
 from ..checks import choice, whole
-from ..errors import ShapeError, shown
+from ..errors import ShapeError, fitting, shown
 from ..tensors.create import zeros
 from ..tensors.on_demand import on_demand
 from ..tensors.record import record
@@ -119,6 +119,7 @@ def _output(
     return rows, columns
 
 
+@fitting
 def im2col(x: Tensor, kernel: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Tensor:
     """Patches of images as rows, so that a convolution is one matmul.
 

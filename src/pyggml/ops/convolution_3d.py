@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backend.library import lib
 from ..checks import whole
-from ..errors import ShapeError
+from ..errors import ShapeError, fitting
 from ..tensors.create import zeros
 from ..tensors.record import record
 from ..tensors.storage import check_size
@@ -21,6 +21,7 @@ from .shape import permute, reshape
 __all__ = ["conv_3d", "im2col_3d"]
 
 
+@fitting
 def im2col_3d(
     x: Tensor,
     channels: int,
@@ -71,6 +72,7 @@ def _im2col_3d(
     return record(lib.ggml_im2col_3d, [*args, lib.GGML_TYPE_F32], shape)
 
 
+@fitting
 def conv_3d(
     x: Tensor, weight: Tensor, channels: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1
 ) -> Tensor:

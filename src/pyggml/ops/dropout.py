@@ -12,7 +12,7 @@ from ..backend.device import Device
 from ..backend.library import lib
 from ..backend.scopes import Scope, Scopes
 from ..checks import number, whole
-from ..errors import ShapeError, shown
+from ..errors import ShapeError, fitting, shown
 from ..tensors.create import tensor
 from ..tensors.random import random_generator
 from ..tensors.record import record
@@ -96,6 +96,7 @@ def _as_seed(seed: Any, x: Tensor) -> Tensor:
     return tensor(words.view(np.int32), device=x.device)
 
 
+@fitting
 def dropout(x: Tensor, p: float, seed: Tensor | int | None = None, index: int = 0) -> Tensor:
     """Zeros with probability p, everything else divided by 1 - p.
 

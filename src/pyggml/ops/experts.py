@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..backend.library import lib
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, fitting
 from ..tensors.autocast import allow_rounding
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
@@ -15,6 +15,7 @@ from .rows import check_row_numbers
 __all__ = ["add_id", "mul_mat_id"]
 
 
+@fitting
 def mul_mat_id(experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
     """x @ experts[id]ᵀ, with the matrices chosen token by token.
 
@@ -58,6 +59,7 @@ def mul_mat_id(experts: Tensor, x: Tensor, ids: Tensor) -> Tensor:
     return product
 
 
+@fitting
 def add_id(x: Tensor, bias: Tensor, ids: Tensor) -> Tensor:
     """x + bias[id], the row chosen token by token.
 

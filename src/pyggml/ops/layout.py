@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backend.library import lib
 from ..checks import choice, flag, whole
-from ..errors import ShapeError, shown
+from ..errors import ShapeError, fitting, shown
 from ..tensors.create import tensor
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of, whole_numbers
@@ -38,6 +38,7 @@ _SCALE_MODES = {
 _WIDTH_END = 2**31  # ggml's widths are 32-bit
 
 
+@fitting
 def pad(x: Tensor, widths: Sequence[tuple[int, int]], mode: str = "zeros") -> Tensor:
     """Pad the last axes with zeros, or with the elements of their other end.
 
@@ -91,6 +92,7 @@ def _pairs(widths: Any) -> list[tuple[int, int]]:
     return pairs
 
 
+@fitting
 def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
     """Pad the last axis with its mirror image, without repeating the edge.
 
@@ -132,6 +134,7 @@ def pad_reflect(x: Tensor, before: int, after: int) -> Tensor:
     return reshape(transpose(columns), (*lead, length))
 
 
+@fitting
 def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
     """Move elements along the last axes; what leaves at one end enters at the other.
 
@@ -160,6 +163,7 @@ def roll(x: Tensor, shifts: Sequence[int]) -> Tensor:
     return record(lib.ggml_roll, [contiguous(x), *args], x.shape)
 
 
+@fitting
 def upscale(x: Tensor, factor: int, mode: str = "nearest") -> Tensor:
     """Enlarge images.
 
@@ -186,6 +190,7 @@ def upscale(x: Tensor, factor: int, mode: str = "nearest") -> Tensor:
     return record(lib.ggml_upscale, [contiguous(x), factor, _SCALE_MODES[mode]], shape)
 
 
+@fitting
 def interpolate(
     x: Tensor,
     size: tuple[int, int],
@@ -238,6 +243,7 @@ def interpolate(
     return record(lib.ggml_interpolate, args, (*x.shape[:-2], *new))
 
 
+@fitting
 def diag(x: Tensor) -> Tensor:
     """Make a square matrix with x on its diagonal.
 
@@ -256,6 +262,7 @@ def diag(x: Tensor) -> Tensor:
     return record(lib.ggml_diag, [contiguous(x)], (*x.shape[:-2], n, n))
 
 
+@fitting
 def tri(x: Tensor, part: str = "lower") -> Tensor:
     """Take a triangle of square matrices; zeros elsewhere.
 
@@ -279,6 +286,7 @@ def tri(x: Tensor, part: str = "lower") -> Tensor:
     return record(lib.ggml_tri, [contiguous(x), _TRIANGLES[part]], x.shape)
 
 
+@fitting
 def cumsum(x: Tensor, dim: int = -1) -> Tensor:
     """Running sums along an axis. Source: ggml_cumsum."""
     need_float("cumsum", "x", x)

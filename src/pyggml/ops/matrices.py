@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from ..backend.library import lib
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, fitting
 from ..tensors.autocast import allow_rounding, rounds_operands
 from ..tensors.on_demand import on_demand
 from ..tensors.record import record
@@ -197,6 +197,7 @@ def out_prod(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
+@fitting
 def solve_tri(a: Tensor, b: Tensor) -> Tensor:
     """Solve a @ x = b for x, with a lower triangular; elements above the diagonal are not read.
 

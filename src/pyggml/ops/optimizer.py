@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backend.device import COMPUTE_LOCK
 from ..backend.library import lib
-from ..errors import ShapeError
+from ..errors import ShapeError, fitting
 from ..tensors.record import record
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import is_input
@@ -65,6 +65,7 @@ def _step(who: str, fn: Callable[..., Any], n_hyper: int, **tensors: Tensor) -> 
             param.ptr.flags = flags
 
 
+@fitting
 def opt_step_adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, hyper: Tensor) -> Tensor:
     """One step of AdamW on a stored parameter and its moments.
 
@@ -91,6 +92,7 @@ def opt_step_adamw(param: Tensor, grad: Tensor, m: Tensor, v: Tensor, hyper: Ten
     return _step("opt_step_adamw", lib.ggml_opt_step_adamw, 7, **tensors)
 
 
+@fitting
 def opt_step_sgd(param: Tensor, grad: Tensor, hyper: Tensor) -> Tensor:
     """One step of gradient descent: w ← w (1 - lr·wd) - lr · g.
 

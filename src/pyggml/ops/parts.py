@@ -8,7 +8,7 @@ from typing import Any
 
 from ..backend.library import lib
 from ..checks import number, whole
-from ..errors import ShapeError, shown
+from ..errors import ShapeError, fitting, shown
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, check_size, ne_of
 from ..tensors.tensor import Tensor
@@ -53,6 +53,7 @@ def _place(who: str, fn: Callable[..., Any], x: Tensor, part: Tensor, start: Any
     return record(fn, [x, contiguous(part), *nb[1:], offset], x.shape)
 
 
+@fitting
 def acc(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
     """Return a copy of x with `part` added from element `start` on.
 
@@ -76,6 +77,7 @@ def acc(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
     return _place("acc", lib.ggml_acc, x, part, start)
 
 
+@fitting
 def set(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
     """Return a copy of x with `part` in place of its elements from `start` on; see `acc`.
 
@@ -84,6 +86,7 @@ def set(x: Tensor, part: Tensor, start: Sequence[int]) -> Tensor:
     return _place("set", lib.ggml_set, x, part, start)
 
 
+@fitting
 def add1(x: Tensor, b: Tensor) -> Tensor:
     """x plus one number that is a tensor.
 
@@ -111,6 +114,7 @@ def _diag_mask(who: str, fn: Callable[..., Any], x: Tensor, n_past: int) -> Tens
     return record(fn, [contiguous(x), n_past], x.shape)
 
 
+@fitting
 def diag_mask_inf(x: Tensor, n_past: int = 0) -> Tensor:
     """x with -inf in the columns after n_past + row.
 
@@ -125,6 +129,7 @@ def diag_mask_inf(x: Tensor, n_past: int = 0) -> Tensor:
     return _diag_mask("diag_mask_inf", lib.ggml_diag_mask_inf, x, n_past)
 
 
+@fitting
 def diag_mask_zero(x: Tensor, n_past: int = 0) -> Tensor:
     """x with 0 in the columns after n_past + row; see `diag_mask_inf`.
 
@@ -133,6 +138,7 @@ def diag_mask_zero(x: Tensor, n_past: int = 0) -> Tensor:
     return _diag_mask("diag_mask_zero", lib.ggml_diag_mask_zero, x, n_past)
 
 
+@fitting
 def fill(x: Tensor, value: float) -> Tensor:
     """Make a tensor like x with one value everywhere; no gradient flows. Source: ggml_fill."""
     need_float("fill", "x", x)
@@ -141,6 +147,7 @@ def fill(x: Tensor, value: float) -> Tensor:
     )
 
 
+@fitting
 def repeat_back(x: Tensor, shape: Any) -> Tensor:
     """Sum the tiles that x consists of: the gradient of `repeat`.
 
@@ -169,6 +176,7 @@ def _repeat_back(ctx: Any, x: Any, ne: Any) -> Any:
     return lib.ggml_repeat_back(ctx, x, lib.ggml_new_tensor(ctx, lib.GGML_TYPE_F32, MAX_DIMS, ne))
 
 
+@fitting
 def win_part(x: Tensor, w: int) -> Tensor:
     """Cut a picture into windows of w × w, padded by zeros at its end.
 
@@ -190,6 +198,7 @@ def win_part(x: Tensor, w: int) -> Tensor:
     return record(lib.ggml_win_part, [contiguous(x), w], (n, w, w, channels))
 
 
+@fitting
 def win_unpart(x: Tensor, height: int, width: int) -> Tensor:
     """Put the windows of `win_part` together again, without its padding.
 

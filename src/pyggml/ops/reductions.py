@@ -9,7 +9,7 @@ from typing import Any
 
 from ..backend.library import lib
 from ..checks import flag, whole
-from ..errors import ShapeError, shown
+from ..errors import ShapeError, fitting, shown
 from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.row_limits import limit_rows
@@ -146,6 +146,7 @@ def mean_rows(x: Tensor) -> Tensor:
     return record(lib.ggml_mean, [contiguous(x)], (*x.shape[:-1], 1))
 
 
+@fitting
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the place of the largest element along an axis, as i32; the first among equals.
 
@@ -174,6 +175,7 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return with_axes(result, x.shape, axes, keepdim)
 
 
+@fitting
 def top_k(x: Tensor, k: int) -> Tensor:
     """Return the indices of the k largest elements of each row, the largest first.
 

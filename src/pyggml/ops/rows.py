@@ -4,19 +4,27 @@
 from __future__ import annotations
 
 from ..backend.library import ffi, lib
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError, fitting
 from ..tensors.node import Node
 from ..tensors.on_demand import on_demand
 from ..tensors.record import record
 from ..tensors.row_limits import check_rows, is_below, limit_rows, note_look, row_limit
 from ..tensors.storage import read
 from ..tensors.tensor import Tensor
-from ..tensors.tracing import is_input
+from ..tensors.tracing import is_input, outer
 from .operands import apart, contiguous, need_dtype, need_ndim, need_tensor
 from .shape import reshape
 
-__all__ = ["check_row_numbers", "cpy", "get_rows", "set_rows", "stored_source"]
+__all__ = [
+    "check_row_numbers",
+    "compute_wholes",
+    "cpy",
+    "get_rows",
+    "set_rows",
+    "stored_source",
+]
 
+_JOINS = (lib.GGML_OP_CONCAT, lib.GGML_OP_REPEAT)
 _VIEWS = (lib.GGML_OP_RESHAPE, lib.GGML_OP_VIEW, lib.GGML_OP_PERMUTE, lib.GGML_OP_CONT)
 
 
@@ -28,20 +36,52 @@ def stored_source(node: Node) -> Node:
 
 
 def check_row_numbers(who: str, name: str, rows: Tensor, limit: int) -> None:
-    """Raise unless row numbers are below `limit`, now and whenever they are written."""
-    node = stored_source(rows.node)
-    if node.buffer is not None:
-        if not is_below(node, limit):
+    """Raise unless row numbers are below `limit`, now and whenever they are written.
+
+    What a graph computes from other than row numbers is computed now; in a function that is being
+    recorded it raises.
+    """
+    if not all(_has_limit(node, limit) for node in _joined(rows.node)):
+        if outer() is not None:
+            raise ShapeError(
+                f"{who}: {name}, row numbers, must be stored, or come from argmax over at most"
+                f" {limit} columns, while {outer()} records a function; got {rows.describe()}:"
+                " make them an argument of the function, or compute them outside of it"
+            )
+        compute_wholes(rows)
+    for node in _joined(rows.node):
+        if node.buffer is not None and not is_below(node, limit):
             check_rows(who, read(node), limit, f"{name}, row numbers,")
             limit_rows(node, limit)
             note_look(node)
-    elif (row_limit(node) or limit + 1) > limit:
-        raise ShapeError(
-            f"{who}: {name}, row numbers, must be stored, or come from argmax over at most {limit}"
-            " columns"
-        )
 
 
+def _has_limit(node: Node, limit: int) -> bool:
+    """Return True for what is stored, and for numbers that are known to be below `limit`."""
+    known = row_limit(node)
+    return node.buffer is not None or (known is not None and known <= limit)
+
+
+def _joined(node: Node) -> list[Node]:
+    """Return the nodes that have all numbers of a node: stored ones where it is no result."""
+    found: list[Node] = []
+    todo = [node]
+    while todo:
+        at = stored_source(todo.pop())
+        if at.buffer is None and at.ptr.op in _JOINS:
+            todo += at.srcs
+        elif at not in found:
+            found.append(at)
+    return found
+
+
+def compute_wholes(x: Tensor) -> None:
+    """Compute whole numbers that a graph would compute, unless a function is being recorded."""
+    if outer() is None and stored_source(x.node).buffer is None:
+        x.numpy()
+
+
+@fitting
 def get_rows(table: Tensor, ids: Tensor) -> Tensor:
     """Look rows of a table up by number: an embedding.
 
@@ -93,6 +133,7 @@ def _rows(table: Tensor, ids: Tensor) -> Tensor:
     return reshape(rows, (*ids.shape, table.shape[1]))
 
 
+@fitting
 def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
     """Write rows into a tensor when the graph runs.
 
@@ -142,6 +183,7 @@ def set_rows(dst: Tensor, src: Tensor, rows: Tensor) -> Tensor:
     return record(lib.ggml_set_rows, [target, src, contiguous(rows)], dst.shape)
 
 
+@fitting
 def cpy(src: Tensor, dst: Tensor) -> Tensor:
     """Copy into a stored tensor or a view of one, in place, when the graph runs.
 

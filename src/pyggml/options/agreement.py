@@ -52,7 +52,7 @@ def check_needs(
             missing[f"`{name}`"] = got, f"give `{name}`"
     for name, each in options.items():
         value = values[name]
-        if value is None or value == each.default:
+        if not value or value == each.default:  # what is switched off needs nothing
             continue
         for needed in each.needs:
             only, need = (value, needed) if isinstance(needed, str) else needed

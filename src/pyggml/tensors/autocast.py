@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.dtypes import DType, as_dtype
+from ..backend.dtypes import DType, as_dtype, is_dtype
 from ..backend.library import lib
 from ..backend.scopes import Scope, Scopes
+from ..errors import fitting, shown
 
 __all__ = ["allow_rounding", "at_level", "autocast", "bf16_matmuls", "rounding", "rounds_operands"]
 
@@ -25,6 +26,7 @@ _levels = Scopes()
 _PLAIN = int(lib.GGML_PREC_UNDEFINED)
 
 
+@fitting
 def autocast(dtype: DType | str = "bf16") -> Scope:
     """Let the matmuls recorded on this thread multiply bf16 or f16 instead of f32.
 
@@ -49,9 +51,13 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
         >>> with autocast("bf16"):
         ...     y = ops.mul_mat(w, x)  # doctest: +SKIP
     """
-    name = as_dtype(dtype).name
+    device = isinstance(dtype, str) and not is_dtype(dtype)
+    name = dtype if device else as_dtype(dtype).name
     if name not in _LEVELS:
-        raise ValueError(f"autocast: dtype must be bf16, f16 or f32; got {name}")
+        raise ValueError(
+            f"autocast: dtype must be bf16, f16 or f32; got {shown(name)}: pg.autocast('bf16') is"
+            " of the device that computes"
+        )
     return Scope(_levels, _LEVELS[name])
 
 
@@ -86,6 +92,7 @@ def rounds_operands() -> bool:
     return rounding() not in _IN_PRODUCTS and rounding() != lib.GGML_PREC_UNDEFINED
 
 
+@fitting
 def bf16_matmuls() -> bool:
     """Return True if this CPU multiplies bf16 in hardware: `autocast` then makes it faster.
 

@@ -14,9 +14,10 @@ from .. import checks
 from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype
-from ..errors import DTypeError, OutOfMemoryError, ShapeError, shown
+from ..errors import DTypeError, OutOfMemoryError, ShapeError, fitting, shown
 from .storage import allocate, check_shape, natural_dtype, store
 from .tensor import Tensor
+from .truth import note_mask
 
 __all__ = [
     "check_room",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@fitting
 def tensor(
     values: Any,
     dtype: DType | str | None = None,
@@ -69,8 +71,11 @@ def tensor(
         raise ShapeError(f"tensor: the lists are ragged ({error})") from None
     shape = check_shape("tensor", array.shape)
     kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
-    array = array.astype(np.uint8) if array.dtype.kind == "b" else array
-    return wanting("tensor", Tensor(store(array, kind, find_device(device), shape)), requires_grad)
+    truth = array.dtype.kind == "b"
+    node = store(array.astype(np.uint8) if truth else array, kind, find_device(device), shape)
+    if truth:
+        note_mask(node)
+    return wanting("tensor", Tensor(node), requires_grad)
 
 
 def wanting(who: str, x: Tensor, requires_grad: bool) -> Tensor:
@@ -90,6 +95,7 @@ def wanting(who: str, x: Tensor, requires_grad: bool) -> Tensor:
     return x
 
 
+@fitting
 def zeros_group(
     specs: Sequence[tuple[Sequence[int], DType | str]], device: Device | str | None = None
 ) -> list[Tensor]:
@@ -133,6 +139,7 @@ def shape_and_dtype(
     return check_shape(who, shape[0] if len(shape) == 1 else shape), dtype
 
 
+@fitting
 def zeros(
     *shape: Any,
     dtype: DType | str = "f32",
@@ -162,6 +169,7 @@ def zeros(
     return wanting("zeros", made, requires_grad)
 
 
+@fitting
 def full(
     shape: Any,
     value: float,
@@ -206,6 +214,7 @@ def check_room(who: str, count: int, itemsize: int = 8) -> None:
         )
 
 
+@fitting
 def ones(
     *shape: Any,
     dtype: DType | str = "f32",
@@ -222,6 +231,7 @@ def ones(
     return wanting("ones", _full("ones", extents, 1, dtype, device), requires_grad)
 
 
+@fitting
 def empty(
     *shape: Any,
     dtype: DType | str = "f32",

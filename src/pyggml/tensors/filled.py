@@ -11,7 +11,7 @@ import numpy as np
 from ..backend.device import Device
 from ..backend.dtypes import DType
 from ..checks import instance, number, whole
-from ..errors import DTypeError, ShapeError, shown
+from ..errors import DTypeError, ShapeError, fitting, shown
 from .create import check_room, empty, full, ones, shape_and_dtype, tensor, zeros
 from .random import random_generator
 from .tensor import Tensor
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 
+@fitting
 def arange(
     start: float,
     end: float | None = None,
@@ -75,6 +76,7 @@ def arange(
     return tensor(np.arange(first, last, step), dtype, device)
 
 
+@fitting
 def linspace(
     start: float,
     end: float,
@@ -108,6 +110,7 @@ def linspace(
     return tensor(np.linspace(*ends, count), dtype, device, requires_grad)
 
 
+@fitting
 def eye(n: int, m: int | None = None, device: Device | str | None = None) -> Tensor:
     """Make a stored matrix with ones on its diagonal.
 
@@ -131,6 +134,7 @@ def eye(n: int, m: int | None = None, device: Device | str | None = None) -> Ten
     return tensor(np.eye(rows, columns, dtype=np.float32), "f32", device)
 
 
+@fitting
 def from_numpy(array: np.ndarray) -> Tensor:
     """Store an array's numbers; they are copied, as they are in `tensor`.
 
@@ -144,6 +148,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return tensor(instance("from_numpy", "array", array, np.ndarray, "use pg.tensor(x)"))
 
 
+@fitting
 def as_tensor(
     values: Any, dtype: DType | str | None = None, device: Device | str | None = None
 ) -> Tensor:
@@ -173,6 +178,7 @@ def _generator(who: str, generator: Any) -> np.random.Generator:
     )
 
 
+@fitting
 def rand(
     *shape: Any,
     generator: np.random.Generator | None = None,
@@ -205,6 +211,7 @@ def rand(
     return tensor(numbers, kind, device, requires_grad)
 
 
+@fitting
 def randn(
     *shape: Any,
     generator: np.random.Generator | None = None,
@@ -219,6 +226,7 @@ def randn(
     return tensor(numbers, kind, device, requires_grad)
 
 
+@fitting
 def randint(
     low: int,
     high: int | None = None,
@@ -257,30 +265,35 @@ def _like(who: str, x: Any) -> Tensor:
     return instance(who, "x", x, Tensor, "use pg.tensor(x)")
 
 
+@fitting
 def zeros_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of zeros with the shape, dtype and device of another."""
     _like("zeros_like", x)
     return zeros(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
+@fitting
 def ones_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of ones with the shape, dtype and device of another."""
     _like("ones_like", x)
     return ones(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
+@fitting
 def empty_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor to be written, with the shape, dtype and device of another."""
     _like("empty_like", x)
     return empty(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
 
 
+@fitting
 def full_like(x: Tensor, value: float, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of one value, with the shape, dtype and device of another."""
     _like("full_like", x)
     return full(x.shape, value, x.dtype, device=x.device, requires_grad=requires_grad)
 
 
+@fitting
 def rand_like(
     x: Tensor, generator: np.random.Generator | None = None, *, requires_grad: bool = False
 ) -> Tensor:
@@ -292,6 +305,7 @@ def rand_like(
     )
 
 
+@fitting
 def randn_like(
     x: Tensor, generator: np.random.Generator | None = None, *, requires_grad: bool = False
 ) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ..backend.dtypes import DType, dtype_of_type
 from ..backend.scopes import Scope
+from ..errors import fitting
 from .autocast import at_level, rounding
 from .layouts import Recalled
 from .live import LIVE, is_operand, mark
@@ -149,6 +150,7 @@ def on_demand(fn: _F, masks: bool = False) -> _F:
         fn: takes tensors and returns one.
         masks: it depends also on whether a tensor is known to be a mask.
     """
+    fn = fitting(fn)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Tensor:

@@ -104,6 +104,9 @@ class Operators:
     def __rpow__(self, base: Any) -> Self:
         return HIGHER["power_of"](base, self)
 
+    def __pos__(self) -> Self:
+        return self
+
     def __neg__(self) -> Self:
         return HIGHER["neg"](self)
 
@@ -114,10 +117,10 @@ class Operators:
         return HIGHER["matmul"](other, self)
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        return NotImplemented if other is None else HIGHER["eq"](self, other)
+        return HIGHER["eq"](self, other) if _is_compared(other) else NotImplemented
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        return NotImplemented if other is None else HIGHER["ne"](self, other)
+        return HIGHER["ne"](self, other) if _is_compared(other) else NotImplemented
 
     def __lt__(self, other: Any) -> Self:
         return HIGHER["lt"](self, other)
@@ -169,6 +172,11 @@ class Operators:
 
     def __getitem__(self, index: Any) -> Self:
         return HIGHER["getitem"](self, index)
+
+
+def _is_compared(other: object) -> bool:
+    """Return False for a text, None and their like, which Python finds different from a tensor."""
+    return isinstance(other, (Operators, int, float, np.generic, np.ndarray, list, tuple))
 
 
 def _numbers(value: Any) -> Any:

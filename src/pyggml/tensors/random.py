@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..checks import whole
+from ..errors import fitting
 
 __all__ = ["random_generator", "seed"]
 
@@ -13,6 +14,7 @@ __all__ = ["random_generator", "seed"]
 _generator: np.random.Generator | None = None
 
 
+@fitting
 def seed(n: int) -> None:
     """Restart the generator that initialisers draw from.
 
@@ -32,6 +34,7 @@ def seed(n: int) -> None:
     _generator = np.random.Generator(np.random.PCG64(whole("seed", "n", n, 0, 2**128 - 1)))
 
 
+@fitting
 def random_generator() -> np.random.Generator:
     """Return the generator that initialisers draw from.
 

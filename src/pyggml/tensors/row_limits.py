@@ -55,7 +55,9 @@ def note_look(node: Node) -> None:
         _LOOKED_AT[node] = node.buffer.version
 
 
-def check_rows(who: str, rows: np.ndarray, limit: int, name: str = "row numbers") -> None:
+def check_rows(
+    who: str, rows: np.ndarray, limit: int, name: str = "row numbers, as ids of an embedding,"
+) -> None:
     """Raise unless row numbers are those of a table of `limit` rows."""
     if rows.size and (rows.min() < 0 or rows.max() >= limit):
         raise ShapeError(

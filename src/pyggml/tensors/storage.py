@@ -331,6 +331,17 @@ def copy_to(node: Node, where: Device) -> Node:
     return copy
 
 
+_TEXTS = "classes become numbers by np.unique(values, return_inverse=True), texts by a Tokenizer"
+# By NumPy's kind of what is no number.
+_CURES = {
+    **dict.fromkeys("US", _TEXTS),
+    "O": "an array of one kind of numbers is needed, such as np.array(values, np.float32)",
+    "c": "give .real and .imag",
+    **dict.fromkeys("mM", "give differences as numbers, such as values / np.timedelta64(1, 's')"),
+    "V": "give one field of the records",
+}
+
+
 def natural_dtype(array: np.ndarray) -> DType:
     """Return the default dtype of numbers."""
     if array.dtype.kind == "f":
@@ -339,6 +350,5 @@ def natural_dtype(array: np.ndarray) -> DType:
         return dtypes.i32
     if array.dtype.kind == "b":  # as comparisons give them
         return dtypes.f32
-    raise DTypeError(
-        f"tensor: expected integers or floats; got {array.dtype}; convert with .astype(np.float32)"
-    )
+    cure = _CURES.get(array.dtype.kind, "convert with .astype(np.float32)")
+    raise DTypeError(f"tensor: expected integers or floats; got {array.dtype}; {cure}")

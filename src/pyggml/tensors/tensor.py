@@ -16,13 +16,14 @@ from ..backend.device import COMPUTE_LOCK, Device
 from ..backend.device import device as find_device
 from ..backend.dtypes import DType, as_dtype, dtype_of_type
 from ..backend.library import lib
-from ..checks import whole
+from ..checks import flag, whole
 from ..errors import (
     BackendError,
     DTypeError,
     FormatError,
     ShapeError,
     composed,
+    fitting,
 )
 from .gradient_stops import stop_gradients, stopped_by
 from .live import Computed, Memory, hold, overwritten_below, release
@@ -71,10 +72,13 @@ class Tensor(Methods):
     __slots__ = ("__weakref__", "_dtype", "_end", "_node", "_shape", "_value")
 
     def __init__(self, node: Node, dtype: DType | None = None):
+        try:
+            if node.buffer is None and (node.holder is None or node.holder() is None):
+                node.holder = weakref.ref(self)
+        except AttributeError:
+            raise TypeError("Tensor: tensors are made by pg.tensor(values)") from None
         self._node = node
         self._value: np.ndarray | Computed | None = None
-        if node.buffer is None and (node.holder is None or node.holder() is None):
-            node.holder = weakref.ref(self)
         self._shape = node.shape
         self._dtype = dtype_of_type(node.ptr.type) if dtype is None else dtype
 
@@ -181,6 +185,12 @@ class Tensor(Methods):
                 " nn.apply_lora(model)"
             )
         self._node.requires_grad = bool(value)
+
+    @fitting
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set `requires_grad`, and return the tensor."""
+        self.requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
+        return self
 
     @property
     def grad(self) -> Tensor | None:
@@ -319,24 +329,30 @@ class Tensor(Methods):
         return self
 
     @composed
-    def to(self, device: Device | DType | str) -> Tensor:
+    def to(self, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Tensor:
         """Return the same numbers on another device, or in another dtype.
 
         No gradient flows through a tensor on another device.
 
         Args:
             device: "cpu", "cuda:0", "metal", …; where the tensor lives already, it is returned.
-                A dtype, "f16", is that of `astype`.
+                A dtype, "f16" or NumPy's, is that of `astype`; of a tensor both are taken.
+            dtype: of `astype`; None keeps it.
+            non_blocking: taken as PyTorch takes it; the result is complete in both cases.
 
         Raises:
             BackendError: there is no such device, or it lacks the memory.
             DTypeError: ggml does not convert between the two dtypes.
         """
-        if isinstance(device, DType) or (isinstance(device, str) and device in dtypes.DTYPES):
-            return self.astype(device)
-        if isinstance(device, str) and device.startswith(("float", "bfloat", "int", "bool")):
-            raise DTypeError(f"to: dtypes are 'f32', 'f16', 'bf16', 'i32', …; got {device!r:.40}")
-        where = find_device(device)
+        flag("to", "non_blocking", non_blocking)
+        if isinstance(device, Tensor):
+            device, dtype = device.device, device.dtype if dtype is None else dtype
+        elif dtypes.is_dtype(device):
+            device, dtype = None, device
+        x = self if dtype is None else self.astype(dtype)
+        return x if device is None else x._on(find_device(device))
+
+    def _on(self, where: Device) -> Tensor:
         if where is self.device:
             return self
         if self.is_stored and self.dtype.quantized:  # its bytes: to quantise again may round
@@ -460,17 +476,26 @@ class Tensor(Methods):
         copied: Tensor = value.tensor()
         return copied
 
-    def backward(self, *, retain_graph: bool | None = None) -> None:
+    @fitting
+    def backward(self, gradient: Any = None, retain_graph: bool | None = None) -> None:
         """Add d(self)/d(leaf) into `.grad` of every stored tensor that requires it.
 
         Args:
+            gradient: of this tensor, of its shape; None of one element is 1.
             retain_graph: taken as PyTorch takes it; what was recorded is always kept.
 
         Raises:
-            ShapeError: self is not a scalar.
+            ShapeError: self has several elements, and no gradient is given, or one of another
+                shape.
             GradientError: nothing requires a gradient, or an op has none.
         """
-        self.keep(HIGHER["backward"](self))
+        if gradient is None:
+            self.keep(HIGHER["backward"](self))
+            return
+        shape = np.shape(gradient)
+        if shape != self.shape:
+            raise ShapeError(f"backward: gradient must have the shape {self.shape}; got {shape}")
+        HIGHER["backward"](HIGHER["sum"](HIGHER["mul"](self, gradient)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -493,6 +518,16 @@ class Tensor(Methods):
 
     def __int__(self) -> int:
         return int(self.item())
+
+    def __index__(self) -> int:
+        if self._dtype.is_float or self.numel() != 1:
+            raise TypeError(
+                f"index: a tensor must be one whole number; got {self.describe()}: use x.item()"
+            )
+        return int(self.item())
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(self.item(), digits)
 
     def __bool__(self) -> bool:
         if self.numel() != 1:

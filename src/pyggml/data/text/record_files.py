@@ -8,13 +8,15 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from ...errors import FormatError, shown
 from ...io.regular import open_regular, open_unpacked
 
-__all__ = ["RECORD_SUFFIXES", "Record", "is_records", "read_file", "semicolons"]
+__all__ = ["RECORD_SUFFIXES", "Record", "is_records", "read_file"]
 
 _COMPRESSED = ".gz"
 # A line is in memory as a whole, with what is made of it several times.
@@ -30,15 +32,6 @@ class Record(dict[str, Any]):
     def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.where = where
-
-
-def semicolons(record: Mapping[str, Any]) -> bool:
-    """Return True for a row that looks like columns with semicolons between them.
-
-    Args:
-        record: the row.
-    """
-    return len(record) == 1 and ";" in str(next(iter(record)))
 
 
 # A row, or the error of one that is none.
@@ -123,15 +116,26 @@ def _bad(message: str, cause: Exception) -> FormatError:
 
 
 def _csv(path: Path) -> Iterator[_Row]:
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
     before = csv.field_size_limit(_FIELD_MAX)
     try:
         with _open(path) as file:
+            lines = _lines(path, file)
+            above = list(islice(lines, 1))
+            mark = "\t" if ".tsv" in path.suffixes else _delimiter(above)
             # What stands between a field's quotes may hold line ends: `line_num` counts those.
-            rows = csv.reader(_lines(path, file), delimiter=delimiter, strict=True)
+            rows = csv.reader(chain(above, lines), delimiter=mark, strict=True)
             yield from _csv_rows(path, rows)
     finally:
         csv.field_size_limit(before)
+
+
+def _delimiter(above: list[str]) -> str:
+    """Return what stands between the columns of a first line: a comma, if another does not."""
+    for mark in ",;\t|":
+        with suppress(csv.Error):
+            if len(next(csv.reader(above, delimiter=mark, strict=True), ())) > 1:
+                return mark
+    return ","
 
 
 def _csv_rows(path: Path, rows: Any) -> Iterator[_Row]:

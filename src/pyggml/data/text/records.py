@@ -13,7 +13,7 @@ import numpy as np
 from ... import checks
 from ...errors import FormatError, reason
 from .documents import Documents
-from .record_files import Record, read_file, semicolons
+from .record_files import Record, read_file
 from .tokenizer import Tokenizer
 
 __all__ = ["bad_row", "encode_pairs", "read_pairs", "read_records", "read_texts"]
@@ -209,7 +209,6 @@ def _text(record: dict[str, Any], field: str, who: str, argument: str) -> str:
             f" {', '.join(map(repr, record)) or 'none'}; name another"
             f" with `{argument}`"
             + (_PAIRS if who == "read_texts" and {"prompt", "completion"} <= set(record) else "")
-            + ("; if ; stands between columns, write commas" if semicolons(record) else "")
         )
     value = record[field]
     if not isinstance(value, str):

@@ -157,7 +157,7 @@ def _take(model: Any, state: dict[str, Any], keep_types: bool) -> None:
         elif value.dtype.name == "f32":
             value.copy_(np.asarray(array, np.float32))
         else:
-            own = nn.Parameter(np.asarray(array, np.float32), "f32", value.device)
+            own = nn.Parameter(np.asarray(array, np.float32), dtype="f32", device=value.device)
             pairs.append((value, own))
     model.replace_tensors(pairs)
 

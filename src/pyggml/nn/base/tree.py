@@ -22,6 +22,17 @@ _PACKAGE = __name__.partition(".")[0] + "."
 M = TypeVar("M", bound="ModuleTree")
 
 
+class TensorList(list[Tensor]):
+    """Tensors of a module; `next` goes through them, as through PyTorch's iterators."""
+
+    _left: Iterator[Tensor] | None = None
+
+    def __next__(self) -> Tensor:
+        if self._left is None:
+            self._left = iter(self)
+        return next(self._left)
+
+
 class ModuleTree:
     """The part of `Module` that knows its tensors, its children and its hooks.
 
@@ -228,13 +239,19 @@ class ModuleTree:
                 if name not in module.__dict__["_parameter_names"]:
                     yield _join(path, name), value
 
-    def buffers(self) -> list[Tensor]:
+    def buffers(self) -> TensorList:
         """Return the buffers, in definition order."""
-        return [value for _, value in self.named_buffers()]
+        return TensorList(value for _, value in self.named_buffers())
 
-    def parameters(self) -> list[Tensor]:
-        """Return the parameters, frozen ones included, in definition order."""
-        return [parameter for _, parameter in self.named_parameters()]
+    def parameters(self) -> TensorList:
+        """Return the parameters, frozen ones included, in definition order.
+
+        Example:
+            >>> model = Linear(2, 3)
+            >>> len(model.parameters()), next(model.parameters()).device.name
+            (2, 'cpu')
+        """
+        return TensorList(parameter for _, parameter in self.named_parameters())
 
     def num_parameters(self, trainable_only: bool = False) -> int:
         """Count the parameters' elements; shared tensors count once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ... import ops
 from ...checks import choice, flag, number
-from ...errors import ShapeError, composed
+from ...errors import ShapeError, composed, fitting
 from ...ops.operands import axis_of, need_float
 from ...tensors import Tensor
 from ...tensors.on_demand import on_demand
@@ -13,6 +13,7 @@ from ...tensors.on_demand import on_demand
 __all__ = ["dropout", "elu", "gelu", "glu", "leaky_relu", "mish", "softplus"]
 
 
+@fitting
 def dropout(
     x: Tensor,
     p: float = 0.5,

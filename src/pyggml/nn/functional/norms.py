@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ... import ops
 from ...checks import f32, flag, number
-from ...errors import ShapeError
+from ...errors import ShapeError, fitting
 from ...graph import attach_update, recompute
 from ...ops.operands import need_float, need_ndim, need_tensor, need_wholes
 from ...tensors import Tensor, without_gradient
@@ -118,14 +118,14 @@ def group_norm(
     """Normalise the channels of each image in groups, then scale them and add a bias.
 
     Args:
-        x: images.
+        x: images, sequences or rows.
         num_groups: number of groups; must divide C.
         weight: scale of each channel; None skips it.
         bias: of each channel; None skips it.
         eps: added to the variance, > 0.
 
     Shape:
-        x (B, C, H, W), weight (C,), bias (C,) -> as x
+        x (B, C), (B, C, L) or (B, C, H, W), weight (C,), bias (C,) -> as x
 
     Raises:
         ShapeError: x is of another shape, the groups do not divide C, or weight or bias is not
@@ -137,8 +137,10 @@ def group_norm(
         >>> group_norm(ones((2, 4, 3, 3)), 2).shape
         (2, 4, 3, 3)
     """
-    need_ndim("group_norm", "x", x, 4)
-    y = ops.group_norm(x, num_groups, eps)
+    need_ndim("group_norm", "x", x, 2, 3, 4)
+    whole = (*x.shape, 1, 1)[:4]
+    y = ops.group_norm(x if x.shape == whole else x.reshape(whole), num_groups, eps)
+    y = y if x.shape == whole else y.reshape(x.shape)
     scale, shift = (
         None if each is None else _vector("group_norm", name, each, x.shape[1:2])
         for name, each in (("weight", weight), ("bias", bias))
@@ -146,6 +148,7 @@ def group_norm(
     return _by_channel(y, scale, shift)
 
 
+@fitting
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,
@@ -164,7 +167,7 @@ def batch_norm(
     (1 - momentum) old + momentum batch's, with the variance of a sample (divided by n - 1).
 
     Args:
-        x: rows or images.
+        x: rows, sequences or images.
         running_mean: stored; None, while training, keeps none.
         running_var: as running_mean.
         weight: scale of each channel; None skips it.
@@ -174,7 +177,7 @@ def batch_norm(
         eps: added to the variance, > 0.
 
     Shape:
-        x (B, C) or (B, C, H, W), all others (C,) -> as x
+        x (B, C), (B, C, L) or (B, C, H, W), all others (C,) -> as x
 
     Raises:
         ShapeError: x is of another shape, another tensor is not (C,); or, training, a channel has
@@ -189,7 +192,7 @@ def batch_norm(
     """
     who = "batch_norm"
     need_float(who, "x", x)
-    need_ndim(who, "x", x, 2, 4)
+    need_ndim(who, "x", x, 2, 3, 4)
     channels = x.shape[1]
     f32(who, "eps", eps, above=0.0)
     if not isinstance(momentum, Tensor):

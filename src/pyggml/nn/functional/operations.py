@@ -12,7 +12,7 @@ import numpy as np
 from ... import ops
 from ...backend.device import Device
 from ...checks import choice, flag, number, whole
-from ...errors import ShapeError, composed
+from ...errors import ShapeError, composed, fitting
 from ...ops.convolution import LARGEST, check_padding
 from ...ops.operands import need_float, need_ndim, need_tensor
 from ...tensors import Tensor, arange, tensor
@@ -130,6 +130,7 @@ def one_hot(ids: Tensor, num_classes: int = -1) -> Tensor:
     return rows if known else ops.mul(rows, ops.unsqueeze(classes_or_nan(ids, count), -1))
 
 
+@fitting
 def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tensor:
     """Pad the last axes.
 

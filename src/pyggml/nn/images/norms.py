@@ -49,7 +49,7 @@ class BatchNorm2d(Module):
         (2, 3, 4, 4)
     """
 
-    _ndim = 4
+    _axes = ("(B, C, H, W)",)
 
     def __init__(
         self,
@@ -77,8 +77,9 @@ class BatchNorm2d(Module):
         """Return the normalised, scaled and shifted `x`."""
         who, channels = type(self).__name__, self.running_mean.shape[0]
         need_tensor(who, "x", x)
-        if x.ndim != self._ndim or x.shape[1] != channels:
-            axes = "(B, C, H, W)" if self._ndim == 4 else "(B, C)"
+        fits = x.ndim in (1 + axes.count(",") for axes in self._axes)
+        if not fits or x.shape[1] != channels:
+            axes = " or ".join(self._axes)
             raise ShapeError(f"{who}: x must be {axes} with C={channels}; got {x.shape}")
         statistics = self.running_mean, self.running_var, self.weight, self.bias
         if not self.training:
@@ -90,7 +91,7 @@ class BatchNorm2d(Module):
 
 
 class BatchNorm1d(BatchNorm2d):
-    """`BatchNorm2d` of rows: each feature is normalised over the batch.
+    """`BatchNorm2d` of rows or sequences: each feature is normalised over the batch.
 
     Args:
         num_features: C.
@@ -99,12 +100,12 @@ class BatchNorm1d(BatchNorm2d):
         affine: learn scale and bias.
 
     Shape:
-        x (B, C) -> (B, C)
+        x (B, C) or (B, C, L) -> as x
 
     Raises:
         TypeError: an argument is of a wrong kind.
         ValueError: a number is out of range.
-        ShapeError: x is of another shape; or, training, the batch has a single row.
+        ShapeError: x is of another shape; or, training, a feature has a single element.
 
     Source: Ioffe and Szegedy 2015, arXiv:1502.03167; torch.nn.BatchNorm1d.
 
@@ -113,11 +114,11 @@ class BatchNorm1d(BatchNorm2d):
         (2, 3)
     """
 
-    _ndim = 2
+    _axes = "(B, C)", "(B, C, L)"
 
 
 class GroupNorm(Module):
-    """Normalise the channels of each image in groups, then scale them and add a bias.
+    """Normalise the channels of each image or sequence in groups, then scale them and add a bias.
 
     Args:
         num_groups: number of groups; must divide the channels.
@@ -126,7 +127,7 @@ class GroupNorm(Module):
         affine: learn scale and bias.
 
     Shape:
-        x (B, C, H, W) -> as x
+        x (B, C), (B, C, L) or (B, C, H, W) -> as x
 
     Raises:
         TypeError: an argument is of a wrong kind.
@@ -160,8 +161,9 @@ class GroupNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised, scaled and shifted `x`."""
-        if need_tensor("GroupNorm", "x", x).ndim != 4 or x.shape[1] != self.num_channels:
+        if need_tensor("GroupNorm", "x", x).ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(
-                f"GroupNorm: x must be (B, C, H, W) with C={self.num_channels}; got {x.shape}"
+                "GroupNorm: x must be (B, C), (B, C, L) or (B, C, H, W) with"
+                f" C={self.num_channels}; got {x.shape}"
             )
         return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)

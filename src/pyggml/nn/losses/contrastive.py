@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ... import checks, ops
-from ...errors import DTypeError, ShapeError
+from ...errors import DTypeError, ShapeError, fitting
 from ...ops.operands import need_float, need_tensor
 from ...tensors import Tensor, tensor
 from .reduction import REDUCTIONS, reduce
@@ -17,6 +17,7 @@ __all__ = ["cosine_embedding_loss", "info_nce"]
 _EPS = 1e-12
 
 
+@fitting
 def cosine_embedding_loss(
     x1: Tensor, x2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -67,6 +68,7 @@ def cosine_embedding_loss(
     return reduce(ops.add(near, apart), reduction)
 
 
+@fitting
 def info_nce(
     query: Tensor,
     key: Tensor,

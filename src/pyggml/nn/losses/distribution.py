@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import checks, ops
-from ...errors import DTypeError, ShapeError
+from ...errors import DTypeError, ShapeError, fitting
 from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor, tensor
 from ...tensors.on_demand import on_demand
@@ -33,6 +33,7 @@ _F32_TINY = float(np.finfo(np.float32).tiny)
 _F32_WHOLE = 2**24
 
 
+@fitting
 def cross_entropy(
     logits: Tensor,
     targets: Tensor,

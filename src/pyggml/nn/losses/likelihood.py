@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ... import checks, ops
-from ...errors import ShapeError
+from ...errors import ShapeError, fitting
 from ...ops.operands import need_dtype, need_float
 from ...tensors import Tensor
 from ...tensors.on_demand import on_demand
@@ -24,6 +24,7 @@ _F32_TINY = float(np.finfo(np.float32).tiny)
 _LEAST_LOG = -100.0
 
 
+@fitting
 def nll_loss(
     x: Tensor,
     target: Tensor,
@@ -79,6 +80,7 @@ def nll_loss(
     return ops.sum(loss) if reduction == "sum" else ratio(ops.sum(loss), ops.sum(own))
 
 
+@fitting
 def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from ... import checks, ops
-from ...errors import ShapeError
+from ...errors import ShapeError, fitting
 from ...graph import postpone, recompute
 from ...ops.operands import need_dtype, need_float, need_tensor
 from ...tensors import Tensor
@@ -22,6 +22,7 @@ _PART_BYTES = 64 * 2**20
 _MOST_PARTS = 8
 
 
+@fitting
 def linear_cross_entropy(
     x: Tensor,
     weight: Tensor,

@@ -109,6 +109,8 @@ def _check_exact(who: str, a: Any, b: Any) -> None:
 
 def _number_or_float(who: str, name: str, x: Any) -> Any:
     """Return an operand of a comparison; whole numbers as f32."""
+    if isinstance(x, (bool, np.bool_)):
+        return int(x)
     if is_real(x) or isinstance(x, (np.ndarray, list, tuple)):
         return x
     need_dtype(who, name, need_tensor(who, name, x), "f32", "i32", "f16", "bf16")

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ...backend.dtypes import i32
 from ...checks import whole
 from ...errors import ShapeError, composed, shown
 from ...tensors.on_demand import on_demand
 from ...tensors.storage import MAX_DIMS
 from ...tensors.tensor import Tensor
 from ..operands import axis_of, copied, need_tensor, need_wholes
+from ..rows import compute_wholes
 from ..shape import concat, getitem, repeat, reshape
 from .select import index_select
 
@@ -34,10 +36,12 @@ __all__ = [
 ]
 
 
-@on_demand
 @composed
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors along an axis.
+
+    Whole numbers, which may be row numbers, are computed now where they are not stored, unless a
+    function is being recorded.
 
     Args:
         tensors: of equal shapes but for `dim`, and equal dtypes.
@@ -54,10 +58,12 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         (4, 2)
     """
     given = _tensors("cat", tensors)
+    for x in given:
+        if x.dtype is i32:
+            compute_wholes(x)
     return concat(given, axis_of("cat", dim, given[0].ndim, "dim", "tensors[0]"))
 
 
-@on_demand
 @composed
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis.
@@ -76,11 +82,13 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         (2, 2)
     """
     given = _tensors("stack", tensors)
-    for x in given[1:]:
+    for x in given:
         if x.shape != given[0].shape:
             raise ShapeError(
                 f"stack: the shapes of tensors must be equal; got {given[0].shape}, {x.shape}"
             )
+        if x.dtype is i32:
+            compute_wholes(x)
     return concat([_unsqueeze("stack", x, dim) for x in given], dim)
 
 

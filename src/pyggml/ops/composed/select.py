@@ -134,7 +134,7 @@ def gather(x: Tensor, dim: int, index: Any) -> Tensor:
     if axis == x.ndim - 1:
         return _gather_last(x, ids)
     # Whole numbers are not copied into another order: each column is a row number of its own.
-    if not ids.is_stored:
+    if outer() is not None and not ids.is_stored:
         raise ShapeError(
             "gather: along another axis than the last, index must be stored; use x.transpose"
         )

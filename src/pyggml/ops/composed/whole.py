@@ -14,7 +14,7 @@ import numpy as np
 
 from ...backend.dtypes import f32, i32
 from ...checks import is_real
-from ...errors import DTypeError, shown
+from ...errors import DTypeError, fitting, shown
 from ...tensors.create import tensor
 from ...tensors.operators import register
 from ...tensors.row_limits import limit_rows, row_limit
@@ -59,6 +59,7 @@ _RECORDED: dict[str, Callable[..., Tensor]] = {
 }
 
 
+@fitting
 def floor_divide(a: Any, b: Any) -> Tensor:
     """a / b of whole numbers, rounded down.
 
@@ -77,6 +78,7 @@ def floor_divide(a: Any, b: Any) -> Tensor:
     return whole_arithmetic("floor_divide", a, b)
 
 
+@fitting
 def remainder(a: Any, b: Any) -> Tensor:
     """Return what remains of a / b of whole numbers, with the sign of b; see `floor_divide`.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...checks import choice, flag, whole
-from ...errors import ShapeError, composed, shown
+from ...errors import ShapeError, composed, fitting, shown
 from ...tensors.create import tensor
 from ...tensors.operators import register
 from ...tensors.random import random_generator
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 
+@fitting
 def is_tensor(x: Any) -> bool:
     """Return True for a tensor.
 
@@ -319,6 +320,7 @@ def var_mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, correction: f
     return var(x, dim, keepdim, correction=correction), mean(x, dim, keepdim)
 
 
+@fitting
 def randperm(n: int, generator: np.random.Generator | None = None) -> Tensor:
     """Return the whole numbers from 0 to n - 1 in a random order, as i32.
 

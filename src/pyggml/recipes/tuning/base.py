@@ -228,7 +228,7 @@ def _unfreeze(model: Any, patterns: tuple[str, ...]) -> None:
         elif value.dtype.name == "f32":
             value.requires_grad = True
         else:
-            pairs.append((value, nn.Parameter(value.numpy(), "f32", value.device)))
+            pairs.append((value, nn.Parameter(value.numpy(), dtype="f32", device=value.device)))
     model.replace_tensors(pairs)
 
 

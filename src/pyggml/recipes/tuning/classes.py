@@ -123,7 +123,8 @@ class ClassExamples(Examples):
             )
         head = model.head_weight
         if head.dtype.name != "f32":
-            model.replace_tensors([(head, nn.Parameter(head.numpy(), "f32", head.device))])
+            trained = nn.Parameter(head.numpy(), dtype="f32", device=head.device)
+            model.replace_tensors([(head, trained)])
         return model
 
     def loaders(self, config: FinetuneConfig) -> list[Any]:

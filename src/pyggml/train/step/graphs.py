@@ -17,7 +17,7 @@ from ...backend.lru import LRUCache
 from ...checks import whole
 from ...graph import Graph, most_fallbacks
 from ...graph.backward_checks import check_reached
-from ...graph.graph_cache import graph_cache
+from ...graph.graph_cache import copy_in, graph_cache
 from ...graph.memory_plan import Activations
 from ...graph.walk import walk
 from ...nn.mode import in_mode
@@ -79,8 +79,7 @@ class Recorded:
         Args:
             arrays: in the order of the inputs.
         """
-        for own, array in zip(self.inputs, arrays, strict=True):
-            own.copy_(array)
+        copy_in("TrainStep: batch", self.inputs, arrays)
         self.graph.run()
         return self.graph.read(self.result)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....errors import FormatError, shown
-from ..record_files import semicolons
 
 __all__ = ["FORMATS", "ROLES", "Row", "recognised", "unfit"]
 
@@ -156,10 +155,9 @@ def recognised(record: Mapping[str, Any]) -> str:
         return "pairs"
     if "text" in fields:
         return "text"
-    hint = "; if ; stands between columns, write commas" if semicolons(record) else ""
     raise FormatError(
         "a row must have messages, conversations, instruction and output, prompt and completion, or"
-        f" text; got {', '.join(map(shown, record)) or 'no field'}{hint}"
+        f" text; got {', '.join(map(shown, record)) or 'no field'}"
     )
 
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Keywords of PyTorch's and NumPy's functions: what they are called here, or what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["instead_of", "renamed"]
+
+# What stands for a keyword: the first of these names that a function has.
+_NAMES = {
+    "axis": ("dim", "dims"),
+    "axes": ("dims", "dim"),
+    "keepdims": ("keepdim",),
+    "fill_value": ("value",),
+    "split_size_or_sections": ("sizes",),
+    "split_size": ("sizes",),
+}
+# Functions, and no methods: the argument in this place.
+_PLACES = {"input": 0, "other": 1, "mat2": 1}
+
+_INSTEAD = {
+    "inplace": "y = {}(…): ops make new tensors",
+    "out": "y = {}(…): ops make new tensors",
+    "dtype": "x.astype(dtype) before it, or y.astype(dtype) of the result",
+    "device": "x.to(device)",
+    "memory_format": "nothing: it is not needed here",
+    "layout": "nothing: it is not needed here",
+    "pin_memory": "nothing: it is not needed here",
+    "generator": "pg.seed(0) before it",
+    "decimals": "x.mul(10**decimals).round() / 10**decimals",
+    **dict.fromkeys(("fused", "foreach"), "nothing: all parameters are updated together"),
+    "size_average": "reduction",
+    "reduce": "reduction",
+}
+
+
+def renamed(parameters: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return keyword arguments under the names that a function has; None if none has another.
+
+    Args:
+        parameters: the names of the function's.
+        given: the keyword arguments of a call.
+
+    Example:
+        >>> renamed(["x", "dim", "keepdim"], {"axis": 1, "keepdims": True})
+        {'dim': 1, 'keepdim': True}
+        >>> renamed(["x", "dim"], {"dim": 1}) is None
+        True
+    """
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        own = name if name in parameters else _own(parameters, name)
+        if name == "inplace" and own is None and value is False:
+            continue
+        if own is None or own in found or (own != name and own in given):
+            return None  # the error of the call as it was tells more
+        found[own] = value
+    return None if found.keys() == given.keys() else found
+
+
+def _own(parameters: Sequence[str], name: str) -> str | None:
+    """Return a function's own name of an argument, if it has one."""
+    place = _PLACES.get(name, len(parameters))
+    if place < len(parameters) and parameters[0] != "self":
+        return parameters[place]
+    return next((each for each in _NAMES.get(name, ()) if each in parameters), None)
+
+
+def instead_of(who: str, name: str) -> str | None:
+    """Return what to use instead of a keyword that a function does not have, if it is known.
+
+    Args:
+        who: the function.
+        name: the keyword.
+
+    Example:
+        >>> instead_of("relu", "inplace")
+        'y = relu(…): ops make new tensors'
+    """
+    known = _INSTEAD.get(name)
+    return None if known is None else known.format(who)
