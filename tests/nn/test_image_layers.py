@@ -255,3 +255,11 @@ def test_effects_want_what_an_op_returned():
         attach_update(y, y + 1.0)
     with pytest.raises(TypeError, match="update must be a Tensor"):
         attach_update(y, 1.0)
+
+
+@pytest.mark.parametrize("name", ["pixel_shuffle", "pixel_unshuffle"])
+def test_a_shuffle_by_one_is_a_copy_as_in_pytorch(name):
+    x = pg.ones(1, 2, 3, 3)
+    y = getattr(nn.functional, name)(x, 1)
+    x.copy_(np.zeros(x.shape))
+    assert y.numpy().all()

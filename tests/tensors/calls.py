@@ -167,6 +167,9 @@ ALIKE = [
     *"F.relu(input=x,inplace=False)|F.mse_loss(input=x,target=y)|T.mm(m,mat2=n)".split("|"),
     *"x.unsqueeze(axis=0)|T.std(x,axis=1,keepdims=True)|T.full((2,),fill_value=7.0)".split("|"),
     *"T.cat((ids,x[0].argmax(1)))|F.embedding(T.cat((ids,x[0].argmax(1)))[None,1:],n)".split("|"),
+    *"F.cross_entropy(input=m,target=ids)|F.cosine_similarity(x1=x,x2=y,dim=2)".split("|"),
+    *"T.addmm(v[:1],mat1=m,mat2=m.T)".split("|"),
+    *"T.outer(u,vec2=v)|T.lerp(x,end=y,weight=0.3)|F.pixel_shuffle(images,1)".split("|"),
     *"T.stack((ids,ids*2)).float()|(x==True).float()|(hidden==False).float()".split("|"),
 ]
 

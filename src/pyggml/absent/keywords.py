@@ -13,12 +13,19 @@ _NAMES = {
     "axis": ("dim", "dims"),
     "axes": ("dims", "dim"),
     "keepdims": ("keepdim",),
+    "condition": ("mask",),
     "fill_value": ("value",),
+    "target": ("targets",),
+    **dict.fromkeys(("mat1", "batch1", "tensor1"), ("a",)),
+    **dict.fromkeys(("mat2", "batch2", "tensor2"), ("b",)),
     "split_size_or_sections": ("sizes",),
     "split_size": ("sizes",),
 }
 # Functions, and no methods: the argument in this place.
-_PLACES = {"input": 0, "other": 1, "mat2": 1}
+_PLACES = {
+    **dict.fromkeys(("input", "input1", "tensor", "x1"), 0),
+    **dict.fromkeys(("other", "input2", "x2", "vec", "vec2", "end"), 1),
+}
 
 _INSTEAD = {
     "inplace": "y = {}(…): ops make new tensors",

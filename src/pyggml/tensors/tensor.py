@@ -526,9 +526,6 @@ class Tensor(Methods):
             )
         return int(self.item())
 
-    def __round__(self, digits: int | None = None) -> float:
-        return round(self.item(), digits)
-
     def __bool__(self) -> bool:
         if self.numel() != 1:
             raise ShapeError(

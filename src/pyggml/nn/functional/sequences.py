@@ -7,7 +7,7 @@ from ... import ops
 from ...checks import flag, number, whole
 from ...errors import ShapeError, composed
 from ...ops.dropout import dropout as drop
-from ...ops.operands import need_float, need_ndim
+from ...ops.operands import copied, need_float, need_ndim
 from ...tensors import Tensor, ones
 from ...tensors.on_demand import on_demand
 from .norms import group_norm
@@ -193,6 +193,8 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
         raise ShapeError(
             f"pixel_shuffle: the channels of x must be a multiple of {r * r}; got x.shape={x.shape}"
         )
+    if r == 1:
+        return copied(x)
     # At most four axes: first the columns of r beside each other, then the rows.
     y = ops.permute(ops.reshape(x, (-1, r, rows, columns)), (0, 2, 3, 1))
     y = ops.permute(ops.reshape(y, (-1, r, rows, columns * r)), (0, 2, 1, 3))
@@ -222,6 +224,8 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
         raise ShapeError(
             f"pixel_unshuffle: {r} must divide the rows and columns of x; got x.shape={x.shape}"
         )
+    if r == 1:
+        return copied(x)
     y = ops.permute(ops.reshape(x, (-1, rows // r, r, columns)), (0, 2, 1, 3))
     y = ops.permute(ops.reshape(y, (-1, rows // r, columns // r, r)), (0, 3, 1, 2))
     return ops.reshape(y, (n, channels * r * r, rows // r, columns // r))
