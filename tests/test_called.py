@@ -261,8 +261,8 @@ def test_names_of_arguments_are_renamed_for_functions_alone() -> None:
 
 def test_python_compares_a_tensor_with_anything() -> None:
     for other in ("a", None, {}, object(), 1j):
-        assert (X == other) is False
-        assert (X != other) is True
+        assert (X == other) is False  # noqa: SIM300
+        assert (X != other) is True  # noqa: SIM300
     assert X in ["a", X]
     with pytest.raises(TypeError, match="lt: b must be a Tensor"):
         X < "a"  # noqa: B015

@@ -163,7 +163,9 @@ ALIKE = [
     *"F.batch_norm(x,None,None,u,None,True)|F.group_norm(x,3,u,u)|F.group_norm(m,2)".split("|"),
     # Names of NumPy's, and PyTorch's own.
     *"x.sum(axis=1)|T.mean(x,axis=(0,2),keepdims=True)|x.argmax(axis=-1,keepdims=True)".split("|"),
-    *"T.softmax(x,axis=1)|T.cat([x,y],axis=2)|T.flip(x,dims=(1,))|T.mul(input=x,other=y)".split("|"),
+    *"T.softmax(x,axis=1)|T.cat([x,y],axis=2)|T.flip(x,dims=(1,))|T.mul(input=x,other=y)".split(
+        "|"
+    ),
     *"F.relu(input=x,inplace=False)|F.mse_loss(input=x,target=y)|T.mm(m,mat2=n)".split("|"),
     *"x.unsqueeze(axis=0)|T.std(x,axis=1,keepdims=True)|T.full((2,),fill_value=7.0)".split("|"),
     *"T.cat((ids,x[0].argmax(1)))|F.embedding(T.cat((ids,x[0].argmax(1)))[None,1:],n)".split("|"),
@@ -289,20 +291,34 @@ MODULES = [
     ("nn.GaussianNLLLoss()", "x,y,p"),
     ("nn.TransformerEncoder(nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True),2)", "x"),
     ("nn.TransformerDecoder(nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True),2)", "x,y"),
-    ("nn.TransformerEncoder(nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True),2)",
-     "x,None,hidden"),
-    ("nn.TransformerDecoder(nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True),2)",
-     "x,y,tgt_key_padding_mask=hidden,memory_key_padding_mask=hidden"),
+    (
+        "nn.TransformerEncoder(nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True),2)",
+        "x,None,hidden",
+    ),
+    (
+        "nn.TransformerDecoder(nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True),2)",
+        "x,y,tgt_key_padding_mask=hidden,memory_key_padding_mask=hidden",
+    ),
     ("nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True)", "x,src_key_padding_mask=hidden"),
-    ("nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True)", "x,m[:,:3].detach(),y[:,:,0].detach()"),
-    ("nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True)",
-     "x,y,memory_key_padding_mask=hidden"),
+    (
+        "nn.TransformerEncoderLayer(4,2,8,0.0,batch_first=True)",
+        "x,m[:,:3].detach(),y[:,:,0].detach()",
+    ),
+    (
+        "nn.TransformerDecoderLayer(4,2,8,0.0,batch_first=True)",
+        "x,y,memory_key_padding_mask=hidden",
+    ),
     ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y"),
     ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y,hidden"),
     ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y,hidden,need_weights=False"),
-    ("nn.MultiheadAttention(4,2,batch_first=True)",
-     "x,y,y,y[:,:,0].detach(),True,m[:,:3].detach()"),
-    ("nn.MultiheadAttention(4,2,batch_first=True)", "x,y,y,attn_mask=b[:,:3,:3].detach()[[0,1,0,1]]"),
+    (
+        "nn.MultiheadAttention(4,2,batch_first=True)",
+        "x,y,y,y[:,:,0].detach(),True,m[:,:3].detach()",
+    ),
+    (
+        "nn.MultiheadAttention(4,2,batch_first=True)",
+        "x,y,y,attn_mask=b[:,:3,:3].detach()[[0,1,0,1]]",
+    ),
 ]
 
 # Of model, a Sequential of Linear, ReLU and Linear: the same text gives the same.

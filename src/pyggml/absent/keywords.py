@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Keywords of PyTorch's and NumPy's functions: what they are called here, or what to use instead."""
+"""Keywords of PyTorch's and NumPy's functions: their names here, or what to use instead."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ LAYERS = {
     "UninitializedBuffer": "module.register_buffer(name, x)",
     "UninitializedParameter": "nn.Parameter(values)",
     "parallel": "pg.distributed",
-    "utils": "optimizer.step(clip=1.0), which clips the norm of all gradients; F.pad and pg.stack for"
-    " rnn.pad_sequence",
+    "utils": "optimizer.step(clip=1.0), which clips the norm of all gradients; F.pad and pg.stack"
+    " for rnn.pad_sequence",
 }
 
 FUNCTIONS = {

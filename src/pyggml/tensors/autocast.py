@@ -51,8 +51,7 @@ def autocast(dtype: DType | str = "bf16") -> Scope:
         >>> with autocast("bf16"):
         ...     y = ops.mul_mat(w, x)  # doctest: +SKIP
     """
-    device = isinstance(dtype, str) and not is_dtype(dtype)
-    name = dtype if device else as_dtype(dtype).name
+    name = as_dtype(dtype).name if is_dtype(dtype) or not isinstance(dtype, str) else dtype
     if name not in _LEVELS:
         raise ValueError(
             f"autocast: dtype must be bf16, f16 or f32; got {shown(name)}: pg.autocast('bf16') is"

@@ -150,7 +150,7 @@ def on_demand(fn: _F, masks: bool = False) -> _F:
         fn: takes tensors and returns one.
         masks: it depends also on whether a tensor is known to be a mask.
     """
-    fn = fitting(fn)
+    fn = fitting(fn)  # type: ignore[assignment]
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Tensor:

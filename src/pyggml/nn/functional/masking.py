@@ -71,11 +71,12 @@ def hiding(who: str, like: Tensor, scores: tuple[int, ...], **given: Any) -> Ten
             elif found.shape == (batch * heads, length, columns):  # PyTorch's third shape
                 found = found.reshape(scores)
         found = _fitted(who, name, found, scores)
-        if total is None:
-            total = found
-        else:
-            total = ops.add(ops.cast(total, "f32"), ops.cast(found, "f32"))
+        total = found if total is None else ops.add(_f32(total), _f32(found))
     return total
+
+
+def _f32(x: Tensor) -> Tensor:
+    return ops.cast(x, "f32")
 
 
 def _of_keys(who: str, name: str, mask: Tensor, shape: tuple[int, int]) -> Tensor:
