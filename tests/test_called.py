@@ -267,3 +267,10 @@ def test_python_compares_a_tensor_with_anything() -> None:
     with pytest.raises(TypeError, match="lt: b must be a Tensor"):
         X < "a"  # noqa: B015
     assert (pg.tensor([1.0, 0.0]) == True).tolist() == [1.0, 0.0]  # noqa: E712
+
+
+def test_an_option_that_is_switched_off_needs_nothing() -> None:
+    rows = pg.data.ArrayDataset(np.arange(8.0).reshape(4, 2), np.arange(4.0))
+    options = {"eval_every": 0, "save_every": 0, "keep_best": False, "steps": 1}
+    trainer = train.Trainer(nn.Linear(2, 1), rows, task="regression", batch_size=2, **options)
+    assert trainer.fit(progress=False).validation is None

@@ -155,10 +155,3 @@ def test_an_option_is_in_one_part():
 
     with pytest.raises(TypeError, match="one part"):
         Twice.options()
-
-
-def test_an_option_that_is_switched_off_needs_nothing() -> None:
-    rows = pg.data.ArrayDataset(np.arange(8.0).reshape(4, 2), np.arange(4.0))
-    options = {"eval_every": 0, "save_every": 0, "keep_best": False, "steps": 1}
-    trainer = pg.train.Trainer(pg.nn.Linear(2, 1), rows, task="regression", batch_size=2, **options)
-    assert trainer.fit(progress=False).validation is None
