@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from ... import checks, ops
 from ...errors import ShapeError
@@ -49,7 +50,7 @@ class BatchNorm2d(Module):
         (2, 3, 4, 4)
     """
 
-    _axes = ("(B, C, H, W)",)
+    _axes: ClassVar[tuple[str, ...]] = ("(B, C, H, W)",)
 
     def __init__(
         self,
