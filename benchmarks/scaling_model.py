@@ -59,15 +59,15 @@ def jobs() -> dict[str, dict[str, Any]]:
     every = [(spec, zero) for spec in ("small", "large") for zero in ZEROS]
     first = [(spec, "0") for spec in ("small", "large")]
     found: dict[str, dict[str, Any]] = {
-        "1 rank": {"ranks": 1, "cases": first, "sizes": [2], "rounds": 10},
+        "1 rank": {"ranks": 1, "cases": first, "sizes": [1], "rounds": 10},
         "2 ranks": {"ranks": 2, "cases": every, "sizes": [2], "rounds": 12},
         "4 ranks": {"ranks": 4, "cases": every, "sizes": [4], "rounds": 12},
     }
     for (name, given), spec in zip(LINKS.items(), ("small", "large"), strict=True):
         cases = [(spec, zero) for zero in (*ZEROS, "DiLoCo")]
         found[name] = {"ranks": 2, "cases": cases, "sizes": [2], "rounds": 4, "link": given}
-    groups = [("GPT-2 124M", "0", 2), ("GPT-2 124M", "DiLoCo", 2)]
-    groups += [("GPT-2 124M", zero, size) for zero in ("1", "2") for size in (4, 128)]
+    sizes = {"0": (1, 2), "1": (2, 4, 128), "2": (2, 4, 128), "DiLoCo": (2,)}
+    groups = [("GPT-2 124M", method, *each) for method, each in sizes.items()]
     found["profile"] = {"ranks": 1, "cases": groups, "sizes": None, "rounds": 3}
     return found
 
@@ -173,7 +173,7 @@ def traces_of(
         if (case["spec"], case["method"]) == (spec, method)
         for each, rows in case["events"].items()
     }
-    return read_traces(known[max(n for n in known if n <= max(size, min(known)))])
+    return read_traces(known[max(n for n in known if n <= size)])
 
 
 def alone_s(rounds: list[list[Trace]]) -> float:
@@ -217,8 +217,9 @@ def predict(found: dict[str, Any], method: str, ranks: int, link: Link, faster: 
     if ranks == 1:
         return alone
     if method == "DiLoCo":
-        outer = [event._replace(gap_s=0.0) for event in traces(method, ranks)[0][0]]
-        return alone + replay([outer], ranks, link) / EVERY
+        steps, *average = traces(method, ranks)[0][0]
+        outer = [steps._replace(gap_s=0.0), *average]
+        return alone + replay([outer], ranks, link, 1 / faster) / EVERY
     given = traces("2" if method == "3" else method, ranks)
     if method == "3":
         given = [[stage_three(each) for each in one] for one in given]

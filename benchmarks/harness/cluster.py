@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +23,10 @@ from typing import Any, NamedTuple
 STEPS = 3
 # Of pyggml.distributed.progress: operations under way.
 _MOST = 3
+# What begins operations, what waits for them, and the order that both belong to: parameters that
+# arrive during a forward have one of their own.
+_BEGINS = {"sum": 0, "send": 0, "arrival": 1}
+_WAITS = {"wait": 0, "arrive": 1}
 # Larger messages ask first whether they may come: Open MPI's eager limit for TCP.
 EAGER_BYTES = 1 << 16
 
@@ -31,8 +36,9 @@ class Event(NamedTuple):
 
     Args:
         gap_s: seconds of computing before it; of processor time where ranks share cores.
-        kind: "sum" or "send", which begin, "wait", or "end" of the step.
-        number: bytes; or how many operations may be left.
+        kind: "sum" or "send", which begin, and "wait" for them; "arrival", a broadcast that the
+            next forward awaits by "arrive"; or "end" of the step.
+        number: bytes; or how many operations may be left of those that are awaited.
         rank: that gets the sum, or sends; None is every rank.
     """
 
@@ -95,7 +101,7 @@ def phases(event: Event, ranks: int, link: Link) -> list[Phase]:
     halves, whole = link.late_s(n / 2**i for i in range(1, rounds + 1)), link.late_s([n])
     both = ("in 0", "out 0")
     lane = (f"in {event.rank}",) if event.kind == "sum" else (f"out {event.rank}",)
-    if event.kind == "send":
+    if event.kind != "sum":
         times = ranks - 1 if ranks <= 4 else rounds
         return [Phase(lane, times * n * beta, rounds * whole, rounds)]
     if ranks == 2 and event.rank is not None:
@@ -139,7 +145,7 @@ def computing(trace: Trace) -> float:
 
 def _on_one(traces: Sequence[Trace], link: Link, slower: float) -> float:
     """Replay steps where the ranks share cores: a rank's part of an operation takes its core."""
-    parts: list[list[float]] = [[] for _ in traces]
+    parts: list[list[list[float]]] = [[[], []] for _ in traces]
     ends: list[list[float]] = [[0.0] for _ in traces]
     walks = [_walk(*each, parts, link, slower) for each in zip(traces, parts, ends, strict=True)]
     while walks:
@@ -151,9 +157,9 @@ def _on_one(traces: Sequence[Trace], link: Link, slower: float) -> float:
 
 def _walk(
     trace: Trace,
-    own: list[float],
+    own: Sequence[list[float]],
     ends: list[float],
-    parts: Sequence[Sequence[float]],
+    parts: Sequence[Sequence[list[float]]],
     link: Link,
     slower: float,
 ) -> Iterator[bool]:
@@ -162,48 +168,64 @@ def _walk(
     for _ in range(STEPS):
         for event in trace:
             now += event.gap_s * slower
-            if event.kind in ("sum", "send"):
+            if event.kind in _BEGINS:
                 now += _part_s(event, link)
-                own.append(now)
-            elif event.kind == "wait":
-                awaited = len(own) - event.number
-                while min(map(len, parts)) < awaited:
+                own[_BEGINS[event.kind]].append(now)
+            elif event.kind in _WAITS:
+                order = _WAITS[event.kind]
+                awaited = len(own[order]) - event.number
+                while min(len(each[order]) for each in parts) < awaited:
                     yield True
-                now = max([now, *(each[awaited - 1] for each in parts if awaited > 0)])
+                now = max([now, *(each[order][awaited - 1] for each in parts if awaited > 0)])
         ends.append(now)
 
 
 def _part_s(event: Event, link: Link) -> float:
     """Return the seconds of a rank's part of an operation."""
-    if event.kind not in ("sum", "send"):
+    if event.kind not in _BEGINS:
         return 0.0
-    to_one = event.kind == "sum" and event.rank is not None
-    begin_s, byte_s = link.costs["reduce" if to_one else event.kind]
+    of_sum = "sum" if event.rank is None else "reduce"
+    begin_s, byte_s = link.costs[of_sum if event.kind == "sum" else "send"]
     return begin_s + event.number * byte_s
 
 
 class _Wire:
-    """Operations under way on a network, in the order in which they begin."""
+    """Operations on a network: of each order a few are under way, one after another on a lane."""
 
     def __init__(self, ranks: int, link: Link):
         self._ranks, self._link = ranks, link
         self._free: dict[str, float] = {}
-        self._ends: list[float] = []
+        self._begun = [0, 0]
+        self._waiting: tuple[deque[tuple[float, Event]], ...] = (deque(), deque())
+        self._ends: tuple[list[float], ...] = ([], [])
 
     def begin(self, now: float, event: Event) -> None:
-        """Begin an operation when one of those under way has ended."""
-        if len(self._ends) >= _MOST:
-            now = max(now, self._ends[-_MOST])
+        """Begin an operation; it starts when there is room."""
+        order = _BEGINS[event.kind]
+        self._begun[order] += 1
+        self._waiting[order].append((now, event))
+
+    def left(self, order: int, most: int) -> float:
+        """Return when so many operations of an order are left."""
+        awaited = self._begun[order] - most
+        while len(self._ends[order]) < awaited:
+            self._start()
+        return self._ends[order][awaited - 1] if awaited > 0 else 0.0
+
+    def _start(self) -> None:
+        """Start the operation that can start first."""
+        now, order = min(
+            (max(waiting[0][0], ends[-_MOST] if len(ends) >= _MOST else 0.0), order)
+            for order, (waiting, ends) in enumerate(zip(self._waiting, self._ends, strict=True))
+            if waiting
+        )
+        _, event = self._waiting[order].popleft()
         for lanes, fill_s, late_s, rounds in phases(event, self._ranks, self._link):
             start = max(now, *(self._free.get(lane, 0.0) for lane in lanes))
             for lane in lanes:
                 self._free[lane] = start + fill_s
             now = start + fill_s + late_s + rounds * self._link.look_s
-        self._ends.append(max(now, self._ends[-1] if self._ends else 0.0))
-
-    def left(self, most: int) -> float:
-        """Return when so many operations are left."""
-        return self._ends[-1 - most] if len(self._ends) > most else 0.0
+        self._ends[order].append(max([now, *self._ends[order][-1:]]))
 
 
 def _over(events: Trace, ranks: int, link: Link, slower: float) -> float:
@@ -212,10 +234,10 @@ def _over(events: Trace, ranks: int, link: Link, slower: float) -> float:
     for _ in range(STEPS):
         for event in events:
             now += event.gap_s * slower
-            if event.kind == "wait":
-                now = max(now, wire.left(event.number))
-            elif event.kind != "end":
+            if event.kind in _BEGINS:
                 wire.begin(now, event)
+            elif event.kind in _WAITS:
+                now = max(now, wire.left(_WAITS[event.kind], event.number))
         ends.append(now)
     return ends[-1] - ends[-2]
 
@@ -227,10 +249,10 @@ def stage_three(trace: Trace) -> list[Event]:
     """
     found: list[Event] = []
     for event in trace:
-        if event.kind == "send":
-            found += [event, event]
-        else:  # waits count what was sent twice
-            found.append(event._replace(number=2 * event.number) if event.kind == "wait" else event)
+        if event.kind == "arrive":  # counts what was sent twice
+            found.append(event._replace(number=2 * event.number))
+        else:
+            found += [event] * (2 if event.kind == "arrival" else 1)
     return found
 
 

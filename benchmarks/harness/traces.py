@@ -55,6 +55,8 @@ class Recorder(Group):
         clock: of the seconds that are noted.
     """
 
+    goes_on = True
+
     def __init__(
         self, size: int, rank: int, looks: bool = False, clock: Clock = time.perf_counter
     ) -> None:
@@ -112,7 +114,7 @@ class Recorder(Group):
 
     def begin_arrival(self, array: np.ndarray, src: int) -> int:
         """Note a broadcast that the next forward awaits."""
-        self.note("send", array.nbytes, src)
+        self.note("arrival", array.nbytes, src)
         self._begun += 1
         self._look(self._arrivals, True)
         return self._begun
@@ -121,7 +123,7 @@ class Recorder(Group):
         """Note the wait for a broadcast: those after it may still be under way."""
         if number > self._arrived:
             self._arrived = number
-            self.note("wait", self._begun - number)
+            self.note("arrive", self._begun - number)
             self._look(self._arrivals, self._begun > number)
 
     def finish(self, most: int = 0) -> None:

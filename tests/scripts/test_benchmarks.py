@@ -337,21 +337,29 @@ def test_what_a_rank_would_send_is_noted(monkeypatch: pytest.MonkeyPatch, zero: 
     ranks = [traces.Recorder(2, rank) for rank in (0, 1)]
     for recorder in ranks:
         step = traces.make_step(spec, recorder, zero)
+        step()
         recorder.start()
         step()
-        recorder.note("wait", 0)
-        sent = {"sum": 0, "send": 0}
+        recorder.end()
+        sent = {"sum": 0, "arrival": 0}
         for event in recorder.events:
-            if event.kind != "wait":
+            if event.kind in sent:
                 sent[event.kind] += event.number
         assert params <= sent["sum"] <= 1.1 * params  # with gaps between gradients, and counts
-        assert sent["send"] == (params if zero else 0)
+        assert sent["arrival"] == (params if zero else 0)
+        kinds = [event.kind for event in recorder.events]
+        assert ("arrive" in kinds) == (zero > 0)
+        if zero:  # what the step before has sent arrives during this forward
+            last = len(kinds) - kinds[::-1].index("arrive")
+            assert "sum" in kinds[last:]
+            assert kinds.index("arrival") > last
     link = cluster.Link(1e-3, 1e-3, 1e-6)
     found = [recorder.events for recorder in ranks]
-    least = cluster.computing(found[0]) + params * 1e-6 * (1 + (zero > 0)) / 2
+    # Gradients that ranks divide, and parameters that they send, may hide behind computing.
+    least = cluster.computing(found[0]) + (0 if zero else params * 1e-6 / 2)
     assert cluster.replay(found, 1, link) == cluster.computing(found[0])
     assert least < cluster.replay(found, 2, link) < cluster.replay(found, 64, link)
-    asked = sum(event.kind in ("sum", "send") for event in found[0]) * 1e-3
+    asked = sum(event.kind in ("sum", "arrival") for event in found[0]) * 1e-3
     busy = [cluster.computing(trace) + asked for trace in [*found, *found[1:] * 2]]
     costs = dict.fromkeys(("sum", "reduce", "send"), (1e-3, 0.0))
     shared = cluster.Link(0, 0, 0, cores=2, costs=costs)
@@ -429,6 +437,29 @@ def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -
     assert replay([late], 2, link) == pytest.approx(0.501 + 8e-6)
     sizes = [1 << 16, 1 << 20, 1 << 22]
     assert fit(sizes, [0.01 + size * 1e-6 for size in sizes]) == pytest.approx((0.01, 1e-6))
+
+
+def test_parameters_arrive_while_the_next_forward_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from harness.cluster import Event, Link, replay, stage_three
+
+    def step(*sizes: int, late_s: float = 0.0) -> list[Event]:
+        """Half a second, a sum of counts, a forward of 2, a backward of 1, a sum, parameters."""
+        wait, forward = Event(0.0, "wait", 0), Event(2.0, "arrive", 0)
+        sent = [Event(late_s, "arrival", size, 0) for size in sizes]
+        start = [Event(0.5, "sum", 0), wait, forward]
+        return [*start, Event(1.0, "sum", 0), wait, *sent, Event(0.0, "end", 0)]
+
+    link = Link(0.0, 0.0, 1.0)  # a byte takes a second
+    # The counts wait for the three arrivals that are under way, and the forward for the others.
+    assert replay([step(1, 1, 1)], 2, link) == pytest.approx(3 + 3)
+    assert replay([step(1, 1, 1, 1, 1)], 2, link) == pytest.approx(3 + 3)
+    assert replay([step(1, 1, 1, 4, 1)], 2, link) == pytest.approx(3 + 5 + 1)
+    shared = Link(0.0, 0.0, 0.0, cores=2, costs={"sum": (0.0, 0.0), "send": (0.25, 0.0)})
+    assert replay([step(8), step(8, late_s=1.5)], 2, shared) == pytest.approx(3.5 + 1.5 + 0.25)
+    assert sum(event.kind == "arrival" for event in stage_three(step(8, 8))) == 4
+    left = [event.number for event in stage_three([Event(0.0, "arrive", 3), Event(0.0, "wait", 3)])]
+    assert left == [6, 3]
 
 
 @pytest.mark.parametrize(
