@@ -415,6 +415,33 @@ if pg.distributed.rank() == 0:
     assert (took, sizes) == (3, [[2, 2, 2], [4, 4, 4]])
 
 
+def test_predictions_take_the_trace_of_the_largest_group_up_to_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import scaling_model
+    from harness.cluster import Link
+
+    def trace(method: str, size: int) -> list[list[object]]:
+        """Compute for 1 / size seconds; or take steps for 8, and compute an average for 0.5."""
+        if method == "DiLoCo":
+            return [[8.0, "sum", 0, None], [0.0, "wait", 0, None], [0.5, "end", 0, None]]
+        return [[1 / size, "end", 0, None]]
+
+    cases = [
+        {"spec": spec, "method": method, "events": {str(n): [[trace(method, n)]] for n in sizes}}
+        for spec, method, *sizes in scaling_model.jobs()["profile"]["cases"]
+    ]
+    link, found = Link(0.0, 0.0, 0.0), {"profile": {"cases": cases}}
+    for method, ranks, seconds in (
+        ("0", 1, 1), ("0", 2, 1 / 2), ("0", 4096, 1 / 2), ("1", 2, 1 / 2), ("1", 3, 1 / 2),
+        ("2", 4, 1 / 4), ("3", 127, 1 / 4), ("1", 128, 1 / 128), ("2", 1, 1), ("DiLoCo", 2, 1.01),
+    ):  # fmt: skip
+        for faster in (1, 4):
+            predicted = scaling_model.predict(found, method, ranks, link, faster)
+            assert predicted == pytest.approx(seconds / faster), (method, ranks)
+
+
 def test_sums_take_the_time_of_their_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     from harness.cluster import Event, Link, fit, replay
