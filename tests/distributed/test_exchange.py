@@ -320,6 +320,8 @@ try:
     group.finish()
 except Exception as error:
     assert "RANK" in str(error).upper() or "ROOT" in str(error).upper(), error
+else:
+    raise AssertionError("a sum to a rank that there is not")
 print("done", flush=True)
 """
 
