@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The commands that look into files."""
 
+import gzip
 import json
 
 import numpy as np
@@ -161,6 +162,13 @@ def test_commands_compute_in_the_types_of_the_file(model, tmp_path):
         ("inspect none.gguf", 1, "FILE must"),
         ("imatrix M --text T --chunk 0", 2, "--chunk must"),
         ("imatrix M --text T --chunk 1000", 2, "--chunk must"),
+        ("imatrix M --text cut.gz", 1, "cut.gz: the gzip stream is damaged"),
+        (
+            "imatrix M --text latin.txt",
+            1,
+            "latin.txt: text must be UTF-8; got byte 0xe9",
+        ),
+        ("imatrix M --text nul.txt", 1, "nul.txt: must be text; got a NUL byte"),
         ("imatrix M --text T --output none/x.gguf", 2, "--output none/x.gguf: "),
     ],
 )
@@ -169,6 +177,9 @@ def test_bad_input_is_told_by_flags(words, code, told, tmp_path, monkeypatch):
     sizes = {**SIZES, "n_embd": 256, "n_ffn": 256, "n_layer": 1}
     build("llama", sizes).save("model.gguf", Tokenizer.chars(["hello there, general text"]))
     (tmp_path / "text.txt").write_text("hello there, general text " * 4)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"hello there " * 20)[:-9])
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 " * 200)
+    (tmp_path / "nul.txt").write_bytes(b"hello\0" * 200)
     named = {"M": "model.gguf", "T": "text.txt"}
     done = run(*(named.get(word, word) for word in words.split()))
     assert done.exit_code == code, done.stderr

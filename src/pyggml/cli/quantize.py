@@ -99,16 +99,13 @@ def imatrix(
     with friendly_errors():
         import numpy as np
 
-        from ..io import open_unpacked
         from ..models.quantization import measure_importance, write_importance
 
         config = ImatrixConfig(**given)
         language_model, tokenizer = load_model(model, config.machine, tokenizer_file)
         parts = []
         for path in text:
-            with open_unpacked(path) as file:
-                content = file.read().decode("utf-8", "replace")
-            parts.append(tokenizer.encode(content, add_special=bool(tokenizer.add_bos)))
+            parts.append(tokenizer.encode(_text(path), add_special=bool(tokenizer.add_bos)))
         ids = np.concatenate(parts)
         if not ids.size:
             raise ValueError(f"read_texts: {', '.join(text)}: must not be empty; got no text")
@@ -117,3 +114,25 @@ def imatrix(
         with naming("--output", output):
             write_importance(output, found)
         say(f"{output}: {len(found.values)} matrices, {found.chunks} × {found.chunk_size} tokens")
+
+
+def _text(path: str) -> str:
+    """Return the text of a file, packed by gzip or not."""
+    import gzip
+
+    from ..errors import FormatError
+    from ..io import open_unpacked
+
+    try:
+        with open_unpacked(path) as file:
+            text = file.read().decode()
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise FormatError(f"imatrix: {path}: the gzip stream is damaged: {error}") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"imatrix: {path}: text must be UTF-8; got byte 0x{error.object[error.start]:02x} at"
+            f" offset {error.start} ({error.reason}); convert the file to UTF-8 first"
+        ) from error
+    if "\0" in text:
+        raise FormatError(f"imatrix: {path}: must be text; got a NUL byte; it is a binary file")
+    return text
