@@ -6,9 +6,9 @@
     python benchmarks/gpu_model.py --by op --dtype f32
     python benchmarks/gpu_model.py --check              # beside what an H100 measured
 
-CUDA: the backend's own host code runs on an emulated GPU that computes nothing and notes its
-launches (tests/emulation); the times come from a table of published figures (harness/gpus.py).
-Metal: one launch for each op of the same graph, without fusions; a rough figure.
+The backend's own host code, CUDA's or Metal's, runs on an emulated GPU that computes nothing and
+notes its launches (tests/emulation); the times come from a table of published figures
+(harness/gpus.py). All of them are estimates. Those for Apple's GPUs were never measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 
 from harness import options, report
 from harness.gpus import CALIBRATED, GPUS, Gpu, Sum, sums, total
-from harness.launches import Launch, graph_launches, graphs, launches
+from harness.launches import Launch, graphs, launches
 from harness.model import Spec
 from harness.traced_step import read
 
@@ -45,10 +45,7 @@ MEASURED_OPS = {
 
 
 def step(spec: Spec, gpu: Gpu, fused: bool = True, passes: bool = True) -> tuple[list[Launch], int]:
-    """Return the launches of a step and the number of its captured graphs."""
-    if not gpu.cc:
-        events = read(spec.to_dict(), GPUS["a100"].emulated, fused=False, passes=False)
-        return graph_launches(events, spec.vocab), 0
+    """Return the launches of a step and the number of its captured graphs or command buffers."""
     events = read(spec.to_dict(), gpu.emulated, fused, passes)
     return launches(events, spec.vocab), graphs(events)
 
@@ -170,7 +167,7 @@ def show(args: argparse.Namespace, spec: Spec, gpu: Gpu) -> None:
     print(
         f"GPT-2 {spec.layers} x {spec.embd}, vocabulary {spec.vocab}, {spec.batch} x {spec.seq} "
         f"tokens, {spec.dtype}, on {gpu.name}: estimates, "
-        + (f"{n_graphs} captured graphs" if gpu.cc else "a launch for each op")
+        + f"{n_graphs} {'captured graphs' if gpu.cc else 'command buffers'}"
     )
     if args.against:
         print_change(steps["without"], steps["with"], args.by)

@@ -23,7 +23,7 @@ class Gpu:
         gb_s: bandwidth of its memory.
         tflop_s: of each unit that it has, for dense matmuls with sums in f32.
         cc: compute capability, 90 for 9.0; 0 for a GPU without CUDA.
-        sms: multiprocessors.
+        sms: multiprocessors, or cores of Apple's.
         shared_kib: shared memory that a block may have.
         ghz: clock of the multiprocessors at which `tflop_s` is reached.
     """
@@ -42,14 +42,19 @@ class Gpu:
         return {"cc": self.cc, "sms": self.sms, "shared_kib": self.shared_kib}
 
 
-def _apple(name: str, gb_s: float, tflop_s: float) -> Gpu:
+# Apple's core: four units of 32 lanes, each with a multiplication and an addition in a clock.
+MULTIPLIED_PER_CLOCK = 128
+
+
+def _apple(name: str, gb_s: float, cores: int, ghz: float) -> Gpu:
     # Matrices of 8 x 8 are multiplied by the same units as single numbers, f16 and bf16 as well.
-    return Gpu(name, gb_s, dict.fromkeys(("f32", "tf32", "bf16", "f16"), tflop_s))
+    tflop_s = cores * 2 * MULTIPLIED_PER_CLOCK * ghz / 1e3
+    units = dict.fromkeys(("f32", "tf32", "bf16", "f16"), tflop_s)
+    return Gpu(name, gb_s, units, sms=cores, ghz=ghz)
 
 
 # H100 SXM, A100 SXM 80 GB, T4: NVIDIA's data sheets; RTX 4090: NVIDIA's white paper of Ada.
-# Apple: bandwidths by Apple; 8 cores in the M1, 10 in the others, 128 multiplications and additions
-# in a clock of each, at 1.28, 1.40, 1.40 and 1.47 GHz. Apple says 2.6 and 3.6 TFLOP/s of M1 and M2.
+# Apple: bandwidths and cores by Apple, who says 2.6 and 3.6 TFLOP/s of M1 and M2.
 GPUS = MappingProxyType(
     {
         "h100": Gpu(
@@ -80,10 +85,11 @@ GPUS = MappingProxyType(
             ghz=2.52,
         ),
         "t4": Gpu("T4", 320, {"f32": 8.1, "f16": 65.0}, cc=75, sms=40, shared_kib=64, ghz=1.59),
-        "m1": _apple("M1", 68, 2.6),
-        "m2": _apple("M2", 100, 3.6),
-        "m3": _apple("M3", 100, 3.6),
-        "m4": _apple("M4", 120, 3.8),
+        "m1": _apple("M1", 68, 8, 1.28),
+        "m2": _apple("M2", 100, 10, 1.40),
+        "m3": _apple("M3", 100, 10, 1.40),
+        "m4": _apple("M4", 120, 10, 1.47),
+        "m3max": _apple("M3 Max", 400, 40, 1.40),
     }
 )
 
@@ -97,6 +103,10 @@ COMPUTE = MappingProxyType(
         "tiles": 0.5,  # attention in f32, and on tensor cores at most
     }
 )
+# The share of the clocks that are counted, and of the peak where products take longest: llama.cpp's
+# mul_mm computes 8.0 of 10.6 TFLOP/s on an M1 Max (500 tokens/s of a model of 8.03 billion numbers:
+# github.com/brand-o/normiebench, issue 40).
+COUNTED = 0.75
 # What a multiprocessor does at most where nothing else is the limit. A thread that moves one number
 # at a time has 4 bytes on their way, 2,048 threads 8 KiB, and memory answers after 0.65 us.
 SCALAR_GB_S = 2048 * 4 / 650
@@ -128,10 +138,18 @@ def seconds(launch: Launch, gpu: Gpu) -> float:
     memory = launch.bytes / (busy * gb_s * 1e9)
     if not launch.operations:
         return memory + LAUNCH_S
+    if launch.products and not gpu.cc:
+        return max(memory, _counted(launch) / (busy * gpu.sms * gpu.ghz * 1e9)) + LAUNCH_S
     rate = gpu.tflop_s.get(launch.unit, gpu.tflop_s["f32"]) * 1e12 * COMPUTE[launch.kind]
     if launch.kind == "tiles" and launch.unit != "f32" and gpu.sms:
         rate = min(rate, MMA_PER_CLOCK * gpu.sms * gpu.ghz * 1e9)
     return max(memory, launch.operations / (busy * rate)) + LAUNCH_S
+
+
+def _counted(launch: Launch) -> float:
+    """Return the clocks of all cores; the longer of products and accesses hides the other."""
+    products = launch.products * 8**3 / MULTIPLIED_PER_CLOCK
+    return max(products, launch.accesses) / COUNTED
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 """What a traced step launches: bytes, operations and the part of the step, launch by launch.
 
 Bytes are those that a kernel must move at least: each tensor or scratch buffer that an argument
-points to, once. Nothing is taken off for what a cache still holds.
+points to, once. Nothing is taken off for what a cache still holds. On Metal what a threadgroup of
+some kernels does is counted, too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,7 +22,12 @@ MATMULS = {
     "fattn_back_stats": 1,
     "fattn_back_kv": 4,
     "fattn_back_q": 3,
+    "kernel_flash_attn_ext_f32_dk": 2,
+    "kernel_fa_back_q": 4,
+    "kernel_fa_back_kv": 4,
 }
+# Kernels of a matmul on Metal.
+PRODUCTS = ("kernel_mul_mm_f", "kernel_out_prod_f")
 SIZES = {"f32": 4, "bf16": 2, "f16": 2}
 VECTOR_BYTES = 16  # the widest access of a thread
 
@@ -40,6 +47,8 @@ class Launch:
         bytes: read and written.
         converted: those of `bytes` that only change their type.
         operations: multiplications and additions of matmuls; 0 for what memory decides.
+        products: of 8 x 8 matrices on Metal, of all threadgroups, where they are counted.
+        accesses: clocks of a core for what all threadgroups load and store, likewise.
     """
 
     kernel: str
@@ -51,6 +60,8 @@ class Launch:
     bytes: int
     converted: int
     operations: int
+    products: int = 0
+    accesses: int = 0
 
 
 class _Group:
@@ -124,8 +135,8 @@ def launches(events: Sequence[dict[str, Any]], vocab: int) -> list[Launch]:
 
 
 def graphs(events: Sequence[dict[str, Any]]) -> int:
-    """Return how many captured graphs the step launches."""
-    return sum("graph launch" in event for event in events)
+    """Return how many captured graphs the step launches, or command buffers on Metal."""
+    return sum("graph launch" in event or "command buffer" in event for event in events)
 
 
 def _groups(events: Sequence[dict[str, Any]]) -> list[_Group]:
@@ -182,22 +193,28 @@ def _kernel(event: dict[str, Any], group: _Group, memory: _Memory, vocab: int) -
         sizes = [t["bytes"] for each in group.nodes for t in each["sources"]]
         total = sum(map(_step_bytes, group.nodes))
     operations, unit = _attention(name, node)
+    is_product = name.startswith(PRODUCTS)
+    if is_product:
+        operations = _operations(node)
     if operations and unit == "bf16":  # what was rounded comes in a structure
         rounded = node["sources"][: 3 if name.startswith("fattn_bf16<") else 4]
         total += sum(t["bytes"] // SIZES[t["type"]] * SIZES["bf16"] for t in rounded)
     threads = _count(event["grid"]) * _count(event["block"])
     wide = max(sizes, default=0) >= VECTOR_BYTES * threads
     kind = "tiles" if operations else "vector" if wide else "scalar"
+    counts = event.get("counts", {})
     return Launch(
         name,
         group.op,
         _part(group, vocab),
         unit,
-        kind,
+        "product" if is_product else kind,
         _count(event["grid"]),
         total,
         _converted(name, group, total, operands),
         operations,
+        counts.get("products", 0),
+        counts.get("banks", 0) + counts.get("segments", 0),
     )
 
 
@@ -231,8 +248,15 @@ def _attention(name: str, node: dict[str, Any]) -> tuple[int, str]:
         matmuls = 4 if name.endswith("true>") else 3
     if not matmuls:
         return 0, "f32"
-    unit = "bf16" if "mma" in name or "bf16" in name else "f32"
+    # Metal's 8 x 8 matrices have one rate for all types
+    unit = "bf16" if "mma" in name or name.startswith("fattn_bf16") else "f32"
     return matmuls * _matmul(node), unit
+
+
+def _operations(node: dict[str, Any]) -> int:
+    """Return the operations of MUL_MAT or OUT_PROD."""
+    k = node["sources"][0]["ne"][0 if node["node"] == "MUL_MAT" else 1]
+    return 2 * int(k) * math.prod(node["result"]["ne"])
 
 
 def _matmul(node: dict[str, Any]) -> int:
@@ -279,30 +303,3 @@ def _product(event: dict[str, Any], group: _Group, vocab: int) -> Launch:
     name = f"{event['product']} {event['type']}"
     operations = 2 * m * n * k * batch
     return Launch(name, group.op, _part(group, vocab), unit, kind, 0, total, 0, operations)
-
-
-def graph_launches(events: Sequence[dict[str, Any]], vocab: int) -> list[Launch]:
-    """Return a launch for each op of the graph, as for a backend that fuses nothing.
-
-    Args:
-        events: of a step without fusions.
-        vocab: the extent by which the head's products are known.
-    """
-    return [_op(group, vocab) for group in _groups(events)[1:]]
-
-
-def _op(group: _Group, vocab: int) -> Launch:
-    node = group.nodes[0]
-    result, sources = node["result"], node["sources"]
-    total = _touched(result["bytes"], node) + sum(_touched(t["bytes"], node) for t in sources)
-    operations, kind = 0, "vector"
-    if node["node"] in ("MUL_MAT", "OUT_PROD"):
-        extents = result["ne"]
-        k = sources[0]["ne"][0 if node["node"] == "MUL_MAT" else 1]
-        operations, kind = 2 * k * extents[0] * extents[1] * extents[2] * extents[3], "product"
-    elif node["node"] in ("FLASH_ATTN_EXT", "FLASH_ATTN_EXT_BACK"):
-        # the second as the two kernels of the gradient and that of the statistics
-        matmuls = 2 if node["node"] == "FLASH_ATTN_EXT" else 8
-        operations, kind = matmuls * _matmul(node), "tiles"
-    name = node["node"].lower()
-    return Launch(name, group.op, _part(group, vocab), "f32", kind, 0, total, 0, operations)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Traces a training step of GPT-2 on a CUDA device that computes nothing (tests/emulation).
+"""Traces a training step of GPT-2 on a CUDA or Metal device that computes nothing.
 
 Its own process, because the backend reads its environment once: `read` starts one and returns what
-the second step asked the device for, when its graphs are captured as in every later step.
+the second step asked the device for, when CUDA's graphs are captured as in every later step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PASSES = ("round_once", "leaves_first")
 
 
-def library() -> Path:
+def library(metal: bool) -> Path:
     """Build the emulated backend that notes launches; return its path.
 
     Raises:
@@ -32,6 +32,7 @@ def library() -> Path:
     sys.path.insert(0, str(ROOT))
     try:
         from tests.emulation.build import TRAINING, Builder, compiler, default_cache, default_tree
+        from tests.emulation.metal.build import build_traced
     finally:
         sys.path.remove(str(ROOT))
     tree = default_tree()
@@ -40,6 +41,8 @@ def library() -> Path:
             "gpu_model: expected Linux, a C++ compiler and the patched ggml in vendor/ggml (run"
             f" `python scripts/vendor.py sync`); got {sys.platform}, {compiler()} and {tree}"
         )
+    if metal:
+        return build_traced(default_cache() / "metal")
     return Builder(tree, default_cache()).backend(TRAINING, tiles=False)
 
 
@@ -50,14 +53,16 @@ def read(
 
     Args:
         spec: fields of harness.model.Spec.
-        device: "cc", the compute capability (90), "sms" and "shared_kib" of the emulated GPU.
+        device: "cc", the compute capability (90) or 0 for Metal, "sms" and "shared_kib" of the
+            emulated GPU.
         fused: let the backend compute chains of ops in one kernel.
         passes: rewrite the graph by `PASSES`.
 
     Returns:
-        The events in their order; see tests/emulation/cuda/trace.hpp.
+        The events in their order; see trace.hpp in tests/emulation/cuda and in metal.
     """
-    job = {"spec": spec, "library": str(library()), "passes": passes}
+    metal = not device["cc"]
+    job = {"spec": spec, "library": str(library(metal)), "passes": passes, "metal": metal}
     with tempfile.TemporaryDirectory(prefix="pyggml-trace-") as folder:
         path = Path(folder) / "trace"
         environment = {
@@ -67,6 +72,7 @@ def read(
             "PYGGML_EMULATED_SMS": str(device["sms"]),
             "PYGGML_EMULATED_SHARED_KIB": str(device["shared_kib"]),
             "GGML_CUDA_DISABLE_FUSION": "0" if fused else "1",
+            **({} if fused else {"GGML_METAL_FUSION_DISABLE": "1"}),
         }
         command = [sys.executable, __file__, json.dumps(job)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -93,7 +99,7 @@ def main() -> int:
     if not job["passes"]:
         graphs.PASSES = tuple(p for p in graphs.PASSES if p.__name__ not in PASSES)
     pg.set_threads(1)
-    pg.set_default_device("cuda:0")
+    pg.set_default_device("metal" if job["metal"] else "cuda:0")
     config = GPT2Config(
         vocab_size=spec["vocab"],
         context=spec["seq"],

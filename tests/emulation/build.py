@@ -209,6 +209,7 @@ _RUNTIME = (
     "common/alignment",
     "common/fibers",
     "common/guard",
+    "common/nodes",
     "cuda/ptx",
     "cuda/runtime",
     "cuda/trace",

@@ -172,6 +172,42 @@ def test_the_time_of_a_launch(harness: Any) -> None:
     assert gpus.total(sums).launches == 3
 
 
+def test_what_a_threadgroup_does_is_counted_on_metal(harness: Any) -> None:
+    a, b, y = tensor(1000, 64, 32), tensor(20000, 128, 32), tensor(50000, 64, 128)
+    event = kernel("kernel_out_prod_f32_f32", 2, 128, (1000, 0), (20000, 0), (50000, 1))
+    event["counts"] = {"products": 512, "banks": 1000, "segments": 500}
+    events = [node("OUT_PROD", y, a, b), event, {"command buffer": 1}]
+    (one,) = harness("launches").launches(events, vocab=67)
+    assert (one.kind, one.part, one.unit) == ("product", "products", "f32")
+    assert one.operations == 2 * 64 * 128 * 32 == 2 * 8**3 * one.products
+    assert one.accesses == 1500
+    assert harness("launches").graphs(events) == 1
+    # bf16 is multiplied by the same units
+    attention = kernel("kernel_fa_back_q_f32_d64_as_bf16", 1, 128)
+    q = tensor(1000, 32, 16, 2, 1)
+    (back,) = harness("launches").launches(
+        [node("FLASH_ATTN_EXT_BACK", q, q, q, q, q), attention], 67
+    )
+    assert (back.kind, back.unit) == ("tiles", "f32")
+
+
+def test_the_time_of_what_is_counted(harness: Any) -> None:
+    gpus, launch = harness("gpus"), harness("launches").Launch
+    m1 = gpus.GPUS["m1"]
+    assert m1.tflop_s["f32"] == pytest.approx(2.6, rel=0.01)
+    # 8 cores, 1.28 GHz: a second of products, which hide as many accesses
+    n = round(8 * 1.28e9 / 4 * gpus.COUNTED)
+    product = launch("k", "OUT_PROD", "products", "f32", "product", 8, 0, 0, 1, n, 4 * n)
+    assert gpus.seconds(product, m1) == pytest.approx(1.0, rel=1e-3)
+    conflicts = dataclasses.replace(product, accesses=8 * n)
+    assert gpus.seconds(conflicts, m1) == pytest.approx(2.0, rel=1e-3)
+    # three of eight cores have a threadgroup
+    few = dataclasses.replace(product, blocks=3)
+    assert gpus.seconds(few, m1) == pytest.approx(8 / 3, rel=1e-3)
+    many = dataclasses.replace(product, blocks=1000)
+    assert gpus.seconds(many, gpus.GPUS["m3max"]) < gpus.seconds(product, m1) / 5
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux"
@@ -206,3 +242,31 @@ def test_a_step_of_a_small_model(harness: Any, dtype: str) -> None:
     assert len(after) < len(before)
     converted = [sum(one.converted for one in found) for found in (after, before)]
     assert converted == [0, 0] if dtype == "f32" else converted[0] < converted[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    sys.platform != "linux"
+    or compiler() is None
+    or not (default_tree() / "src" / "ggml-metal" / "kernels" / "fa_back.metal").exists(),
+    reason="needs Linux, a C++ compiler and the patched ggml",
+)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_step_of_a_small_model_on_metal(harness: Any, dtype: str) -> None:
+    spec = harness("model").Spec(**{**SMALL, "embd": 64}, dtype=dtype)
+    counted, read = harness("launches"), harness("traced_step").read
+    emulated = harness("gpus").GPUS["m1"].emulated
+    found = counted.launches(read(spec.to_dict(), emulated, fused=True, passes=True), VOCAB)
+    tokens, weights = BATCH * SEQ, 12 * 64**2 * LAYERS + VOCAB * 64
+    of_matmuls = [one for one in found if one.kind == "product"]
+    assert sum(one.operations for one in of_matmuls) == 6 * tokens * weights
+    # 16 x 32 x 64 of the result are multiplied at least, what lies beyond its end included
+    for one in of_matmuls:
+        assert 2 * 8**3 * one.products >= one.operations
+        assert one.accesses > 0
+    assert any("bf16" in one.kernel for one in of_matmuls) == (dtype == "bf16")
+    shapes = [shape for _, shape, _ in harness("model").parameters(spec)]
+    assert sum(one.op == "OPT_STEP_ADAMW" for one in found) == len(shapes)
+    # three launches for the gradient of attention: the last is of heads of k and v
+    backs = [one.kernel for one in found if one.op == "FLASH_ATTN_EXT_BACK" and one.products]
+    assert [name.split("_f32")[0] for name in backs] == ["kernel_fa_back_q", "kernel_fa_back_kv"]

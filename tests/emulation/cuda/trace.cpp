@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "trace.hpp"
 
+#include "../common/nodes.hpp"
+
 #include <ggml.h>
 #include <ggml-impl.h>
 
@@ -11,52 +13,8 @@ namespace emu {
 namespace {
 
 FILE * file() {
-    static FILE * f = [] {
-        const char * path = getenv("PYGGML_EMULATED_TRACE");
-        FILE *       f    = path ? fopen(path, "w") : nullptr;
-        if (path && !f) {
-            fprintf(stderr, "PYGGML_EMULATED_TRACE: %s cannot be written\n", path);
-            abort();
-        }
-        if (f) {
-            setvbuf(f, nullptr, _IOLBF, 1 << 16);
-        }
-        return f;
-    }();
+    static FILE * f = trace_file("PYGGML_EMULATED_TRACE");
     return f;
-}
-
-// the name of a kernel as it stands in the source, which has no control characters
-std::string quoted(const char * s) {
-    std::string r = "\"";
-    for (; *s; ++s) {
-        if (*s == '"' || *s == '\\') {
-            r += '\\';
-        }
-        r += *s;
-    }
-    return r + "\"";
-}
-
-std::string described(const ggml_tensor * t) {
-    std::string s = "{\"op\": " + quoted(ggml_op_desc(t)) + ", \"type\": " + quoted(ggml_type_name(t->type)) + ", \"ne\": [";
-    for (int i = 0; i < GGML_MAX_DIMS; ++i) {
-        s += (i ? ", " : "") + std::to_string(t->ne[i]);
-    }
-    // of a view with gaps: what it has, not what it spans
-    const size_t n = ggml_row_size(t->type, t->ne[0])*ggml_nrows(t);
-    return s + "], \"at\": " + std::to_string((uintptr_t) t->data) + ", \"bytes\": " + std::to_string(n) + "}";
-}
-
-void note_node(const char * what, const ggml_tensor * t) {
-    std::string src;
-    for (int i = 0; i < GGML_MAX_SRC; ++i) {
-        if (t->src[i]) {
-            src += (src.empty() ? "" : ", ") + described(t->src[i]);
-        }
-    }
-    fprintf(file(), "{\"%s\": %s, \"name\": %s, \"result\": %s, \"sources\": [%s]}\n", what, quoted(ggml_op_desc(t)).c_str(),
-        quoted(t->name).c_str(), described(t).c_str(), src.c_str());
 }
 
 } // namespace
@@ -109,13 +67,13 @@ void note_scratch(const void * p, size_t n) {
 
 void at_node(const ggml_cgraph * graph, int i) {
     if (traced()) {
-        note_node("node", graph->nodes[i]);
+        note_node(file(), "node", graph->nodes[i]);
     }
 }
 
 void and_nodes(const ggml_cgraph * graph, int i, int n) {
     for (int k = i + 1; traced() && k <= i + n; ++k) {
-        note_node("fused", graph->nodes[k]);
+        note_node(file(), "fused", graph->nodes[k]);
     }
 }
 

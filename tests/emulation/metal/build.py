@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pyggml import _ggml
 from ..build import Builder as CudaBuilder
 from ..build import default_cache
 
-__all__ = ["KERNEL_FILES", "build", "build_harness", "ggml_tree"]
+__all__ = ["KERNEL_FILES", "build", "build_harness", "build_traced", "ggml_tree"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -64,6 +65,12 @@ KERNEL_FILES = OURS + UPSTREAM
 # These run each time, the others with the slow tests: matmuls and attention take long to compile.
 FAST = ("act_back", "norm_back", "rows_back", "sum", "dropout", "loss", "image_back")
 
+# Files whose kernels a trace counts, and those of them that no step of f32 sources needs.
+COUNTED = ("out_prod", "mul_mm", "fa_back", "rows_back", "sum")
+NOT_COUNTED = re.compile(
+    r'host_name\("kernel_(mul_mm(_id)?|out_prod|mul_mat_id_back_b|fa_back_[a-z]+)_(?!f32|id|sum)'
+)
+
 HOST_FILES = (
     "ggml-metal.cpp",
     "ggml-metal-common.cpp",
@@ -84,6 +91,16 @@ KERNEL_FLAGS = (
     "-fsingle-precision-constant",
     "-fpermissive",
     "-fsanitize=alignment",
+)
+
+# What counts.cpp takes: a call before each access to memory.
+COUNTED_FLAGS = (
+    "-fsanitize=kernel-address",
+    *(
+        word
+        for name in ("instrumentation-with-call-threshold", "stack", "globals")
+        for word in ("--param", f"asan-{name}=0")
+    ),
 )
 
 # what the backend defines for its devices
@@ -243,13 +260,20 @@ def _with_includes(path: Path, text: str | None = None) -> str:
 def _some_attention(source: str) -> str:
     """Without the kernels for other sizes; the macros of the types stay for the wrappers."""
     source = re.sub(r"#undef FA_TYPES\w*", "", source)
+    return _without(source, lambda line: not ATTENTION.search(line))
+
+
+def _without(source: str, left_out: Callable[[str], object]) -> str:
+    """Without the kernels whose line of a name and types is left out."""
     lines = source.split("\n")
-    return "\n".join("" if "[[host_name(" in x and not ATTENTION.search(x) else x for x in lines)
+    return "\n".join("" if "[[host_name(" in x and left_out(x) else x for x in lines)
 
 
-def wrapper_source(path: Path, changed: str | None = None) -> str:
+def wrapper_source(path: Path, changed: str | None = None, counted: bool = False) -> str:
     """C++ of a kernel file, or of another text of it, and the registration of its kernels."""
     text = path.read_text() if changed is None else changed
+    if counted:
+        text = _without(text, NOT_COUNTED.search)
     source = _with_includes(path, text)
     if path.stem.startswith(("fa_f", "fa_vec")):
         text, source = _some_attention(text), _some_attention(source)
@@ -408,7 +432,15 @@ def _host_objects(
     )
     objects += [
         b.compile(HERE / name, ("-O2", "-DGGML_SHARED"))
-        for name in ("../common/alignment.cpp", "fibers.cpp", "device.cpp", "context.cpp")
+        for name in (
+            "../common/alignment.cpp",
+            "../common/nodes.cpp",
+            "fibers.cpp",
+            "counts.cpp",
+            "trace.cpp",
+            "device.cpp",
+            "context.cpp",
+        )
     ]
     return tuple(objects)
 
@@ -437,6 +469,26 @@ def build(
         digest = f"-{hashlib.sha256(text.encode()).hexdigest()[:12]}" if other else ""
         objects.append(b.compile(b.generate(f"kernel_{name}{digest}.cpp", text), KERNEL_FLAGS))
     return b.link("libggml-metal-emulated", ".so", objects, "-shared", libraries=library_dir)
+
+
+def build_traced(folder: Path) -> Path:
+    """Build the backend that notes what it is asked for (trace.hpp), with kernels to count."""
+    b = Builder(folder, ggml_tree())
+    objects = list(_host_objects(folder, b.tree))
+    for name in COUNTED:
+        text = wrapper_source(b.metal / "kernels" / f"{name}.metal", counted=True)
+        source = b.generate(f"counted_{name}.cpp", text)
+        objects.append(b.compile(source, (*KERNEL_FLAGS, *COUNTED_FLAGS)))
+    return b.link("libggml-metal-traced", ".so", objects, "-shared")
+
+
+def build_counted(folder: Path) -> Path:
+    """Build the program that has accesses counted that are known."""
+    b = Builder(folder, ggml_tree())
+    names = ("../common/alignment.cpp", "fibers.cpp", "counts.cpp")
+    objects = [b.compile(HERE / name, ("-O2", "-DGGML_SHARED")) for name in names]
+    objects.append(b.compile(HERE / "counted.cpp", (*KERNEL_FLAGS, *COUNTED_FLAGS)))
+    return b.link("counted", "", objects)
 
 
 def build_harness(folder: Path, library_dir: Path | None = None) -> Path:

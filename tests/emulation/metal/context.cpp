@@ -16,6 +16,7 @@
 // and end the process, with the op's name, but the last, which the caller sees.
 #include "emulated.h"
 #include "fibers.h"
+#include "trace.hpp"
 
 #include "../common/poison.hpp"
 
@@ -338,7 +339,7 @@ const char * ggml_metal_get_name(ggml_metal_t ctx) { return ggml_metal_device_ge
 void ggml_metal_synchronize(ggml_metal_t ctx) { ctx->has_error |= ctx->killed; }
 
 void ggml_metal_set_tensor_async(ggml_metal_t, struct ggml_tensor * t, const void * data, size_t offset, size_t size) {
-    memcpy((char *) t->data + offset, data, size);
+    ggml_metal_buffer_set_tensor(nullptr, t, data, offset, size);
 }
 
 void ggml_metal_get_tensor_async(ggml_metal_t, const struct ggml_tensor * t, void * data, size_t offset, size_t size) {
@@ -346,8 +347,7 @@ void ggml_metal_get_tensor_async(ggml_metal_t, const struct ggml_tensor * t, voi
 }
 
 bool ggml_metal_cpy_tensor_async(ggml_metal_t, ggml_metal_t, const struct ggml_tensor * src, struct ggml_tensor * dst) {
-    memcpy(dst->data, src->data, ggml_nbytes(src));
-    return true;
+    return ggml_metal_buffer_cpy_tensor(nullptr, src, dst);
 }
 
 // a command buffer: the nodes from begin to end; with `killed` the first half of them
@@ -394,11 +394,18 @@ static void compute_buffer(ggml_metal_t ctx, ggml_cgraph * gf, int begin, int en
             }
         }
         check_order(running, g, commands);
-        run_nodes(g, commands);
+        if (emu::traced()) {
+            emu::trace_nodes(g.nodes, commands);
+        } else {
+            run_nodes(g, commands);
+        }
         i += n;
     }
     if (log) {
         fprintf(log, "end\tof a command buffer\n");
+    }
+    if (emu::traced()) {
+        emu::trace_buffer();
     }
     ggml_metal_op_free(ops);
 }

@@ -8,6 +8,7 @@
 #include "ggml-metal-fusion.h"
 
 #include "emulated-device.h"
+#include "trace.hpp"
 
 #include <cstdlib>
 #include <cstring>
@@ -90,6 +91,9 @@ struct ggml_metal_pipeline_with_params ggml_metal_library_compile_pipeline(
         ggml_metal_library_t lib, const char * base, const char * name, ggml_metal_cv_t cv) {
     ggml_metal_pipeline_with_params res = ggml_metal_library_get_pipeline(lib, name);
     const emu::kernel_entry * kernel = emu::find_kernel(base);
+    if (!kernel && emu::traced()) {
+        kernel = emu::named_kernel(base);
+    }
     if (!kernel) {
         GGML_ABORT("%s is in none of the emulated files", base);
     }
@@ -181,8 +185,8 @@ ggml_metal_device_t ggml_metal_device_init(int device, int) {
     p.device_virt                = device;
     snprintf(p.name, sizeof(p.name), "MTL%d", device);
     snprintf(p.desc, sizeof(p.desc), "emulated Metal device");
-    p.max_buffer_size            = (size_t) 4 << 30;
-    p.max_working_set_size       = (size_t) 4 << 30;
+    p.max_buffer_size            = (size_t) (emu::traced() ? 1024 : 4) << 30;
+    p.max_working_set_size       = p.max_buffer_size;
     p.max_theadgroup_memory_size = emu::max_threadgroup_memory;
     p.has_simdgroup_reduction    = true;
     p.has_simdgroup_mm           = is_apple;
@@ -234,6 +238,10 @@ struct ggml_metal_buffer {
 };
 
 ggml_metal_buffer_t ggml_metal_buffer_init(ggml_metal_device_t, size_t size, bool) {
+    if (emu::traced()) {
+        void * zeros = emu::unbacked(size);
+        return zeros ? new ggml_metal_buffer { (char *) zeros, size, true } : nullptr;
+    }
     void * data = nullptr;
     if (posix_memalign(&data, 4096, size + 4096) != 0) {
         return nullptr;
@@ -247,7 +255,9 @@ ggml_metal_buffer_t ggml_metal_buffer_map(ggml_metal_device_t, void * ptr, size_
 }
 
 void ggml_metal_buffer_free(ggml_metal_buffer_t buf) {
-    if (buf->owned) {
+    if (buf->owned && emu::traced()) {
+        emu::free_unbacked(buf->data, buf->size);
+    } else if (buf->owned) {
         free(buf->data);
     }
     delete buf;
@@ -257,11 +267,16 @@ void * ggml_metal_buffer_get_base (ggml_metal_buffer_t buf) { return buf->data; 
 bool   ggml_metal_buffer_is_shared(ggml_metal_buffer_t)     { return true; }
 
 void ggml_metal_buffer_memset_tensor(ggml_metal_buffer_t, struct ggml_tensor * t, uint8_t value, size_t offset, size_t size) {
-    memset((char *) t->data + offset, value, size);
+    if (!emu::traced()) {
+        memset((char *) t->data + offset, value, size);
+    }
 }
 
 void ggml_metal_buffer_set_tensor(ggml_metal_buffer_t, struct ggml_tensor * t, const void * data, size_t offset, size_t size) {
-    memcpy((char *) t->data + offset, data, size);
+    // no kernel does more or less work for what it finds in f32
+    if (!emu::traced() || t->type != GGML_TYPE_F32) {
+        memcpy((char *) t->data + offset, data, size);
+    }
 }
 
 void ggml_metal_buffer_get_tensor(ggml_metal_buffer_t, const struct ggml_tensor * t, void * data, size_t offset, size_t size) {
@@ -269,11 +284,18 @@ void ggml_metal_buffer_get_tensor(ggml_metal_buffer_t, const struct ggml_tensor 
 }
 
 bool ggml_metal_buffer_cpy_tensor(ggml_metal_buffer_t, const struct ggml_tensor * src, struct ggml_tensor * dst) {
+    if (emu::traced() && src->type == GGML_TYPE_F32) {
+        return true;
+    }
     memcpy(dst->data, src->data, ggml_nbytes(src));
     return true;
 }
 
-void ggml_metal_buffer_clear(ggml_metal_buffer_t buf, uint8_t value) { memset(buf->data, value, buf->size); }
+void ggml_metal_buffer_clear(ggml_metal_buffer_t buf, uint8_t value) {
+    if (!emu::traced()) {
+        memset(buf->data, value, buf->size);
+    }
+}
 
 struct ggml_metal_buffer_id ggml_metal_buffer_get_id(ggml_metal_buffer_t buf, const struct ggml_tensor * t) {
     const ptrdiff_t offs = (const char *) t->data - buf->data;

@@ -2,6 +2,7 @@
 #include "fibers.h"
 
 #include "../common/alignment.hpp"
+#include "counts.hpp"
 
 #include <csetjmp>
 #include <cstdio>
@@ -104,6 +105,9 @@ bool release_simd(int first, int last) {
             throw threadgroup_error { "some lanes of a SIMD group wait at a barrier, others in a SIMD-group function" };
         }
     }
+    if (op == op_matrix_multiply) {
+        counted_product();
+    }
     simdgroup & g = *fibers[first]->group;
     g.active[g.parity] = waiting;
     g.parity ^= 1;
@@ -142,6 +146,7 @@ void run_all(int n, bool reverse) {
                         throw threadgroup_error { mistake.c_str() };
                     }
                 }
+                counted_lanes_wait(first, last);
             } while (release_simd(first, last));
         }
 
@@ -199,6 +204,10 @@ void hold(int registers) {
 
 int lane() {
     return current->index%width;
+}
+
+int thread() {
+    return current->index;
 }
 
 void run_threadgroup(int n, void (*body)(void * user, int i), void * user, bool reverse) {

@@ -19,7 +19,17 @@ import pytest
 
 from ..build import FAST_OPS as CUDA_FAST_OPS
 from ..build import ops_of_table
-from .build import FAST, HOST_FILES, OURS, Builder, build, build_harness, ggml_tree, kernels_of
+from .build import (
+    FAST,
+    HOST_FILES,
+    OURS,
+    Builder,
+    build,
+    build_counted,
+    build_harness,
+    ggml_tree,
+    kernels_of,
+)
 from .mistakes import MISTAKES
 
 HERE = Path(__file__).resolve().parent
@@ -195,6 +205,24 @@ def test_a_source_is_never_there_by_half(tmp_path: Path) -> None:
         assert reading.read() == "one\n"
     assert path.read_text() == "two and more\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_accesses_are_counted(folder: Path) -> None:
+    """Products of matrices, clocks of 32 banks of 4 bytes, segments of 64 bytes."""
+    done = subprocess.run([build_counted(folder)], capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["name"]: row["counts"] for row in rows} == {
+        "neighbours": [0, 1, 2],
+        "one number": [0, 1, 1],
+        "rows of 32": [0, 32, 0],
+        "rows of 33": [0, 1, 0],
+        "vectors": [0, 4, 8],
+        "half of the lanes": [0, 1, 0],
+        "matrix": [0, 2, 0],
+        "matrix, transposed": [0, 4, 0],
+        "matrix in rows of 32": [0, 8, 0],
+        "product": [1, 0, 0],
+    }
 
 
 def test_every_kernel_has_a_case() -> None:

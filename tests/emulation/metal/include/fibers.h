@@ -25,6 +25,7 @@ struct posted {
 posted simd_post(const void * data, size_t size, simd_op op);
 void   barrier();
 int    lane();
+int    thread();
 
 // registers of 32 bits that a lane's matrices take, of the 128 that it has; too many are a threadgroup_error
 constexpr int max_held = 96;

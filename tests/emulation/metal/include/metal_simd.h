@@ -3,6 +3,7 @@
 // the other threads of its group.
 #pragma once
 
+#include "../counts.hpp"
 #include "fibers.h"
 
 namespace metal {
@@ -140,7 +141,21 @@ template <class T, int R, int C = R> simdgroup_matrix<T, R, C> make_filled_simdg
     return m;
 }
 
-template <class T, class P>
+// Counted here: a lane's two elements are one access where they are neighbours in memory.
+#define METAL_MATRIX_ACCESS __attribute__((noinline, no_sanitize("kernel-address")))
+
+template <class P> METAL_MATRIX_ACCESS void count_elements(const P * p, ulong ld, matrix_origin o, bool transpose) {
+    const long r = matrix_row(emu::lane());
+    const long c = matrix_column(emu::lane());
+    if (transpose) {
+        emu::count_matrix(p + (c + o.y)*(long) ld + r + o.x, sizeof(P));
+        emu::count_matrix(p + (c + 1 + o.y)*(long) ld + r + o.x, sizeof(P));
+    } else {
+        emu::count_matrix(p + (r + o.y)*(long) ld + c + o.x, 2*sizeof(P));
+    }
+}
+
+template <class T, class P> METAL_MATRIX_ACCESS
 void simdgroup_load(simdgroup_matrix<T, 8, 8> & m, const P * p, ulong ld = 8, matrix_origin o = {}, bool transpose = false) {
     const int r = matrix_row(emu::lane());
     const int c = matrix_column(emu::lane());
@@ -149,10 +164,11 @@ void simdgroup_load(simdgroup_matrix<T, 8, 8> & m, const P * p, ulong ld = 8, ma
         const long col = (transpose ? r : c + i) + o.x;
         m.e[i] = (T) p[row*(long) ld + col];
     }
+    count_elements(p, ld, o, transpose);
     emu::simd_post(nullptr, 0, emu::op_matrix_load);
 }
 
-template <class T, class P>
+template <class T, class P> METAL_MATRIX_ACCESS
 void simdgroup_store(const simdgroup_matrix<T, 8, 8> & m, P * p, ulong ld = 8, matrix_origin o = {}, bool transpose = false) {
     const int r = matrix_row(emu::lane());
     const int c = matrix_column(emu::lane());
@@ -161,6 +177,7 @@ void simdgroup_store(const simdgroup_matrix<T, 8, 8> & m, P * p, ulong ld = 8, m
         const long col = (transpose ? r : c + i) + o.x;
         p[row*(long) ld + col] = (P) m.e[i];
     }
+    count_elements(p, ld, o, transpose);
     emu::simd_post(nullptr, 0, emu::op_matrix_store);
 }
 

@@ -56,6 +56,16 @@ template <class T> struct alignas(4*sizeof(T)) vec_data<T, 4> {
         struct { T x, y, z, w; };
         struct { vec<T, 2> xy, zw; };
     };
+
+    // copied whole, as one access to memory
+    typedef unsigned char whole __attribute__((vector_size(4*sizeof(T)), may_alias));
+
+    vec_data() = default;
+    vec_data(const vec_data & o) { *(whole *) this = *(const whole *) &o; }
+    vec_data & operator=(const vec_data & o) {
+        *(whole *) this = *(const whole *) &o;
+        return *this;
+    }
 };
 
 // without the alignment of a vector
@@ -86,7 +96,8 @@ template <class T, int N> struct vec : vec_data<T, N> {
             (*this)[i] = v[i];
         }
     }
-    template <class U> explicit vec(const vec<U, N> & o) {
+    // by value, as in arithmetic: what is in memory is read whole
+    template <class U> explicit vec(vec<U, N> o) {
         for (int i = 0; i < N; ++i) {
             (*this)[i] = (T) o[i];
         }
@@ -111,15 +122,15 @@ template <class T, int N> struct vec : vec_data<T, N> {
 };
 
 #define METAL_BINARY(op) \
-    template <class A, class B, int N> vec<common<A, B>, N> operator op(const vec<A, N> & a, const vec<B, N> & b) { \
+    template <class A, class B, int N> vec<common<A, B>, N> operator op(vec<A, N> a, vec<B, N> b) { \
         vec<common<A, B>, N> r; for (int i = 0; i < N; ++i) { r[i] = a[i] op b[i]; } return r; \
     } \
     template <class A, class S, int N, class = std::enable_if_t<is_scalar_t<S>::value>> \
-    vec<common<A, S>, N> operator op(const vec<A, N> & a, S s) { \
+    vec<common<A, S>, N> operator op(vec<A, N> a, S s) { \
         vec<common<A, S>, N> r; for (int i = 0; i < N; ++i) { r[i] = a[i] op s; } return r; \
     } \
     template <class A, class S, int N, class = std::enable_if_t<is_scalar_t<S>::value>> \
-    vec<common<A, S>, N> operator op(S s, const vec<A, N> & a) { \
+    vec<common<A, S>, N> operator op(S s, vec<A, N> a) { \
         vec<common<A, S>, N> r; for (int i = 0; i < N; ++i) { r[i] = s op a[i]; } return r; \
     } \
     template <class A, class B, int N> vec<A, N> & operator op##=(vec<A, N> & a, const B & b) { \
