@@ -105,6 +105,7 @@ CASES: list[Case] = [
     ),
     Case("repeat_back", ops.repeat_back, r.repeat_back, ((4, 6, 3, 10),), extra=((2, 1, 3, 5),)),
     Case("repeat_back", ops.repeat_back, r.repeat_back, ((4, 6),), extra=((3, 2),), view=(1, 0)),
+    Case("repeat_back", ops.repeat_back, r.repeat_back, ((3, 5, 8),), extra=((1, 1, 8),)),
     Case("acc", ops.acc, r.acc, ((4, 5, 6), (2, 3, 4)), extra=((1, 0, 2),)),
     Case("acc", ops.acc, r.acc, ((5, 4), (1, 3)), extra=((2, 1),), view=(1, 0)),
     Case("set", ops.set, r.put, ((4, 5, 6), (2, 3, 4)), extra=((1, 0, 2),)),

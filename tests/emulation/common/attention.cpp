@@ -172,7 +172,7 @@ void attention(table & t) {
     }
     too_small_masks(t);
 
-    // On tensor cores. A number that is rounded to bf16 is off by an error whose mean square, over its own, is 2^-16/3*0.54 =
+    // On tensor cores, and in tiles of bf16 on Metal. A number that is rounded to bf16 is off by an error whose mean square, over its own, is 2^-16/3*0.54 =
     // 2.7e-6 (mantissas that are evenly spread by their logarithm). dv is a product of two rounded numbers; dq and dk are of
     // four: do and v, then the gradient of the score and k or q. What the weights are off by is less: scores are near 0.
     std::vector<attention_case> rounded = {
@@ -198,7 +198,7 @@ void attention(table & t) {
         { "bf16",        64,  64,  40,  40,  2, 2, 1, masked::causal, false, 0.0f, 0.0f, GGML_TYPE_BF16, layout::contiguous },
         { "contiguous",  64,  64,  40,  40,  2, 2, 1, masked::causal, false, 0.0f, 0.0f, GGML_TYPE_F32, layout::contiguous },
         { "q8_0",        64,  64,  40,  40,  2, 2, 1, masked::causal, false, 0.0f, 0.0f, GGML_TYPE_Q8_0, layout::contiguous },
-        // not taken: heads too large, no whole vectors, or bf16 that lies as it cannot be copied; the kernel in f32 runs
+        // not taken on CUDA: heads too large, no whole vectors, or bf16 that lies as it cannot be copied; the kernel in f32 runs
         { "d256",        256, 256, 20,  20,  1, 1, 1 },
         { "d36",         36,  36,  20,  20,  1, 1, 1 },
         { "bf16-odd",    40,  40,  20,  20,  2, 1, 1, masked::causal, false, 0.0f, 0.0f, GGML_TYPE_BF16, layout::odd_start },
@@ -209,18 +209,32 @@ void attention(table & t) {
         }
     }
     for (const attention_case & a : rounded) {
-        const bool taken = a.dk%8 == 0 && a.dk <= 128 && (a.type != GGML_TYPE_BF16 || a.l == layout::contiguous);
-        op_case & c = t.add("FLASH_ATTN_EXT_BACK", std::string("bf16-") + a.name, [=](builder & b) {
-            ggml_tensor * back = attention_back(b, a);
-            for (int i = 0; i < 4; ++i) {
-                ggml_prec_set_src(back, GGML_PREC_BF16, i);
+        for (const char * device : { "CUDA", "Metal" }) {
+            const bool metal = device[0] == 'M';
+            const bool taken = metal || (a.dk%8 == 0 && a.dk <= 128 && (a.type != GGML_TYPE_BF16 || a.l == layout::contiguous));
+            if (metal && a.type == GGML_TYPE_Q8_0) {
+                continue;
             }
-            return back;
-        });
-        c.max_nmse = taken ? 4*2.7e-6 : 1e-9;
-        c.min_nmse = taken ? 1e-6 : 0.0;
-        c.only     = "CUDA";
+            op_case & c = t.add("FLASH_ATTN_EXT_BACK", std::string("bf16-") + a.name, [=](builder & b) {
+                ggml_tensor * back = attention_back(b, a);
+                for (int i = 0; i < 4; ++i) {
+                    ggml_prec_set_src(back, GGML_PREC_BF16, i);
+                }
+                return back;
+            });
+            c.max_nmse = taken ? 4*2.7e-6 : 1e-9;
+            c.min_nmse = taken ? 1e-6 : 0.0;
+            c.only     = device;
+        }
     }
+    // permission for three of four
+    t.add("FLASH_ATTN_EXT_BACK", "bf16-but-for-v", [](builder & b) {
+        ggml_tensor * back = attention_back(b, { "", 64, 64, 40, 40, 2, 2, 1 });
+        for (int i = 0; i < 3; ++i) {
+            ggml_prec_set_src(back, GGML_PREC_BF16, i);
+        }
+        return back;
+    }).max_nmse = 1e-9;
 
     // All values of a head are one row, which is the result, too: dq and dk are 0 if D is formed of the same numbers as the
     // gradients of the weights are. Keys are so large that what is left would be seen beside dv.
@@ -241,7 +255,6 @@ void attention(table & t) {
         return back;
     });
     c.max_nmse = 4*2.7e-6;
-    c.only     = "CUDA";
 }
 
 } // namespace emu

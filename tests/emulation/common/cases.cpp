@@ -110,6 +110,7 @@ void elementwise(table & t) {
     for (shape ne : { shape { 37, 5, 3, 2 }, shape { 1, 1, 1, 1 }, shape { 70001, 1, 1, 1 } }) {
         t.add("SUM_SQR", name_of(ne), [=](builder & b) { return ggml_sum_sqr(b.ctx, b.real(ne)); });
     }
+    t.add("SUM_SQR", "odd-start", [](builder & b) { return ggml_sum_sqr(b.ctx, b.real({ 70001, 1, 1, 1 }, -1.0f, 1.0f, layout::odd_start)); });
     for (layout l : any_strides) {
         t.add("SUM_SQR", name_of(l), [=](builder & b) { return ggml_sum_sqr(b.ctx, b.real({ 37, 5, 3, 2 }, -1.0f, 1.0f, l)); });
     }
@@ -261,7 +262,9 @@ void parts(table & t) {
     for (repeat r : { repeat { "broadcast", { 37, 10, 6, 4 }, { 37, 5, 3, 2 } }, repeat { "bias", { 37, 100, 5, 1 }, { 37, 1, 1, 1 } },
                       repeat { "scalar", { 37, 10, 3, 2 }, { 1, 1, 1, 1 } }, repeat { "rows", { 300, 7, 3, 1 }, { 1, 7, 3, 1 } },
                       repeat { "tiled", { 74, 10, 3, 2 }, { 37, 5, 3, 2 } }, repeat { "same", { 37, 5, 3, 2 }, { 37, 5, 3, 2 } },
-                      repeat { "long-bias", { 5, 3000, 1, 1 }, { 5, 1, 1, 1 } }, repeat { "channels", { 12, 11, 7, 3 }, { 1, 1, 7, 1 } } }) {
+                      repeat { "long-bias", { 5, 3000, 1, 1 }, { 5, 1, 1, 1 } }, repeat { "channels", { 12, 11, 7, 3 }, { 1, 1, 7, 1 } },
+                      repeat { "positions", { 36, 5, 7, 1 }, { 36, 5, 1, 1 } }, repeat { "vectors", { 36, 10, 6, 4 }, { 36, 1, 1, 1 } },
+                      repeat { "wide-bias", { 2080, 9, 1, 1 }, { 2080, 1, 1, 1 } } }) {
         t.add("REPEAT_BACK", r.name, [=](builder & b) {
             return ggml_repeat_back(b.ctx, b.real(r.from), ggml_new_tensor(b.ctx, GGML_TYPE_F32, 4, r.to.data()));
         });

@@ -23,6 +23,9 @@ void matrices(table & t) {
         { "batch",       { 17, 9, 3, 2 },  { 11, 9, 3, 2 },  false },
         { "heads",       { 17, 9, 2, 1 },  { 11, 9, 6, 2 },  false },
         { "batch-transposed", { 17, 9, 3, 2 }, { 11, 9, 3, 2 }, true },
+        // more than a tile of Metal's, in whole vectors
+        { "vectors",            { 72, 36, 1, 1 }, { 68, 36, 2, 1 }, false },
+        { "vectors-transposed", { 72, 36, 1, 1 }, { 68, 36, 2, 1 }, true },
     };
     for (const out_prod & s : shapes) {
         for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 }) {
@@ -44,6 +47,17 @@ void matrices(table & t) {
             ggml_tensor * x = b.real({ 17, 9, 3, 2 }, -1.0f, 1.0f, l);
             return ggml_out_prod(b.ctx, x, b.real({ 11, 9, 3, 2 }, -1.0f, 1.0f, l));
         });
+    }
+    // as many numbers as whole vectors have, at addresses of none
+    for (layout l : { layout::odd_start, layout::odd_1, layout::odd_2, layout::odd_3, layout::odd }) {
+        for (ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16 }) {
+            op_case & c = t.add("OUT_PROD", std::string("vectors-") + name_of(l) + "-" + ggml_type_name(type), [=](builder & b) {
+                ggml_tensor * x = b.real({ 72, 20, 3, 2 }, -1.0f, 1.0f, l, type);
+                return ggml_out_prod(b.ctx, x, b.real({ 8, 20, 3, 2 }, -1.0f, 1.0f, l));
+            });
+            c.max_nmse = type == GGML_TYPE_F32 ? 1e-10 : 1e-4;
+            c.only     = "Metal";
+        }
     }
     for (int prec : { (int) GGML_PREC_BF16, (int) GGML_PREC_F16 }) {
         for (const out_prod & s : shapes) {
