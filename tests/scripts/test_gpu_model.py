@@ -195,11 +195,12 @@ def test_the_time_of_what_is_counted(harness: Any) -> None:
     gpus, launch = harness("gpus"), harness("launches").Launch
     m1 = gpus.GPUS["m1"]
     assert m1.tflop_s["f32"] == pytest.approx(2.6, rel=0.01)
-    # 8 cores, 1.28 GHz: a second of products, which hide as many accesses
+    # 8 cores, 1.28 GHz: a second of products, which hide accesses that take as long
     n = round(8 * 1.28e9 / 4 * gpus.COUNTED)
-    product = launch("k", "OUT_PROD", "products", "f32", "product", 8, 0, 0, 1, n, 4 * n)
+    accesses = round(8 * 1.28e9 / gpus.ACCESS_CLOCKS)
+    product = launch("k", "OUT_PROD", "products", "f32", "product", 8, 0, 0, 1, n, accesses)
     assert gpus.seconds(product, m1) == pytest.approx(1.0, rel=1e-3)
-    conflicts = dataclasses.replace(product, accesses=8 * n)
+    conflicts = dataclasses.replace(product, accesses=2 * accesses)
     assert gpus.seconds(conflicts, m1) == pytest.approx(2.0, rel=1e-3)
     # three of eight cores have a threadgroup
     few = dataclasses.replace(product, blocks=3)
