@@ -119,6 +119,7 @@ def imatrix(
 def _text(path: str) -> str:
     """Return the text of a file, packed by gzip or not."""
     import gzip
+    import zlib
 
     from ..errors import FormatError
     from ..io import open_unpacked
@@ -126,7 +127,7 @@ def _text(path: str) -> str:
     try:
         with open_unpacked(path) as file:
             text = file.read().decode()
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise FormatError(f"imatrix: {path}: the gzip stream is damaged: {error}") from error
     except UnicodeDecodeError as error:
         raise FormatError(
