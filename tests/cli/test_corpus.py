@@ -262,7 +262,6 @@ BAD_TEXT = [
     ("a.jsonl", b'{"text": " "}\n', [], 1, ["a.jsonl"]),
     ("a.csv", b"id,body\n1,x\n", [], 1, ["a.csv:2", "'text'", "'body'", "--field"]),
     ("a.jsonl", b'[{"text": "x"}]', [], 1, ["a.jsonl:1", "one object on each line"]),
-    ("a.csv", b"id;text\n1;x\n", [], 1, ["a.csv:2", "'id;text'", "write commas"]),
     ("a.csv", b"id,text\n1\n", [], 1, ["a.csv:2", "2 fields"]),
     ("a.csv", b"text\n", [], 1, ["a.csv"]),
     ("a.jsonl.gz", b"no gzip", [], 1, ["a.jsonl.gz", "not JSON"]),

@@ -240,6 +240,7 @@ def state_call(d: Draw) -> Call:
         "grad": gradient,
         "register_hook": hook,
         "requires_grad": trained,
+        "requires_grad_": lambda: t.requires_grad_(d.pick(True, False, d.odd())),
         "Graph": inside,
         "backward": back,
         "compile": compiled,
@@ -331,7 +332,7 @@ def drawn() -> list[str]:
     return [
         *("T", "astype", "backward", "contiguous", "copy_", "detach", "dtype", "grad", "item"),
         *("is_stored", "mean", "nbytes", "move_", "ndim", "numpy", "permute", "register_hook"),
-        *("requires_grad", "reshape", "run_hooks", "shape", "size", "sum", "to", "tolist"),
-        *("transpose", "zero_", "clone", "cpu", "describe", "dim", "numel", "mT"),
+        *("requires_grad", "requires_grad_", "reshape", "run_hooks", "shape", "size", "sum", "to"),
+        *("tolist", "transpose", "zero_", "clone", "cpu", "describe", "dim", "numel", "mT"),
         *METHODS,
     ]

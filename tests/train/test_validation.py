@@ -266,7 +266,7 @@ def test_some_batches_of_documents_lie_evenly():
         ("patience", 2),
         ("min_delta", 0.1),
         ("metrics", ("accuracy",)),
-        ("eval_every", 0),
+        ("eval_every", 3),
         ("eval_batches", 3),
         ("schedule", "plateau"),
         ("schedule", ReduceOnPlateau(0.1)),
@@ -278,7 +278,7 @@ def test_options_that_need_a_validation_set(name, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("save_every", 0), ("keep", 2), ("keep_best", True), ("min_delta", 0.1)]
+    ("name", "value"), [("save_every", 3), ("keep", 2), ("keep_best", True), ("min_delta", 0.1)]
 )
 def test_options_that_need_checkpoints(name, value):
     with pytest.raises(ConfigError, match=f"`{name}` .* got no `checkpoint_dir`"):

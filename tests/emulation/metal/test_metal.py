@@ -255,7 +255,7 @@ ON_CUDA = {"FLASH_ATTN_EXT"}
 
 # Ops of CUDA's list whose kernels are ggml's on Metal.
 UPSTREAM_OPS = {"ACC", "GROUP_NORM", "MEAN", "NORM", "OPT_STEP_SGD", "RMS_NORM", "SOFT_MAX"}
-UPSTREAM_OPS |= {"SUM", "SUM_ROWS"}
+UPSTREAM_OPS |= {"OPT_STEP_ADAMW", "SUM", "SUM_ROWS"}
 FAST_OPS = [op for op in CUDA_FAST_OPS if op not in UPSTREAM_OPS]
 
 
