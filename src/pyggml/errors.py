@@ -160,7 +160,7 @@ def lead(who: str, error: BaseException) -> None:
 def composed(fn: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let the errors of the functions that a function calls begin with its own name.
 
-    It is called as `fitting` has it.
+    Keywords are taken as `fitting` takes them.
     """
 
     @functools.wraps(fn)
