@@ -194,7 +194,7 @@ def test_whatever_pillow_reads_is_an_image_and_the_rest_is_named(pil: Any, tmp_p
         "program.png": "program.png",
         "no_image": "Pillow",
         "gone.png": "broken link",
-        "pipe.png": "no file",
+        "pipe.png": "no regular file",
     }
     assert causes.keys() == words.keys()
     for name, word in words.items():

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,6 +220,10 @@ def test_bad_sources(tmp_path: Path) -> None:
     (tmp_path / "b.csv").mkdir()
     with pytest.raises(FormatError, match="is a folder; name its files"):
         list(read_records(tmp_path / "b.csv"))
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "c.csv")
+        with pytest.raises(FormatError, match=r"c\.csv: must be a regular file"):
+            list(read_records(tmp_path / "c.csv"))
 
 
 def test_parquet_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

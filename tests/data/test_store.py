@@ -243,6 +243,7 @@ def sealed(**changes: object) -> object:
         ("store.json", sealed(dtype="<f8"), "dtype must be one of"),
         ("store.json", sealed(tokens=-1), "tokens must be"),
         ("store.json", sealed(hashes=1), "hashes must be"),
+        ("store.json", sealed(vocab_size=2), r"tokens\.bin: ids must be below the vocab_size 2"),
         ("store.json", sealed(hashes={}), "tokens.bin must have size_bytes and sha256"),
         ("tokens.bin", lambda d: d[:-1], "bytes that store.json says"),
         ("documents.bin", lambda d: d[:8] + b"\xff" * 8 + d[16:], "offsets must ascend"),

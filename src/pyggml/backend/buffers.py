@@ -11,6 +11,7 @@ from ..errors import OutOfMemoryError
 from .device import COMPUTE_LOCK, Device
 from .library import ffi, keep_interrupt, lib
 from .memory import UNTOUCHED
+from .not_copied import NotCopied
 from .untracked import untracked
 
 __all__ = ["Buffer", "Freer", "freer", "next_write", "writes"]
@@ -61,7 +62,7 @@ class Freer:
             keep_interrupt(error)
 
 
-class Buffer:
+class Buffer(NotCopied):
     """A block of a device's memory that holds tensors; freed with its last user.
 
     Attributes:
@@ -88,6 +89,8 @@ class Buffer:
         "size_bytes",
         "version",
     )
+
+    instead = "copy the tensors in it"
 
     def __init__(self, where: Device, size_bytes: int):
         ptr, mapped = ffi.NULL, None

@@ -11,6 +11,8 @@ __all__ = ["NotCopied"]
 class NotCopied:
     """An object on which `copy` and `pickle` raise; the message says what to do instead."""
 
+    __slots__ = ()
+
     instead = "make another one"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:

@@ -225,7 +225,7 @@ def read_image(path: str | os.PathLike[str], channels: int = 3) -> np.ndarray:
     if channels not in (1, 3):
         raise ValueError(f"read_image: channels must be 1 or 3; got {channels!r}")
     file = Path(path)
-    if not file.is_file():
+    if not file.exists():
         raise FormatError(f"read_image: {file}: no such file")
     try:
         return _read(file, channels)
@@ -257,7 +257,7 @@ def _opened(file: Path) -> Any:
     """A file whose header says that it is an image of a size that can be."""
     images = pillow("ImageFolder").Image
     if not file.is_file():  # opening a pipe would wait for ever
-        raise ValueError("is a broken link" if file.is_symlink() else "is no file")
+        raise ValueError("is a broken link" if file.is_symlink() else "is no regular file")
     images.init()
     own = images.registered_extensions().get(file.suffix.lower())
     # Formats without a signature take almost anything; they are tried only by their suffix.

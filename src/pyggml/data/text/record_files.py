@@ -232,8 +232,10 @@ def read_file(path: Path, on_bad: Callable[[FormatError], None] | None = None) -
             f"read_records: {path}: must end in one of {', '.join(RECORD_SUFFIXES)}, .json (all but"
             f" Parquet also with {_COMPRESSED}); rename it, or give its rows"
         )
+    if not path.exists():
+        raise FormatError(f"read_records: {path}: no such file")
     if not path.is_file():
-        what = "is a folder; name its files" if path.is_dir() else "no such file"
+        what = "is a folder; name its files" if path.is_dir() else "must be a regular file"
         raise FormatError(f"read_records: {path}: {what}")
     for row in reader(path):
         if isinstance(row, Record):

@@ -215,13 +215,20 @@ class TokenStore:
         """Read the whole store and compare it with the hashes that were written with it.
 
         Raises:
-            FormatError: one is another, or a file cannot be read; names the file and the field.
+            FormatError: one is another, a token id is not below `vocab_size`, or a file cannot be
+                read; names the file and the field.
         """
         for name in (_TOKENS, _DOCUMENTS):
             try:
                 check_hash(self.path / name, self.info["hashes"].get(name), _INFO)
             except FormatError as error:
                 raise FormatError(f"{error}; build the store again") from error
+        most = int(self.ids.max())
+        if most >= self.vocab_size:
+            raise FormatError(
+                f"{self.path / _TOKENS}: ids must be below the vocab_size {self.vocab_size} that"
+                f" {_INFO} says; got {most}; build the store again"
+            )
 
     def __len__(self) -> int:
         """Number of tokens."""
