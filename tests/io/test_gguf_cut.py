@@ -15,18 +15,18 @@ CUT = """
 import os, sys
 import numpy as np
 from pyggml.errors import FormatError
-from pyggml.io import gguf, read_gguf, write_gguf
+from pyggml.io import gguf_header, read_gguf, write_gguf
 
 path = sys.argv[1]
 words = [f"word {i}" for i in range(2000)]
 write_gguf(path, {"general.architecture": "own", "words": words}, {"w": np.ones((8, 8), "f4")})
-log = gguf.capture_log
+log = gguf_header.capture_log
 
 def cut():
     os.truncate(path, 4096)  # after the size was taken, before the header is parsed
     return log()
 
-gguf.capture_log = cut
+gguf_header.capture_log = cut
 try:
     read_gguf(path, private=sys.argv[2] == "True")
 except FormatError as error:

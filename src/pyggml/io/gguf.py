@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""GGUF files: ggml's parser reads them, and every field is checked again."""
+"""GGUF files: their metadata and tensors, of one file or of a split set."""
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,55 +15,16 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..backend.dtypes import DType, as_dtype, decode, dtype_of_type
-from ..backend.library import capture_log, ffi, lib, pass_interrupt
+from ..backend.dtypes import as_dtype, decode
+from ..backend.library import ffi, lib
 from ..errors import DTypeError, FormatError, shown
+from .gguf_header import TensorInfo, gguf_error, read_header
 from .gguf_write import part_names, write_gguf
 from .regular import open_regular
 
 __all__ = ["GGUFFile", "TensorInfo", "read_gguf", "write_gguf"]
 
 _MOST_PARTS = 65535  # which split.count, an u16, can hold
-# NumPy's type and the getter of each scalar type of GGUF.
-_SCALARS: dict[int, tuple[Any, Any]] = {
-    lib.GGUF_TYPE_UINT8: (np.uint8, lib.gguf_get_val_u8),
-    lib.GGUF_TYPE_INT8: (np.int8, lib.gguf_get_val_i8),
-    lib.GGUF_TYPE_UINT16: (np.uint16, lib.gguf_get_val_u16),
-    lib.GGUF_TYPE_INT16: (np.int16, lib.gguf_get_val_i16),
-    lib.GGUF_TYPE_UINT32: (np.uint32, lib.gguf_get_val_u32),
-    lib.GGUF_TYPE_INT32: (np.int32, lib.gguf_get_val_i32),
-    lib.GGUF_TYPE_UINT64: (np.uint64, lib.gguf_get_val_u64),
-    lib.GGUF_TYPE_INT64: (np.int64, lib.gguf_get_val_i64),
-    lib.GGUF_TYPE_FLOAT32: (np.float32, lib.gguf_get_val_f32),
-    lib.GGUF_TYPE_FLOAT64: (np.float64, lib.gguf_get_val_f64),
-    lib.GGUF_TYPE_BOOL: (np.bool_, lib.gguf_get_val_bool),
-}
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """Type, shape and place of a tensor in a GGUF file.
-
-    Attributes:
-        name: the tensor's name.
-        dtype: ggml's name of the element type, such as "f32" or "q8_0".
-        shape: in Python order. ggml keeps no leading extents of 1, and no scalars: both come
-            back with the fewest axes that are possible, at least one.
-        offset: first byte of the data, from the start of the file.
-        size_bytes: bytes of the data.
-        part: which file of a split set holds the data, from 0.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    size_bytes: int
-    part: int = 0
-
-
-# What ggml's parser says of a header that goes beyond the end of the file.
-_ENDS_EARLY = ("failed to read", "exceeds remaining file size")
 
 
 class _Held:
@@ -135,37 +95,15 @@ class GGUFFile:
         held.setflags(write=False)
         # from_buffer keeps the memory; the parser copies what it needs.
         source = ffi.from_buffer("char[]", held)
-        self._parse(path, held.size, partial(lib.gguf_init_from_buffer, source, held.size))
+        parse = partial(lib.gguf_init_from_buffer, source, held.size)
+        self._take(checks.path("GGUFFile", "path", path), held.size, parse)
         self._parts: list[_Held | _Stored] | None = [_Held(held)]
 
-    def _parse(self, path: str | os.PathLike[str], size: int, parse: Callable[[Any], Any]) -> None:
-        """Take over the header of a file of some bytes from ggml's parser."""
-        self.path = checks.path("GGUFFile", "path", path)
-        self._types: dict[str, Any] = {}
-        self.metadata: dict[str, Any] = {}
-        self.tensors: dict[str, TensorInfo] = {}
-        params = ffi.new("struct gguf_init_params *", {"no_alloc": True})[0]
-        with capture_log() as messages:
-            context = parse(params)
-        pass_interrupt()
-        if context == ffi.NULL:
-            said = [text.split(": ", 1)[-1] for text in messages]
-            reason = "; ".join(said)
-            if "magic" in reason:
-                reason = f"it is no GGUF file, which begins with GGUF ({reason}); give a .gguf file"
-            elif not said or any(text in said[0] for text in _ENDS_EARLY):
-                reason = (
-                    f"the file is truncated or damaged: it has {size:,} bytes, and its header needs"
-                    f" more ({reason or 'it ends too early'}); fetch or write it again"
-                )
-            else:
-                reason = f"the file is damaged: {reason}; fetch or write it again"
-            raise self._error(reason)
-        try:
-            self._read_metadata(context)
-            self._read_tensors(context, size)
-        finally:
-            lib.gguf_free(context)
+    def _take(self, path: Path, size: int, parse: Callable[[Any], Any]) -> None:
+        """Read the header of a file of some bytes by ggml's parser."""
+        header = read_header(path, size, parse)
+        self.path = path
+        self.metadata, self._types, self.tensors = header.metadata, header.types, header.tensors
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], private: bool = False) -> GGUFFile:
@@ -211,7 +149,7 @@ class GGUFFile:
                     )
                 # Reading tells of a file that was cut short; in a mapping it ends the process.
                 made = cls.__new__(cls)
-                made._parse(file, size, partial(lib.gguf_init_from_file_ptr, handle))
+                made._take(file, size, partial(lib.gguf_init_from_file_ptr, handle))
                 if access == mmap.ACCESS_READ and hasattr(os, "preadv"):
                     made._parts = [_Stored(number, file)]
                 else:
@@ -341,91 +279,10 @@ class GGUFFile:
             raise self._error(f"tensor {name!r}: {error}") from error
 
     def _error(self, reason: str) -> FormatError:
-        return FormatError(f"read_gguf: {self.path}: {reason}")
-
-    def _text(self, pointer: Any, what: str) -> str:
-        raw = ffi.string(pointer)
-        try:
-            return str(raw.decode())
-        except UnicodeDecodeError as error:
-            raise self._error(
-                f"{what}: must be UTF-8; got byte 0x{raw[error.start]:02x} at {error.start}"
-            ) from error
-
-    def _read_metadata(self, context: Any) -> None:
-        for number in range(lib.gguf_get_n_kv(context)):
-            key = self._text(lib.gguf_get_key(context, number), f"key {number}")
-            if key in self.metadata:
-                raise self._error(f"key {key!r}: occurs twice")
-            kind = lib.gguf_get_kv_type(context, number)
-            if kind == lib.GGUF_TYPE_STRING:
-                value = self._text(lib.gguf_get_val_str(context, number), f"value of {key!r}")
-                self.metadata[key] = value
-            elif kind == lib.GGUF_TYPE_ARRAY:
-                self.metadata[key] = self._read_array(context, number, key)
-            elif kind in _SCALARS:
-                self._types[key], getter = _SCALARS[kind]
-                self.metadata[key] = getter(context, number)
-            else:
-                raise self._error(f"value of {key!r}: unknown type {kind}")
-
-    def _read_array(self, context: Any, number: int, key: str) -> Any:
-        count = lib.gguf_get_arr_n(context, number)
-        kind = lib.gguf_get_arr_type(context, number)
-        if kind == lib.GGUF_TYPE_STRING:
-            get = lib.gguf_get_arr_str
-            what = f"array {key!r}"
-            return [self._text(get(context, number, item), what) for item in range(count)]
-        if kind not in _SCALARS:
-            raise self._error(f"array {key!r}: unknown type {kind}")
-        dtype = np.dtype(_SCALARS[kind][0])
-        if count == 0:
-            return np.empty(0, dtype)
-        data = ffi.buffer(lib.gguf_get_arr_data(context, number), count * dtype.itemsize)
-        return np.frombuffer(data, dtype).copy()
-
-    def _read_tensors(self, context: Any, file_bytes: int) -> None:
-        start = lib.gguf_get_data_offset(context)
-        alignment = lib.gguf_get_alignment(context)
-        expected, end, cut = 0, 0, ""
-        for number in range(lib.gguf_get_n_tensors(context)):
-            name = self._text(lib.gguf_get_tensor_name(context, number), f"tensor {number}")
-            if name in self.tensors:
-                raise self._error(f"tensor {name!r}: occurs twice")
-            dtype = dtype_of_type(int(lib.gguf_get_tensor_type(context, number)))
-            extents = [
-                int(n) for n in lib.gguf_get_tensor_ne(context, number)[0 : lib.GGML_MAX_DIMS]
-            ]
-            # In Python's integers: ggml's own size of a quantised tensor can wrap around.
-            size = _size_bytes(extents, dtype)
-            offset = int(lib.gguf_get_tensor_offset(context, number))
-            if offset != expected:
-                raise self._error(f"tensor {name!r}: offset must be {expected}; got {offset}")
-            end = start + offset + size
-            cut = name if end > file_bytes and not cut else cut
-            expected += -(-size // alignment) * alignment
-            shape = _shape(extents)
-            self.tensors[name] = TensorInfo(name, dtype.name, shape, start + offset, size)
-        if cut:
-            raise self._error(
-                f"the file is truncated or damaged: it has {file_bytes:,} bytes, and its tensors"
-                f" end at byte {end:,}; tensor {cut!r} and those behind it are not whole: fetch or"
-                " write it again"
-            )
+        return gguf_error(self.path, reason)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
-
-
-def _size_bytes(extents: list[int], dtype: DType) -> int:
-    return math.prod(extents) // dtype.block_size * dtype.type_size
-
-
-def _shape(extents: list[int]) -> tuple[int, ...]:
-    """ggml's extents in Python order, without the ones that only fill up."""
-    while len(extents) > 1 and extents[-1] == 1:
-        extents = extents[:-1]
-    return tuple(reversed(extents))
 
 
 def read_gguf(path: str | os.PathLike[str], private: bool = False) -> GGUFFile:
