@@ -5,7 +5,8 @@ For patch N the tree has patches 1 to N and no other. The CPU backend and test-b
 built in build/patches, one folder for all, so that a prefix compiles only what its patch reaches;
 then the commands of the patch's `Tests:` lines run with `-b CPU` (patches/README.md has their
 form), while the next prefix is built. A command must exit with 0, and each op that it names must
-have run at least one case.
+have run at least one case. Of a patch for Metal the C++ files of the backend are compiled as well,
+without their Objective-C; kernels of CUDA and Metal are not.
 
 A command that passed is noted in build/patches/passed.json under the hash of the sources that are
 compiled for it. A run that was interrupted, or comes after a change of some patches, skips what is
@@ -189,6 +190,19 @@ def build(tree: Path, folder: Path, jobs: int, programs: Iterable[str]) -> Path:
     return folder / "bin"
 
 
+def compile_metal(tree: Path) -> None:
+    """Let the compiler read Metal's C++ files, which include nothing of Apple's.
+
+    Raises:
+        PatchError: one does not compile.
+    """
+    includes = [f"-I{tree / name}" for name in ("include", "src", "src/ggml-metal")]
+    # libc++ brings std::unique_ptr with what upstream's files include, libstdc++ does not.
+    command = ["c++", "-std=c++17", "-fsyntax-only", "-include", "memory", *includes]
+    for file in sorted((tree / "src" / "ggml-metal").glob("*.cpp")):
+        _run([*command, str(file)])
+
+
 def _run(command: list[str]) -> str:
     done = subprocess.run(
         command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -268,6 +282,9 @@ class Prefixes:
         with ThreadPoolExecutor(1) as tester:
             for patch, wanted in plan[first - 1 : last]:
                 vendor_tree.apply(self._plain, [patch])
+                if "+++ b/src/ggml-metal/" in patch.read_text("utf-8", "surrogateescape"):
+                    with _named(patch.name):
+                        compile_metal(self._plain)
                 self._prefix(patch.name, wanted, tester, again)
             self._tests()
 

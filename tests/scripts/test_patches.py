@@ -140,6 +140,16 @@ def test_what_passed_is_skipped_until_its_sources_change(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the tests")
+def test_metal_files_that_do_not_compile_are_named(script: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "src" / "ggml-metal"
+    folder.mkdir(parents=True)
+    (folder / "good.cpp").write_text("std::unique_ptr<int> one;\n")
+    script.compile_metal(tmp_path)
+    (folder / "stray.cpp").write_text("int f();\n}\n")
+    with pytest.raises(script.PatchError, match=r"stray\.cpp"):
+        script.compile_metal(tmp_path)
+
+
 def test_a_run_notes_each_command_that_passes(script: ModuleType, tmp_path: Path) -> None:
     folder = programs(tmp_path, r"  NORM(n=1): OK\n", 0)
     passed = script.Passed(tmp_path / "passed.json")
