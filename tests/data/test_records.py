@@ -5,7 +5,7 @@ import csv
 import gzip
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,16 @@ from pyggml.data import (
     Tokenizer,
     TokenStore,
     encode_pairs,
+    read_chats,
+    read_choices,
+    read_labelled,
     read_pairs,
     read_records,
+    read_table,
     read_texts,
 )
 from pyggml.data.text import record_files
+from pyggml.data.text.chat.preferences import read_preferences
 from pyggml.errors import FormatError
 from pyggml.io import regular
 
@@ -308,3 +313,23 @@ def test_what_stands_between_the_columns_of_a_table_is_found(tmp_path, mark):
     assert row == {"prompt": f"2{mark}2 = ?", "a, completion": "4"}
     (tmp_path / "c.csv").write_text("text\nthis; that\n")  # one column, with a comma between
     assert next(iter(read_records(tmp_path / "c.csv"))) == {"text": "this; that"}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_chats,
+        read_choices,
+        read_preferences,
+        read_labelled,
+        lambda source: read_table(source, "label"),
+    ],
+    ids=["chats", "choices", "preferences", "labelled", "table"],
+)
+def test_files_without_rows_are_named(read: Callable[[Any], Any], tmp_path: Path) -> None:
+    (tmp_path / "none.csv").write_text("text,label\n")
+    for source in (tmp_path / "none.csv", [str(tmp_path / "none.csv")]):
+        with pytest.raises(FormatError, match=r"none\.csv: needs at least .*; got none"):
+            read(source)
+    with pytest.raises(FormatError, match=r"^\w+: needs at least .*; got none"):
+        read([])

@@ -57,5 +57,5 @@ def test_bad_arguments_are_named():
         read_table(ROWS, "nope")
     with pytest.raises(ValueError, match="task must be given"):
         read_table(ROWS, "b", columns=["a"])
-    with pytest.raises(FormatError, match="needs a row"):
+    with pytest.raises(FormatError, match="needs at least one row"):
         read_table([], "a")

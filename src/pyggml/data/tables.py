@@ -12,7 +12,7 @@ import numpy as np
 from .. import checks
 from ..errors import FormatError, shown
 from .arrays import TABLE_TASKS, ArrayDataset
-from .text.records import read_records
+from .text.records import no_rows, read_records
 
 __all__ = ["read_table"]
 
@@ -60,7 +60,7 @@ def read_table(
     rows = [(str(getattr(row, "where", f"row {i}")), row) for i, row in
             enumerate(read_records(source))]  # fmt: skip
     if not rows:
-        raise FormatError(f"{who}: needs a row; got none")
+        raise no_rows(who, source, "one row")
     there = list(rows[0][1])
     inputs = [name for name in there if name not in targets]
     if columns is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from ... import checks
 from ...errors import FormatError, reason, shown
 from .documents import Documents
-from .records import read_records
+from .records import no_rows, read_records
 from .tokenizer import Tokenizer
 
 __all__ = ["Question", "encode_choices", "read_choices"]
@@ -94,10 +94,7 @@ def read_choices(source: Any, skip_bad: bool = False) -> list[Question]:
     if bad:
         _log.warning("%d bad rows are left out; the first: %s", len(bad), bad[0])
     if not found:
-        raise FormatError(
-            "read_choices: needs at least one question; got none"
-            + (f"; the first bad row: {bad[0]}" if bad else "")
-        )
+        raise no_rows("read_choices", source, "one question", bad)
     return found
 
 

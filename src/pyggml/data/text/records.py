@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from .documents import Documents
 from .record_files import Record, read_file
 from .tokenizer import Tokenizer
 
-__all__ = ["bad_row", "encode_pairs", "read_pairs", "read_records", "read_texts"]
+__all__ = ["bad_row", "encode_pairs", "no_rows", "read_pairs", "read_records", "read_texts"]
 
 _PAIRS = ", or read pairs with `read_pairs`"
 
@@ -96,6 +96,21 @@ def bad_row(who: str, where: str, error: Exception, skipped: bool) -> FormatErro
     """
     cure = "" if skipped else ": mend the row, or leave it out with `skip_bad`"
     return FormatError(f"{who}: {where}: {reason(error)}{cure}")
+
+
+def no_rows(who: str, source: Any, what: str, bad: Sequence[str] = ()) -> FormatError:
+    """Return the error of a source that holds nothing to use; of files it names the first.
+
+    Args:
+        who: the function that reads.
+        source: what it reads, as `read_records` takes it.
+        what: that it wants, such as "one conversation".
+        bad: the errors of rows that were left out.
+    """
+    first = source[0] if isinstance(source, (list, tuple)) and source else source
+    where = f"{os.fspath(first)}: " if isinstance(first, (str, os.PathLike)) else ""
+    more = f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else ""
+    return FormatError(f"{who}: {where}needs at least {what}; got none{more}")
 
 
 def read_texts(source: Any, field: str = "text") -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from .... import checks
 from ....errors import FormatError, amount
 from ...fingerprint import fingerprint
-from ..records import bad_row, read_records
+from ..records import bad_row, no_rows, read_records
 from .formats import FORMATS, Row, recognised
 
 __all__ = ["Chat", "Chats", "read_chats"]
@@ -234,10 +234,7 @@ def read_chats(
     if len(bad) > _TOLD:
         _log.warning("%s: %d more rows are left out", who, len(bad) - _TOLD)
     if not items:
-        raise FormatError(
-            f"{who}: needs at least one conversation; got none"
-            + (f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else "")
-        )
+        raise no_rows(who, source, "one conversation", bad)
     return Chats(items, formats, len(bad), first_bad=bad[0] if bad else "")
 
 

@@ -14,7 +14,7 @@ from .... import checks
 from ....errors import FormatError, reason, shown
 from ...fingerprint import fingerprint
 from ..documents import Documents
-from ..records import bad_row, read_records
+from ..records import bad_row, no_rows, read_records
 from ..tokenizer import Tokenizer
 from .chats import Chat
 from .encoding import encode_chats
@@ -162,10 +162,7 @@ def read_preferences(
                 raise located from error
             skip(located)
     if not chats:
-        raise FormatError(
-            f"{who}: needs at least one preference; got none"
-            + (f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else "")
-        )
+        raise no_rows(who, source, "one preference", bad)
     first_bad = bad[0] if bad else ""
     return Preferences(chats, labels, bool(paired), len(bad), first_bad, is_plain)
 

@@ -16,7 +16,7 @@ from ....errors import FormatError, shown
 from ...batch import Batch
 from ...fingerprint import fingerprint
 from ..documents import Documents, check_documents
-from ..records import bad_row, read_records
+from ..records import bad_row, no_rows, read_records
 
 __all__ = ["LabelledDataset", "LabelledTexts", "read_labelled", "side_by_side"]
 
@@ -149,8 +149,7 @@ def read_labelled(
                 raise located from error
             skip(located)
     if not rows:
-        first = f" and {len(bad)} bad rows, of which the first is: {bad[0]}" if bad else ""
-        raise FormatError(f"{who}: needs texts with labels; got none{first}")
+        raise no_rows(who, source, "two texts with labels", bad)
     there = {label for _, label, _ in rows}
     if len(there) < 2:
         raise FormatError(

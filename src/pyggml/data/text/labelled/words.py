@@ -15,7 +15,7 @@ from ...batch import Batch
 from ...dataset import IGNORE_INDEX
 from ...fingerprint import fingerprint
 from ..documents import Documents
-from ..records import read_records
+from ..records import no_rows, read_records
 from ..tokenizer import Tokenizer
 from .datasets import by_length
 from .texts import side_by_side
@@ -95,7 +95,7 @@ class TokenClassificationDataset:
             source = [dict(zip(both, pair, strict=True)) for pair in zip(texts, given, strict=True)]
         rows = [_row(record, *both) for record in read_records(source)]
         if not rows:
-            raise FormatError(f"{_WHO}: needs texts with labels; got none")
+            raise no_rows(_WHO, source, "one text with labels")
         numbers, self.names, self.classes = _number(rows, known)
         encoded = [
             _encode(row, row_numbers, tokenizer, most)
