@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,8 +91,10 @@ def test_a_zipped_package_is_an_import_error(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         for path in PACKAGE.rglob("*.py"):
             file.write(path, Path("pyggml") / path.relative_to(PACKAGE))
+    # -S: the finder of an editable install would come before the archive.
+    path = [str(archive), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); import pyggml"],
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {path}; import pyggml"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert "ImportError: pyggml: the compiled module cannot be imported" in done.stderr
