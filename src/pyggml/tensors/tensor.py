@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..errors import (
     composed,
     fitting,
 )
+from .conversions import Conversions
 from .gradient_stops import stop_gradients, stopped_by
 from .live import Computed, Memory, hold, overwritten_below, release
 from .methods import Methods
@@ -53,7 +54,7 @@ def has_hooks(node: Node) -> bool:
     return bool(_HOOKS.get(node))
 
 
-class Tensor(Methods):
+class Tensor(Methods, Conversions):
     """An n-dimensional array on a device, with up to four axes.
 
     A tensor is either stored (it has memory: made by `tensor`, `zeros`, …) or recorded (an op on
@@ -496,51 +497,6 @@ class Tensor(Methods):
         if shape != self.shape:
             raise ShapeError(f"backward: gradient must have the shape {self.shape}; got {shape}")
         HIGHER["backward"](HIGHER["sum"](HIGHER["mul"](self, gradient)))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("array: a tensor's numbers are always copied out")
-        values = self.numpy()
-        return values if dtype is None else values.astype(dtype)
-
-    def __format__(self, spec: str) -> str:
-        if not spec:
-            return str(self)
-        if self.numel() != 1:
-            raise TypeError(
-                f"format: a tensor must have one element for {spec!r}; got {self.shape}: format "
-                "its elements, x.tolist()"
-            )
-        return format(self.item(), spec)
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if self._dtype.is_float or self.numel() != 1:
-            raise TypeError(
-                f"index: a tensor must be one whole number; got {self.describe()}: use x.item()"
-            )
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        if self.numel() != 1:
-            raise ShapeError(
-                f"bool: x must have one element; got shape {self.shape}: use x.any(), x.all(), or"
-                " pg.where(mask, a, b)"
-            )
-        return bool(self.item())
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len: a scalar has no length")
-        return self.shape[0]
 
     def __copy__(self) -> Tensor:
         copy = Tensor(self._node, self._dtype)
