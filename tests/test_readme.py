@@ -38,6 +38,16 @@ def test_both_languages_link_to_the_same_pages() -> None:
     assert english == chinese
 
 
+@pytest.mark.parametrize("pattern", [r"^#+ ", r"`[^`\n]+`", r"\d+(?:\.\d+)?"])
+def test_both_languages_have_the_same_sections_commands_and_figures(pattern: str) -> None:
+    english, chinese = (
+        re.sub(r"```.*?```|\]\(.*?\)", "", path.read_text("utf-8"), flags=re.DOTALL)
+        for path in (ENGLISH, CHINESE)
+    )
+    found = [sorted(re.findall(pattern, text, re.MULTILINE)) for text in (english, chinese)]
+    assert found[0] == found[1] != []
+
+
 def test_python_in_the_project_folder_finds_the_installed_package(tmp_path: Path) -> None:
     """The README's examples run there too: nothing in the folder hides the package."""
     code = "import pyggml; print(pyggml.__file__)"
