@@ -75,7 +75,8 @@ def test_a_method_is_named(name: str) -> None:
         (lambda: nn.Linear(3, units=4), r"Linear: got .*'units'; it takes \(in_features, out_f"),
         (lambda: optim.AdamW([], learning_rate=1), r"AdamW: got .*'learning_rate'; it takes \("),
         (lambda: X.sum(over=1), r"sum: got an unexpected .* 'over'; it takes \(dim=None, keepdim"),
-        (lambda: pg.softmax(X, dim=1, axis=1), r"softmax: got .*'axis'; it takes \(x, dim=-1\)"),
+        (lambda: pg.softmax(X, dim=1, axes=2), "softmax: dim .* dim and axes.* leave out axes$"),
+        (lambda: pg.softmax(X, dim=1, over=1), r"softmax: got .*'over'; it takes \(x, dim=-1\)"),
         (lambda: F.relu(X, inplace=True), r"relu: .*'inplace'; .*: use y = relu\(…\)"),
         (lambda: X.exp(out=X), r"exp: .*'out'; .*: use y = exp\(…\)"),
         (lambda: pg.mean(X, dtype="f16"), r"mean: .*'dtype'; .*: use x\.astype\(dtype\)"),
@@ -253,10 +254,33 @@ def test_names_of_arguments_are_renamed_for_functions_alone() -> None:
 
     with pytest.raises(TypeError, match=r"'axis'"):
         Own()(X, axis=1)
-    for call in (lambda: pg.sum(X, 1, axis=1), lambda: X.sum(1, axis=1),
-                 lambda: pg.add(X, X, other=X), lambda: X.sum(dim=1, axis=1)):  # fmt: skip
-        with pytest.raises(TypeError):
-            call()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: pg.mean(X, dim=1, axis=1),
+         "mean: dim must be given once; got dim and axis, which are the same: leave out axis"),
+        (lambda: pg.sum(X, axis=1, dim=1), "sum: dim .* got dim and axis, .*: leave out axis"),
+        (lambda: X.sum(1, axis=1), "sum: dim .* got dim by place and axis, .*: leave out axis"),
+        (lambda: X.sum(axis=1, axes=1), "sum: dim .* got axis and axes, .*: leave out axes"),
+        (lambda: X.sum(1, keepdim=True, keepdims=True), "sum: keepdim .*: leave out keepdims"),
+        (lambda: pg.add(X, X, other=X), "add: b .* got b by place and other, .*: leave out other"),
+        (lambda: pg.full((2,), 1.0, fill_value=1.0), "full: value .*: leave out fill_value"),
+        (lambda: F.cross_entropy(X, X, target=X), "cross_entropy: targets .*: leave out target"),
+        (lambda: pg.flip(X, (1,), axis=1), "flip: dims .*: leave out axis"),
+        (lambda: X.flip(0, axis=1), "flip: dims .* got dims by place and axis, .*"),
+        (lambda: X.view(6, size=(6,)), "view: shape .* got shape by place and size, .*"),
+        (lambda: pg.zeros(size=(2,), wrong=1), "zeros: got .* 'wrong'; it takes "),
+        (lambda: pg.where(X > 0, X, X, input=X), "where: a .* got a by place and input, .*"),
+        (lambda: pg.softmax(X, 1, other=X), r"softmax: got .*'other'; it takes \(x, dim=-1\)$"),
+        (lambda: pg.sum(X, 1, False, 3, axis=1), "sum: dim .*: leave out axis"),
+        (lambda: pg.sum(X, 1, dim=1), r"sum: got multiple values for argument 'dim'; it takes \("),
+    ],
+)  # fmt: skip
+def test_an_argument_under_two_names_is_named(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(TypeError, match=f"^{text}"):
+        call()
 
 
 def test_python_compares_a_tensor_with_anything() -> None:

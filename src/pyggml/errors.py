@@ -7,10 +7,10 @@ import functools
 import inspect
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from .absent.keywords import instead_of, renamed
+from .absent.keywords import given_twice, instead_of, renamed
 
 __all__ = [
     "AnomalyError",
@@ -168,11 +168,11 @@ def composed(fn: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return fn(*args, **kwargs)
         except (TypeError, ValueError, IndexError, BackendError) as error:
-            given = _own_keywords(fn.__name__, fn, error, kwargs)
-            if given is None:
+            own = _own_call(fn.__name__, fn, error, args, kwargs)
+            if own is None:
                 lead(fn.__name__, error)
                 raise
-        return call(*args, **given)
+        return call(*own[0], **own[1])
 
     return call
 
@@ -196,10 +196,10 @@ def fitting(fn: Callable[_P, _R], who: str | None = None) -> Callable[_P, _R]:
             heir = type(args[0]) if args else None  # of a class that inherits the method
             inherits = fn.__name__ == "__init__" and getattr(heir, "__init__", None) is call
             name = heir.__name__ if heir and inherits else own
-            given = _own_keywords(name, fn, error, kwargs)
-            if given is None:
+            fitted = _own_call(name, fn, error, args, kwargs)
+            if fitted is None:
                 raise
-        return call(*args, **given)
+        return call(*fitted[0], **fitted[1])
 
     return call
 
@@ -217,10 +217,14 @@ def tell_signature(who: str, fn: Callable[..., Any], error: BaseException) -> No
         error.args = (f"{who}: {_CALL.sub('', text)}; it takes {_signature(fn)}",)
 
 
-def _own_keywords(
-    who: str, fn: Callable[..., Any], error: BaseException, given: Mapping[str, Any]
-) -> Any:
-    """Return the keywords of a call under the function's own names, or None.
+def _own_call(
+    who: str,
+    fn: Callable[..., Any],
+    error: BaseException,
+    args: Sequence[Any],
+    given: Mapping[str, Any],
+) -> tuple[Any, Any] | None:
+    """Return the arguments of a call with keywords of the function's own names, or None.
 
     Python's error of a call that does not fit the function tells the signature then. Such an error
     has the frame of the wrapper alone, and none of the function.
@@ -228,13 +232,31 @@ def _own_keywords(
     at = error.__traceback__
     if at is None or at.tb_next is not None or not _CALL.match(str(error)):
         return None
-    found = renamed(list(inspect.signature(fn).parameters), given)
-    if found is None:
+    known = inspect.signature(fn).parameters
+    names = list(known)
+    by_place = [name for name, each in known.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    rest = next((name for name, each in known.items() if each.kind is each.VAR_POSITIONAL), None)
+    room = len(by_place)
+    placed = by_place[: len(args)] if rest is None or len(args) <= room else [*by_place, rest]
+    twice = given_twice(names, given, placed)
+    if twice is not None:
+        own, first, second = twice
+        error.args = (
+            f"{who}: {own} must be given once; got {first} and {second}, which are the same: "
+            f"leave out {second}",
+        )
+        return None
+    found = renamed(names, given)
+    values = dict(given if found is None else found)
+    if rest in values and len(args) == room:  # zeros(shape=(2, 3)) is zeros((2, 3))
+        return (*args, values.pop(rest)), values
+    if found is None or rest in found:
         text = f"{who}: {_CALL.sub('', str(error))}; it takes {_signature(fn)}"
         unknown = _UNKNOWN.search(text)
         cure = unknown and instead_of(who, unknown[1])
         error.args = (f"{text}: use {cure}" if cure else text,)
-    return found
+        return None
+    return args, found
 
 
 def _signature(fn: Callable[..., Any]) -> str:

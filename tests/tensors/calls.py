@@ -171,6 +171,11 @@ ALIKE = [
     *"T.cat((ids,x[0].argmax(1)))|F.embedding(T.cat((ids,x[0].argmax(1)))[None,1:],n)".split("|"),
     *"F.cross_entropy(input=m,target=ids)|F.cosine_similarity(x1=x,x2=y,dim=2)".split("|"),
     *"T.addmm(v[:1],mat1=m,mat2=m.T)".split("|"),
+    *"x.permute(dims=(2,0,1))|x.flip(dims=(0,2))|x.reshape(shape=(2,-1))|x.view(size=(2,-1))".split(
+        "|"
+    ),
+    *"T.zeros(size=(2,3))|T.full(size=(2,),fill_value=7.0)|T.tile(x,dims=(2,1,1))".split("|"),
+    *"T.where(condition=x>0,input=x,other=y)|T.permute(x,dims=(1,0,2))".split("|"),
     *"T.outer(u,vec2=v)|T.lerp(x,end=y,weight=0.3)|F.pixel_shuffle(images,1)".split("|"),
     *"T.stack((ids,ids*2)).float()|(x==True).float()|(hidden==False).float()".split("|"),
 ]

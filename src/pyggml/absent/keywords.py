@@ -3,29 +3,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-__all__ = ["instead_of", "renamed"]
+__all__ = ["given_twice", "instead_of", "renamed"]
 
 # What stands for a keyword: the first of these names that a function has.
 _NAMES = {
     "axis": ("dim", "dims"),
     "axes": ("dims", "dim"),
+    "dims": ("axes", "repeats"),
+    "size": ("shape",),
+    "arrays": ("tensors",),
+    "ord": ("p",),
+    "ddof": ("correction",),
+    "a_min": ("min",),
+    "a_max": ("max",),
     "keepdims": ("keepdim",),
     "condition": ("mask",),
     "fill_value": ("value",),
     "target": ("targets",),
     **dict.fromkeys(("mat1", "batch1", "tensor1"), ("a",)),
-    **dict.fromkeys(("mat2", "batch2", "tensor2"), ("b",)),
+    **dict.fromkeys(("mat2", "batch2", "tensor2", "input2", "x2", "vec", "vec2"), ("b",)),
+    **dict.fromkeys(("other", "end"), ("b",)),
     "split_size_or_sections": ("sizes",),
     "split_size": ("sizes",),
 }
-# Functions, and no methods: the argument in this place.
-_PLACES = {
-    **dict.fromkeys(("input", "input1", "tensor", "x1"), 0),
-    **dict.fromkeys(("other", "input2", "x2", "vec", "vec2", "end"), 1),
-}
+# The first argument of a function, and no method; of `where` the one after the mask.
+_FIRST = ("input", "input1", "tensor", "x1")
 
 _INSTEAD = {
     "inplace": "y = {}(…): ops make new tensors",
@@ -61,17 +66,40 @@ def renamed(parameters: Sequence[str], given: Mapping[str, Any]) -> dict[str, An
         own = name if name in parameters else _own(parameters, name)
         if name == "inplace" and own is None and value is False:
             continue
-        if own is None or own in found or (own != name and own in given):
-            return None  # the error of the call as it was tells more
-        found[own] = value
+        found[own or name] = value  # an unknown one is left for the error of the call
     return None if found.keys() == given.keys() else found
+
+
+def given_twice(
+    parameters: Sequence[str], given: Mapping[str, Any], placed: Collection[str] = ()
+) -> tuple[str, str, str] | None:
+    """Return an argument that a call gives under two names: its own name, and the two; or None.
+
+    Args:
+        parameters: the names of the function's.
+        given: the keyword arguments of a call.
+        placed: the names of the arguments that the call gives by their place.
+
+    Example:
+        >>> given_twice(["x", "dim"], {"axis": 1, "dim": 1})
+        ('dim', 'dim', 'axis')
+        >>> given_twice(["x", "dim"], {"axis": 1}, ["x", "dim"])
+        ('dim', 'dim by place', 'axis')
+    """
+    seen = {name: f"{name} by place" for name in placed}
+    for name in sorted(given, key=lambda name: name not in parameters):  # own names first
+        own = name if name in parameters else _own(parameters, name)
+        if own is not None and own in seen and own != name:
+            return own, seen[own], name
+        if own is not None:
+            seen[own] = name
+    return None
 
 
 def _own(parameters: Sequence[str], name: str) -> str | None:
     """Return a function's own name of an argument, if it has one."""
-    place = _PLACES.get(name, len(parameters))
-    if place < len(parameters) and parameters[0] != "self":
-        return parameters[place]
+    if name in _FIRST and parameters and parameters[0] != "self":
+        return "a" if parameters[0] == "mask" and "a" in parameters else parameters[0]
     return next((each for each in _NAMES.get(name, ()) if each in parameters), None)
 
 
