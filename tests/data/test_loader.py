@@ -3,14 +3,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyggml.data import IGNORE_INDEX, Loader, RandomWindows, TokenDataset
+from pyggml.data import IGNORE_INDEX, Loader, Prefetch, RandomWindows, TokenDataset
 from pyggml.data.fingerprint import fingerprint
+from pyggml.debug import progress
 
 
 def dataset(items: int = 10, seq_len: int = 4) -> TokenDataset:
@@ -25,7 +27,8 @@ def firsts(batch: tuple[np.ndarray, np.ndarray]) -> list[int]:
 def test_batches_have_one_shape_and_type() -> None:
     loader = Loader(dataset(), 3)
     assert len(loader) == 3
-    for _, (x, y) in zip(range(7), loader, strict=False):
+    for _ in range(7):
+        x, y = next(loader)
         assert x.shape == y.shape == (3, 4)
         assert x.dtype == y.dtype == np.int32
         np.testing.assert_array_equal(y, x + 1)
@@ -39,11 +42,27 @@ def test_an_epoch_has_each_item_once_and_epochs_differ() -> None:
     assert loader.epoch == 2
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_loop_goes_through_one_epoch(ahead: bool) -> None:
+    loader: Any = Loader(dataset(), 4, seed=1, drop_last=False)
+    loader = Prefetch(loader) if ahead else loader
+    epochs = [[n for batch in loader for n in firsts(batch)] for _ in range(2)]
+    assert [sorted(each) for each in epochs] == [list(range(10))] * 2
+    assert epochs[0] != epochs[1]
+    for batch in loader:
+        seen = firsts(batch)
+        break
+    state = loader.state_dict()
+    rest = [n for batch in loader for n in firsts(batch)]
+    assert sorted(seen + rest) == list(range(10))
+    loader.load_state_dict(state)
+    assert [n for batch in loader for n in firsts(batch)] == rest
+    assert len(list(progress(loader, show=False))) == len(loader) == 3
+
+
 def test_the_order_follows_from_the_seed() -> None:
-    orders = [
-        [firsts(b) for _, b in zip(range(9), Loader(dataset(), 3, seed=s), strict=False)]
-        for s in (0, 0, 1)
-    ]
+    loaders = [Loader(dataset(), 3, seed=s) for s in (0, 0, 1)]
+    orders = [[firsts(next(each)) for _ in range(9)] for each in loaders]
     assert orders[0] == orders[1] != orders[2]
 
 

@@ -53,7 +53,7 @@ PARTS: dict[str, dict[str, str]] = {
         "BatchSampler": _SAMPLED,
         "ChainDataset": _SETS,
         "ConcatDataset": _SETS,
-        "DataLoader": "data.Loader, which goes on after an epoch of len(loader) batches",
+        "DataLoader": "data.Loader, whose batches are arrays: x, y = pg.tensor(x), pg.tensor(y)",
         "DistributedSampler": "train.Trainer(distributed='auto'), which shares the batches",
         "IterableDataset": "any iterator of batches (x, y), in a loop of your own",
         "RandomSampler": _SAMPLED,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,22 @@ from .. import checks
 from .batch import as_batch, pad_rows
 from .dataset import Dataset
 
-__all__ = ["Epochs", "Loader", "Part"]
+__all__ = ["Epochs", "Loader", "Part", "endless"]
+
+
+def endless(batches: Iterable[Any]) -> Iterator[Any]:
+    """Return the batches of a loader, epoch after epoch; those of another object as they are.
+
+    Args:
+        batches: a loader, whose `iter` ends with the epoch, or anything else that is iterable.
+
+    Example:
+        >>> loader = Loader(TokenDataset(np.arange(101), seq_len=10), batch_size=4)
+        >>> batches = endless(loader)
+        >>> len([next(batches) for _ in range(5)]), len(list(loader))
+        (5, 1)
+    """
+    return batches if isinstance(batches, Iterator) else iter(batches)
 
 
 class Part(NamedTuple):
@@ -43,7 +58,10 @@ class Part(NamedTuple):
 
 
 class Epochs:
-    """Batches without end, epoch after epoch, each in an order of its own.
+    """Batches, epoch after epoch, each in an order of its own.
+
+    A `for` loop ends with the epoch, and the next one goes through the next epoch; `next` goes on
+    without end.
 
     A subclass has `__len__`, `_make_order`, `_batch` and `_least_rows`. The order follows from
     `seed` and the epoch's number alone, so that the state is two numbers.
@@ -120,7 +138,10 @@ class Epochs:
         self._part = Part(rank, size)
 
     def __iter__(self) -> Iterator[Any]:
-        return self
+        """Go through the rest of the epoch."""
+        epoch = self.epoch
+        while self.epoch == epoch:
+            yield next(self)
 
     def __next__(self) -> Any:
         began = time.perf_counter()
@@ -190,10 +211,12 @@ class Epochs:
 
 
 class Loader(Epochs):
-    """Batches without end, epoch after epoch, each in an order of its own.
+    """Batches, epoch after epoch, each in an order of its own.
 
-    The order follows from `seed` and the epoch's number alone, so `state_dict` is two numbers and
-    a resumed run sees the very next batch. `once` leaves nothing out, whatever `drop_last`.
+    A `for` loop ends with the epoch, and the next one goes through the next epoch; after a `break`
+    it goes on where it was left. `next` goes on without end. The order follows from `seed` and the
+    epoch's number alone, so `state_dict` is two numbers and a resumed run sees the very next batch.
+    `once` leaves nothing out, whatever `drop_last`.
 
     Args:
         dataset: what to read; see `Dataset`. A `fingerprint()`, which it may have, is a number
@@ -223,6 +246,8 @@ class Loader(Epochs):
         >>> x, y = next(loader)
         >>> x.shape, len(loader)
         ((4, 10), 2)
+        >>> [len(list(loader)) for _ in range(3)]  # one batch of the first epoch was left
+        [1, 2, 2]
     """
 
     def __init__(

@@ -76,7 +76,14 @@ class Prefetch:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        return self
+        """Go through the rest of the epoch, or through all that a loader without epochs has."""
+        epoch = self._state.get("epoch")
+        while self._state.get("epoch") == epoch:
+            try:
+                batch = next(self)
+            except StopIteration:
+                return
+            yield batch
 
     def __next__(self) -> Any:
         if self._thread is None:

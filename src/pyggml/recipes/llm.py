@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import __version__
 from ..data import Corpus, Tokenizer
+from ..data.loader import endless
 from ..errors import ConfigError, FormatError, reason
 from ..models import build, generate
 from ..tensors.random import seed as set_seed
@@ -199,7 +200,7 @@ class LLMRun(Run):
             return find_lr(
                 self.model,
                 trainer.optimizer,
-                iter(trainer.loader),
+                endless(trainer.loader),
                 start=start,
                 end=end,
                 steps=steps,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import number, whole
+from ..data.loader import endless
 from .arguments import check_model, check_optimizer
 from .finite import NonFiniteError
 from .step import Batch, TrainStep
@@ -110,7 +111,7 @@ def find_lr(
     runs = step.runs
     rates = np.geomspace(start, end, steps).tolist()
     try:
-        losses = _losses(step, iter(batches), rates)
+        losses = _losses(step, endless(batches), rates)
     finally:
         for part, state in before:
             part.load_state_dict(state)

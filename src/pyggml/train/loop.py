@@ -11,6 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from ..checks import number
+from ..data.loader import endless
 from ..distributed.pace import Pace
 from ..errors import BackendError, DistributedError
 from ..optim.schedules.adaptive import update_schedule
@@ -78,7 +79,7 @@ class Loop:
         self.loss: float | None = None
         self._run, self._evaluator, self._checkpoints = run, evaluator, checkpoints
         self._utilization, self._guard = utilization, guard
-        self._batches = iter(run.loader)
+        self._batches = endless(run.loader)
         self._group = run.group
         self._pace = Pace(run.group)
         self._cores = BusyCores(run.device)
