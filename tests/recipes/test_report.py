@@ -96,7 +96,8 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
     for words in (
         "<b>llama, 1,234 parameters", "120 of 200", "loss per token", "learning rate", "accuracy",
         "bits per byte", "model FLOP utilisation", "tokens per second", "a & b < c", "naïve",
-        "<script>alert(1)", "validation loss, lowest", "0.05", '["a", "b"]', "ggml", "threads",
+        "<script>alert(1)", "validation loss, lowest", "0.05 nats per token", "40.0 s",
+        "validation bits per byte", '["a", "b"]', "ggml", "threads",
         "validation, last 0.050 (perplexity 2.5)",
     ):  # fmt: skip
         assert words in text, words
@@ -161,6 +162,9 @@ def test_the_legend_has_the_colours_of_the_curves() -> None:
     tree = ElementTree.fromstring(curves_svg("a < b", names))
     texts = [each.text for each in tree.iter(f"{SVG}text")]
     assert {"a < b", *names} <= set(texts)
+    # The first is wider, so that both show where they have the same values.
+    widths = re.findall(r"stroke: #1f77b4; stroke-width: (\S+?);", curves_svg("a < b", names))
+    assert set(widths) == {"3"}
     drawn = colours(tree)
     # Each twice at least: the curve and its line in the legend.
     assert all(drawn.count(colour) >= 2 for colour in ("#1f77b4", "#d95f02"))
@@ -241,6 +245,24 @@ def test_every_option_is_on_the_page(tmp_path: Path) -> None:
     assert text[text.index("memory planned") + 1] == "2.5 MB"
 
 
+def test_values_are_short_and_have_units(tmp_path: Path) -> None:
+    model = {"mean": [0.25] * 64, "size": [8, 8, 8], "theta": 10000.0}
+    text = page_of(write_report(run_folder(tmp_path, lines_of(300), model=model))).text
+    assert text[text.index("mean") + 1] == "64 × 0.25"
+    assert text[text.index("size") + 1] == "[8, 8, 8]"
+    assert text[text.index("theta") + 1] == "10,000"
+    assert text[text.index("time") + 1] == "1 min 40 s"
+    assert text[text.index("training loss") + 1] == "0.0166667 nats per token"
+
+
+def test_a_name_breaks_no_word_and_a_matrix_scrolls_below_its_names(tmp_path: Path) -> None:
+    """What pictures of a page at 400 pixels showed."""
+    style = write_report(run_folder(tmp_path, lines_of(3))).read_text().split("</style>")[0]
+    assert "td:first-child { overflow-wrap: break-word; }" in style
+    assert ".matrix th:first-child {position: sticky;" in style
+    assert "@media (max-width: 600px) {.matrix { font-size:" in style
+
+
 def results_of(counts: list[list[int]]) -> dict[str, Any]:
     worst = WorstExamples(["cat", "<i>dog"])
     logits = np.array([[2.0, 0.0], [0.0, 2.0], [0.0, 4.0]])
@@ -286,6 +308,10 @@ def test_two_runs_side_by_side(tmp_path: Path) -> None:
     assert "x" * 100 + " …" in text
     assert "once & twice" in text
     assert text[text.index("steps") + 1 :][:2] == ["3 of 200", "5 of 200"]
+    assert text[text.index("training loss") + 1 :][:2] == [
+        f"{5 / n:.6g} nats per token" for n in (3, 5)
+    ]
+    assert "training loss per token (nats)" in text
     assert path.read_text().count("<svg") >= 3
 
 

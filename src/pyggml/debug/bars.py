@@ -165,8 +165,9 @@ class NotebookBar(Bar):
 
         total = "" if self.total is None else f" max='{max(self.total, 1)}' value='{self.done}'"
         style = "font-family:monospace;white-space:pre-wrap;word-break:normal"
-        text = escape(chr(10).join(self._lines))
-        lines = f"<pre style='{style}'>{text}</pre>" if self._lines else ""
+        hanging = "padding-left:2ch;text-indent:-2ch"  # a line that is too long goes on within it
+        text = "".join(f"<div style='{hanging}'>{escape(line)}</div>" for line in self._lines)
+        lines = f"<div style='{style}'>{text}</div>" if self._lines else ""
         return (
             f"<div><code>{escape(self.name)} {self.count}</code> <progress{total}></progress> "
             f"<code>{escape(self.text)}</code>{lines}</div>"

@@ -15,20 +15,23 @@ _MOST = 30
 _PICTURE = "data:image/png;base64,"
 
 
-def classes(results: Mapping[str, Any]) -> str:
+def classes(results: Mapping[str, Any], level: int = 2) -> str:
     """Return the part of a page about classes; "" for a run that has none.
 
     Args:
         results: of results.json.
+        level: of its headings.
     """
     names, counts = results.get("classes"), results.get("confusion")
     parts = []
     if isinstance(names, dict) and _is_matrix(counts, len(names)):
-        parts.append(f"<h2>Classes</h2>{_matrix(list(names), counts)}")
+        parts.append(f"<h{level}>Classes</h{level}>{_matrix(list(names), counts)}")
     worst = results.get("worst")
     if isinstance(worst, list) and worst:
         shown = "".join(_example(each) for each in worst if isinstance(each, dict))
-        parts.append(f'<h2>Worst examples</h2><div class="images">{shown}</div>')
+        told = "<p>With the probability that was given to the true class.</p>"
+        head = f"<h{level}>Worst examples</h{level}>{told}"
+        parts.append(f'{head}<div class="images">{shown}</div>')
     return "".join(parts)
 
 
@@ -45,12 +48,12 @@ def _is_matrix(counts: Any, size: int) -> TypeGuard[list[list[float]]]:
 def _matrix(names: Sequence[str], counts: Sequence[Sequence[float]]) -> str:
     """Return counts by true class (rows) and predicted class, shaded by their share of the row."""
     heads = "".join(f"<th>{escape(name)}</th>" for name in names)
-    rows = [f"<tr><th>true \\ predicted</th>{heads}<th>right</th></tr>"]
+    rows = [f"<tr><th>true \\ predicted</th>{heads}<th>correct</th></tr>"]
     for at, (name, row) in enumerate(zip(names, counts, strict=True)):
         total = sum(row)
         cells = "".join(_cell(each, each / max(total, 1)) for each in row)
-        right = f"{row[at] / total:.1%}" if total else "–"
-        rows.append(f"<tr><th>{escape(name)}</th>{cells}<td>{right}</td></tr>")
+        correct = f"{row[at] / total:.1%}" if total else "–"
+        rows.append(f"<tr><th>{escape(name)}</th>{cells}<td>{correct}</td></tr>")
     return f'<div class="matrix"><table>{"".join(rows)}</table></div>'
 
 

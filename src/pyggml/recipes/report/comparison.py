@@ -10,13 +10,16 @@ from typing import Any
 from ...errors import FormatError
 from ...io import atomic_write
 from .classes import classes
+from .figure import FEW
 from .page import escape, is_number, number, page, samples, table
-from .report import CURVES, UNSHOWN, RunRecord, flat, points, read_run, summary
-from .training_curves import curves_svg, smooth
+from .report import CURVES, UNSHOWN, RunRecord, flat, points, read_run, results
+from .training_curves import curves_svg, loss_name, smooth
 
 __all__ = ["write_comparison"]
 
 _LONGEST = 100
+# Of these, averages are shown.
+_NOISY = ("loss", "grad_norm", "wait_s")
 _TABLES = (("Results", None), ("Model", "model"), ("Options", "options"), ("Environment", "system"))
 
 
@@ -71,7 +74,7 @@ def _page(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
     parts = [f'<h2>Curves over steps</h2><div class="curves">{_curves(runs, names)}</div>']
     for title, key in _TABLES:
         if key is None:
-            values = [summary(run.record, run.lines) for run in runs]
+            values = [results(run) for run in runs]
         else:
             values = [_part(run, key) for run in runs]
         rows = {
@@ -88,12 +91,13 @@ def _page(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
         parts.append(f"<h2>{title}</h2>{shown}{told}")
     for title, found in (
         ("Samples", [samples(run.samples) for run in runs]),
-        ("", [classes(run.results) for run in runs]),
+        ("", [classes(run.results, 3) for run in runs]),
     ):
         if any(found):
             head = f"<h2>{title}</h2>" if title else ""
+            opened, closed = ("<h3>", "</h3>") if title else ("<h2>", "</h2>")
             sides = "".join(
-                f"<div><h3>{escape(name)}</h3>{each or '–'}</div>"
+                f"<div>{opened}{escape(name)}{closed}{each or '–'}</div>"
                 for name, each in zip(names, found, strict=True)
             )
             parts.append(f'{head}<div class="pair">{sides}</div>')
@@ -118,7 +122,8 @@ def _part(run: RunRecord, key: str) -> dict[str, Any]:
 def _curves(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
     """Return the pictures of both runs, or a sentence in their place without matplotlib."""
     counted = "images" if runs[0].images else "tokens"
-    wanted = [("training loss", "train", "loss", 1.0)]
+    loss = loss_name(runs[0].lines, runs[0].images)
+    wanted = [(f"training {loss}", "train", "loss", 1.0)]
     metrics = dict.fromkeys(
         (str(line.get("kind")), name)
         for run in runs
@@ -127,18 +132,22 @@ def _curves(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
         if line.get("kind") != "train" and is_number(value)
         if name == "loss" or name not in UNSHOWN
     )
-    wanted += [(f"{kind} {name.replace('_', ' ')}", kind, name, 1.0) for kind, name in metrics]
+    wanted += [
+        (f"{kind} {loss if name == 'loss' else name.replace('_', ' ')}", kind, name, 1.0)
+        for kind, name in metrics
+    ]
     wanted += [(title.format(counted), "train", name, unit) for title, name, unit in CURVES]
     drawn = []
     try:
         for title, kind, name, unit in wanted:
-            curves = {}
+            curves, told = {}, title
             for label, run in zip(names, runs, strict=True):
                 found = points(run.lines, kind, name)
                 values = [y / unit for _, y in found]
-                values = smooth(values) if (kind, name) == ("train", "loss") else values
+                if kind == "train" and name in _NOISY and len(values) > FEW:
+                    values, told = smooth(values), f"{title}, smoothed"
                 curves[label] = list(zip((x for x, _ in found), values, strict=True))
-            drawn.append(curves_svg(title, curves))
+            drawn.append(curves_svg(told, curves))
     except ImportError as error:
         return f"<p>{escape(str(error))}</p>"
     return "".join(drawn)

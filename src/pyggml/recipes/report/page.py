@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import printable
 
-__all__ = ["escape", "is_number", "number", "page", "samples", "table"]
+__all__ = ["duration", "escape", "is_number", "number", "page", "samples", "table"]
 
 
 @cache
@@ -50,17 +50,36 @@ def number(value: Any) -> str:
     """
     if value is None:
         return "–"
+    if isinstance(value, list) and len(value) > 3 and value.count(value[0]) == len(value):
+        return f"{len(value):,} × {number(value[0])}"
     if not is_number(value):
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
-def table(rows: Mapping[str, Any], heads: Sequence[str] = ()) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    Args:
+        seconds: the time.
+
+    Example:
+        >>> duration(12.34), duration(67.2), duration(3723)
+        ('12.3 s', '1 min 7 s', '1 h 2 min 3 s')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{f'{hours} h ' if hours else ''}{rest // 60} min {rest % 60} s"
+
+
+def table(rows: Mapping[str, Any], heads: Sequence[str] = (), *, many: bool = False) -> str:
     """Return rows as a table.
 
     Args:
         rows: by name, a value, or with `heads` a value for each.
         heads: titles of the columns of values.
+        many: rows that stand in several columns where the page is wide.
     """
     parts = []
     if heads:
@@ -71,7 +90,8 @@ def table(rows: Mapping[str, Any], heads: Sequence[str] = ()) -> str:
         cells = "".join(f"<td>{escape(number(each))}</td>" for each in values)
         parts.append(f"<tr><td>{escape(name)}</td>{cells}</tr>")
     kind = ' class="two"' if heads else ""
-    return f"<table{kind}>{''.join(parts)}</table>"
+    text = f"<table{kind}>{''.join(parts)}</table>"
+    return f'<div class="many">{text}</div>' if many else text
 
 
 def samples(found: Sequence[Mapping[str, Any]]) -> str:

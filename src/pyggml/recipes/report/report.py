@@ -19,8 +19,8 @@ from ...train.memory import format_bytes
 from ...train.metrics import read_metrics
 from ..artifact import ArtifactDir
 from .classes import classes
-from .page import escape, is_number, number, page, samples, table
-from .training_curves import curves_svg, loss_svg
+from .page import duration, escape, is_number, number, page, samples, table
+from .training_curves import curves_svg, loss_svg, loss_unit
 
 __all__ = [
     "CURVES",
@@ -29,6 +29,7 @@ __all__ = [
     "flat",
     "points",
     "read_run",
+    "results",
     "summary",
     "system_info",
     "write_report",
@@ -159,9 +160,8 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def _page(run: RunRecord) -> str:
-    ends = {**summary(run.record, run.lines), **_memory(run)}
     parts = [
-        table(ends),
+        table(results(run)),
         f'<h2>Curves over steps</h2><div class="curves">{_curves(run.lines, run.images)}</div>',
         classes(run.results),
     ]
@@ -170,13 +170,17 @@ def _page(run: RunRecord) -> str:
     for name, key in (("Model", "model"), ("Options", "options"), ("Environment", "system")):
         values = run.record.get(key)
         if isinstance(values, dict):
-            parts.append(f"<h2>{name}</h2>{table(flat(values))}")
+            parts.append(f"<h2>{name}</h2>{table(flat(values), many=True)}")
     return page(run.title, parts)
 
 
-def _memory(run: RunRecord) -> dict[str, str]:
-    """The memory that was planned, and the most that was in use."""
-    found = {}
+def results(run: RunRecord) -> dict[str, Any]:
+    """Return the last numbers of a run, the memory that was planned, and the most that was in use.
+
+    Args:
+        run: the run.
+    """
+    found = summary(run.record, run.lines)
     planned = run.record.get("planned_bytes")
     if isinstance(planned, int):
         found["memory planned"] = format_bytes(planned)
@@ -200,8 +204,11 @@ def summary(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str,
     train = last.get("train", {})
     total = record.get("total_steps")
     ends: dict[str, Any] = {"steps": f"{number(train.get('step', 0))} of {number(total)}"}
-    ends |= {"training loss": train.get("loss"), counted: train.get("tokens")}
-    ends |= {"seconds": train.get("elapsed_s"), "waiting for batches": _waited(lines)}
+    unit = loss_unit(lines, images)
+    ends |= {"training loss": _loss(train.get("loss"), unit), counted: train.get("tokens")}
+    took: Any = train.get("elapsed_s")
+    ends |= {"time": duration(took) if is_number(took) else None}
+    ends |= {"waiting for batches": _waited(lines)}
     ends |= {"skipped steps": train.get("skipped"), "steps without a target": _empty(lines)}
     for kind, line in last.items():
         if kind == "train":
@@ -210,9 +217,10 @@ def summary(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str,
             (x["loss"] for x in lines if x.get("kind") == kind and is_number(x.get("loss"))),
             default=None,
         )
-        ends |= {f"{kind} loss": line.get("loss"), f"{kind} loss, lowest": best}
+        ends |= {f"{kind} loss": _loss(line.get("loss"), unit)}
+        ends |= {f"{kind} loss, lowest": _loss(best, unit)}
         others = {
-            f"{kind} {counted if k == 'tokens' else k}": v
+            f"{kind} {counted if k == 'tokens' else k.replace('_', ' ')}": v
             for k, v in line.items()
             if is_number(v) and k != "step" and not (images and k == "perplexity")
         }
@@ -221,6 +229,11 @@ def summary(record: Mapping[str, Any], lines: list[dict[str, Any]]) -> dict[str,
     if isinstance(exported, dict):
         ends["model.gguf"] = f"the {exported.get('which')} weights, of step {exported.get('step')}"
     return {name: value for name, value in ends.items() if value is not None}
+
+
+def _loss(value: Any, unit: str) -> Any:
+    """A loss with its unit."""
+    return f"{number(value)} {unit}".rstrip() if is_number(value) else value
 
 
 def _empty(lines: Sequence[Mapping[str, Any]]) -> int | None:

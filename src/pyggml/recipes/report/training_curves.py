@@ -14,7 +14,7 @@ import numpy as np
 
 from .figure import COLOURS, FEW, FILE_SIZE, PAGE_SIZE, new_axes, place_of, save, to_svg
 
-__all__ = ["curves_svg", "loss_svg", "plot_loss", "smooth"]
+__all__ = ["curves_svg", "loss_name", "loss_svg", "loss_unit", "plot_loss", "smooth"]
 
 _log = logging.getLogger("pyggml.train")
 # More points than a screen has columns show nothing more.
@@ -94,7 +94,7 @@ def plot_loss(
     if not _points(lines, "train")[0]:
         return False
     try:
-        with new_axes(FILE_SIZE, title, "step", _loss_name(lines, images)) as axes:
+        with new_axes(FILE_SIZE, title, "step", loss_name(lines, images)) as axes:
             _draw_loss(axes, lines, images)
             save(axes, path)
     except ImportError:
@@ -109,7 +109,7 @@ def loss_svg(lines: list[dict[str, Any]], images: bool = False) -> str:
     """Return the picture of `plot_loss` as an `<svg>` element, or "" without a loss to show."""
     if not any(_points(lines, kind)[0] for kind in {str(line.get("kind")) for line in lines}):
         return ""
-    with new_axes(PAGE_SIZE, _loss_name(lines, images)) as axes:
+    with new_axes(PAGE_SIZE, loss_name(lines, images)) as axes:
         _draw_loss(axes, lines, images)
         return to_svg(axes)
 
@@ -117,22 +117,43 @@ def loss_svg(lines: list[dict[str, Any]], images: bool = False) -> str:
 _SAYS_MORE = {"r2": "R² {:.3f}", "perplexity": "perplexity {:.1f}", "accuracy": "accuracy {:.1%}"}
 
 
-def _loss_name(lines: Sequence[Mapping[str, Any]], images: bool) -> str:
-    """The loss and its unit, by what evaluations measured."""
+_NAMES = {
+    "nats per image": "loss per image (nats)",
+    "nats per token": "loss per token (nats)",
+    "of the targets' variance": "squared error (share of the targets' variance)",
+    "": "loss",
+}
+
+
+def loss_unit(lines: Sequence[Mapping[str, Any]], images: bool) -> str:
+    """Return the unit of the losses, by what evaluations measured; "" for one that is not known.
+
+    Args:
+        lines: the result of `read_metrics`.
+        images: whether the run learns images.
+    """
     if images:
-        return "loss per image (nats)"
+        return "nats per image"
     evaluations = [line for line in lines if line.get("kind") != "train"]
     if any("r2" in line for line in evaluations):
-        return "squared error (share of the targets' variance)"
+        return "of the targets' variance"
     if evaluations and not any("perplexity" in line for line in evaluations):
-        return "loss"
-    return "loss per token (nats)"
+        return ""
+    return "nats per token"
+
+
+def loss_name(lines: Sequence[Mapping[str, Any]], images: bool) -> str:
+    """Return the loss and its unit as a title.
+
+    Args:
+        lines: the result of `read_metrics`.
+        images: whether the run learns images.
+    """
+    return _NAMES[loss_unit(lines, images)]
 
 
 def _draw_loss(axes: Any, lines: Sequence[Mapping[str, Any]], images: bool) -> None:
     """Curves of the losses of every kind of line."""
-    from matplotlib.ticker import MaxNLocator
-
     colours = itertools.cycle(COLOURS)
     colour = next(colours)
     steps, losses = _points(lines, "train")
@@ -149,8 +170,18 @@ def _draw_loss(axes: Any, lines: Sequence[Mapping[str, Any]], images: bool) -> N
             last = [line for line in lines if line.get("kind") == kind][-1]
             label = f"{kind}, last {losses[-1]:.3f}{_in_words(last, images)}"
             _curve(axes, steps, losses, "o-", color=colour, label=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _with_commas(axes)
     axes.legend()
+
+
+def _with_commas(axes: Any) -> None:
+    """Whole steps below, and thousands as 1,000."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    if 1000 <= max(map(abs, axes.get_ylim())) < 1e7:
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
 
 
 def _in_words(line: Mapping[str, Any], images: bool) -> str:
@@ -188,15 +219,14 @@ def curves_svg(title: str, curves: Mapping[str, Sequence[tuple[float, float]]]) 
     kept = {name: points for name, points in kept.items() if points}
     if not kept:
         return ""
-    from matplotlib.ticker import MaxNLocator
-
     with new_axes(PAGE_SIZE, title) as axes:
         for (name, points), colour in zip(kept.items(), itertools.cycle(COLOURS), strict=False):
             xs, ys = zip(*points, strict=True)
             form = "o-" if len(points) <= FEW else "-"
-            _curve(axes, xs, ys, form, color=colour, linewidth=1.5, label=name)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.ticklabel_format(axis="x", style="plain", useOffset=False)
+            # The first line is wider: it shows below another one that has the same values.
+            width = 1.5 if axes.lines or len(kept) == 1 else 3.0
+            _curve(axes, xs, ys, form, color=colour, linewidth=width, label=name)
+        _with_commas(axes)
         if len(kept) > 1:
             axes.legend()
         return to_svg(axes)
