@@ -1,53 +1,68 @@
 # SPDX-License-Identifier: MIT
-"""Take the pictures of reports and of a notebook's bar that the docs show: docs/images/*.png.
+"""Take the pictures of reports and of a notebook's bar that the docs show: docs/images/*.webp.
 
-    python scripts/screenshots.py                     # trains three small models first
-    python scripts/screenshots.py --folder DIR        # every width and theme, to look at
+    python scripts/screenshots.py                       # trains four small models first
+    python scripts/screenshots.py --folder DIR          # all pictures and pages go there, as PNG
+    python scripts/screenshots.py --folder DIR --pages  # pictures of the pages that are there
 
-Needs a headless Chromium (`chromium`, or the program that CHROMIUM names), the extras demos and
-notebooks, and nbconvert.
+Each page is shown whole, at 400 and 1,400 pixels, light and dark. Needs a headless Chromium
+(`chromium`, or the program that CHROMIUM names), the extras demos and notebooks, and nbconvert.
 """
 
 from __future__ import annotations
 
 import argparse
+import html
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 WIDTHS = {"phone": 400, "desk": 1400}
-# What the docs show: the page, the width, the theme, and the height of the picture.
-SHOWN = {
-    "report-light.png": ("report", "desk", "light", 1000),
-    "report-dark.png": ("report", "desk", "dark", 1000),
-    "report-phone-light.png": ("report", "phone", "light", 1000),
-    "report-phone-dark.png": ("report", "phone", "dark", 1000),
-    "comparison.png": ("comparison", "desk", "light", 1000),
-    "notebook-light.png": ("notebook-light", "desk", "light", 560),
-    "notebook-dark.png": ("notebook-dark", "desk", "dark", 560),
-    "notebook-phone-light.png": ("notebook-light", "phone", "light", 700),
-    "notebook-phone-dark.png": ("notebook-dark", "phone", "dark", 700),
+# Pages, and the themes that each of their files is shown in.
+PAGES = {
+    "report-text": ("light", "dark"),
+    "report-images": ("light", "dark"),
+    "comparison": ("light", "dark"),
+    "notebook-light": ("light",),
+    "notebook-dark": ("dark",),
 }
+# The pictures in the docs.
+SHOWN = (
+    "report-text-desk-light", "report-text-phone-dark",
+    "report-images-desk-dark", "report-images-phone-light",
+    "comparison-desk-light", "comparison-phone-dark",
+    "notebook-desk-light", "notebook-desk-dark", "notebook-phone-light", "notebook-phone-dark",
+)  # fmt: skip
 # The cells of the notebook whose bar is shown.
 CELLS = (
     """import pyggml as pg
 from pyggml.data import ArrayDataset
 from pyggml.models import MLP, MLPConfig
 from pyggml.train import Trainer
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer
 
 pg.seed(0)
-train, test = ArrayDataset(*load_digits(return_X_y=True)).split(0.2)
+train, test = ArrayDataset(*load_breast_cancer(return_X_y=True)).split(0.2)
 model = MLP(MLPConfig.of(train, hidden=(256,), dropout=0.2))
 trainer = Trainer(model, train, test, batch_size=32, steps=400, lr=3e-3)
 trainer.fit()""",
 )
-_LONGEST = 4000
+# A frame is as narrow as a phone, as a window is not; the page's height is its own attribute.
+_FRAME = """<!DOCTYPE html><meta name="color-scheme" content="light dark">
+<body style="margin:0"><iframe style="border:0;display:block;width:{width}px;height:{height}px"
+ onload="this.dataset.height = this.contentDocument.documentElement.scrollHeight"
+ srcdoc="{page}"></iframe>"""
+# Chromium takes away from a window what its bars would need, and makes none below 500 pixels.
+_BARS, _NARROWEST = 200, 500
+_COLOURS = 128
 
 
 def browser() -> str:
@@ -59,40 +74,54 @@ def browser() -> str:
     return found
 
 
-def take(program: str, page: Path, picture: Path, width: int, height: int, theme: str) -> None:
-    """Write a picture of a page."""
-    scheme = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
-    # Chromium makes no window narrower than 500 pixels: a frame is as narrow as a phone.
+def take(program: str, page: Path, picture: Path, width: int, theme: str) -> None:
+    """Write a picture of a whole page."""
     with tempfile.TemporaryDirectory() as folder:
-        frame = Path(folder) / "frame.html"
-        frame.write_text(
-            f'<body style="margin:0"><iframe src="{page.resolve().as_uri()}" '
-            f'style="border:0;width:{width}px;height:{height}px"></iframe>'
-        )
-        shown = frame if width < 500 else page.resolve()
-        subprocess.run(
-            [
+
+        def show(height: int, *options: str) -> str:
+            frame = Path(folder) / "frame.html"
+            text = html.escape(page.read_text("utf-8"))
+            frame.write_text(_FRAME.format(width=width, height=height, page=text), "utf-8")
+            size = f"{max(width, _NARROWEST)},{height + _BARS}"
+            command = [
                 program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                f"--user-data-dir={folder}/profile", f"--window-size={width},{height}",
-                f"--screenshot={picture}", *scheme, shown.as_uri(),
-            ],
-            check=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+                f"--user-data-dir={folder}/profile", f"--window-size={size}",
+                f"--blink-settings=preferredColorScheme={int(theme == 'light')}",
+                *options, frame.as_uri(),
+            ]  # fmt: skip
+            return subprocess.run(
+                command, check=True, capture_output=True, text=True, timeout=180
+            ).stdout
+
+        found = re.search(r'data-height="(\d+)"', show(100, "--dump-dom"))
+        if found is None:
+            raise SystemExit(f"screenshots: {page}: the browser told no height of the page")
+        height = int(found[1])
+        whole = Path(folder) / "whole.png"
+        show(height, f"--screenshot={whole}")
+        with Image.open(whole) as image:
+            shown = image.convert("RGB").crop((0, 0, width, height))
+        few = shown.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few.convert("RGB").save(picture, lossless=True, method=6, quality=100, optimize=True)
 
 
-def runs(folder: Path) -> list[Path]:
-    """Train two classifiers of digits, and return their folders."""
-    from pyggml.recipes import train_image
+def make_pages(folder: Path) -> None:
+    """Train a language model and two classifiers of digits, and write their pages."""
+    from pyggml.recipes import train_image, train_llm, write_comparison, write_report
 
-    found = []
-    for name, model, epochs in (("mlp", "mlp", 12), ("cnn", "cnn", 12)):
-        train_image(data="digits", model=model, epochs=epochs, artifact_dir=folder / name)
-        found.append(folder / name)
-    return found
+    os.chdir(folder)  # a page shows the folder of its run
+    runs = {name: Path("artifacts") / name for name in ("text", "mlp", "cnn")}
+    train_llm(preset="tiny", steps=200, sample_every=100, artifact_dir=runs["text"])
+    for model in ("mlp", "cnn"):
+        train_image(data="digits", model=model, epochs=12, artifact_dir=runs[model])
+    write_report(runs["text"], folder / "report-text.html")
+    write_report(runs["cnn"], folder / "report-images.html")
+    write_comparison(runs["mlp"], runs["cnn"], folder / "comparison.html")
+    run_notebook(folder)
 
 
-def notebook(folder: Path) -> dict[str, Path]:
-    """Run a notebook that trains, and return its page in both themes."""
+def run_notebook(folder: Path) -> None:
+    """Run a notebook that trains, and write its page in both themes."""
     import nbformat
     from nbclient import NotebookClient
     from nbconvert import HTMLExporter
@@ -100,12 +129,9 @@ def notebook(folder: Path) -> dict[str, Path]:
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
     book = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
-    found = {}
     for theme in ("light", "dark"):
-        exporter = HTMLExporter(theme=theme)
-        found[f"notebook-{theme}"] = page = folder / f"notebook-{theme}.html"
-        page.write_text(exporter.from_notebook_node(book)[0], encoding="utf-8")
-    return found
+        page = HTMLExporter(theme=theme).from_notebook_node(book)[0]
+        (folder / f"notebook-{theme}.html").write_text(page, "utf-8")
 
 
 def main() -> int:
@@ -113,29 +139,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="every width and theme, here")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="of the pictures and pages")
+    parser.add_argument("--pages", action="store_true", help="the pages are in DIR: train nothing")
     args = parser.parse_args()
     program = browser()
+    # A number that is given, so that no page speaks of other programs that use the cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as place:
-        from pyggml.recipes import write_comparison, write_report
-
-        first, second = runs(Path(place))
-        pages = {
-            "report": write_report(second),
-            "comparison": write_comparison(first, second),
-            **notebook(Path(place)),
-        }
-        if args.folder is None:
-            for name, (page, width, theme, height) in SHOWN.items():
-                take(program, pages[page], IMAGES / name, WIDTHS[width], height, theme)
-                print(IMAGES / name)
-            return 0
-        args.folder.mkdir(parents=True, exist_ok=True)
-        for page, file in pages.items():
+        folder = Path(place) if args.folder is None else args.folder.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        if not args.pages:
+            make_pages(folder)
+        for page, themes in PAGES.items():
             for width, pixels in WIDTHS.items():
-                for theme in (page.rpartition("-")[2],) if "-" in page else ("light", "dark"):
-                    picture = args.folder.resolve() / f"{page}-{width}-{theme}.png"
-                    take(program, file, picture, pixels, _LONGEST, theme)
+                for theme in themes:
+                    name = f"{page.removesuffix('-' + theme)}-{width}-{theme}"
+                    if args.folder is not None:
+                        picture = folder / f"{name}.png"
+                    elif name in SHOWN:
+                        picture = IMAGES / f"{name}.webp"
+                    else:
+                        continue
+                    take(program, folder / f"{page}.html", picture, pixels, theme)
                     print(picture)
     return 0
 
