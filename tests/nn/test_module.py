@@ -91,8 +91,16 @@ def test_a_module_without_forward_says_so():
 
 def test_repr_shows_the_tree():
     assert repr(nn.Sequential(nn.Linear(2, 3), nn.GELU())) == (
-        "Sequential(\n  0: Linear(weight=(3, 2), bias=(3,))\n  1: GELU()\n)"
+        "Sequential(\n  0: Linear(weight=(3, 2), bias=(3,))\n  1: GELU(approximate='none')\n)"
     )
+
+
+def test_repr_tells_options() -> None:
+    assert repr(nn.Dropout(0.5)) == "Dropout(p=0.5)"
+    assert repr(nn.MaxPool2d(2)) == "MaxPool2d(kernel_size=(2, 2), stride=(2, 2), padding=(0, 0))"
+    shapes = "weight=(3, 2, 3, 3), bias=(3,)"
+    assert repr(nn.Conv2d(2, 3, 3)) == f"Conv2d({shapes})"
+    assert repr(nn.Conv2d(2, 3, 3, padding=1)) == f"Conv2d({shapes}, padding=(1, 1))"
 
 
 def test_a_state_that_does_not_fit_changes_nothing() -> None:

@@ -420,3 +420,10 @@ def test_a_dtype_equals_its_name() -> None:
     assert {x.dtype: 1}["f32"] == 1
     assert x.dtype == pg.zeros(3).dtype != pg.arange(2).dtype
     assert x.dtype != np.float32
+
+
+def test_randint_takes_an_end_and_a_shape_as_pytorch_does() -> None:
+    for shape in ((100,), [10, 10]):
+        numbers = pg.randint(3, shape)
+        assert numbers.shape == tuple(shape)
+        assert {*numbers.flatten().tolist()} == {0, 1, 2}

@@ -104,6 +104,8 @@ _FUNCTION = {
     "column_stack": "pg.stack(vectors, dim=1), or pg.hstack of matrices",
     "combinations": "x[ids] of itertools.combinations(range(n), 2)",
     "cross": "np.cross(a.numpy(), b.numpy())",
+    "amp": "pg.autocast('bf16'), or train.Trainer(…, precision='bf16')",
+    "distributions": "pg.random_generator(), NumPy's, and the losses of pg.nn",
     "cuda": "pg.device('auto') for the best one, pg.devices(), x.to('cuda'), model.to('cuda')",
     "backends": _NOTHING,
     "cummax": "np.maximum.accumulate(x.numpy(), axis)",

@@ -41,10 +41,18 @@ _INSTEAD = {
     "layout": "nothing: it is not needed here",
     "pin_memory": "nothing: it is not needed here",
     "generator": "pg.seed(0) before it",
+    "alpha": "alpha * b for b",
+    "force": "nothing: the numbers are always copied out",
+    "non_blocking": "nothing: it is complete when the call returns",
     "decimals": "x.mul(10**decimals).round() / 10**decimals",
     **dict.fromkeys(("fused", "foreach"), "nothing: all parameters are updated together"),
     "size_average": "reduction",
     "reduce": "reduction",
+}
+# Of layers, which are classes.
+_OF_LAYERS = {
+    "device": "module.to(device)",
+    "dtype": "nothing: parameters are f32; pg.autocast lets matmuls multiply bf16",
 }
 
 
@@ -113,6 +121,8 @@ def instead_of(who: str, name: str) -> str | None:
     Example:
         >>> instead_of("relu", "inplace")
         'y = relu(…): ops make new tensors'
+        >>> instead_of("Linear", "device")
+        'module.to(device)'
     """
-    known = _INSTEAD.get(name)
+    known = (_OF_LAYERS if who[:1].isupper() else {}).get(name, _INSTEAD.get(name))
     return None if known is None else known.format(who)

@@ -81,10 +81,12 @@ def check_request(
     if loss.numel() != 1:
         raise ShapeError(
             "backward: the loss must be a tensor of one element;"
-            f" got {loss!r}; reduce it with .sum() or .mean()"
+            f" got {loss.describe()}; reduce it with .sum() or .mean()"
         )
     if loss.dtype.name != "f32":
-        raise DTypeError(f"backward: the loss must be f32; got {loss!r}; use .astype('f32')")
+        raise DTypeError(
+            f"backward: the loss must be f32; got {loss.describe()}; use .astype('f32')"
+        )
     stop = stopped_by(loss.node)
     if stop is not None:
         raise GradientError(

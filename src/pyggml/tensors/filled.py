@@ -229,7 +229,7 @@ def randn(
 @fitting
 def randint(
     low: int,
-    high: int | None = None,
+    high: Any = None,
     size: Any = (),
     generator: np.random.Generator | None = None,
     device: Device | str | None = None,
@@ -238,7 +238,7 @@ def randint(
 
     Args:
         low: the least; alone it is the end, and the numbers start at 0.
-        high: the end.
+        high: the end; a shape in its place is that of the result, and `low` is alone.
         size: shape.
         generator: see `rand`.
         device: None takes the default device.
@@ -252,6 +252,8 @@ def randint(
         >>> pg.randint(0, 10, (2, 3)).dtype.name
         'i32'
     """
+    if isinstance(high, (tuple, list)):
+        high, size = None, high
     least, end = (0, low) if high is None else (low, high)
     least, end = whole("randint", "low", least), whole("randint", "high", end)
     if least >= end:

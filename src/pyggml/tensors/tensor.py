@@ -211,6 +211,7 @@ class Tensor(Methods, Conversions):
         else:
             _GRADS[self._node] = value
 
+    @fitting
     def register_hook(self, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
         """Call `hook(grad)` whenever this parameter's gradient has been completed.
 
@@ -249,6 +250,7 @@ class Tensor(Methods, Conversions):
             for hook in list(_HOOKS.get(self._node) or ()):
                 hook(self.grad)
 
+    @fitting
     def numpy(self) -> np.ndarray:
         """Copy the numbers out, computing what is needed first; bf16 comes as float32.
 
@@ -276,6 +278,7 @@ class Tensor(Methods, Conversions):
         self._node = as_mask_of(self._node, stored)
         return value
 
+    @fitting
     def item(self) -> float | int:
         """Return the number of a one-element tensor.
 
@@ -291,6 +294,7 @@ class Tensor(Methods, Conversions):
         """Return the numbers as nested lists."""
         return self.numpy().tolist()
 
+    @fitting
     def copy_(self, values: Any) -> Tensor:
         """Overwrite a stored tensor.
 
@@ -388,10 +392,12 @@ class Tensor(Methods, Conversions):
         self._node = as_mask_of(before, after)
         note_move(before)
 
+    @fitting
     def cpu(self) -> Tensor:
         """Return the same numbers on the CPU; see `to`."""
         return self.to("cpu")
 
+    @fitting
     def clone(self) -> Tensor:
         """Return a copy, through which gradients flow."""
         if self.requires_grad:
@@ -407,6 +413,7 @@ class Tensor(Methods, Conversions):
         """Return the number of axes."""
         return self.ndim
 
+    @fitting
     def detach(self) -> Tensor:
         """Return the same numbers; no gradient flows through the result.
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -287,8 +288,25 @@ class ModuleTree:
         return f"<details open><summary>{escape(head)}</summary>{tree}</details>"
 
     def extra_repr(self) -> str:
-        """Return what `repr` says of the module beside its children: the shapes of its tensors."""
-        return ", ".join(f"{name}={value.shape}" for name, value in _tensors_of(self))
+        """Return what `repr` says of the module beside its children.
+
+        That is the shapes of its tensors, and the arguments of its class that are numbers or texts:
+        of a module with tensors or children those that are not the default.
+        """
+        shapes = [f"{name}={value.shape}" for name, value in _tensors_of(self)]
+        whole = not shapes and not list(self.named_children())
+        told = [
+            f"{name}={value!r}"
+            for name, each in inspect.signature(type(self)).parameters.items()
+            if isinstance(value := vars(self).get(name), (int, float, str, tuple))
+            if whole or (each.default is not each.empty and not _is_default(value, each.default))
+        ]
+        return ", ".join(shapes + told)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Return whether an option is the default, or has it for each axis."""
+    return bool(value == default or (isinstance(value, tuple) and set(value) == {default}))
 
 
 def _name_layer(module: ModuleTree, error: BaseException) -> None:

@@ -191,7 +191,8 @@ class LoRALayer(Module):
         if self.lora_magnitude_vector is None:
             return added
         weight = self.weight.numpy().astype(np.float32)
-        return self.lora_magnitude_vector.scaled(weight + added) - weight
+        moved: np.ndarray = self.lora_magnitude_vector.scaled(weight + added) - weight
+        return moved
 
     def merged(
         self, dtype: str | None = None, importance: np.ndarray | None = None

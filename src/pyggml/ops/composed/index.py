@@ -145,7 +145,7 @@ def _numbers(part: Any, n: int, axis: int, x: Tensor) -> Any:
         if part.dtype.name != "i32":
             raise IndexError(
                 "getitem: index, a tensor, must be i32 numbers; got"
-                f" {part.dtype.name}: for a mask use ops.where, or x[mask.numpy() > 0]"
+                f" {part.dtype.name}: for a mask use pg.where(mask, x, 0.0), or x[mask.numpy() > 0]"
             )
         return part
     try:
