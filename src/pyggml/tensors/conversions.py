@@ -20,7 +20,7 @@ __all__ = ["Conversions"]
 if TYPE_CHECKING:
 
     class _Tensor:
-        """What the conversions ask of a tensor."""
+        """The attributes of a tensor that the conversions use."""
 
         shape: tuple[int, ...]
         dtype: DType
@@ -36,7 +36,7 @@ else:
 
 
 class Conversions(_Tensor):
-    """What `float(x)`, `if x`, `len(x)`, `for row in x`, `f"{x:.2f}"` and `np.asarray(x)` give."""
+    """The methods behind `float(x)`, `if x`, `len(x)`, `for row in x`, and `np.asarray(x)`."""
 
     __slots__ = ()
 
