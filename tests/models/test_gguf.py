@@ -200,6 +200,10 @@ def test_bad_files_are_named(arch, metadata, tensors, message, tmp_path):
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):
+    for name in ("weights.safetensors", "weights.pt"):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(FormatError, match=r"weights alone: .* model\.load_state_dict"):
+            load(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"holds no model\.gguf"):
         load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nothing\.gguf does not exist"):

@@ -102,6 +102,16 @@ def _gguf_in(folder: Path) -> Path:
     return sets[0] if len(sets) == 1 else single
 
 
+# Files that hold no model, and what reads them.
+_READ = "model.load_state_dict(pg.io.load_safetensors(path))"
+_WEIGHTS = {
+    ".safetensors": _READ,
+    **dict.fromkeys(
+        (".pt", ".pth"), f"safetensors.torch.save_file(state, path) in PyTorch, and {_READ} here"
+    ),
+}
+
+
 def load(
     path: str | os.PathLike[str],
     keep_types: bool = False,
@@ -138,6 +148,11 @@ def load(
     path = checks.path("load", "path", path)
     checks.flag("load", "check", check)
     checks.flag("load", "mapped", mapped)
+    if path.suffix in _WEIGHTS and path.is_file():
+        raise FormatError(
+            f"{path}: must be a GGUF file or a folder of a model; got weights alone: give their "
+            f"folder with config.json, or make the model, then {_WEIGHTS[path.suffix]}"
+        )
     file_path = _gguf_in(path) if path.is_dir() else path
     near = path / "adapter.gguf"
     if not file_path.exists() and near.is_file():
