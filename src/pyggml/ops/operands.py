@@ -38,7 +38,9 @@ __all__ = [
 
 def need_tensor(who: str, name: str, x: Any) -> Tensor:
     """Return a tensor; raise for anything else."""
-    return instance(who, name, x, Tensor, "use pg.tensor(x)")
+    if isinstance(x, Tensor):
+        return x
+    return instance(who, name, x, Tensor, f"use pg.tensor({name})")
 
 
 def need_wholes(who: str, name: str, x: Any) -> list[int]:

@@ -145,7 +145,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
         >>> pg.from_numpy(np.ones((2, 3), np.float32)).shape
         (2, 3)
     """
-    return tensor(instance("from_numpy", "array", array, np.ndarray, "use pg.tensor(x)"))
+    return tensor(instance("from_numpy", "array", array, np.ndarray, "use pg.tensor(array)"))
 
 
 @fitting
