@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: MIT
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,6 +112,51 @@ def test_shards_round_trip(tmp_path: Path) -> None:
     assert index["metadata"]["total_size"] == sum(a.nbytes for a in written.values())
     assert_equal(written, load_safetensors(tmp_path / "model"))
     assert_equal(written, load_safetensors(tmp_path / "model" / names[-1]))
+
+
+class Killed(BaseException):
+    """Ends a save as a signal would: what undoes a failed one does not run."""
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("at", range(6))
+def test_a_save_over_shards_is_all_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, kill: bool
+) -> None:
+    folder = tmp_path / "model"
+
+    def save(value: int) -> None:
+        values = {name: np.full(100, value, np.float32) for name in "abc"}
+        save_safetensors(folder, values, max_shard_bytes=400)
+
+    save(1)
+    calls = 0
+
+    def failing(real: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any, **options: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if kill and calls > at:  # as if nothing ran any more
+                raise Killed
+            if calls == at + 1:
+                raise OSError(5, "Input/output error")
+            real(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing(os.replace))
+        if kill:
+            patch.setattr(os, "unlink", failing(os.unlink))
+            patch.setattr(Path, "unlink", failing(Path.unlink))
+        with contextlib.suppress(OSError, Killed):
+            save(2)
+    found = {float(array[0]) for array in load_safetensors(folder).values()}
+    assert found == ({1.0} if at < 4 else {2.0})
+    for value in (3, 4, 5):
+        save(value)
+        assert {float(a[0]) for a in load_safetensors(folder).values()} == {value}
+        assert sum(path.suffix == ".safetensors" for path in folder.iterdir()) == 3
 
 
 def test_a_folder_with_a_single_file(tmp_path: Path) -> None:

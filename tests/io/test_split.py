@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Split sets of GGUF files: written by size, read by any part, refused when they are no set."""
 
+import os
 import shutil
 
 import numpy as np
@@ -34,6 +35,28 @@ def test_every_part_opens_the_set(parts):
         write_gguf(parts[0].with_name("one.gguf"), KEYS, TENSORS, 0)
     with pytest.raises(ValueError, match="path must be the name of the set"):
         write_gguf(parts[0], KEYS, TENSORS, 500)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_parts_of_two_saves_are_no_set(parts, monkeypatch, at):
+    others = {name: array + 100 for name, array in TENSORS.items()}
+    real, calls = os.replace, []
+
+    def replace(*names):
+        calls.append(names)
+        if len(calls) > at:
+            raise OSError(5, "Input/output error")
+        real(*names)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="Input/output"):
+        write_gguf(parts[0].with_name("m.gguf"), KEYS, others, max_part_bytes=300)
+    with pytest.raises(FormatError, match="part 1 of 4 is missing"):
+        read_gguf(parts[1])
+    monkeypatch.undo()
+    write_gguf(parts[0].with_name("m.gguf"), KEYS, others, max_part_bytes=300)
+    with read_gguf(parts[1]) as file:
+        np.testing.assert_array_equal(file.array("t6.weight"), others["t6.weight"])
 
 
 def test_a_large_tensor_has_its_own_part(tmp_path):

@@ -27,6 +27,7 @@ __all__ = [
     "atomic_path",
     "atomic_write",
     "clean_stale",
+    "fsync_path",
     "fsync_tree",
     "make_dirs",
 ]
@@ -138,7 +139,7 @@ def clean_stale(directory: str | os.PathLike[str]) -> list[Path]:
     return done
 
 
-def _fsync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Flush one file or directory to the disk."""
     if path.is_dir() and os.name != "posix":
         return  # only POSIX opens directories
@@ -165,8 +166,12 @@ def make_dirs(path: str | os.PathLike[str]) -> None:
     if directory.is_dir():
         return
     make_dirs(directory.parent)
+    if os.path.lexists(directory) and not directory.exists():
+        raise FileExistsError(errno.EEXIST, "it is a link to nothing; remove it", str(directory))
+    if directory.exists():
+        raise NotADirectoryError(errno.ENOTDIR, "it is no folder; name another", str(directory))
     directory.mkdir(exist_ok=True)
-    _fsync(directory.parent)
+    fsync_path(directory.parent)
 
 
 def fsync_tree(path: str | os.PathLike[str]) -> None:
@@ -179,8 +184,8 @@ def fsync_tree(path: str | os.PathLike[str]) -> None:
         for name in names:
             file = Path(folder, name)
             if file.is_file() and not file.is_symlink():
-                _fsync(file)
-        _fsync(Path(folder))
+                fsync_path(file)
+        fsync_path(Path(folder))
 
 
 @contextlib.contextmanager
@@ -203,7 +208,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(f"atomic_path: {target} is a directory; name a file")
+        raise IsADirectoryError(errno.EISDIR, "it is a folder; name a file", str(path))
     if os.path.lexists(target) and not target.is_file():  # a device would become a file
         cause = "a file is written whole, and takes the place of no pipe, device or loop of links"
         raise OSError(errno.EINVAL, cause, str(path))
@@ -213,13 +218,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         if target.exists():
             shutil.copymode(target, temporary)
-        _fsync(temporary)
+        fsync_path(temporary)
         os.replace(temporary, target)
     except BaseException as error:
         _remove(temporary)
         _name(error, temporary, target)
         raise
-    _fsync(target.parent)
+    fsync_path(target.parent)
 
 
 @contextlib.contextmanager
@@ -289,7 +294,7 @@ def atomic_dir(path: str | os.PathLike[str], replace: bool = False) -> Iterator[
         _remove(temporary)
         _name(error, temporary, target)
         raise
-    _fsync(target.parent)
+    fsync_path(target.parent)
 
 
 def _exchange(new: Path, target: Path) -> None:
@@ -301,5 +306,5 @@ def _exchange(new: Path, target: Path) -> None:
     except BaseException:
         old.rename(target)
         raise
-    _fsync(target.parent)
+    fsync_path(target.parent)
     _remove(old)

@@ -17,7 +17,7 @@ from .. import checks
 from ..backend.dtypes import DTYPES, DType, as_dtype, encode
 from ..backend.library import ffi, lib
 from ..errors import DTypeError, ShapeError
-from .atomic import atomic_write
+from .atomic import atomic_write, fsync_path
 
 __all__ = [
     "Encoded",
@@ -297,7 +297,10 @@ def _shares(tensors: Mapping[str, Any], limit: int) -> list[list[str]]:
 def _write_parts(
     target: Path, metadata: Mapping[str, Any], tensors: Mapping[str, Any], limit: int
 ) -> list[Path]:
-    """Write each part under a temporary name, then rename all of them."""
+    """Write each part under a temporary name, then rename all of them, the first at last.
+
+    The first of an earlier set is removed before: parts of two sets are no set.
+    """
     shares = _shares(tensors, limit)
     names = part_names(target, len(shares))
     if names is None:
@@ -316,6 +319,9 @@ def _write_parts(
             file = stack.enter_context(atomic_write(target.with_name(names[number])))
             _write(file, keys, {name: tensors[name] for name in share})
             file.flush()
+            os.fsync(file.fileno())
+        target.with_name(names[0]).unlink(missing_ok=True)
+        fsync_path(target.parent)
     return [target.with_name(name) for name in names]
 
 
@@ -347,7 +353,8 @@ def write_gguf(
         ValueError: a key or name is empty, too long or not text, values do not fit, or a set is
             named as a part.
         OSError: the file cannot be written, for instance because the disk is full; what was there
-            before is then still whole.
+            before is then still whole. Of a set that takes the place of another the parts are
+            renamed one by one: a kill meanwhile leaves a set without its first part.
 
     Source: gguf.h of ggml; version 3 of the format.
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import struct
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -157,7 +158,8 @@ def save_safetensors(
         path: the file; with `max_shard_bytes`, the folder, which is made when missing.
         arrays: arrays by name; a pair `("bf16", array)` is rounded to bf16.
         metadata: free text by name. "format" is set to "pt" unless given: `transformers` wants it.
-        max_shard_bytes: largest shard of a folder, > 0; None writes one file.
+        max_shard_bytes: largest shard of a folder, > 0; None writes one file. Shards that take the
+            place of others have names that end in `-2`, `-3`, …: the index names them.
 
     Raises:
         DTypeError: an array is neither bool, nor integer, nor f16, f32 or f64.
@@ -181,21 +183,37 @@ def save_safetensors(
     _save_sharded(target, _split(ready, limit), _texts(metadata))
 
 
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}(-\d+)?\.safetensors")
+
+
+def _shard_names(folder: Path, count: int) -> list[str]:
+    """Return names that no file has: an earlier save stays whole beside them."""
+    for suffix in itertools.chain([""], (f"-{number}" for number in itertools.count(2))):
+        names = [f"model-{i:05d}-of-{count:05d}{suffix}.safetensors" for i in range(1, count + 1)]
+        if not any(os.path.lexists(folder / name) for name in names):
+            break
+    return names
+
+
 def _save_sharded(folder: Path, shards: list[_Shard], metadata: dict[str, str]) -> None:
-    """Write every shard under a temporary name, then rename all of them, then the index."""
+    """Write the shards under new names, then the index that names them; then drop the old ones."""
     make_dirs(folder)
-    weight_map: dict[str, str] = {}
-    with ExitStack() as stack:
-        for number, shard in enumerate(shards, 1):
-            name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-            file = stack.enter_context(atomic_write(folder / name))
-            _write(file, shard, metadata)
-            file.flush()
-            weight_map.update(dict.fromkeys(shard, name))
+    names = _shard_names(folder, len(shards))
+    try:
+        for name, shard in zip(names, shards, strict=True):
+            with atomic_write(folder / name) as file:
+                _write(file, shard, metadata)
+    except BaseException:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        raise
     total = sum(array.nbytes for shard in shards for _, array in shard.values())
+    weight_map = {key: name for name, shard in zip(names, shards, strict=True) for key in shard}
     with atomic_write(folder / INDEX_NAME, "w") as file:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         json.dump(index, file, indent=2, sort_keys=True)
         file.write("\n")
-    # A single file of an earlier save would shadow nothing, but would be another model.
-    (folder / SINGLE_NAME).unlink(missing_ok=True)
+    # Another model's, or those of a save that was killed.
+    for path in folder.iterdir():
+        if path.name == SINGLE_NAME or (_SHARD.fullmatch(path.name) and path.name not in names):
+            path.unlink(missing_ok=True)
