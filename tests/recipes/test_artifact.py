@@ -221,6 +221,21 @@ def test_overwriting_keeps_a_link_to_another_disk(tmp_path):
     assert [path.name for path in disk.iterdir()] == ["mine"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links")
+def test_overwriting_looks_into_no_linked_folder_of_others(tmp_path):
+    artifact, other = make_run(tmp_path / "run"), tmp_path / "other"
+    (other / "run-1").mkdir(parents=True)
+    mine = [other / "run-1" / "mine", other / "debug-mine.log", other / "events.out.tfevents.1"]
+    mine += [other / "adapter_config.json", other / "config.json"]
+    for path in mine:
+        path.touch()
+    for link in (artifact.wandb, artifact.tensorboard):
+        link.symlink_to(other)
+    artifact.create({}, overwrite=True)
+    assert all(path.exists() for path in mine)
+    assert artifact.wandb.is_symlink()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
 def test_a_pipe_is_no_configuration(tmp_path):
     os.mkfifo(tmp_path / "config.json")

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ConfigError, FormatError
 from ..io import atomic_write, clean_stale, make_dirs, read_regular
 from ..io.names import original, portable
+from ..io.runs import RUN_KIND
 from ..train.checkpoints.folders import clear as clear_checkpoints
 
 __all__ = ["ArtifactDir"]
@@ -33,7 +34,6 @@ _INSIDE = {
     "tensorboard": ("events.out.tfevents.*",),
     "wandb": ("run-*", "offline-run-*", "latest-run", "debug*.log", "wandb-resume.json"),
 }
-_KIND = "pyggml training run"
 _FORMAT = 1
 
 
@@ -96,7 +96,7 @@ class ArtifactDir:
 
     def _is_run(self) -> bool:
         try:
-            return self.read_config().get("kind") == _KIND
+            return self.read_config().get("kind") == RUN_KIND
         except FormatError:
             return False
 
@@ -140,7 +140,7 @@ class ArtifactDir:
                 f"`resume`: `artifact_dir`={self.path} holds no run: leave out `resume` to start "
                 "one, or give the folder of a run"
             )
-        if self.read_config().get("kind") != _KIND:
+        if self.read_config().get("kind") != RUN_KIND:
             raise ConfigError(
                 f"`resume`: {self.config} is not of a run of pyggml: give the folder of a run"
             )
@@ -212,15 +212,16 @@ class ArtifactDir:
                 continue
             if path == self.checkpoints:
                 clear_checkpoints(path)
+            if path.is_symlink():  # to a folder that is not the run's
+                continue
             for pattern in _INSIDE.get(path.name, ()):
                 for own in path.glob(pattern):
                     if own.is_dir() and not own.is_symlink():
                         shutil.rmtree(own)
                     else:
                         own.unlink()
-            if not path.is_symlink():
-                with suppress(OSError):  # others' files are in it
-                    path.rmdir()
+            with suppress(OSError):  # others' files are in it
+                path.rmdir()
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Replace `config.json`.
@@ -229,7 +230,7 @@ class ArtifactDir:
             config: JSON-ready values.
         """
         with atomic_write(self.config, "w") as file:
-            json.dump({"kind": _KIND, "format": _FORMAT, **portable(config)}, file, indent=1)
+            json.dump({"kind": RUN_KIND, "format": _FORMAT, **portable(config)}, file, indent=1)
             file.write("\n")
 
     def read_config(self) -> dict[str, Any]:
@@ -252,7 +253,7 @@ class ArtifactDir:
                 f"{self.config}: must hold a JSON object; got {type(record).__name__}: "
                 "restore it from a copy, or move the folder away"
             )
-        if record.get("kind") == _KIND and record.get("format") != _FORMAT:
+        if record.get("kind") == RUN_KIND and record.get("format") != _FORMAT:
             raise FormatError(
                 f"{self.config}: format must be {_FORMAT}; got {record.get('format')!r}: "
                 "was it written by another version of pyggml?"

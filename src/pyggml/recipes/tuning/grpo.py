@@ -16,6 +16,7 @@ from ... import checks
 from ...data import ChatTemplate, Tokenizer, encode_prompt, read_records
 from ...data.fingerprint import fingerprint
 from ...errors import ConfigError, FormatError, reason
+from ...io import atomic_write, read_regular
 from ...io.names import portable
 from ...models import save_lora
 from ...nn.raw_bytes import checksum
@@ -128,9 +129,9 @@ class _Report(Callback):
         """Drop the lines of rollouts that will be done again."""
         if not self._path.exists():
             return
-        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if _number(line) < rollout]
-        self._path.write_text("".join(kept), encoding="utf-8")
+        lines = read_regular(self._path).decode("utf-8", "replace").splitlines(keepends=True)
+        with atomic_write(self._path, "w") as file:
+            file.writelines(line for line in lines if _number(line) < rollout)
 
 
 def _number(line: str) -> float:

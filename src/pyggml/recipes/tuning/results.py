@@ -11,6 +11,7 @@ from typing import Any
 
 from ... import nn
 from ...errors import ConfigError, FormatError
+from ...io import atomic_path
 from ...models.quantization import MIXES, quantize_gguf, read_importance
 from ...models.quantization.mixes import needs_importance
 from ...nn.swap import swap_modules
@@ -135,13 +136,10 @@ def save_merged(
             model.save_gguf(path, tokenizer)
         return
     # Other types are made of numbers that were not rounded.
-    whole = path.with_name(f".{path.name}.unrounded")
-    try:
+    with atomic_path(path) as whole:
         with _merged(model, _FLOATS.get(kind, "f32")):
             model.save_gguf(whole, tokenizer)
-        quantize_gguf(whole, path, kind, importance, requantize=True)
-    finally:
-        whole.unlink(missing_ok=True)
+        quantize_gguf(whole, whole, kind, importance, requantize=True)
 
 
 def llama_cpp_commands(
