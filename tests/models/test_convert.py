@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Models and adapters between GGUF and Hugging Face's folders."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from pyggml.data import Tokenizer, embedded_text
 from pyggml.errors import FormatError
 from pyggml.io import read_gguf
 from pyggml.models import build, convert, load, load_lora, save_lora
+from pyggml.recipes.artifact import ArtifactDir
 
 
 @pytest.fixture
@@ -39,6 +42,25 @@ def test_there_and_back(source, tmp_path):
         kinds = [{name: info.dtype for name, info in f.tensors.items()} for f in (before, after)]
         assert kinds[0] == kinds[1]
         assert after.metadata["tokenizer.chat_template"] == "{{ messages }}"
+
+
+def test_a_run_is_not_written_over(source, tmp_path):
+    run = ArtifactDir(tmp_path / "run")
+    run.create({})
+    before = run.config.read_bytes()
+    with pytest.raises(ValueError, match="folder must not be that of a training run"):
+        convert(source, run.path)
+    assert [path.name for path in run.path.iterdir() if path.is_file()] == ["config.json"]
+    assert run.config.read_bytes() == before
+    assert load(convert(source, run.path / "model"))[0].arch == "llama"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs names of any bytes")
+def test_a_folder_of_any_name(source, tmp_path):
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    again = convert(convert(source, odd), tmp_path / "again.gguf")
+    with read_gguf(again) as file:
+        assert file.metadata["general.name"] == "caf\\xe9"
 
 
 def test_types(source, tmp_path):

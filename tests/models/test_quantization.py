@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Files in other mixes, and importance matrices. tests/interop compares them with llama.cpp's."""
 
+import os
 import struct
 
 import numpy as np
@@ -18,6 +19,7 @@ from pyggml.models.quantization import (
     read_importance,
     write_importance,
 )
+from pyggml.models.quantization.importance import Importance
 
 SIZES = {"vocab_size": 64, "context": 32, "n_embd": 256, "n_layer": 2, "n_head": 4, "n_ffn": 256}
 SMALL = {**SIZES, "n_embd": 32, "n_ffn": 64}
@@ -107,6 +109,12 @@ def test_importance_is_the_mean_square_of_the_inputs(tmp_path):
     for name, values in found.values.items():
         np.testing.assert_allclose(again.values[name], values, rtol=1e-6)
     assert "forward" not in vars(block.mlp.up_proj)
+
+
+def test_names_of_what_was_read_may_be_any_bytes(tmp_path):
+    values = {"a": np.ones(32, np.float32)}
+    write_importance(tmp_path / "i.gguf", Importance(values, {}, (os.fsdecode(b"caf\xe9"),)))
+    assert read_importance(tmp_path / "i.gguf").datasets == ["caf\\xe9"]
 
 
 def test_importance_of_experts_is_apart(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import nn
-from ...errors import FormatError, ShapeError, shown
+from ...errors import FormatError, ShapeError, printable, shown
 from ...io import StoredArray, open_safetensors, read_regular
 from ...tensors import tensor
 from .fields import HFConfig, read_json
@@ -71,7 +71,7 @@ def read_folder(
             raise
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise FormatError(f"{folder}: {text}") from error
-    model.metadata["general.name"] = folder.resolve().name
+    model.metadata["general.name"] = printable(folder.resolve().name)
     model.metadata |= {**read_tokens(folder, given), **read_generation(folder)}
     template = _template(folder)
     if template is not None:

@@ -13,6 +13,7 @@ import numpy as np
 from ... import checks, nn
 from ...errors import shown
 from ...io import atomic_write, make_dirs, save_safetensors
+from ...io.runs import is_run
 from .fields import HFConfig
 from .generation import written_generation
 from .sentences import written_pooling
@@ -43,13 +44,19 @@ def save_folder(
         max_shard_bytes: largest file of weights.
 
     Raises:
-        ValueError: transformers has no such model, dtype is unknown, or there are LoRA adapters.
+        ValueError: transformers has no such model, dtype is unknown, there are LoRA adapters, or
+            the folder is that of a training run.
         OSError: a file cannot be written.
     """
     who = "save_pretrained"
     target = checks.path(who, "folder", folder)
     checks.choice(who, "dtype", dtype, _DTYPES)
     checks.whole(who, "max_shard_bytes", max_shard_bytes, 1)
+    if is_run(target):
+        raise ValueError(
+            f"{who}: folder must not be that of a training run, whose config.json would be lost;"
+            f" got {target}: name another, such as {target / 'model'}"
+        )
     nn.lora.need_no_adapters(who, model)
     config = model.hf_config()
     _check_config(model, config)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import checks, nn
 from ...backend.device import alone
-from ...errors import FormatError, shown
+from ...errors import FormatError, printable, shown
 from ...graph import Graph
 from ...io import read_gguf, u32, write_gguf
 from ...nn.mode import in_mode
@@ -208,7 +208,7 @@ def write_importance(path: str | os.PathLike[str], importance: Importance) -> No
         tensors[f"{name}{_COUNTS}"] = count[:, None]
     metadata = {
         "general.type": "imatrix",
-        "imatrix.datasets": list(importance.datasets),
+        "imatrix.datasets": [printable(name) for name in importance.datasets],
         "imatrix.chunk_count": u32(importance.chunks),
         "imatrix.chunk_size": u32(importance.chunk_size),
     }
