@@ -183,6 +183,8 @@ def flash_attn_ext(
     f16, and any of bf16, take ggml's older forward, which rounds the queries to k's dtype and, for
     f16, adds up in it: a result that is off by up to 8e-3 of its largest number, and gradients of
     q and k, which are made from it, by up to 6e-3. Train over few rows with f32 keys and values.
+    With fewer than 32 query rows an infinite score, of an infinite key for instance, hides all
+    others, where softmax has NaN.
     Inside `autocast("bf16")` a GPU may round q, k, v and the gradient to bf16 in the backward.
 
     Args:

@@ -13,6 +13,7 @@ from ..backend.buffers import Buffer, writes
 from ..backend.device import Device
 from ..backend.headers import MOVES
 from ..backend.library import ffi, lib
+from ..backend.not_copied import NotCopied
 from ..backend.scopes import Scope, Scopes
 from ..backend.untracked import untracked
 from ..errors import OutOfMemoryError
@@ -164,7 +165,7 @@ class Call(Protocol):
         """Record the ops of a node that the function returned."""
 
 
-class Node:
+class Node(NotCopied):
     """A `ggml_tensor` with what must stay alive for it: its arena, sources and memory.
 
     What a module above remembers of a node is in a `NodeTable` of its own. The ops of a call are
@@ -194,6 +195,7 @@ class Node:
         "shape",
         "srcs",
     )
+    instead = "copy its tensor"
     layout: Layout
 
     def __init__(
