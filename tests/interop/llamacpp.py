@@ -72,16 +72,15 @@ def embed(ids):
     return "/embedding", {"content": [int(i) for i in ids], "embd_normalize": -1}
 
 
-def main():
-    """Answer the job on stdin."""
+def serve(model, context=256, embedding=False, adapter=None):
+    """Start a server in this process."""
     import xllamacpp
 
-    job = json.load(sys.stdin)
     params = xllamacpp.CommonParams()
-    params.model.path = job["model"]
-    params.n_ctx = job["context"]
+    params.model.path = model
+    params.n_ctx = context
     params.n_parallel = 1
-    params.embedding = job["embedding"]
+    params.embedding = embedding
     params.n_gpu_layers = 0
     params.warmup = False
     params.cpuparams.n_threads = 1
@@ -90,18 +89,27 @@ def main():
     params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
     params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    if job["adapter"]:
-        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(job["adapter"], 1.0)]
-    server = xllamacpp.Server(params)
-    answers = []
-    for path, body in job["requests"]:
-        request = urllib.request.Request(
-            server.listening_address + path,
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            answers.append(json.load(answer))
+    if adapter:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]
+    return xllamacpp.Server(params)
+
+
+def post(server, path, body):
+    """Return the server's answer to a request."""
+    request = urllib.request.Request(
+        server.listening_address + path,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.load(answer)
+
+
+def main():
+    """Answer the job on stdin."""
+    job = json.load(sys.stdin)
+    server = serve(job["model"], job["context"], job["embedding"], job["adapter"])
+    answers = [post(server, path, body) for path, body in job["requests"]]
     print("ANSWERS " + json.dumps(answers), flush=True)
 
 
