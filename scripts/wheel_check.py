@@ -40,6 +40,7 @@ CPUS = {
     "Skylake-Client": "haswell",
     "EPYC-Rome": "haswell",
     "Skylake-Server": "haswell",  # the emulation leaves AVX-512 out
+    "SapphireRapids": "haswell",  # and AMX; qemu 8 and newer know it
 }
 AARCH64 = {"cortex-a53": "armv8.0_1", "neoverse-n1": "armv8.2_2", "max": "armv8.6_1"}
 TRAIN = (
@@ -125,6 +126,16 @@ def try_cpu(
     return runs[0]
 
 
+def known_to(qemu: str, cpus: list[str]) -> list[str]:
+    """Those of the CPUs that this qemu knows; tells which it does not."""
+    # Its exit status is 1 after this, too.
+    told = subprocess.run([qemu, "-cpu", "help"], check=False, capture_output=True, text=True)
+    names = set(told.stdout.split())
+    if unknown := [cpu for cpu in cpus if cpu not in names]:
+        print(f"not run, as {qemu} does not know it: {', '.join(unknown)}")
+    return [cpu for cpu in cpus if cpu in names]
+
+
 def tell_sizes(wheel: Path, python: Path) -> None:
     """Print the sizes and the import times."""
     with zipfile.ZipFile(wheel) as archive:
@@ -177,6 +188,8 @@ def main() -> int:
     known = AARCH64 if args.python else CPUS
     losses = {} if args.python else check_here(args)
     cpus = list(known) if args.cpus is None else [cpu for cpu in args.cpus.split(",") if cpu]
+    if cpus and not args.python:
+        cpus = known_to(args.qemu, cpus)
     for cpu in cpus:
         command = args.python or f"{args.qemu} -cpu {{cpu}} {args.work / 'env' / 'bin' / 'python'}"
         start: list[str | Path] = [*shlex.split(command.format(cpu=cpu))]
