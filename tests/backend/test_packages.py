@@ -34,9 +34,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def compute(folder: Path, library: Path | str, attribute: str = "library") -> str:
-    """Install a package that names a library, compute beside it; returns what stderr got."""
-    (folder / "fake_backend.py").write_text(f"def library():\n    return {str(library)!r}\n")
+def compute(
+    folder: Path, library: Path | str | None, attribute: str = "library", before: str = ""
+) -> str:
+    """Install a package that names a library, compute beside it; returns what stderr got.
+
+    `before` is code that the package's import runs.
+    """
+    named = library and str(library)
+    (folder / "fake_backend.py").write_text(f"{before}\ndef library():\n    return {named!r}\n")
     info = folder / "fake_backend-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-backend\nVersion: 1.0\n")
@@ -52,12 +58,35 @@ def compute(folder: Path, library: Path | str, attribute: str = "library") -> st
 
 def test_a_package_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
     error = compute(tmp_path, tmp_path / "libpyggml-fake.so")
-    assert "the backend fake of an installed package cannot be used" in error
+    assert "the backend fake of the package fake-backend cannot be used" in error
     assert "No such file" in error
 
 
 def test_a_package_without_the_function_is_a_warning(tmp_path: Path) -> None:
     assert "install the package again" in compute(tmp_path, "", "other")
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("assert False, 'a bug'", "AssertionError: a bug"),
+        ("class Odd(Exception): pass\nraise Odd('odd')", "Odd: odd"),
+        ("def (", "SyntaxError: "),
+    ],
+)
+def test_a_package_whose_import_raises_is_one_warning(
+    tmp_path: Path, before: str, cause: str
+) -> None:
+    error = compute(tmp_path, "", before=before)
+    assert f"of the package fake-backend cannot be used: {cause}" in error
+    assert error.count("cannot be used") == 1
+    assert "Traceback" not in error
+
+
+def test_a_package_that_returns_no_path_is_a_warning(tmp_path: Path) -> None:
+    assert "cannot be used: TypeError: " in compute(tmp_path, None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")

@@ -28,6 +28,8 @@ _logger = logging.getLogger("pyggml")
 def load_backends() -> None:
     """Load the backend of each package; log a warning where one has no device or cannot be used.
 
+    A package that raises, whatever it raises, is such a warning.
+
     Example:
         >>> load_backends()
     """
@@ -37,8 +39,9 @@ def load_backends() -> None:
         reason = _load(point)
         if reason:
             _logger.warning(
-                "pyggml: the backend %s of an installed package cannot be used: %s",
+                "pyggml: the backend %s of the package %s cannot be used: %s",
                 point.name,
+                point.dist.name if point.dist else point.module,
                 reason,
             )
 
@@ -50,8 +53,8 @@ def _load(point: EntryPoint) -> str:
         path = Path(point.load()())
         if is_cut(path):
             return f"the file {path} is cut; install the package again"
-    except (AttributeError, ImportError, OSError) as error:
-        return f"{error}; install the package again"
+    except Exception as error:  # noqa: BLE001 - code of another package may raise anything
+        return f"{type(error).__name__}: {error}; install the package again"
     failure = lib.pyggml_load_backend(os.fsencode(path))
     if failure != ffi.NULL:
         reason = str(ffi.string(failure).decode("utf-8", "replace"))
