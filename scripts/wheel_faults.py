@@ -79,7 +79,8 @@ def check_faults(python: Path, work: Path, qemu: str = "") -> None:
             {"PYGGML_CPU": "486"})  # fmt: skip
     if qemu:
         old = [qemu, "-cpu", "Nehalem", *start]
-        attempt("a variant that the CPU lacks", old, "without ", work, {"PYGGML_CPU": "haswell"})
+        attempt("a variant that the CPU lacks", old, "without ", work,
+                {"PYGGML_CPU": "haswell", "OPENBLAS_CORETYPE": "Nehalem"})  # fmt: skip
 
     def damaged() -> Path:
         """A new copy of the package; returns the library that this CPU loads of it."""
