@@ -293,13 +293,13 @@ def _written_gradients(model: nn.Module, optimizer: Any, i: int) -> list[Any]:
     x, y = _batch(i)
     weight = model[0].weight
     if i % 3:
-        weight.grad.copy_(np.full(weight.shape, 0.5, np.float32))
+        optimizer.grads[weight].copy_(np.full(weight.shape, 0.5, np.float32))
     if i % 3 == 2:
-        weight.grad.zero_()
+        optimizer.grads[weight].zero_()
     F.cross_entropy(model(x), y).backward()
     found = [p.grad.tolist() for p in model.parameters()]
     optimizer.step()
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=False)
     return found
 
 

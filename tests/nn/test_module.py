@@ -80,8 +80,12 @@ def test_zero_grad_clears_what_backward_left():
     layer = nn.Linear(2, 2)
     layer(pg.ones((1, 2))).sum().backward()
     assert np.abs(layer.weight.grad.numpy()).sum() > 0
-    layer.zero_grad()
+    layer.zero_grad(set_to_none=False)
     assert not layer.weight.grad.numpy().any()
+    layer.zero_grad()
+    assert layer.weight.grad is None
+    layer(pg.ones((1, 2))).sum().backward()
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), 1)
 
 
 def test_a_module_without_forward_says_so():

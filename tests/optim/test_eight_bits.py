@@ -64,7 +64,7 @@ def test_a_second_moment_falls_as_it_should():
     optimizer.grads[w].copy_(np.linspace(0.1, 1.0, 32, dtype=np.float32)[None])
     optimizer.step()
     start = moments(optimizer)[1]
-    optimizer.zero_grad()
+    optimizer.zero_grad(set_to_none=False)
     for _ in range(1000):
         optimizer.step()
     np.testing.assert_allclose(moments(optimizer)[1] / start, 0.999**1000, rtol=0.02)

@@ -22,7 +22,7 @@ from ..tensors.moves import has_moved, move_count
 from ..tensors.node import Node
 from ..tensors.record import record
 from ..tensors.storage import allocate, read
-from ..tensors.tensor import Tensor
+from ..tensors.tensor import Tensor, note_gradients
 from ..tensors.tracing import check_read
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
@@ -131,6 +131,7 @@ class Graph(NotCopied):
             overwrite=flag("graph", "overwrite", overwrite),
             known=_known(known),
         )
+        self._params = [param.node for param in grads or {}]
         self._moves = -1  # after how many moves its tensors were looked through
         self._buffers = {node.buffer for node in self._plan.stored if node.buffer is not None}
         self._untouched = set(self._buffers)
@@ -251,6 +252,7 @@ class Graph(NotCopied):
             elif status == lib.GGML_STATUS_FAILED and self.device.kind == "gpu":
                 advice = "; start a new process and resume from the last checkpoint"
             raise kind(f"graph: {self.device.name} failed to compute: {reason}{advice}")
+        note_gradients(self._params)
         for buffer in self._untouched:
             buffer.touch()
         self._untouched.clear()

@@ -15,6 +15,7 @@ from ..backend.device import Device
 from ..backend.device import device as find_device
 from ..errors import BackendError, DTypeError, fitting
 from ..tensors import Tensor, tensor, zeros
+from ..tensors.tensor import gradient_of, note_gradients, without_gradients
 from .base import IncompatibleKeys, ModuleTree, load_state
 from .init import empty_dtype
 from .mode import mode_of
@@ -266,14 +267,16 @@ class Module(ModuleTree):
                     module.__dict__["_parameter_names"][name] = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set every gradient that exists to zero.
+        """Take every gradient away.
 
         Args:
-            set_to_none: taken as PyTorch takes it; a gradient is zeros in both cases.
+            set_to_none: `.grad` is None until the next backward; otherwise it is zeros.
         """
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                parameter.grad.zero_()
+        for node in (parameter.node for parameter in self.parameters()):
+            grad = gradient_of(node)
+            if grad is not None:
+                grad.zero_()
+                (without_gradients if set_to_none else note_gradients)([node])
 
 
 def _stored_in(module: Module) -> Iterator[Tensor]:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,6 +29,10 @@ __all__ = ["OptimizerBase", "Spec", "State"]
 
 Spec = tuple[Sequence[int], str]
 State = Mapping[str, Tensor]
+# For each parameter: -1 without a gradient, else a number for those that skipped as many steps.
+Kinds = tuple[int, ...]
+# Graphs of updates that are kept; each set of parameters with a gradient has its own.
+_MOST_UPDATES = 16
 
 
 class OptimizerBase(NotCopied, ABC):
@@ -78,7 +84,10 @@ class OptimizerBase(NotCopied, ABC):
         self.state = self._make_state()
         self._trained = self.grads
         self._make_inputs()
-        self._updates: dict[bool, Graph] = {}
+        self._updates: dict[tuple[bool, Kinds | None], Graph] = {}
+        # Steps in which a parameter had no gradient; its own count of steps is behind by so many.
+        self._skipped = [0] * len(self.params)
+        self._late: dict[tuple[int, int], Tensor] = {}
         self._frozen = [False] * len(self.params)
         self._decays = self._which_decay()
         self._recorded: tuple[list[bool], list[bool]] | None = None
@@ -191,12 +200,32 @@ class OptimizerBase(NotCopied, ABC):
             )
         return self._own
 
-    def _set_hyper(self, factor: float) -> None:
-        for group in self.groups:
-            values = self._hyper(group, self.lr * group.lr_scale)
-            group.hyper.copy_(np.append(values, np.float32(factor)) if self._folds else values)
-            if self._couples:
-                group.decay.copy_(np.asarray([group.weight_decay], np.float32))
+    def _kinds(self, own: OwnGradients) -> tuple[Kinds | None, list[int]]:
+        """Return the kinds of parameters, None where all are alike; and the steps each skipped."""
+        missing = None if self._total is not None else own.missing()
+        if missing is None and not any(self._skipped):
+            return None, [0]
+        missing = missing or [False] * len(self.params)
+        pairs = list(zip(self._skipped, missing, strict=True))
+        lags = sorted({skipped for skipped, without in pairs if not without})
+        kinds = tuple(-1 if without else lags.index(skipped) for skipped, without in pairs)
+        return kinds, lags
+
+    def _set_hyper(self, factor: float, lags: Sequence[int] = (0,)) -> None:
+        steps = self.steps
+        try:
+            for kind, lag in enumerate(lags):
+                self.steps = steps - lag
+                for number, group in enumerate(self.groups):
+                    values = self._hyper(group, self.lr * group.lr_scale)
+                    values = np.append(values, np.float32(factor)) if self._folds else values
+                    target = self._late.get((number, kind)) if kind else group.hyper
+                    if target is not None:  # no parameter of the group is of the kind
+                        target.copy_(values)
+        finally:
+            self.steps = steps
+        for group in self.groups if self._couples else ():
+            group.decay.copy_(np.asarray([group.weight_decay], np.float32))
 
     def _own_trained(self) -> list[Tensor]:
         """Return the owned parameters that are not frozen."""
@@ -235,27 +264,48 @@ class OptimizerBase(NotCopied, ABC):
     def __repr__(self) -> str:
         return f"{self._who}(lr={self.lr}, steps={self.steps}, groups={self.groups})"
 
-    def _update(self, multiplies: bool) -> Graph:
-        """Return the update graph, recorded at its first use."""
-        if multiplies not in self._updates:
-            effects = self._effects(multiplies)
-            self._updates[multiplies] = Graph([], effects=effects, device=self.device)
-        return self._updates[multiplies]
+    def _update(self, multiplies: bool, kinds: Kinds | None = None) -> Graph:
+        """Return the update graph of the parameters with a gradient, recorded at its first use."""
+        key = multiplies, kinds
+        if key not in self._updates:
+            effects = self._effects(multiplies, kinds)
+            while len(self._updates) >= _MOST_UPDATES:
+                del self._updates[next(iter(self._updates))]
+            self._updates[key] = Graph([], effects=effects, device=self.device)
+        return self._updates[key]
 
-    def _effects(self, multiplies: bool) -> list[Tensor]:
-        """Record the update of every parameter that is not frozen."""
+    def _effects(self, multiplies: bool, kinds: Kinds | None = None) -> list[Tensor]:
+        """Record the update of every parameter that has a gradient and is not frozen."""
         effects: list[Tensor] = []
         states, owns = iter(self.state), iter(self._owned)
+        each = itertools.repeat(0) if kinds is None else iter(kinds)
         # What autocast allows a model's products is not meant for an update's.
         with autocast("f32"):
-            for group in self.groups:
+            for number, group in enumerate(self.groups):
                 for param in group.params:
                     state, grad, owned = next(states), self.grads[param], next(owns)
-                    if not (owned and param.requires_grad):
+                    kind = next(each)
+                    if kind < 0 or not (owned and param.requires_grad):
                         continue
                     if multiplies:
                         grad = ops.mul(grad, self._factor)
                     if self._couples and group.weight_decay:
                         grad = ops.add(grad, ops.mul(param, group.decay))
-                    effects += self._record(param, grad, state, group)
+                    with self._hyper_of(number, group, kind):
+                        effects += self._record(param, grad, state, group)
         return effects
+
+    @contextmanager
+    def _hyper_of(self, number: int, group: Group, kind: int) -> Iterator[None]:
+        """Let a group's numbers be those of the parameters of a kind while they are recorded."""
+        if not kind:
+            yield
+            return
+        before = group.hyper
+        if (number, kind) not in self._late:
+            self._late[number, kind] = tensor(before.numpy(), device=self.device)
+        group.hyper = self._late[number, kind]
+        try:
+            yield
+        finally:
+            group.hyper = before

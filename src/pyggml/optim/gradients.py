@@ -11,7 +11,7 @@ from ..backend.weak_set import WeakGroup
 from ..errors import GradientError
 from ..tensors import Tensor, zeros_group
 from ..tensors.storage import clear, host_vector, whole
-from ..tensors.tensor import gradient_of
+from ..tensors.tensor import gradient_of, has_gradient, note_gradients, without_gradients
 from .clip import GradNorm
 
 __all__ = ["OwnGradients"]
@@ -50,6 +50,9 @@ class OwnGradients:
         self.tensors = [placed[i] for i in range(len(params))]
         _OWNED.update(self.tensors)
         self._give_back()
+        without_gradients(param.node for param in params)
+        # Of the buffer, when its gradients were taken away.
+        self._version = self.tensors[0].buffer.version
         self.measure(self.tensors)
 
     def measure(self, trained: Sequence[Tensor]) -> None:
@@ -64,14 +67,30 @@ class OwnGradients:
             if gradient_of(param.node) is not own:
                 param.grad = own
 
-    def zero(self) -> None:
-        """Set every gradient to zero: one call for the whole buffer."""
+    def zero(self, to_none: bool = True) -> None:
+        """Set every gradient to zero: one call for the whole buffer.
+
+        Args:
+            to_none: `.grad` is None until something is added.
+        """
         clear(self.tensors[0].node)
         self._give_back()
+        (without_gradients if to_none else note_gradients)(param.node for param in self._params)
+        self._version = self.tensors[0].buffer.version
+
+    def missing(self) -> list[bool] | None:
+        """Return for each parameter whether its gradient is None; None where all have one."""
+        found = [not has_gradient(param.node) for param in self._params]
+        if all(found) and self.tensors[0].buffer.version != self._version:
+            # Written to by other means than a backward.
+            note_gradients(param.node for param in self._params)
+            return None
+        return found if any(found) else None
 
     def take(self) -> None:
         """Set every `.grad` to the optimizer's tensor, and those of frozen parameters to zero."""
         self._give_back()
+        note_gradients(param.node for param in self._params)
         for param, own in zip(self._params, self.tensors, strict=True):
             if not param.requires_grad:
                 own.zero_()
@@ -82,6 +101,7 @@ class OwnGradients:
         Args:
             reduce: replaces arrays by their sums.
         """
+        note_gradients(param.node for param in self._params)  # another rank may have one
         with host_vector(whole(self.tensors[0].node)) as numbers:
             reduce([numbers])
 
@@ -100,7 +120,11 @@ class OwnGradients:
                 continue
             if given is None:
                 own.zero_()
-            elif given in _OWNED:
+                param.grad = own
+                without_gradients([param.node])
+                self._version = own.buffer.version
+                continue
+            if given in _OWNED:
                 raise GradientError(
                     f"{self._who}.{method}: the gradient of {self._names[i]} is added into another"
                     " optimizer's, made later; call this one's zero_grad() before the backward"

@@ -17,7 +17,7 @@ from ..tensors.storage import read_bytes, write
 from .base import OptimizerBase, Spec, State
 from .clip import check_norm, factor_of, sum_of_squares
 from .gradients import OwnGradients
-from .state import check_entries, load_arrays, read_steps, save_arrays
+from .state import check_entries, load_arrays, read_skipped, read_steps, save_arrays
 
 __all__ = ["Optimizer", "Spec", "State"]
 
@@ -28,7 +28,8 @@ class Optimizer(OptimizerBase):
     The optimizer owns the gradients: each parameter's `.grad` is a part of one zeroed buffer. Its
     update is one graph, recorded once; learning rate and clipping are inputs.
 
-    `step` copies a `.grad` that was replaced into the buffer; None counts as zeros. Parameters that
+    `step` copies a `.grad` that was replaced into the buffer, and leaves a parameter alone whose
+    `.grad` is None. Parameters that
     are frozen later stay as they are, and so does their state.
 
     With `fused_update` there is no such buffer: the graph of a step updates each parameter once its
@@ -149,8 +150,10 @@ class Optimizer(OptimizerBase):
         own = self._kept("step")
         self.trained()
         own.adopt("step")
-        for param in self._own_trained():
-            if param.has_hooks:
+        kinds, lags = self._kinds(own)
+        for i, param in enumerate(self.params):
+            is_trained = param.requires_grad and self._owned[i]
+            if param.has_hooks and is_trained and (kinds is None or kinds[i] >= 0):
                 param.run_hooks()
         norm = self._norm(own)
         check_norm(f"{self._who}.step", norm, clip, grad_scale, self.steps + 1)
@@ -158,28 +161,33 @@ class Optimizer(OptimizerBase):
         factor = (1.0 if clip is None else factor_of(norm, clip)) / grad_scale
         # Not only where it clips, or two graphs would want memory to work in.
         multiplies = (clip is not None or grad_scale != 1.0) and not self._folds
-        graph = self._update(multiplies) if self._own_trained() else None
+        graph = self._update(multiplies, kinds) if self._own_trained() and lags else None
         steps, before = self.steps, self.lr
         try:
             self.steps, self.lr = steps + 1, new_lr
             if multiplies:
                 self._factor.copy_(np.full((1,), factor, np.float32))
-            self._set_hyper(factor)
+            self._set_hyper(factor, lags)
         except BaseException:  # Ctrl-C: a step that nothing computes is not counted
             self.steps, self.lr = steps, before
             raise
         with nullcontext() if self.rounded is None else self.rounded.updating(self.steps):
             if graph is not None:
                 graph.run()
+        if kinds is not None:
+            self._skipped = [
+                skipped + (kind < 0) for skipped, kind in zip(self._skipped, kinds, strict=True)
+            ]
         return norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set every gradient to zero, and `.grad` to it: one call for the whole buffer.
+        """Take every gradient away: `step` leaves parameters alone until they have one again.
 
         Args:
-            set_to_none: taken as PyTorch takes it; a gradient is zeros in both cases.
+            set_to_none: `.grad` is None; otherwise it is zeros, for which `step` applies momentum
+                and weight decay. The memory stays in both cases.
         """
-        self._kept("zero_grad").zero()
+        self._kept("zero_grad").zero(set_to_none)
 
     def take_grads(self) -> None:
         """Set every `.grad` to the optimizer's own, for a graph that overwrites them.
@@ -261,10 +269,15 @@ class Optimizer(OptimizerBase):
         return self._tensors()
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter."""
+        """Copy the state: "steps", "lr", and "NAME.m" and the like for every parameter.
+
+        "skipped" is there once a parameter had no gradient in a step: how many times each had none.
+        """
+        skipped = {"skipped": np.asarray(self._skipped, np.int64)} if any(self._skipped) else {}
         return {
             "steps": np.asarray(self.steps, np.int64),
             "lr": np.asarray(self.lr, np.float64),
+            **skipped,
             **save_arrays(self._tensors()),
         }
 
@@ -278,9 +291,12 @@ class Optimizer(OptimizerBase):
             ValueError: steps or lr is out of range.
         """
         own = self._tensors()
-        check_entries(self._who, state, {"steps", "lr", *own})
+        may = {"skipped"} & set(state) if isinstance(state, Mapping) else set()
+        check_entries(self._who, state, {"steps", "lr", *may, *own})
         restore = load_arrays(self._who, own, state)
-        self.steps, self.lr = read_steps(self._who, state)
+        steps, lr = read_steps(self._who, state)
+        self._skipped = read_skipped(self._who, state, len(self.params), steps)
+        self.steps, self.lr = steps, lr
         restore()
         if self.rounded is not None:
             self.rounded.show()

@@ -15,7 +15,7 @@ from ..errors import DTypeError, ShapeError
 from ..tensors import Tensor
 from ..tensors.storage import read_bytes, write
 
-__all__ = ["check_entries", "load_arrays", "one", "read_steps", "save_arrays"]
+__all__ = ["check_entries", "load_arrays", "one", "read_skipped", "read_steps", "save_arrays"]
 
 
 def save_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
@@ -79,6 +79,23 @@ def read_steps(who: str, state: Mapping[str, ArrayLike]) -> tuple[int, float]:
         checks.whole(where, "steps", one(state["steps"]), 0),
         checks.f32(where, "lr", one(state["lr"]), 0.0),
     )
+
+
+def read_skipped(who: str, state: Mapping[str, ArrayLike], count: int, steps: int) -> list[int]:
+    """Return the entry "skipped", checked; zeros where there is none.
+
+    Raises:
+        ValueError: it is no whole number from 0 to the steps for each parameter.
+    """
+    found = np.asarray(state.get("skipped", np.zeros(count, np.int64)))
+    if found.shape != (count,) or found.dtype.kind not in "iu":
+        raise ValueError(
+            f"{who}.load_state_dict: skipped must be a whole number for each of {count} parameters;"
+            f" got {found.dtype} of shape {found.shape}"
+        )
+    if found.min() < 0 or found.max() > steps:
+        raise ValueError(f"{who}.load_state_dict: skipped must be from 0 to {steps}; got {found}")
+    return [int(number) for number in found]
 
 
 def one(value: ArrayLike) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -38,15 +38,41 @@ from .text import written
 from .tracing import check_read, check_write, is_input, outer
 from .truth import as_mask_of, check_truth, is_mask, note_mask
 
-__all__ = ["Tensor", "gradient_of", "has_hooks"]
+__all__ = [
+    "Tensor",
+    "gradient_of",
+    "has_gradient",
+    "has_hooks",
+    "note_gradients",
+    "without_gradients",
+]
 
 _GRADS: NodeTable[Tensor] = NodeTable()
+# Parameters whose gradient nothing was added to since it was set to None.
+_WITHOUT: NodeTable[bool] = NodeTable()
 _HOOKS: NodeTable[list[Callable[[Tensor], Any]]] = NodeTable()
 
 
 def gradient_of(node: Node) -> Tensor | None:
-    """Return the `grad` of a node's tensor."""
+    """Return the tensor that the gradient of a node's tensor is added to, also where it is None."""
     return _GRADS.get(node)
+
+
+def without_gradients(nodes: Iterable[Node]) -> None:
+    """Let `.grad` be None until something is added; the tensor for it, which is zero, stays."""
+    for node in nodes:
+        _WITHOUT[node] = True
+
+
+def note_gradients(nodes: Iterable[Node]) -> None:
+    """Note that gradients were added to."""
+    for node in nodes:
+        _WITHOUT.discard(node)
+
+
+def has_gradient(node: Node) -> bool:
+    """Return False for a parameter whose gradient is None."""
+    return node in _GRADS and node not in _WITHOUT
 
 
 def has_hooks(node: Node) -> bool:
@@ -195,8 +221,8 @@ class Tensor(Methods, Conversions):
 
     @property
     def grad(self) -> Tensor | None:
-        """The stored tensor into which gradients of this one are added, if any."""
-        return _GRADS.get(self._node)
+        """The stored tensor into which gradients of this one are added; None without a gradient."""
+        return None if self._node in _WITHOUT else _GRADS.get(self._node)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
@@ -206,6 +232,7 @@ class Tensor(Methods, Conversions):
             raise ValueError("grad: a tensor cannot be its own gradient; give it another one")
         if value is not None and (value.shape != self.shape or not value.is_stored):
             raise ShapeError(f"grad: must be stored and of shape {self.shape}; got {value.shape}")
+        _WITHOUT.discard(self._node)
         if value is None:
             _GRADS.discard(self._node)
         else:
