@@ -65,11 +65,24 @@ class Compiled:
             "pad the inputs to fewer shapes, or raise max_graphs or max_bytes",
         )
         self._dropout = DropoutStream()
+        self._modes: dict[int, Any] = {}
         self._runs = 0
         self._once = NoReentry("compile")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Compiled, (self._fn,)  # a copy records anew
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the function or module has: `parameters`, `eval`, `state_dict`, …"""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._fn, name)
+
+    def _key(self, given: list[Tensor]) -> tuple[Any, ...]:
+        """Return what a recording depends on: the shapes, and the modes of the modules in it."""
+        modes = (module.training for module in self._modes.values())
+        shapes = ((t.shape, t.dtype, t.device.name, is_mask(t.node)) for t in given)
+        return (rounding(), *shapes, *modes)
 
     def __call__(self, *args: Any) -> Any:
         """Run the plan for these shapes, recording it first if it is new."""
@@ -78,12 +91,12 @@ class Compiled:
             outputs = self._fn(*given)
             _as_list(outputs)
             return outputs
-        key = (rounding(), *((t.shape, t.dtype, t.device.name, is_mask(t.node)) for t in given))
         arrays = [t.numpy() for t in given]
         with COMPUTE_LOCK:  # another thread's call must not record or write between
-            plan = self._plans.get(key)
+            plan = self._plans.get(self._key(given))
             if plan is None or not plan.graph.is_current:
-                plan = self._plans.put(key, self._record(given))
+                plan = self._record(given)
+                self._plans.put(self._key(given), plan)
             self._once.enter()
             try:
                 copy_in("compile: args", plan.inputs, arrays)
@@ -101,8 +114,10 @@ class Compiled:
         inputs = [tensor(t) for t in given]
         for own, t in zip(inputs, given, strict=True):
             as_mask_of(t.node, own.node)
-        with self._dropout, Trace("compile", [t.node for t in inputs]):
+        trace = Trace("compile", [t.node for t in inputs])
+        with self._dropout, trace:
             outputs = self._fn(*inputs)
+        self._modes.update(trace.modes)
         flat = _as_list(outputs)
         return _Plan(inputs, outputs, Graph(flat), leaves(t.node for t in flat))
 
@@ -114,8 +129,10 @@ def compile(
 
     Args:
         fn: takes tensors, returns a tensor or a list or tuple of them. What it reads besides its
-            arguments (parameters) is read anew at each call; Python code in it runs only when
-            recording. It must not read what depends on its arguments.
+            arguments (parameters) is read anew at each call, and random numbers are drawn anew;
+            Python code in it runs only when recording. It is recorded anew where `train()` or
+            `eval()` changed the mode of a module in it, but not where an attribute, a global or
+            a parameter became another object. It must not read what depends on its arguments.
         max_graphs: graphs that are kept, one for each shape of the inputs; beyond this number the
             one used longest ago is dropped, and recorded anew when its shape comes again.
         max_bytes: memory that these graphs may take, likewise.

@@ -56,8 +56,10 @@ class _Plan:
         self.dropout = DropoutStream()
         self.runs = 0
         self.once = NoReentry("value_and_grad")
-        with self.dropout, Trace("value_and_grad", [t.node for t in self.inputs]):
+        trace = Trace("value_and_grad", [t.node for t in self.inputs])
+        with self.dropout, trace:
             self.loss = _scalar("value_and_grad", fn(*self.inputs))
+        self.modes = trace.modes
         wanted = [self.inputs[i] for i in argnums]
         if len({id(t) for t in wanted}) < len(wanted):
             raise TypeError(f"value_and_grad: argnums name an argument twice; got {argnums!r}")
@@ -133,6 +135,13 @@ def value_and_grad(
         "value_and_grad", _Plan.size_bytes, max_graphs, max_bytes, cure
     )
 
+    modes: dict[int, Any] = {}
+
+    def key(given: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return what a recording depends on, as that of `compile`."""
+        trained = (module.training for module in modes.values())
+        return (rounding(), *((t.shape, t.dtype, t.device.name) for t in given), *trained)
+
     def both(*args: Any) -> tuple[Tensor, Any]:
         if outer() is not None:
             raise GradientError(
@@ -147,11 +156,12 @@ def value_and_grad(
                 raise DTypeError(
                     f"value_and_grad: argument {i} must be f32; got {given[i].dtype.name}"
                 )
-        key = (rounding(), *((t.shape, t.dtype, t.device.name) for t in given))
         with COMPUTE_LOCK:
-            plan = plans.get(key)
+            plan = plans.get(key(given))
             if plan is None or not plan.graph.is_current:
-                plan = plans.put(key, _Plan(fn, given, which))
+                plan = _Plan(fn, given, which)
+                modes.update(plan.modes)
+                plans.put(key(given), plan)
         value, grads = plan(given)
         return value, grads[0] if isinstance(argnums, int) else grads
 
@@ -230,7 +240,7 @@ class _Differences:
     def __init__(self, fn: Callable[..., Tensor], given: Sequence[np.ndarray], weight: Tensor):
         self._given = given
         self._inputs = [tensor(x) for x in given]
-        with Trace("check_grads", [t.node for t in self._inputs]):
+        with Trace("check_grads", [t.node for t in self._inputs], redraws=False):
             self._out = fn(*self._inputs)
         self._graph = Graph([self._out])
         self._weight = weight.numpy().astype(np.float64)

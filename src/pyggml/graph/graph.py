@@ -23,7 +23,7 @@ from ..tensors.node import Node
 from ..tensors.record import record
 from ..tensors.storage import allocate, read
 from ..tensors.tensor import Tensor, note_gradients
-from ..tensors.tracing import check_read
+from ..tensors.tracing import check_read, draw_of
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
 from .observers import LossGuard, Observers, observers
@@ -131,6 +131,8 @@ class Graph(NotCopied):
             overwrite=flag("graph", "overwrite", overwrite),
             known=_known(known),
         )
+        draws = [(node, draw_of(node)) for node in self._plan.stored]
+        self._draws = [(Tensor(node), draw) for node, draw in draws if draw is not None]
         self._params = [param.node for param in grads or {}]
         self._moves = -1  # after how many moves its tensors were looked through
         self._buffers = {node.buffer for node in self._plan.stored if node.buffer is not None}
@@ -238,6 +240,8 @@ class Graph(NotCopied):
                 "graph: its tensors live on another device since it was made; move a model before"
                 " anything is made for it: a graph, an optimizer or a trainer"
             )
+        for drawn, draw in self._draws:
+            drawn.copy_(draw())
         status, callback = self._compute()
         pass_interrupt()
         error = None if callback is None else callback.error

@@ -16,6 +16,7 @@ from ..backend.device import device as find_device
 from ..errors import BackendError, DTypeError, fitting
 from ..tensors import Tensor, tensor, zeros
 from ..tensors.tensor import gradient_of, note_gradients, without_gradients
+from ..tensors.tracing import is_tracing, note_mode
 from .base import IncompatibleKeys, ModuleTree, load_state
 from .init import empty_dtype
 from .mode import mode_of
@@ -88,6 +89,8 @@ class Module(ModuleTree):
         It is what `train` and `eval` set. Inside of a computation that has a mode of its own (a
         training step, `evaluate`, `generate`) it is that mode, on the thread that computes.
         """
+        if is_tracing():
+            note_mode(self)
         mode = mode_of(self)
         return self.__dict__.get("training", True) if mode is None else mode
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..errors import DTypeError, ShapeError, fitting, shown
 from .create import check_room, empty, full, ones, shape_and_dtype, tensor, zeros
 from .random import random_generator
 from .tensor import Tensor
+from .tracing import draw_later, draws_later
 
 __all__ = [
     "arange",
@@ -178,6 +180,20 @@ def _generator(who: str, generator: Any) -> np.random.Generator:
     )
 
 
+def _drawn(
+    draw: Callable[[], np.ndarray],
+    extents: tuple[int, ...],
+    kind: DType | str,
+    device: Device | str | None,
+) -> Tensor:
+    """Return a stored tensor of random numbers; those of a traced function come before each run."""
+    if not draws_later():
+        return tensor(draw(), kind, device)
+    made = zeros(extents, dtype=kind, device=device)
+    draw_later(made.node, draw)
+    return made
+
+
 @fitting
 def rand(
     *shape: Any,
@@ -207,8 +223,10 @@ def rand(
     """
     extents, kind = shape_and_dtype("rand", shape, dtype)
     check_room("rand", math.prod(extents), 4)
-    numbers = _generator("rand", generator).random(extents, np.float32)
-    return tensor(numbers, kind, device, requires_grad)
+    source = _generator("rand", generator)
+    made = _drawn(lambda: source.random(extents, np.float32), extents, kind, device)
+    made.requires_grad = requires_grad
+    return made
 
 
 @fitting
@@ -222,8 +240,10 @@ def randn(
     """Make a stored tensor of random numbers of mean 0 and variance 1, normal; see `rand`."""
     extents, kind = shape_and_dtype("randn", shape, dtype)
     check_room("randn", math.prod(extents), 4)
-    numbers = _generator("randn", generator).standard_normal(extents, np.float32)
-    return tensor(numbers, kind, device, requires_grad)
+    source = _generator("randn", generator)
+    made = _drawn(lambda: source.standard_normal(extents, np.float32), extents, kind, device)
+    made.requires_grad = requires_grad
+    return made
 
 
 @fitting
@@ -260,7 +280,8 @@ def randint(
         raise ValueError(f"randint: low must be below high; got {least} and {end}")
     extents, _ = shape_and_dtype("randint", (size,), "i32")
     check_room("randint", math.prod(extents))
-    return tensor(_generator("randint", generator).integers(least, end, extents), "i32", device)
+    source = _generator("randint", generator)
+    return _drawn(lambda: source.integers(least, end, extents), extents, "i32", device)
 
 
 def _like(who: str, x: Any) -> Tensor:

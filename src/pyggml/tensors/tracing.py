@@ -3,16 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
 
 from ..backend.scopes import Scope, Scopes
 from ..errors import RecordingError
-from .node import Node, caller
+from .node import Node, NodeTable, caller
 
-__all__ = ["Trace", "check_read", "check_write", "is_input", "is_tracing", "outer"]
+__all__ = [
+    "Trace",
+    "check_read",
+    "check_write",
+    "draw_later",
+    "draw_of",
+    "draws_later",
+    "is_input",
+    "is_tracing",
+    "note_mode",
+    "outer",
+]
 
 
 _traces = Scopes()
+_DRAWS: NodeTable[Callable[[], np.ndarray]] = NodeTable()
 
 
 class Trace(Scope):
@@ -21,6 +36,10 @@ class Trace(Scope):
     Args:
         who: what records, for messages.
         inputs: stored nodes that are overwritten before each run.
+        redraws: random numbers that the function asks for are drawn before each run.
+
+    Attributes:
+        modes: the modules whose mode the function has read, by their id.
 
     Example:
         >>> x = tensor([1.0])
@@ -28,10 +47,12 @@ class Trace(Scope):
         ...     y = x * 2.0
     """
 
-    def __init__(self, who: str, inputs: Iterable[Node]):
+    def __init__(self, who: str, inputs: Iterable[Node], redraws: bool = True):
         super().__init__(_traces)
         self.who = who
         self.inputs = {id(node): node for node in inputs}
+        self.redraws = redraws
+        self.modes: dict[int, Any] = {}
 
     def feeds(self, node: Node) -> bool:
         """Return True for an input, and for what is computed from the inputs."""
@@ -56,6 +77,32 @@ def outer() -> str | None:
 def is_tracing() -> bool:
     """Return True inside of a function that this thread traces."""
     return bool(_traces.entries)
+
+
+def note_mode(module: Any) -> None:
+    """Note for the innermost trace that what it records depends on the mode of a module."""
+    trace: Trace | None = _traces.innermost()
+    if trace is not None:
+        trace.modes[id(module)] = module
+
+
+def draws_later() -> bool:
+    """Return True inside of a function whose random numbers are drawn before each run."""
+    trace: Trace | None = _traces.innermost()
+    return trace is not None and trace.redraws
+
+
+def draw_later(node: Node, draw: Callable[[], np.ndarray]) -> None:
+    """Let each run of a graph that reads a stored node begin with a call that draws its numbers."""
+    trace: Trace | None = _traces.innermost()
+    assert trace is not None
+    trace.inputs[id(node)] = node
+    _DRAWS[node] = draw
+
+
+def draw_of(node: Node) -> Callable[[], np.ndarray] | None:
+    """Return what draws the numbers of a node before each run, if anything does."""
+    return _DRAWS.get(node)
 
 
 def is_input(node: Node) -> bool:
