@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ..errors import fitting
+from ..errors import GradientError, fitting
+from .tracing import is_tracing
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,6 +58,19 @@ def signatures_told(kind: type[_T]) -> type[_T]:
     return kind
 
 
+def _changed(x: Any, name: str, other: Any) -> Any:
+    """Return a stored tensor whose numbers have been changed; of a recorded one a new tensor."""
+    leads = getattr(other, "requires_grad", False)
+    if leads and x.is_stored and x.requires_grad:
+        raise GradientError(
+            f"{name}: a parameter must be changed by what leads to no parameter, as no gradient"
+            " passes through the change; use other.detach(), or write p = p + x for a new tensor"
+        )
+    if leads or is_tracing() or not x.is_stored:
+        return HIGHER[name](x, other)
+    return x.copy_(HIGHER[name](x.detach(), other))
+
+
 class Operators:
     """The operators that `Tensor` passes on to `pyggml.ops`."""
 
@@ -85,6 +99,21 @@ class Operators:
 
     def __rtruediv__(self, other: Any) -> Self:
         return HIGHER["div"](other, self)
+
+    def __iadd__(self, other: Any) -> Self:
+        return _changed(self, "add", other)
+
+    def __isub__(self, other: Any) -> Self:
+        return _changed(self, "sub", other)
+
+    def __imul__(self, other: Any) -> Self:
+        return _changed(self, "mul", other)
+
+    def __itruediv__(self, other: Any) -> Self:
+        return _changed(self, "div", other)
+
+    def __ipow__(self, exponent: float) -> Self:
+        return _changed(self, "pow", exponent)
 
     def __floordiv__(self, other: Any) -> Self:
         return HIGHER["floor_divide"](self, other)
