@@ -19,6 +19,18 @@ _ACTIVATIONS = (
     " leaky_relu glu"
 )
 
+# Of attention, with L for a causal mask.
+_MASKS = """L|T.triu(T.ones(5,5)>0,-1)|~T.triu(T.ones(5,5)>0,diagonal=1)|T.cat([L[:2],L[2:]])
+T.stack([L,L.flip(0)])|L.flip((0,1))|T.roll(L,1,0)|F.pad(T.tril(T.ones(5,4)>0),(0,1))
+F.pad(T.tril(T.ones(4,4)>0),(1,0,1,0),value=True)|L.gather(1,T.tensor([[0,1,2,4,3]]*5))
+L.index_select(1,T.tensor([0,2,1,3,4]))|L[[4,3,0,1,2]]|L[T.tensor([4,0,1,3,2])]|L.T.flip(0)
+L[:1].repeat_interleave(5,0)|L[:1].repeat(5,1)|L[:1].expand(5,5)|T.tile(L[:1],(5,1))
+T.where(L,L,L.flip(0))|T.where(L.flip(0),L,True)|L*L.flip((0,1))|L+L.flip(0)|L.__or__(L.flip(1))
+L&(T.ones(5,5)>0)|L.masked_fill(L.flip(0),True)|T.tensor([[True]*5]*5).tril()|L.clone()
+L.float()|L*1.0|L.to(T.ones(1).dtype)|L.float().masked_fill(L==0,float('-inf'))
+L.unsqueeze(0)|L.reshape(1,5,5)|L.permute(1,0)+L|T.maximum(L,L.flip(0))|L.sort(1)[0]|T.diag(L[4])
+L.repeat(2,2)[2:7,2:7]+L|L.index_select(0,T.tensor([1,1,2,3,4]))*L.unbind()[4]"""
+
 ALIKE = [
     *(f"x.{name}()" for name in _SAME.split()),
     *(f"p.{name}()" for name in _POSITIVE.split()),
@@ -33,6 +45,12 @@ ALIKE = [
     *"(x!=y).float()|x.gt(0).float()|x.lt(0).float()|x.ge(y).float()|x.le(y).float()".split("|"),
     *"x.eq(y).float()|x.ne(y).float()|((x>0)&(y>0)).float()".split("|"),
     "((x>0)|(y>0)).float()",
+    *"((x>0)+(y>0)).float()|((x>0)*(y>0)).float()|((x>0)+(y>0)).sum(1)|(x>0)*1.0+(y>0)".split("|"),
+    *"(x>0).float()+(y>0).float()|(x>0)+1|(x>0)*x|x.where((x>0)+(y>0),y)".split("|"),
+    *"T.logical_not(T.tensor([2.0,0.0,-1.0,0.5])).float()|T.logical_not(x*0).float()".split("|"),
+    *"T.logical_and(x,x*0).float()|T.logical_or(-x,x*0).float()|x.logical_and(y).float()".split(
+        "|"
+    ),
     *"(~(x>0)).float()|T.where(x>0,x,y)|T.where(x>0,x,0.5)|x.where(x>0,y)".split("|"),
     *"x.masked_fill(x>0,-2.0)|x.tril()|x.triu(1)|T.tril(m,-1)|T.triu(m)".split("|"),
     *"x.sum()|x.sum(1)|x.sum(dim=-1,keepdim=True)|x.sum((0,2))|T.sum(x,0)".split("|"),
@@ -87,6 +105,13 @@ ALIKE = [
     "F.interpolate(images,scale_factor=0.5,mode='bilinear',align_corners=False)",
     "F.interpolate(images,scale_factor=(2,1.5),mode='bilinear',align_corners=True)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,attn_mask=T.tril(T.ones(5,5))>0)",
+    *(
+        "F.scaled_dot_product_attention(heads,heads*2,heads-1,attn_mask="
+        + mask.replace("L", "T.tril(T.ones(5,5)>0)")
+        + ")"
+        for line in _MASKS.split("\n")
+        for mask in line.split("|")
+    ),
     "F.scaled_dot_product_attention(heads,heads*2,heads-1)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,is_causal=True)",
     "F.scaled_dot_product_attention(heads,heads*2,heads-1,scale=0.3)",

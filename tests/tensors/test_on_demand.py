@@ -105,7 +105,7 @@ def test_what_is_known_to_be_a_mask() -> None:
                 assert is_mask(same(mask).node)
                 assert not is_mask(same(plain).node)
                 assert is_mask(pg.ops.logical_not(same(mask)).node)
-                assert not is_mask(pg.ops.logical_not(same(plain)).node)
+                assert is_mask(pg.ops.logical_not(same(plain)).node)
         assert not is_mask((mask * 2.0).node)
 
 

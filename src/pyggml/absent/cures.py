@@ -16,7 +16,7 @@ _DTYPES = {
     **dict.fromkeys(("float", "float32", "double", "float64"), _F32),
     **dict.fromkeys(("long", "int", "int64", "int32", "short", "uint8"), _I32),
     **{"half": "'f16', the text", "float16": "'f16', the text", "bfloat16": "'bf16', the text"},
-    "bool": "x > 0: a mask is f32, ones and zeros",
+    "bool": "x != 0: a mask is f32, ones and zeros",
 }
 _MODES = dict.fromkeys(
     ("no_grad", "inference_mode", "enable_grad", "set_grad_enabled"), _NOT_NEEDED
@@ -24,7 +24,7 @@ _MODES = dict.fromkeys(
 _ROWS = "ops.set_rows(x, src, rows) for whole rows, or numbers = x.numpy(), which may be changed"
 
 _TENSOR = {
-    "bool": "x > 0: a mask is f32, ones and zeros",
+    "bool": "x != 0: a mask is f32, ones and zeros",
     "cuda": "x.to('cuda')",
     "data": "x.copy_(values), which writes; x.detach() reads",
     "device_type": "x.device.name",

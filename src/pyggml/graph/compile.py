@@ -17,7 +17,7 @@ from ..tensors.node import Node
 from ..tensors.operators import register
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
-from ..tensors.truth import as_mask_of, is_mask
+from ..tensors.truth import is_mask
 from .backward import backward
 from .backward_checks import end_gradients
 from .evaluate import end_recordings, evaluate
@@ -112,8 +112,6 @@ class Compiled:
     def _record(self, given: list[Tensor]) -> _Plan:
         """Record the function for inputs like these."""
         inputs = [tensor(t) for t in given]
-        for own, t in zip(inputs, given, strict=True):
-            as_mask_of(t.node, own.node)
         trace = Trace("compile", [t.node for t in inputs])
         with self._dropout, trace:
             outputs = self._fn(*inputs)

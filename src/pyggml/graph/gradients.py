@@ -18,6 +18,7 @@ from ..tensors.autocast import rounding
 from ..tensors.create import tensor
 from ..tensors.tensor import Tensor
 from ..tensors.tracing import Trace, outer
+from ..tensors.truth import is_mask
 from .backward_checks import end_gradients
 from .graph import Graph, tensor_like
 from .graph_cache import MAX_BYTES, MAX_GRAPHS, copy_in, graph_cache
@@ -140,7 +141,8 @@ def value_and_grad(
     def key(given: Sequence[Tensor]) -> tuple[Any, ...]:
         """Return what a recording depends on, as that of `compile`."""
         trained = (module.training for module in modes.values())
-        return (rounding(), *((t.shape, t.dtype, t.device.name) for t in given), *trained)
+        shapes = ((t.shape, t.dtype, t.device.name, is_mask(t.node)) for t in given)
+        return (rounding(), *shapes, *trained)
 
     def both(*args: Any) -> tuple[Tensor, Any]:
         if outer() is not None:

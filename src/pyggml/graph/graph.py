@@ -24,6 +24,7 @@ from ..tensors.record import record
 from ..tensors.storage import allocate, read
 from ..tensors.tensor import Tensor, note_gradients
 from ..tensors.tracing import check_read, draw_of
+from ..tensors.truth import as_mask_of
 from .backward_checks import check_request
 from .memory_plan import Activations, Computation
 from .observers import LossGuard, Observers, observers
@@ -321,11 +322,12 @@ class Graph(NotCopied):
         """
         source = self._source(t)
         if source.buffer is not None:
-            return tensor(Tensor(source).numpy(), t.dtype, t.device)
-        header = self._header(source)
-        (made,) = allocate([(source.shape, t.dtype)], source.device)
-        lib.ggml_backend_tensor_copy(header, made.ptr)
-        return Tensor(made)
+            made = tensor(Tensor(source).numpy(), t.dtype, t.device).node
+        else:
+            header = self._header(source)
+            (made,) = allocate([(source.shape, t.dtype)], source.device)
+            lib.ggml_backend_tensor_copy(header, made.ptr)
+        return Tensor(as_mask_of(t.node, made))
 
     def _source(self, t: Tensor) -> Node:
         """Return the node that an output is read from."""

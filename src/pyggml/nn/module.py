@@ -17,6 +17,7 @@ from ..errors import BackendError, DTypeError, fitting
 from ..tensors import Tensor, tensor, zeros
 from ..tensors.tensor import gradient_of, note_gradients, without_gradients
 from ..tensors.tracing import is_tracing, note_mode
+from ..tensors.truth import is_mask
 from .base import IncompatibleKeys, ModuleTree, load_state
 from .init import empty_dtype
 from .mode import mode_of
@@ -104,11 +105,15 @@ class Module(ModuleTree):
         Args:
             dequantise: quantised ones come as f32; otherwise as their bytes, (..., bytes of a row)
                 uint8, which are exact.
+
+        Masks come as booleans.
         """
-        return {
-            name: value.numpy() if dequantise or not value.dtype.quantized else blocks_of(value)
-            for name, value in self.named_state()
-        }
+        found = {}
+        for name, value in self.named_state():
+            blocks = value.dtype.quantized and not dequantise
+            array = blocks_of(value) if blocks else value.numpy()
+            found[name] = array.astype(bool) if is_mask(value.node) else array
+        return found
 
     def load_state_dict(
         self, state: Mapping[str, ArrayLike], strict: bool = True
@@ -117,7 +122,8 @@ class Module(ModuleTree):
 
         Args:
             state: arrays by dotted path, as `state_dict` gives them. Where a parameter is
-                quantised, numbers of its shape are quantised, too.
+                quantised, numbers of its shape are quantised, too. A buffer that gets booleans is
+                a mask.
             strict: raise on missing and unexpected names; False takes what fits by name.
 
         Returns:

@@ -15,7 +15,16 @@ from ..tensors.on_demand import on_demand
 from ..tensors.operators import HIGHER
 from ..tensors.record import record, without_gradient
 from ..tensors.tensor import Tensor
-from .operands import as_tensor, broadcast, contiguous, copied, need_float, need_tensor
+from ..tensors.truth import note_mask
+from .operands import (
+    as_tensor,
+    broadcast,
+    contiguous,
+    copied,
+    has_truth,
+    need_float,
+    need_tensor,
+)
 from .shape import broadcast_to
 
 __all__ = [
@@ -25,6 +34,7 @@ __all__ = [
     "clamp",
     "cos",
     "div",
+    "either",
     "exp",
     "expm1",
     "floor",
@@ -79,7 +89,7 @@ def _binary(who: str, fn: Callable[..., Any], a: Any, b: Any, swaps: bool) -> Te
 
 @on_demand
 def add(a: Any, b: Any) -> Tensor:
-    """a + b with NumPy's broadcasting.
+    """a + b with NumPy's broadcasting; of two masks 1 where one of them is 1, as in PyTorch.
 
     Args:
         a, b: tensors of one dtype, or numbers; one of them a tensor. Whole numbers (i32) with
@@ -97,11 +107,20 @@ def add(a: Any, b: Any) -> Tensor:
     """
     if _has_wholes(a, b):
         return _of_wholes("add", a, b)
+    if has_truth(a) and has_truth(b):
+        return either("add", a, b)
     if isinstance(a, Tensor) and is_real(b):
         return _scaled("add", "a", a, 1.0, number("add", "b", b, finite=False))
     if isinstance(b, Tensor) and is_real(a):
         return _scaled("add", "b", b, 1.0, number("add", "a", a, finite=False))
     return _binary("add", lib.ggml_add, a, b, True)
+
+
+def either(who: str, a: Any, b: Any) -> Tensor:
+    """Return the mask that is 1 where one of two masks is."""
+    found = step(_binary(who, lib.ggml_add, a, b, True))
+    note_mask(found.node)
+    return found
 
 
 @on_demand

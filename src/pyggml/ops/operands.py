@@ -17,6 +17,7 @@ from ..tensors.create import tensor
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
+from ..tensors.truth import is_mask
 
 __all__ = [
     "apart",
@@ -26,6 +27,7 @@ __all__ = [
     "contiguous",
     "conversion",
     "copied",
+    "has_truth",
     "need_dtype",
     "need_float",
     "need_ndim",
@@ -55,13 +57,14 @@ def as_tensor(who: str, name: str, x: Any, like: Tensor) -> Tensor:
     """Return a tensor, or make one of an array or a number on the device of `like`."""
     if isinstance(x, Tensor):
         return x
-    if is_real(x) or isinstance(x, (np.ndarray, list, tuple)):
-        return tensor(_real_numbers(who, name, x), "f32", like.device)
+    if is_real(x) or isinstance(x, (bool, np.bool_, np.ndarray, list, tuple)):
+        array = _real_numbers(who, name, x)
+        return tensor(array, None if array.dtype == bool else "f32", like.device)
     raise TypeError(f"{who}: {name}: expected a Tensor, an array or a number; got {shown(x)}")
 
 
 def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:
-    """Return an array of f32; raise for None, masked elements and integers beyond 64 bits."""
+    """Return an array of f32 or booleans; raise for None, gaps and integers beyond 64 bits."""
     try:
         array = np.asarray(x)
     except ValueError as error:
@@ -73,7 +76,14 @@ def _real_numbers(who: str, name: str, x: Any) -> np.ndarray:
             f"{who}: {name} must have no gaps; got a masked array: use {name}.filled(0)"
         )
     check_shape(f"{who}: {name}", array.shape)
-    return array.astype(np.float32)
+    return array if array.dtype == bool else array.astype(np.float32)
+
+
+def has_truth(x: Any) -> bool:
+    """Return True for a mask, for True and False, and for an array of booleans."""
+    if isinstance(x, Tensor):
+        return is_mask(x.node)
+    return isinstance(x, (bool, np.bool_)) or (isinstance(x, np.ndarray) and x.dtype == bool)
 
 
 def need_dtype(who: str, name: str, x: Any, *allowed: str) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.dtypes import DType, as_dtype
+from ..backend.dtypes import DType, as_dtype, f32, is_dtype
 from ..backend.library import lib
 from ..errors import DTypeError, ShapeError, shown
 from ..tensors.on_demand import on_demand
+from ..tensors.operators import register
 from ..tensors.record import record
 from ..tensors.storage import MAX_DIMS, check_shape, ne_of, whole_numbers
 from ..tensors.tensor import Tensor
+from ..tensors.truth import is_mask, note_numbers
 from .operands import axis_of, broadcast, contiguous, conversion, copied, need_tensor, need_wholes
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "cast",
     "concat",
     "cont",
+    "convert",
     "getitem",
     "permute",
     "repeat",
@@ -256,6 +259,18 @@ def cast(x: Tensor, dtype: DType | str) -> Tensor:
 
 
 @on_demand
+def convert(x: Tensor, dtype: DType | str) -> Tensor:
+    """Return the numbers in another dtype, as `cast`; those of a mask are truth values no more."""
+    if not is_mask(need_tensor("cast", "x", x).node) or not is_dtype(dtype):
+        return cast(x, dtype)
+    if as_dtype(dtype) is not f32:
+        return cast(x, dtype)
+    numbers = record(lib.ggml_reshape_4d, [contiguous(x), *ne_of(x.shape)], x.shape)
+    note_numbers(numbers.node)
+    return numbers
+
+
+@on_demand
 def getitem(x: Tensor, index: Any) -> Tensor:
     """Return a part of a tensor by integers and slices of step one; as a view if possible.
 
@@ -341,3 +356,6 @@ def _spread(index: Any, x: Tensor) -> list[Any]:
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     fill = [slice(None)] * (x.ndim - (len(parts) - dots))
     return [*parts[:at], *fill, *parts[at + dots :]]
+
+
+register("convert", convert)

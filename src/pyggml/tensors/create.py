@@ -17,7 +17,7 @@ from ..backend.dtypes import DType, as_dtype
 from ..errors import DTypeError, OutOfMemoryError, ShapeError, fitting, shown
 from .storage import allocate, check_shape, natural_dtype, store
 from .tensor import Tensor
-from .truth import note_mask
+from .truth import is_mask, note_mask
 
 __all__ = [
     "check_room",
@@ -44,7 +44,7 @@ def tensor(
     Args:
         values: array, nested lists, number or tensor; they are copied.
         dtype: None takes i32 for integers, and f32 for floats and for booleans, which become the
-            ones and zeros of a mask.
+            ones and zeros of a mask; "f32" of booleans makes numbers.
         device: None takes the default device.
         requires_grad: whether gradients are wanted for it.
 
@@ -56,9 +56,11 @@ def tensor(
         >>> tensor([[1, 2, 3]]).shape
         (1, 3)
     """
+    of_truth, natural = False, dtype is None
     if values is None:
         raise DTypeError("tensor: expected numbers, an array or a tensor; got None")
     if isinstance(values, Tensor):
+        of_truth = natural and is_mask(values.node)
         dtype = dtype if dtype is not None else values.dtype
         device = device if device is not None else values.device
         values = values.numpy()
@@ -71,9 +73,10 @@ def tensor(
         raise ShapeError(f"tensor: the lists are ragged ({error})") from None
     shape = check_shape("tensor", array.shape)
     kind = as_dtype(dtype) if dtype is not None else natural_dtype(array)
-    truth = array.dtype.kind == "b"
-    node = store(array.astype(np.uint8) if truth else array, kind, find_device(device), shape)
-    if truth:
+    if array.dtype.kind == "b":
+        of_truth, array = natural, array.astype(np.uint8)
+    node = store(array, kind, find_device(device), shape)
+    if of_truth:
         note_mask(node)
     return wanting("tensor", Tensor(node), requires_grad)
 
@@ -193,7 +196,10 @@ def _full(
 ) -> Tensor:
     where = find_device(device)
     check_room(who, math.prod(extents))
-    return tensor(np.full(extents, value), dtype, where)
+    made = tensor(np.full(extents, value), dtype, where)
+    if isinstance(value, (bool, np.bool_)):
+        note_mask(made.node)
+    return made
 
 
 def check_room(who: str, count: int, itemsize: int = 8) -> None:

@@ -43,20 +43,33 @@ class Recalled(Generic[_T]):
 
 
 class Layout:
-    """Shape, type, device and strides; of two tensors with equal ones it is the same object.
+    """Shape, type, device, strides, truth; of two tensors with equal ones it is the same object.
 
     Attributes:
         shape: Python shape.
         device: where the tensor is.
         is_view: it names memory of another tensor.
         views_stored: that of a stored one.
+        of_truth: the numbers are truth values, 1 and 0; see `truth`.
     """
 
-    __slots__ = ("device", "is_view", "shape", "views_stored")
+    __slots__ = ("_other", "device", "is_view", "of_truth", "shape", "views_stored")
 
     def __init__(self, shape: tuple[int, ...], device: Device, is_view: bool, views_stored: bool):
         self.shape, self.device = shape, device
         self.is_view, self.views_stored = is_view, views_stored
+        self.of_truth = False
+        self._other: Layout | None = None
+
+    def with_truth(self, of_truth: bool) -> Layout:
+        """Return the same layout of truth values, or of numbers."""
+        if of_truth is self.of_truth:
+            return self
+        if self._other is None:
+            other = Layout(self.shape, self.device, self.is_view, self.views_stored)
+            other.of_truth, other._other = of_truth, self
+            self._other = other
+        return self._other
 
 
 _layouts: Recalled[Layout] = Recalled()

@@ -175,7 +175,7 @@ class Node(NotCopied):
         born: how many writes there had been into stored tensors when it was made.
         call: the call that returned it, if it is one that may be recorded later.
         holder: returns the tensor by which the program holds a recorded node, or None.
-        layout: shape, type and strides.
+        layout: shape, type, strides, and whether the numbers are truth values.
         operands: the nodes that the call was given.
     """
 
@@ -294,6 +294,8 @@ class Node(NotCopied):
         copy.notes = None if self.notes is None else dict(self.notes)
         copy.holder = copy.call = None
         copy.operands = ()
+        if self.layout.of_truth:
+            copy.layout = copy.layout.with_truth(True)
         return copy
 
     @property

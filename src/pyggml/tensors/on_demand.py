@@ -17,9 +17,9 @@ from .node import Node, expanding, listen, listeners
 from .storage import reads
 from .tensor import Tensor
 from .tracing import is_tracing
-from .truth import SAME_NUMBERS, is_mask
+from .truth import SAME_NUMBERS
 
-__all__ = ["of_masks", "on_demand"]
+__all__ = ["on_demand"]
 
 _F = TypeVar("_F", bound=Callable[..., Tensor])
 
@@ -132,13 +132,13 @@ _SEVERAL = (list, tuple)
 _EXACT = frozenset((int, str, bool, type(None), type(...), DType))
 
 
-def on_demand(fn: _F, masks: bool = False) -> _F:
+def on_demand(fn: _F) -> _F:
     """Record the ops of a function when a graph needs them, and not when it is called.
 
-    Its first call with tensors of certain layouts (shape, dtype, strides, device) and certain other
-    arguments records its ops, and raises what there is to raise. Later such calls return at once
-    what has the same layout; `Node.ptr` and `Node.srcs` call the function, with the line of the
-    call. A training loop finds its kept graph by the calls alone.
+    Its first call with tensors of certain layouts (shape, dtype, strides, device, and whether they
+    are masks) and certain other arguments records its ops, and raises what there is to raise. Later
+    such calls return at once what has the same layout; `Node.ptr` and `Node.srcs` call the
+    function, with the line of the call. A training loop finds its kept graph by the calls alone.
 
     The function must depend on nothing but the layouts of its tensors, its other arguments and
     `autocast`: on no numbers, no random numbers, no notes of nodes, and not on how a tensor was
@@ -148,7 +148,6 @@ def on_demand(fn: _F, masks: bool = False) -> _F:
 
     Args:
         fn: takes tensors and returns one.
-        masks: it depends also on whether a tensor is known to be a mask.
     """
     fn = fitting(fn)  # type: ignore[assignment]
 
@@ -168,8 +167,6 @@ def on_demand(fn: _F, masks: bool = False) -> _F:
                 return fn(*args, **kwargs)
         if len(operands) > 1 and len(set(operands)) < len(operands):
             key += map(operands.index, operands)
-        if masks:
-            key += map(is_mask, operands)
         whole = tuple(key)
         known = _calls.get(whole)
         if known is None:
@@ -246,8 +243,3 @@ def _first(
     _calls.put(key, known)
     node.call, node.operands = known, tuple(operands)
     return result
-
-
-def of_masks(fn: _F) -> _F:
-    """Be `on_demand` of a function that depends also on which tensors are known to be masks."""
-    return on_demand(fn, masks=True)

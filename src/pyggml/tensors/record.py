@@ -15,6 +15,7 @@ from .operators import register
 from .storage import MAX_ELEMENTS, check_size
 from .tensor import Tensor
 from .tracing import is_tracing
+from .truth import as_mask_of, note_result
 
 __all__ = ["record", "without_gradient"]
 
@@ -62,6 +63,7 @@ def record(
     except OverflowError as error:
         raise ShapeError(f"{who or _name(fn)}: a number is too large for ggml: {error}") from None
     node = Node(ptr, arena, where, shape, tuple(nodes), None, differentiable and trained)
+    note_result(node, nodes)
     made = Tensor(node)
     # A trace's ops have the numbers of each run; those of a call are its own to hold.
     if not expanding.entries and not is_tracing() and not node.layout.views_stored:
@@ -84,6 +86,7 @@ def without_gradient(t: Tensor) -> Tensor:
     cut = record(lib.ggml_view_tensor, [source], t.shape, False)
     # A view that names no operand: ggml looks for no parameter behind it.
     cut.ptr.op = lib.GGML_OP_VIEW
+    as_mask_of(source.node, cut.node)
     return cut
 
 

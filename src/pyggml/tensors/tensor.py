@@ -344,9 +344,9 @@ class Tensor(Methods, Conversions):
         limit = row_limit(self._node)
         if limit is not None:
             check_rows("copy_", array, limit)
-        check_truth(self._node, array)
         check_written(self._node, array)
         write(self._node, dtypes.encode(array, self.dtype, "copy_"))
+        check_truth(self._node, array)
         return self
 
     def zero_(self) -> Tensor:
@@ -497,7 +497,11 @@ class Tensor(Methods, Conversions):
     @property
     def computed(self) -> Tensor | None:
         """A stored copy of what has been computed of a recorded tensor; None if nothing has."""
-        return None if self._value is None else self._copied(self._value, self.device)
+        if self._value is None:
+            return None
+        copy = self._copied(self._value, self.device)
+        as_mask_of(self._node, copy.node)
+        return copy
 
     @property
     def computed_from(self) -> Memory | None:
@@ -551,7 +555,8 @@ class Tensor(Methods, Conversions):
         else:
             node, trained = self.detach().node, False
         data = read_bytes(node)
-        return _restore, (data, self.dtype.name, self.shape, self.device.name, trained)
+        made = data, self.dtype.name, self.shape, self.device.name, trained
+        return _restore, ((*made, True) if is_mask(node) else made)
 
     def describe(self) -> str:
         """Return shape, dtype, device and state, without computing anything.
@@ -573,7 +578,12 @@ class Tensor(Methods, Conversions):
 
 
 def _restore(
-    data: np.ndarray, dtype: str, shape: tuple[int, ...], device: str, trained: bool
+    data: np.ndarray,
+    dtype: str,
+    shape: tuple[int, ...],
+    device: str,
+    trained: bool,
+    of_truth: bool = False,
 ) -> Tensor:
     """Unpickle a tensor; its gradient and its hooks stay behind."""
     (node,) = allocate([(check_shape("unpickle", shape), as_dtype(dtype))], find_device(device))
@@ -585,4 +595,6 @@ def _restore(
         )
     write(result.node, data)
     result.requires_grad = trained
+    if of_truth:
+        note_mask(node)
     return result

@@ -1,16 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Masks: the f32 tensors of ones and zeros that comparisons give, known as such."""
+"""Masks: f32 tensors of ones and zeros that are truth values, as PyTorch's of dtype bool.
+
+ggml has no type for them. The layout of a node says it; a function that looks at it needs no other
+key than the layouts of its operands.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..backend.library import lib
-from .node import Node, NodeTable
+from .node import Node
 
-__all__ = ["SAME_NUMBERS", "as_mask_of", "check_truth", "is_mask", "note_mask"]
+__all__ = [
+    "SAME_NUMBERS",
+    "as_mask_of",
+    "check_truth",
+    "is_mask",
+    "note_mask",
+    "note_numbers",
+    "note_result",
+]
 
-_MASKS: NodeTable[bool] = NodeTable()
 SAME_NUMBERS = (
     lib.GGML_OP_RESHAPE,
     lib.GGML_OP_VIEW,
@@ -19,32 +32,57 @@ SAME_NUMBERS = (
     lib.GGML_OP_CONT,
     lib.GGML_OP_REPEAT,
 )
+# Ops whose result has elements of the first operand, and zeros.
+_OF_FIRST = frozenset(
+    (
+        *SAME_NUMBERS,
+        lib.GGML_OP_DIAG,
+        lib.GGML_OP_DIAG_MASK_ZERO,
+        lib.GGML_OP_DUP,
+        lib.GGML_OP_GET_ROWS,
+        lib.GGML_OP_PAD,
+        lib.GGML_OP_ROLL,
+        lib.GGML_OP_TRI,
+    )
+)
+# Ops of two operands; the product is the "and" of both.
+_OF_BOTH = frozenset((lib.GGML_OP_CONCAT, lib.GGML_OP_MUL))
 
 
 def note_mask(node: Node) -> None:
-    """Note that a node's numbers are truth values, 1 and 0."""
-    _MASKS[node] = True
+    """Note that an f32 node's numbers are truth values, 1 and 0."""
+    if node.ptr.type == lib.GGML_TYPE_F32:
+        node.layout = node.layout.with_truth(True)
+
+
+def note_numbers(node: Node) -> None:
+    """Note that a node's numbers are no truth values, whatever they are."""
+    node.layout = node.layout.with_truth(False)
 
 
 def is_mask(node: Node) -> bool:
-    """Return True if a node, or what it is a part or a copy of, is known to be a mask."""
-    while node not in _MASKS:
-        if node.call is not None and not node.call.repeats:
-            return False
-        if node.buffer is not None or node.ptr.op not in SAME_NUMBERS or not node.srcs:
-            return False
-        node = node.srcs[0]
-    return bool(node.ptr.type == lib.GGML_TYPE_F32)
+    """Return True if a node's numbers are known to be truth values."""
+    return node.layout.of_truth
+
+
+def note_result(node: Node, operands: Sequence[Node]) -> None:
+    """Note that what an op made is a mask, if it moves or selects elements of one."""
+    op = node.ptr.op  # first, as the layout of what is being traced may not be known yet
+    if op in _OF_FIRST:
+        if operands[0].layout.of_truth:
+            note_mask(node)
+    elif op in _OF_BOTH and operands[0].layout.of_truth and operands[1].layout.of_truth:
+        note_mask(node)
 
 
 def as_mask_of(source: Node, copy: Node) -> Node:
     """Return a copy of a node's numbers, noted as a mask if the node is one."""
-    if is_mask(source):
-        _MASKS[copy] = True
+    if source.layout.of_truth:
+        note_mask(copy)
     return copy
 
 
 def check_truth(node: Node, values: np.ndarray) -> None:
-    """Forget that a node is a mask if other numbers than 1 and 0 are written into it."""
-    if node in _MASKS and not ((values == 0) | (values == 1)).all():
-        _MASKS.discard(node)
+    """Forget that a node is a mask if other numbers than 1 and 0 have been written into it."""
+    if node.layout.of_truth and not ((values == 0) | (values == 1)).all():
+        note_numbers(node)

@@ -36,6 +36,18 @@ def _case(name: str, ref: Any, *shapes: tuple[int, ...], **more: Any) -> Case:
     return Case(name, getattr(ops, name), ref, shapes, **more)
 
 
+def _of_truth(name: str, *shapes: tuple[int, ...]) -> Case:
+    """A function of whole numbers' truth, of which some are 0."""
+
+    def fn(*operands: Any) -> Any:
+        return getattr(ops, name)(*map(ops.trunc, operands))
+
+    def ref(*operands: Any) -> Any:
+        return 1.0 * getattr(np, name)(*map(np.trunc, operands))
+
+    return Case(name, fn, ref, shapes, grad=())
+
+
 def _first(name: str, *arguments: Any, at: int = 0) -> Any:
     """One of the results of a function that has several."""
     return lambda x: getattr(ops, name)(x, *arguments)[at]
@@ -78,9 +90,9 @@ CASES: list[Case] = [
     *(
         _case(name, getattr(np, name), (3, 4), grad=()) for name in ("isnan", "isinf", "isfinite")
     ),
-    _case("logical_not", lambda x: 1 - x, (3, 4)),
-    _case("logical_and", lambda a, b: a * b, (3, 4), (3, 4)),
-    _case("logical_or", lambda a, b: (a + b > 0) * 1.0, (3, 4), (3, 4), low=0.1),
+    _of_truth("logical_not", (3, 4)),
+    _of_truth("logical_and", (3, 4), (3, 4)),
+    _of_truth("logical_or", (3, 4), (3, 4)),
     Case("where", lambda a, b: ops.where(_MASK, a, b), _where,
          ((3, 4), (4,))),
     Case("where", lambda a: ops.where(_MASK, a, 2.5), _where,

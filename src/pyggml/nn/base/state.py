@@ -13,6 +13,7 @@ from ... import checks
 from ...backend.dtypes import encode
 from ...errors import ShapeError
 from ...tensors import Tensor
+from ...tensors.truth import is_mask, note_mask
 from ..raw_bytes import blocks_shape, set_blocks
 
 __all__ = ["IncompatibleKeys", "check_names", "compare_names", "load_state"]
@@ -51,18 +52,29 @@ def load_state(
     keys = compare_names(own, state)
     if checks.flag(who, "strict", strict):
         check_names(who, own, state)
-    encoded = {
-        name: _encoded(f"{who}: {name}", own[name], np.asarray(state[name]))
-        for name in own
-        if name in state
-    }
+    encoded, masks = {}, set()
+    for name, value in own.items():
+        if name not in state:
+            continue
+        given = state[name]
+        array = np.asarray(given)
+        if not value.requires_grad and (array.dtype == bool or _is_mask(given)):
+            array = array.astype(np.uint8)
+            masks.add(name)
+        encoded[name] = _encoded(f"{who}: {name}", value, array)
     for name, array in encoded.items():
         value = own[name]
         if value.dtype.numpy is None:
             set_blocks(value, array)
         else:
             value.copy_(array.reshape(value.shape))  # a scalar comes back as one row
+            if name in masks:
+                note_mask(value.node)
     return keys
+
+
+def _is_mask(given: Any) -> bool:
+    return isinstance(given, Tensor) and is_mask(given.node)
 
 
 def _encoded(what: str, value: Tensor, array: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from ...ops.operands import need_float, need_ndim, need_tensor
 from ...tensors import Tensor, arange, tensor
 from ...tensors.create import check_room
 from ...tensors.on_demand import on_demand
+from ...tensors.truth import as_mask_of
 from ..losses.targets import are_classes, classes_or_nan
 from .masking import addend
 
@@ -158,9 +159,14 @@ def pad(x: Tensor, pad: Any, mode: str = "constant", value: float = 0.0) -> Tens
         return ops.pad(x, pairs, "circular")
     if mode != "constant":
         return _repeated(x, pairs, "reflect" if mode == "reflect" else "edge")
-    level = number("pad", "value", value)
+    level = number("pad", "value", int(value) if isinstance(value, bool) else value)
     # What is added is zero: the rest is moved so that it is `value`.
-    return ops.pad(x, pairs) if level == 0 else ops.pad(x - level, pairs) + level
+    if level == 0:
+        return ops.pad(x, pairs)
+    padded = ops.pad(x - level, pairs) + level
+    if level == 1:
+        as_mask_of(x.node, padded.node)
+    return padded
 
 
 def _repeated(x: Tensor, pairs: list[tuple[Any, Any]], mode: Any) -> Tensor:

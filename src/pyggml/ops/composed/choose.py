@@ -12,22 +12,24 @@ from ...backend.library import lib
 from ...checks import is_real, number, whole
 from ...errors import DTypeError, ShapeError, composed, shown
 from ...tensors.create import tensor
-from ...tensors.on_demand import of_masks, on_demand
+from ...tensors.on_demand import on_demand
 from ...tensors.operators import HIGHER
 from ...tensors.record import record, without_gradient
 from ...tensors.tensor import Tensor
+from ...tensors.truth import is_mask, note_mask
 from ..elementwise import add, clamp, log, mul, neg, scale, step
 from ..layout import tri
 from ..operands import (
     as_tensor,
     broadcast,
     contiguous,
+    has_truth,
     need_float,
     need_ndim,
     shape_of,
 )
 from ..shape import broadcast_to, getitem, reshape
-from .compare import difference, logical_not
+from .compare import difference, logical_not, truth_of
 
 __all__ = ["masked_fill", "maximum", "minimum", "tril", "triu", "where"]
 
@@ -37,6 +39,11 @@ _PARTS = {
     (True, 0): "upper",
     (True, 1): "strictly_upper",
 }
+
+
+def _truth(mask: Tensor) -> Tensor:
+    note_mask(mask.node)
+    return mask
 
 
 def _kept(x: Tensor, mask: Tensor) -> Tensor:
@@ -61,20 +68,20 @@ def _selected_backward(grad: Tensor, _: Tensor, x: Tensor, mask: Tensor) -> tupl
 
 
 def _mask(who: str, name: str, mask: Any, like: Any) -> Tensor:
-    """Return a mask as a tensor: booleans of NumPy become ones and zeros."""
+    """Return a mask as a tensor: booleans become ones and zeros, of numbers it is their truth."""
     if isinstance(mask, Tensor):
-        need_float(who, name, mask)
-        return without_gradient(mask) if mask.requires_grad else mask
+        taken = truth_of(who, name, mask)
+        return without_gradient(taken) if taken.requires_grad else taken
     try:
         array = np.asarray(mask)
     except ValueError:  # ragged lists
         array = np.empty(0)
     if array.dtype != bool:
         raise DTypeError(
-            f"{who}: {name} must be a tensor of ones and zeros, such as x > 0, or an array of"
-            f" booleans; got {shown(mask)}"
+            f"{who}: {name} must be a tensor, such as x > 0, or an array of booleans; got"
+            f" {shown(mask)}"
         )
-    return tensor(array.astype(np.float32), "f32", like.device if like is not None else None)
+    return tensor(array, device=like.device if like is not None else None)
 
 
 def _chosen(who: str, name: str, value: Any, mask: Tensor, other: Tensor) -> Tensor:
@@ -93,13 +100,15 @@ def _chosen(who: str, name: str, value: Any, mask: Tensor, other: Tensor) -> Ten
 @on_demand
 @composed
 def where(mask: Any, a: Any, b: Any) -> Tensor:
-    """Return a where a mask is 1, and b where it is 0, whatever the other is there.
+    """Return a where a mask is not 0, and b where it is 0, whatever the other is there.
+
+    Of masks a and b it is a mask.
 
     The gradient of what is not taken is 0. As in PyTorch, this 0 becomes NaN in an op that
     multiplies it by an infinite slope, such as `log` at 0.
 
     Args:
-        mask: f32 ones and zeros, such as `x > 0`, or NumPy booleans.
+        mask: f32, such as `x > 0`, or NumPy booleans.
         a, b: tensors or numbers; all three broadcast.
 
     Raises:
@@ -116,21 +125,23 @@ def where(mask: Any, a: Any, b: Any) -> Tensor:
     """
     like = next((x for x in (mask, a, b) if isinstance(x, Tensor)), None)
     taken = _mask("where", "mask", mask, like)
+    of_truth = has_truth(a) and has_truth(b)
     a = a if is_real(a) else need_float("where", "a", as_tensor("where", "a", a, taken))
     b = b if is_real(b) else need_float("where", "b", as_tensor("where", "b", b, taken))
     broadcast("where", mask=taken.shape, a=shape_of(a), b=shape_of(b))
     left = logical_not(taken)
-    return add(_chosen("where", "a", a, taken, left), _chosen("where", "b", b, left, taken))
+    found = add(_chosen("where", "a", a, taken, left), _chosen("where", "b", b, left, taken))
+    return _truth(found) if of_truth else found
 
 
 @on_demand
 @composed
 def masked_fill(x: Tensor, mask: Any, value: float) -> Tensor:
-    """Return x with a number where a mask is 1; see `where`.
+    """Return x with a number where a mask is not 0; see `where`.
 
     Args:
-        x: f32.
-        mask: f32 ones and zeros, or NumPy booleans, which broadcast to x.
+        x: f32. A mask that is filled with 0 or 1 stays one.
+        mask: f32, or NumPy booleans, which broadcast to x.
         value: perhaps -inf; then NaN and inf, where x has them below the mask, give NaN.
 
     Raises:
@@ -148,11 +159,13 @@ def masked_fill(x: Tensor, mask: Any, value: float) -> Tensor:
         raise ShapeError(
             f"masked_fill: mask must broadcast to x.shape={x.shape}; got {taken.shape}"
         )
-    value = number("masked_fill", "value", value, finite=False)
+    filled = int(value) if isinstance(value, (bool, np.bool_)) else value
+    value = number("masked_fill", "value", filled, finite=False)
     left = logical_not(taken)
     if value == -math.inf:
         return _hidden(x, left)
-    return add(_kept(x, left), _chosen("masked_fill", "value", value, taken, left))
+    found = add(_kept(x, left), _chosen("masked_fill", "value", value, taken, left))
+    return _truth(found) if is_mask(x.node) and value in (0, 1) else found
 
 
 def _hidden(x: Tensor, left: Tensor) -> Tensor:
@@ -176,7 +189,7 @@ def _limited(who: str, a: Any, b: Any, lowest: bool) -> Tensor | None:
     return None
 
 
-@of_masks
+@on_demand
 @composed
 def maximum(a: Any, b: Any) -> Tensor:
     """Return the larger of a and b, element by element; of equal tensors b has the gradient.
@@ -193,17 +206,17 @@ def maximum(a: Any, b: Any) -> Tensor:
     limited = _limited("maximum", a, b, lowest=True)
     if limited is not None:
         return limited
-    return where(step(difference("maximum", a, b)), a, b)
+    return where(_truth(step(difference("maximum", a, b))), a, b)
 
 
-@of_masks
+@on_demand
 @composed
 def minimum(a: Any, b: Any) -> Tensor:
     """Return the smaller of a and b, element by element; see `maximum`."""
     limited = _limited("minimum", a, b, lowest=False)
     if limited is not None:
         return limited
-    return where(step(neg(difference("minimum", a, b))), a, b)
+    return where(_truth(step(neg(difference("minimum", a, b)))), a, b)
 
 
 def _triangle(who: str, x: Tensor, diagonal: int, upper: bool) -> Tensor:
@@ -214,10 +227,11 @@ def _triangle(who: str, x: Tensor, diagonal: int, upper: bool) -> Tensor:
         return tri(x, _PARTS[upper, k])
     ones = np.ones(x.shape[-2:], np.float32)
     kept = np.triu(ones, k) if upper else np.tril(ones, k)
-    return _kept(x, tensor(kept, "f32", x.device))
+    found = _kept(x, tensor(kept, "f32", x.device))
+    return _truth(found) if is_mask(x.node) else found
 
 
-@of_masks
+@on_demand
 @composed
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """Return the lower triangles of matrices; zeros above a diagonal.
@@ -241,7 +255,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return _triangle("tril", x, diagonal, upper=False)
 
 
-@of_masks
+@on_demand
 @composed
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """Return the upper triangles of matrices; see `tril`."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Comparisons and logic.
 
-A mask is an f32 tensor of ones and zeros: ggml has no type for truth values.
+A mask is an f32 tensor of ones and zeros: ggml has no type for truth values. Of other tensors the
+truth is that a number is not 0.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 
 from ...checks import is_real
 from ...errors import composed, shown
-from ...tensors.on_demand import of_masks
+from ...tensors.on_demand import on_demand
 from ...tensors.record import without_gradient
 from ...tensors.row_limits import row_limit
 from ...tensors.storage import count_read, read
 from ...tensors.tensor import Tensor
 from ...tensors.tracing import is_input
 from ...tensors.truth import is_mask, note_mask
-from ..elementwise import abs, add, clamp, mul, neg, scale, step, sub
-from ..operands import as_tensor, need_dtype, need_float, need_tensor
+from ..elementwise import abs, clamp, either, mul, neg, scale, step, sub
+from ..operands import as_tensor, has_truth, need_dtype, need_float, need_tensor
 from ..rows import stored_source
 from ..shape import cast
 
@@ -39,6 +40,7 @@ __all__ = [
     "logical_or",
     "lt",
     "ne",
+    "truth_of",
 ]
 
 _FLT_MAX = (2.0 - 2.0**-23) * 2.0**127
@@ -151,7 +153,7 @@ def _where(mask: Tensor, unknown: bool) -> Tensor:
     return _truth(_known(mask) if unknown else mask)
 
 
-@of_masks
+@on_demand
 @composed
 def gt(a: Any, b: Any) -> Tensor:
     """1 where a > b, else 0, as f32; 0 where either is NaN.
@@ -177,7 +179,7 @@ def gt(a: Any, b: Any) -> Tensor:
     return _where(step(found), unknown)
 
 
-@of_masks
+@on_demand
 @composed
 def lt(a: Any, b: Any) -> Tensor:
     """1 where a < b, else 0; see `gt`."""
@@ -185,7 +187,7 @@ def lt(a: Any, b: Any) -> Tensor:
     return _where(step(neg(found)), unknown)
 
 
-@of_masks
+@on_demand
 @composed
 def ge(a: Any, b: Any) -> Tensor:
     """1 where a >= b, else 0; see `gt`."""
@@ -193,7 +195,7 @@ def ge(a: Any, b: Any) -> Tensor:
     return _where(_not(step(neg(found))), unknown)
 
 
-@of_masks
+@on_demand
 @composed
 def le(a: Any, b: Any) -> Tensor:
     """1 where a <= b, else 0; see `gt`."""
@@ -201,7 +203,7 @@ def le(a: Any, b: Any) -> Tensor:
     return _where(_not(step(found)), unknown)
 
 
-@of_masks
+@on_demand
 @composed
 def ne(a: Any, b: Any) -> Tensor:
     """1 where a and b differ, also where either is NaN, else 0; see `gt`."""
@@ -210,7 +212,7 @@ def ne(a: Any, b: Any) -> Tensor:
     return _truth(_not(_known(_not(differ))) if unknown else differ)
 
 
-@of_masks
+@on_demand
 @composed
 def eq(a: Any, b: Any) -> Tensor:
     """1 where a and b are equal, else 0; see `gt`."""
@@ -218,7 +220,7 @@ def eq(a: Any, b: Any) -> Tensor:
     return _where(_not(step(abs(found))), unknown)
 
 
-@of_masks
+@on_demand
 @composed
 def isnan(x: Tensor) -> Tensor:
     """1 where x is NaN, else 0. Source: torch.isnan."""
@@ -227,47 +229,58 @@ def isnan(x: Tensor) -> Tensor:
     return _truth(_not(_known(known)))
 
 
-@of_masks
+@on_demand
 @composed
 def isinf(x: Tensor) -> Tensor:
     """1 where x is inf or -inf, else 0. Source: torch.isinf."""
     return eq(abs(need_float("isinf", "x", x)), math.inf)
 
 
-@of_masks
+@on_demand
 @composed
 def isfinite(x: Tensor) -> Tensor:
     """1 where x is neither infinite nor NaN, else 0. Source: torch.isfinite."""
     return lt(abs(need_float("isfinite", "x", x)), math.inf)
 
 
-@of_masks
+def truth_of(who: str, name: str, x: Tensor) -> Tensor:
+    """Return a mask as it is, and of other numbers 1 where they are not 0, also where NaN."""
+    need_float(who, name, x)
+    return x if is_mask(x.node) else ne(x, 0.0)
+
+
+@on_demand
 @composed
 def logical_not(mask: Tensor) -> Tensor:
-    """1 where a mask is 0, and 0 where it is 1.
+    """1 where a mask, or another tensor, is 0, and 0 elsewhere.
 
     Raises:
         DTypeError: the mask is not f32.
 
     Example:
-        >>> logical_not(tensor([1.0, 0.0])).tolist()
-        [0.0, 1.0]
+        >>> logical_not(tensor([1.0, 0.0, -0.5])).tolist()
+        [0.0, 1.0, 0.0]
     """
-    found = _not(need_float("logical_not", "mask", mask))
-    return _truth(found) if is_mask(mask.node) else found
+    need_float("logical_not", "mask", mask)
+    return _truth(_not(mask)) if is_mask(mask.node) else eq(mask, 0.0)
 
 
-@of_masks
+@on_demand
 @composed
 def logical_and(a: Tensor, b: Tensor) -> Tensor:
-    """1 where both masks are 1, else 0. Source: ggml_mul."""
-    found = mul(need_float("logical_and", "a", a), need_float("logical_and", "b", b))
-    return _truth(found) if is_mask(a.node) and is_mask(b.node) else found
+    """1 where neither of two tensors is 0. Source: ggml_mul."""
+    return mul(*_truths("logical_and", a, b))
 
 
-@of_masks
+@on_demand
 @composed
 def logical_or(a: Tensor, b: Tensor) -> Tensor:
-    """1 where one of two masks is 1, else 0. Source: ggml_add, ggml_step."""
-    found = step(add(need_float("logical_or", "a", a), need_float("logical_or", "b", b)))
-    return _truth(found) if is_mask(a.node) and is_mask(b.node) else found
+    """1 where one of two tensors is not 0. Source: ggml_add, ggml_step."""
+    return either("logical_or", *_truths("logical_or", a, b))
+
+
+def _truths(who: str, a: Any, b: Any) -> list[Tensor]:
+    """Return the truth of two operands, one of which may be True, False, or an array of them."""
+    like = a if isinstance(a, Tensor) else b
+    pairs = (("a", a), ("b", b))
+    return [truth_of(who, n, as_tensor(who, n, x, like) if has_truth(x) else x) for n, x in pairs]

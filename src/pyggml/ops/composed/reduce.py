@@ -12,13 +12,13 @@ from ...errors import ShapeError, composed, shown
 from ...tensors.on_demand import on_demand
 from ...tensors.record import without_gradient
 from ...tensors.tensor import Tensor
-from ...tensors.truth import is_mask, note_mask
+from ...tensors.truth import note_mask
 from ..attention import soft_max
 from ..elementwise import abs, add, clamp, exp, log, mul, neg, pow, scale, sqr, step, sub
 from ..operands import axis_of, copied, need_float
 from ..reductions import argmax, axes_of, mean, rows_over, sum, with_axes
 from ..shape import getitem, reshape, transpose
-from .compare import eq, logical_not, ne
+from .compare import logical_not, truth_of
 from .join import cat
 from .select import ValuesIndices, gather
 
@@ -143,17 +143,14 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
         >>> any(tensor([[0.0, 1.0], [0.0, 0.0]]), dim=1).tolist()
         [1.0, 0.0]
     """
-    need_float("any", "x", x)
-    found = x if is_mask(x.node) else ne(x, 0.0)
-    return _truth(step(sum(found, dim, keepdim)))
+    return _truth(step(sum(truth_of("any", "x", x), dim, keepdim)))
 
 
 @composed
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """1 where no element of x is 0 along the axes, else 0; see `any`."""
     need_float("all", "x", x)
-    zeros = logical_not(x) if is_mask(x.node) else eq(x, 0.0)
-    return _truth(logical_not(step(sum(zeros, dim, keepdim))))
+    return logical_not(_truth(step(sum(logical_not(x), dim, keepdim))))
 
 
 @composed
@@ -244,7 +241,7 @@ def _variance(who: str, x: Tensor, dim: Dims, keepdim: bool, correction: float) 
 
 def _root(x: Tensor, exponent: float) -> Tensor:
     """Return a power of what is not below 0, with a gradient of 0 at 0."""
-    zero = logical_not(step(without_gradient(x)))
+    zero = logical_not(_truth(step(without_gradient(x))))
     return sub(pow(add(x, zero), exponent), zero)
 
 

@@ -11,6 +11,7 @@ from ...errors import ShapeError, composed, shown
 from ...tensors.filled import eye
 from ...tensors.operators import register
 from ...tensors.tensor import Tensor
+from ...tensors.truth import as_mask_of
 from ..composed.join import unsqueeze
 from ..composed.products import bmm, mm
 from ..composed.reduce import vector_norm
@@ -175,6 +176,7 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
         return _diagonal_of(x, diagonal)
     k = whole("diag", "diagonal", diagonal)
     square = mul(unsqueeze(x, 0), eye(x.shape[0], device=x.device))
+    as_mask_of(x.node, square.node)
     return pad(square, [(max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))]) if k else square
 
 

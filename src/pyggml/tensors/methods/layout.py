@@ -158,24 +158,24 @@ class LayoutMethods(Operators):
     @composed
     def astype(self, dtype: Any) -> Self:
         """Return the numbers in another dtype."""
-        return HIGHER["cast"](self, dtype)
+        return HIGHER["convert"](self, dtype)
 
     @composed
     def float(self) -> Self:
         """Return the numbers as f32."""
-        return HIGHER["cast"](self, "f32")
+        return HIGHER["convert"](self, "f32")
 
     @composed
     def half(self) -> Self:
         """Return the numbers as f16."""
-        return HIGHER["cast"](self, "f16")
+        return HIGHER["convert"](self, "f16")
 
     @composed
     def bfloat16(self) -> Self:
         """Return the numbers as bf16."""
-        return HIGHER["cast"](self, "bf16")
+        return HIGHER["convert"](self, "bf16")
 
     @composed
     def int(self) -> Self:
         """Return the numbers as i32, without what is behind the point."""
-        return HIGHER["cast"](self, "i32")
+        return HIGHER["convert"](self, "i32")

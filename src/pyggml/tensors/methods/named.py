@@ -42,7 +42,7 @@ class NamedMethods(LayoutMethods):
 
     def type_as(self, other: Any) -> Self:
         """Return the numbers in the dtype of another tensor."""
-        return HIGHER["cast"](self, _tensor("type_as", other).dtype)
+        return HIGHER["convert"](self, _tensor("type_as", other).dtype)
 
     def ravel(self) -> Self:
         """Return the elements as one axis."""
