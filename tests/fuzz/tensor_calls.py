@@ -113,7 +113,7 @@ def method_call(d: Draw) -> Call:
         "reshape": (lambda t: t.reshape(*new) if keep else t.reshape(new),) * 2,
         "permute": (lambda t: t.permute(*axes), lambda x: x.transpose(axes)),
         "transpose": (lambda t: t.transpose(a, b), lambda x: x.swapaxes(a, b)),
-        "T": (lambda t: t.T, lambda x: x.swapaxes(-1, -2)),
+        "T": (lambda t: t.T, lambda x: x.T),
         "contiguous": (lambda t: t.contiguous(), lambda x: x),
         "sum": (lambda t: t.sum(axis, keep), lambda x: x.sum(axis, keepdims=keep)),
         "mean": (lambda t: t.mean(axis, keep), lambda x: x.mean(axis, keepdims=keep)),
@@ -199,7 +199,7 @@ def state_call(d: Draw) -> Call:
 
     def cast() -> pg.Tensor:
         with pg.autocast(d.pick("bf16", "bf16", "f16", "f32", values)):
-            return t @ d.pick(t, t.T if t.ndim > 1 else t, other)
+            return t @ d.pick(t, t.mT if t.ndim > 1 else t, other)
 
     def again() -> pg.Tensor:
         return pg.checkpoint(d.pick(pg.ops.relu, lambda a: a * a, None), t)

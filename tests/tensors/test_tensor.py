@@ -427,3 +427,15 @@ def test_randint_takes_an_end_and_a_shape_as_pytorch_does() -> None:
         numbers = pg.randint(3, shape)
         assert numbers.shape == tuple(shape)
         assert {*numbers.flatten().tolist()} == {0, 1, 2}
+
+
+def test_t_reverses_all_axes() -> None:
+    array = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
+    x = pg.tensor(array)
+    np.testing.assert_array_equal(x.T.numpy(), array.T)
+    np.testing.assert_array_equal(x[None].T.numpy(), array[None].T)
+    np.testing.assert_array_equal(x.mT.numpy(), array.swapaxes(1, 2))
+    np.testing.assert_array_equal(x[0].t().numpy(), array[0].T)
+    assert pg.ones(3).T.shape == pg.ones(3).t().shape == (3,)
+    with pytest.raises(pg.ShapeError, match=r"t: .*x\.mT"):
+        x.t()

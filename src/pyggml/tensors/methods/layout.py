@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...errors import composed
+from ...errors import ShapeError, composed
 from ..operators import HIGHER, Operators, signatures_told
 
 if TYPE_CHECKING:
@@ -65,18 +65,22 @@ class LayoutMethods(Operators):
     @composed
     def t(self) -> Self:
         """Swap the axes of a matrix; a vector or a scalar stays as it is."""
+        if len(self.shape) > 2:  # type: ignore[attr-defined]
+            shape = self.shape  # type: ignore[attr-defined]
+            raise ShapeError(f"t: x must have at most two axes; got {shape}: use x.mT, or x.T")
         return self.T
 
     @property
     @composed
     def T(self) -> Self:
-        """The last two axes swapped; a vector or a scalar stays as it is."""
-        return self if len(self.shape) < 2 else HIGHER["transpose"](self, -1, -2)  # type: ignore[attr-defined]
+        """All axes in reverse order, as in NumPy; `mT` swaps the last two."""
+        n = len(self.shape)  # type: ignore[attr-defined]
+        return self if n < 2 else HIGHER["permute"](self, tuple(range(n - 1, -1, -1)))
 
     @property
     @composed
     def mT(self) -> Self:
-        """The last two axes swapped."""
+        """The last two axes swapped; see `T`."""
         return HIGHER["transpose"](self, -1, -2)
 
     @composed
