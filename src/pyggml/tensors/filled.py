@@ -17,6 +17,7 @@ from .create import check_room, empty, full, ones, shape_and_dtype, tensor, zero
 from .random import random_generator
 from .tensor import Tensor
 from .tracing import draw_later, draws_later
+from .truth import as_mask_of
 
 __all__ = [
     "arange",
@@ -284,6 +285,12 @@ def randint(
     return _drawn(lambda: source.integers(least, end, extents), extents, "i32", device)
 
 
+def _of(x: Tensor, made: Tensor) -> Tensor:
+    """Return a tensor, a mask if it is made after one."""
+    as_mask_of(x.node, made.node)
+    return made
+
+
 def _like(who: str, x: Any) -> Tensor:
     return instance(who, "x", x, Tensor, "use pg.tensor(x)")
 
@@ -292,28 +299,29 @@ def _like(who: str, x: Any) -> Tensor:
 def zeros_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of zeros with the shape, dtype and device of another."""
     _like("zeros_like", x)
-    return zeros(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
+    return _of(x, zeros(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad))
 
 
 @fitting
 def ones_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of ones with the shape, dtype and device of another."""
     _like("ones_like", x)
-    return ones(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
+    return _of(x, ones(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad))
 
 
 @fitting
 def empty_like(x: Tensor, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor to be written, with the shape, dtype and device of another."""
     _like("empty_like", x)
-    return empty(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad)
+    return _of(x, empty(x.shape, dtype=x.dtype, device=x.device, requires_grad=requires_grad))
 
 
 @fitting
 def full_like(x: Tensor, value: float, *, requires_grad: bool = False) -> Tensor:
     """Make a stored tensor of one value, with the shape, dtype and device of another."""
     _like("full_like", x)
-    return full(x.shape, value, x.dtype, device=x.device, requires_grad=requires_grad)
+    made = full(x.shape, value, x.dtype, device=x.device, requires_grad=requires_grad)
+    return _of(x, made) if value in (0, 1) else made
 
 
 @fitting
